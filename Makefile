@@ -1,0 +1,57 @@
+# Every target makes the virtual environment it needs: on a fresh machine with Python 3.11 or later, one command is
+# enough. An environment is made anew only when pyproject.toml changes.
+#
+#   PYTHON=python3.12   use this interpreter (in an environment of its own) instead of the newest that runs
+#   VENV=path           where the environment is
+#   PYTEST_ARGS="..."   passed on to pytest, BENCH_ARGS="..." to the benchmarks
+#   LOG=path            a log for the demo to work on
+
+PYTHON ?=
+VENV ?= .venv$(if $(PYTHON),-$(notdir $(PYTHON)))
+BIN = $(VENV)/bin
+PYTEST_ARGS ?=
+BENCH_ARGS ?=
+LOG ?=
+
+.DEFAULT_GOAL = help
+.PHONY: help demo test coverage lint format types bench clean
+.DELETE_ON_ERROR:
+
+help: ## show this list
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
+
+demo: $(VENV)/.installed-cli ## see it work (LOG=path: on your own log)
+	@$(BIN)/holdfast demo $(if $(LOG),"$(LOG)")
+
+test: $(VENV)/.installed-dev ## run the tests (PYTEST_ARGS="-k lock": some of them)
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+coverage: $(VENV)/.installed-dev ## run the tests and say which lines they never reach
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest $(PYTEST_ARGS)
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
+
+lint: $(VENV)/.installed-dev ## check style and imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(VENV)/.installed-dev ## put the code in the project's format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
+types: $(VENV)/.installed-dev ## check types with mypy and pyright, both strict
+	$(BIN)/mypy --strict $(wildcard src tests bench examples scripts)
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+bench: $(VENV)/.installed-bench ## run the benchmarks
+	$(BIN)/python -m bench $(BENCH_ARGS)
+
+clean: ## remove environments, caches and build results
+	rm -rf .venv .venv-* build dist .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name .git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +
+
+$(VENV)/.installed-%: pyproject.toml scripts/venv.sh
+	@PYTHON="$(PYTHON)" sh scripts/venv.sh "$(VENV)" "$*"
+	@touch $@

@@ -1,0 +1,50 @@
+"""Fail when a test was skipped that nobody allowed to be skipped.
+
+A skipped test proves nothing and looks like a passed one. So each skip (and each expected failure) has to be
+allowed here, by name and with a reason. Says nothing when all is well.
+
+Usage: python scripts/check_skips.py REPORT...   (reports written by pytest --junitxml)
+"""
+
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+# "tests.test_module::test_name[parameters]" -> why it may be skipped.
+ALLOWED: dict[str, str] = {}
+
+
+def complaints(report: Path) -> list[str]:
+    """Return a sentence for everything in the report that should not be so."""
+    try:
+        cases = list(ET.parse(report).iter("testcase"))  # noqa: S314 - our own pytest wrote it
+    except (OSError, ET.ParseError) as error:
+        return [f"{report} is not a readable test report: {error}"]
+    skipped = {_test_id(case): skip for case in cases if (skip := case.find("skipped")) is not None}
+    found = [
+        f"{test} was skipped ({skip.get('message') or 'no reason given'}): make it run, or allow it by name."
+        for test, skip in skipped.items()
+        if test not in ALLOWED
+    ]
+    if len(cases) == len(skipped):
+        found.append(f"{report} tells of no test that ran.")
+    return found
+
+
+def _test_id(case: ET.Element) -> str:
+    return f"{case.get('classname', '')}::{case.get('name', '')}"
+
+
+def main(arguments: list[str]) -> int:
+    """Print every complaint about the given reports; return the exit status."""
+    if not arguments:
+        print(__doc__, file=sys.stderr)
+        return 2
+    found = [complaint for argument in arguments for complaint in complaints(Path(argument))]
+    for complaint in found:
+        print(complaint, file=sys.stderr)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

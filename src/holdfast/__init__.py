@@ -1,0 +1,46 @@
+"""Holdfast: distributed locks that you can trust."""
+
+from holdfast.client import AsyncClient, Client
+from holdfast.core.held import LeaseState
+from holdfast.core.messages import HolderView, NameView, WaiterView
+from holdfast.errors import (
+    ForkedLeaseError,
+    HoldfastError,
+    LeaseLost,
+    LockTimeout,
+    OutcomeUnknown,
+    StaleTokenError,
+    StoreError,
+    StoreUnavailable,
+    UsageError,
+)
+from holdfast.fence import Fence
+from holdfast.lease import AsyncLease, Lease
+from holdfast.outcome import Outcome
+from holdfast.primitives.lock import AsyncLock, Lock
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AsyncClient",
+    "AsyncLease",
+    "AsyncLock",
+    "Client",
+    "Fence",
+    "ForkedLeaseError",
+    "HolderView",
+    "HoldfastError",
+    "Lease",
+    "LeaseLost",
+    "LeaseState",
+    "Lock",
+    "LockTimeout",
+    "NameView",
+    "Outcome",
+    "OutcomeUnknown",
+    "StaleTokenError",
+    "StoreError",
+    "StoreUnavailable",
+    "UsageError",
+    "WaiterView",
+]

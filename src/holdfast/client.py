@@ -1,0 +1,254 @@
+"""A client: one store, one keeper, one inbox, and any number of locks. Make one a process and keep it."""
+
+import atexit
+import contextlib
+import os
+import platform
+import weakref
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from holdfast import fork
+from holdfast.core.limits import check_duration, check_name
+from holdfast.core.messages import HolderView, NameView
+from holdfast.core.session import Session, Settings
+from holdfast.errors import LeaseLost, UsageError
+from holdfast.primitives.lock import AsyncLock, Lock, LockOptions
+from holdfast.runtimes.aio import AsyncioRuntime
+from holdfast.runtimes.runtime import Runtime
+from holdfast.runtimes.threads import ThreadsRuntime, drive
+from holdfast.stores.store import StoreSource
+from holdfast.stores.urls import store_source
+
+DEFAULT_TTL = 30.0
+
+
+class _ClientBase:
+    """All of a client that needs no store."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        namespace: str = "",
+        owner: str | None = None,
+        operation_timeout: float = 1.0,
+        retry_for: float = 10.0,
+        store: StoreSource | None = None,
+    ) -> None:
+        """Prepare a client; the store is opened by the first operation.
+
+        Args:
+            url: the store; default: the environment's HOLDFAST_URL, else an embedded lock file of this user.
+            namespace: a prefix of all names, so that programs can share a store.
+            owner: who this client is, for people who look at a lock; default: host and process id.
+            operation_timeout: the longest, in seconds, that one request to the store may take.
+            retry_for: how long, in seconds, an acquisition rides out a store that does not answer.
+            store: the source of a store of your own, instead of a URL.
+
+        Raises UsageError if something can't be right.
+        """
+        if url is not None and store is not None:
+            message = "give a url or a store, not both"
+            raise UsageError(message)
+        self.namespace = check_name(namespace, "a namespace") if namespace else ""
+        self._settings = Settings(
+            owner or f"{platform.node()}/{os.getpid()}",
+            check_duration(operation_timeout, "operation_timeout", 0.01),
+            check_duration(retry_for, "retry_for"),
+        )
+        self._own_label = owner is not None
+        self._source = store or store_source(url)
+        self._session: Session | None = None
+        self._closed = False
+        fork.watch(self)
+
+    def after_fork_in_child(self) -> None:
+        """Start anew in a forked child: nothing of the parent's is used."""
+        session, self._session = self._session, None
+        if not self._own_label:
+            self._settings.owner = f"{platform.node()}/{os.getpid()}"
+        if session is not None:
+            session.abandon()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._source.title}>"
+
+    def _start(self, runtime: Runtime) -> Session:
+        if self._closed:
+            message = "this client is closed; make a new one"
+            raise UsageError(message)
+        return Session(runtime, self._source.make(runtime), self._settings)
+
+    def _options(
+        self,
+        ttl: float,
+        timeout: float | None,
+        lock_delay: float,
+        max_hold: float | None,
+        on_lost: Callable[[LeaseLost], object] | None,
+    ) -> LockOptions:
+        return LockOptions(ttl, timeout, lock_delay, max_hold, on_lost).check(self._source.capabilities.min_ttl)
+
+    def _full(self, name: str) -> str:
+        return self._prefix() + check_name(name)
+
+    def _prefix(self) -> str:
+        return f"{self.namespace}:" if self.namespace else ""
+
+    def _short(self, view: NameView) -> NameView:
+        view.name = view.name.removeprefix(self._prefix())
+        return view
+
+
+class Client(_ClientBase):
+    """Locks for threads. Safe to share by all threads; close it, or use it with `with`, to stop its own.
+
+    It starts two daemon threads when first used: the inbox, which hears of grants, and the keeper, which renews
+    leases in the background for as long as they are held.
+    """
+
+    def lock(
+        self,
+        name: str,
+        ttl: float = DEFAULT_TTL,
+        timeout: float | None = None,
+        *,
+        lock_delay: float = 0.0,
+        max_hold: float | None = None,
+        on_lost: Callable[[LeaseLost], object] | None = None,
+    ) -> Lock:
+        """Make a lock on `name`: any non-empty str of up to 512 bytes of UTF-8.
+
+        Args:
+            name: what to lock; as a decorator, a format string for the arguments of the call.
+            ttl: the crash bound, in seconds: how long the lock outlives a holder that fell silent. A holder that
+                lives is renewed in the background, however long it works.
+            timeout: how long to wait, in seconds; None: for ever; 0: ask once.
+            lock_delay: for how many seconds nobody gets the lock after a lease ran out (not after a release).
+            max_hold: after how many seconds the lease is no longer renewed, so that a stuck holder loses it.
+            on_lost: called with a LeaseLost, in the keeper's thread, when a lease is lost.
+
+        Raises UsageError if a value is not allowed.
+        """
+        return Lock(self, name, self._options(ttl, timeout, lock_delay, max_hold, on_lost))
+
+    def inspect(self, name: str) -> NameView:
+        """Show who holds `name` and who waits for it."""
+        return self._short(drive(self.session().inspect(self._full(name))))
+
+    def names(self) -> list[str]:
+        """List the names of this client's namespace that are held or waited for, sorted."""
+        prefix = self._prefix()
+        return [name.removeprefix(prefix) for name in drive(self.session().names(prefix))]
+
+    def revoke(self, name: str) -> list[HolderView]:
+        """Take `name` from its holders by force and hand it on; their leases are lost at once.
+
+        Returns who they were. Their late writes carry smaller fencing tokens than any lease after this.
+        """
+        return drive(self.session().revoke(self._full(name)))
+
+    def close(self) -> None:
+        """Release what is still held, and stop. Idempotent."""
+        session, self._session = self._session, None
+        self._closed = True
+        if session is not None:
+            drive(session.close())
+
+    def session(self) -> Session:
+        """Return the session of this process; internal."""
+        session = self._session
+        return session if session is not None else self._begin()
+
+    def _begin(self) -> Session:
+        with _beginning:
+            if self._session is None:
+                self._session = self._start(ThreadsRuntime())
+                _at_exit.add(self)
+            return self._session
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class AsyncClient(_ClientBase):
+    """Locks for asyncio. Belongs to the event loop that first uses it; close it, or use it with `async with`.
+
+    It starts one task, the keeper, which renews leases in the background for as long as they are held. A loop that
+    is blocked for longer than a lease lasts loses it: blocking work belongs into a thread.
+    """
+
+    def lock(
+        self,
+        name: str,
+        ttl: float = DEFAULT_TTL,
+        timeout: float | None = None,
+        *,
+        lock_delay: float = 0.0,
+        max_hold: float | None = None,
+        on_lost: Callable[[LeaseLost], object] | None = None,
+    ) -> AsyncLock:
+        """Make a lock on `name`; arguments and errors as of `Client.lock`. `on_lost` is called in the event loop."""
+        return AsyncLock(self, name, self._options(ttl, timeout, lock_delay, max_hold, on_lost))
+
+    async def inspect(self, name: str) -> NameView:
+        """Show who holds `name` and who waits for it."""
+        return self._short(await self.session().inspect(self._full(name)))
+
+    async def names(self) -> list[str]:
+        """List the names of this client's namespace that are held or waited for, sorted."""
+        prefix = self._prefix()
+        return [name.removeprefix(prefix) for name in await self.session().names(prefix)]
+
+    async def revoke(self, name: str) -> list[HolderView]:
+        """Take `name` from its holders by force and hand it on; returns who they were. See `Client.revoke`."""
+        return await self.session().revoke(self._full(name))
+
+    async def close(self) -> None:
+        """Release what is still held, and stop. Idempotent."""
+        session, self._session = self._session, None
+        self._closed = True
+        if session is not None:
+            await session.close()
+
+    def session(self) -> Session:
+        """Return the session of this process and event loop; internal."""
+        runtime = self._runtime
+        if self._session is None or runtime is None:
+            runtime = self._runtime = AsyncioRuntime()
+            self._session = self._start(runtime)
+        elif not runtime.is_current():
+            message = "this AsyncClient belongs to another event loop; make one in each loop"
+            raise UsageError(message)
+        return self._session
+
+    _runtime: AsyncioRuntime | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+_at_exit: "weakref.WeakSet[Client]" = weakref.WeakSet()
+_beginning = ThreadsRuntime().mutex()
+
+
+def _close_all() -> None:
+    """Release what is held when the interpreter ends, so that others need not wait for a ttl."""
+    for client in list(_at_exit):
+        with contextlib.suppress(Exception):
+            client.close()
+
+
+atexit.register(_close_all)

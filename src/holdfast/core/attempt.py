@@ -1,0 +1,243 @@
+"""One acquisition, from its first ask to a lease, or to nothing left behind.
+
+The rules, each of which has a model-checked counterexample when it is dropped:
+
+*   The inbox is open before the first ask, so that a grant cannot come before we can hear it.
+*   A pushed token counts only if it is larger than the counter in the last "waiting" reply; else it belongs to a
+    grant of an earlier life, which may have ended.
+*   A pushed lease is valid from the *send* of the ask that this reply answered: the grant came after that ask was
+    carried out, so the store keeps it at least that long.
+*   Whoever leaves without a lease (timeout, cancellation, error) tells the store, which passes on a grant that
+    crossed the message. If an ask went unanswered, it leaves a tombstone against its late arrival.
+"""
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from holdfast.core.deadlines import micros, seconds, valid_until
+from holdfast.core.held import NEVER, HeldLease
+from holdfast.core.messages import Ask, Busy, Granted, Leave, Left, Mismatch, Reply, Waiting
+from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable, UsageError
+from holdfast.runtimes.runtime import Event
+
+if TYPE_CHECKING:
+    from holdfast.core.session import Session
+
+log = logging.getLogger("holdfast")
+
+FIRST_TTL = 5_000_000
+"""Length of a lease until its holder is first heard again, where a request can outlive its caller; microseconds."""
+
+INTERVAL = 1_000_000
+"""How often a waiter asks again, at the longest, in microseconds."""
+
+POLLING = 20_000
+"""The same where no push can reach us, and asking is the only way to learn of a grant."""
+
+PATIENCE = 3_000_000
+"""How long a silent waiter counts as alive, at the least, in microseconds."""
+
+
+@dataclass(slots=True)
+class Want:
+    """What a caller wants to hold. `ttl` and `lock_delay` in microseconds, `max_hold` in seconds."""
+
+    name: str
+    ttl: int
+    lock_delay: int = 0
+    max_hold: float = NEVER
+    weight: int = 1
+    capacity: int = 1
+
+
+@dataclass(slots=True)
+class Wait:
+    """What the inbox tells a waiter. The event is made only when there is something to wait for."""
+
+    event: Event | None = None
+    poke_at: float = NEVER
+    granted: int = 0
+    """The highest token that was pushed."""
+
+
+class Attempt:
+    """One acquisition of one name. Used once."""
+
+    __slots__ = ("_ask", "_engaged", "_runtime", "_sent", "_session", "_unsure", "_until", "_wait", "_want")
+
+    def __init__(self, session: "Session", want: Want, until: float | None, *, wait: bool) -> None:
+        """Prepare to acquire by the local instant `until` (None: however long it takes), or in a single ask."""
+        self._session = session
+        self._runtime = session.runtime
+        self._want = want
+        self._until = until
+        self._ask = _make_ask(session, want, wait=wait)
+        self._wait = Wait()
+        self._engaged = False
+        """Whether the store may know this request."""
+        self._unsure = False
+        """Whether an ask went unanswered, and may still arrive."""
+        self._sent = 0.0
+
+    async def run(self) -> HeldLease | Left:
+        """Acquire. Returns the lease, or, when the time is up, who holds the name."""
+        waits, request = self._session.waits, self._ask.request
+        waits[request] = self._wait
+        try:
+            return await self._until_held()
+        except GeneratorExit:
+            raise
+        except BaseException:
+            if self._engaged:
+                await self._runtime.finish(self._leave())
+            raise
+        finally:
+            waits.pop(request, None)
+
+    async def _until_held(self) -> HeldLease | Left:
+        while True:
+            reply = await self._send()
+            if isinstance(reply, Granted):
+                held = self._enter(reply.token, valid_until(self._sent, reply.ttl))
+            elif isinstance(reply, Waiting):
+                held = await self._stand(reply)
+            elif isinstance(reply, Busy):
+                self._engaged = False
+                if not self._ask.wait or self._is_over():
+                    return Left(reply.holders)
+                await self._pause(seconds(reply.retry_in))
+                continue
+            else:
+                raise self._refusal(reply)
+            if held is not None:
+                return held
+            if self._is_over() or not self._ask.wait:
+                return await self._runtime.finish(self._leave())
+
+    async def _send(self) -> Reply:
+        """Ask, riding out a store that does not answer for as long as the client's `retry_for` allows."""
+        give_up_at = None
+        delay = 0.02
+        while True:
+            self._engaged = True
+            sent = self._sent = self._runtime.now()
+            try:
+                return await self._session.store.acquire(self._ask, sent + self._patience())
+            except StoreUnavailable as error:
+                self._unsure = self._unsure or isinstance(error, OutcomeUnknown)
+                give_up_at = give_up_at or self._give_up_at(sent)
+                if self._runtime.now() + delay >= give_up_at:
+                    raise
+                log.debug("asking for %r again: %s", self._want.name, error)
+            await self._runtime.sleep(delay * (0.5 + self._runtime.random()))
+            delay = min(delay * 2, 0.5)
+
+    def _give_up_at(self, sent: float) -> float:
+        retry_until = sent + self._session.retry_for
+        if not self._ask.wait:
+            return sent
+        return retry_until if self._until is None else min(self._until, retry_until)
+
+    async def _stand(self, reply: Waiting) -> HeldLease | None:
+        """Wait for a push, or until it is time to ask again (None)."""
+        wait, now = self._wait, self._runtime.now
+        wait.poke_at = now() + seconds(reply.poke_in)
+        if wait.event is None:
+            wait.event = self._runtime.event()
+        while True:
+            wait.event.clear()
+            self._session.refuse_if_closed()
+            if wait.granted > reply.counter:
+                return self._enter_pushed(wait.granted)
+            if self._is_over() or now() >= wait.poke_at:
+                return None
+            await wait.event.wait(wait.poke_at if self._until is None else min(wait.poke_at, self._until))
+
+    async def _pause(self, retry_in: float) -> None:
+        """Sleep before asking a store that has no queue, at a random moment so that nobody is always first."""
+        until_asking = retry_in * (0.5 + self._runtime.random())
+        if self._until is not None:
+            until_asking = min(until_asking, self._until - self._runtime.now())
+        await self._runtime.sleep(until_asking)
+
+    def _enter_pushed(self, token: int) -> HeldLease | None:
+        """Enter on a push if enough of the provisional lease is left to confirm it in time; else ask (None)."""
+        until = valid_until(self._sent, self._ask.pushed_ttl)
+        enough = seconds(self._ask.pushed_ttl) / 4
+        return self._enter(token, until) if until - self._runtime.now() > enough else None
+
+    def _enter(self, token: int, until: float) -> HeldLease | None:
+        """Become the holder, unless the lease is over before it was heard of."""
+        session, want = self._session, self._want
+        now = self._runtime.now()
+        if until <= now:
+            return None
+        ends_at = now + want.max_hold
+        held = HeldLease(
+            self._runtime,
+            session.mutex,
+            want.name,
+            self._ask.request,
+            token,
+            want.ttl,
+            min(until, ends_at),
+            unsure=self._unsure,
+            ends_at=ends_at,
+        )
+        session.keeper.add(held)
+        session.note_token(token)
+        return held
+
+    async def _leave(self) -> Left:
+        """Tell the store that we are gone, trying twice; a store that does not answer forgets us by itself."""
+        unsure = self._unsure or not self._session.store.capabilities.local
+        leave = Leave(self._want.name, self._ask.request, unsure)
+        try:
+            return await self._session.persist(lambda until: self._session.store.leave(leave, until), self._patience())
+        except StoreError as error:
+            lapse = seconds(max(self._ask.patience, self._ask.first_ttl))
+            log.warning(
+                "could not leave the queue of %r (%s); what is left there lapses within %.1f s",
+                self._want.name,
+                error,
+                lapse,
+            )
+            return Left()
+
+    def _refusal(self, reply: Reply) -> Exception:
+        self._engaged = False
+        if isinstance(reply, Mismatch):
+            return UsageError(
+                f"{self._want.name!r} is in use with capacity {reply.capacity}, and was asked for with capacity "
+                f"{self._want.capacity}; every user of a name must give the same number."
+            )
+        return StoreError(f"the store refuses this request for {self._want.name!r}: it was given up before.")
+
+    def _is_over(self) -> bool:
+        return self._until is not None and self._runtime.now() >= self._until
+
+    def _patience(self) -> float:
+        return self._session.patience(seconds(self._want.ttl))
+
+
+def _make_ask(session: "Session", want: Want, *, wait: bool) -> Ask:
+    ttl = want.ttl if want.max_hold == NEVER else min(want.ttl, micros(want.max_hold))
+    pushed_ttl = min(ttl, FIRST_TTL)
+    interval = min(INTERVAL if session.inbox else POLLING, pushed_ttl // 4)
+    return Ask(
+        want.name,
+        session.runtime.new_id(),
+        session.inbox,
+        session.owner,
+        ttl,
+        ttl if session.store.capabilities.local else pushed_ttl,
+        pushed_ttl,
+        interval,
+        max(PATIENCE, 4 * interval),
+        want.weight,
+        want.capacity,
+        want.lock_delay,
+        session.proposal(),
+        wait,
+    )

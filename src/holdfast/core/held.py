@@ -1,0 +1,206 @@
+"""One lease as its holder sees it, judged by the holder's own clock.
+
+HELD --- a renewal failed ---> AT_RISK --- a later one succeeded ---> HELD
+HELD, AT_RISK --- the local deadline passed, the store refused, somebody took it ---> LOST
+HELD, AT_RISK --- the holder let go ---> RELEASED
+
+LOST and RELEASED are final. In particular a renewal that succeeds after the local deadline revives nothing: the
+holder may have been told already. Loss is told exactly once.
+"""
+
+import logging
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from holdfast.core.deadlines import MICROS, valid_until
+from holdfast.errors import ForkedLeaseError, LeaseLost
+from holdfast.outcome import Outcome
+from holdfast.runtimes.runtime import Event, Runtime
+
+log = logging.getLogger("holdfast")
+
+NEVER = float("inf")
+
+EXPIRED = "its ttl ran out by this process's own clock before a renewal succeeded"
+REFUSED = "the store no longer knows it"
+TAKEN = "the store has given the name to another holder"
+REVOKED = "somebody took the name by force"
+OVERHELD = "it was held for as long as max_hold allows"
+FORKED = "it belongs to the parent of this process"
+
+
+class LeaseState(Enum):
+    """What may be believed of a lease."""
+
+    HELD = "held"
+    AT_RISK = "at risk"
+    """Still ours, but the last renewal failed; unless one succeeds it is lost at the local deadline."""
+    LOST = "lost"
+    RELEASED = "released"
+
+
+@dataclass(slots=True, eq=False, weakref_slot=True)
+class HeldLease:
+    """One holding of a name. `valid_until`, `due_at` and `ends_at` are local instants; `ttl` is in microseconds."""
+
+    runtime: Runtime
+    mutex: AbstractContextManager[Any]
+    name: str
+    request: str
+    token: int
+    ttl: int
+    valid_until: float
+    unsure: bool = False
+    """Whether an ask of this request went unanswered, and may still arrive."""
+    ends_at: float = NEVER
+    """When max_hold ends it."""
+    due_at: float = NEVER
+    """When to renew it next."""
+    renewing: bool = False
+    failures: int = 0
+    lost_because: str = ""
+    let_go: bool = False
+    outcome: Outcome | None = None
+    _signal: Event | None = None
+    _callbacks: list[Callable[[str], None]] = field(default_factory=list[Callable[[str], None]])
+
+    def trusted(self) -> bool:
+        """Tell whether the lease is certainly still ours."""
+        if self.lost_because or self.let_go:
+            return False
+        if self.runtime.now() < self.valid_until:
+            return True
+        return not self._expire()
+
+    def remaining(self) -> float:
+        """Return for how many seconds the lease is certainly still ours."""
+        return max(0.0, self.valid_until - self.runtime.now()) if self.trusted() else 0.0
+
+    def check(self) -> None:
+        """Raise LeaseLost unless the lease is certainly still ours."""
+        if not self.trusted():
+            raise self.loss()
+
+    def loss(self) -> LeaseLost | ForkedLeaseError:
+        """Make the error that tells why the lease is not ours."""
+        if self.lost_because == FORKED:
+            return ForkedLeaseError(
+                f"the lease of {self.name!r} (token {self.token}) {FORKED}: a forked child can neither use nor "
+                "release it. Acquire one in the child."
+            )
+        if self.lost_because:
+            return LeaseLost(
+                f"the lease of {self.name!r} (token {self.token}) is lost: {self.lost_because}. "
+                "Another holder may be at work: stop, and do not write."
+            )
+        return LeaseLost(f"the lease of {self.name!r} (token {self.token}) was released; acquire a new one.")
+
+    def state(self) -> LeaseState:
+        """Tell HELD, AT_RISK, LOST and RELEASED apart."""
+        if self.trusted():
+            return LeaseState.AT_RISK if self.failures else LeaseState.HELD
+        return LeaseState.LOST if self.lost_because else LeaseState.RELEASED
+
+    def lose(self, because: str) -> bool:
+        """Declare the lease lost, once; return whether this call did it."""
+        with self.mutex:
+            if self.lost_because or self.let_go:
+                return False
+            self.lost_because = because
+        self._tell()
+        return True
+
+    def renewed(self, sent: float, ttl: int) -> bool:
+        """Note a renewal for `ttl` that was sent at `sent`; return whether the lease lives on."""
+        with self.mutex:
+            if self.lost_because or self.let_go:
+                return False
+            alive = self.runtime.now() < self.valid_until
+            if alive:
+                self.valid_until = min(max(self.valid_until, valid_until(sent, ttl)), self.ends_at)
+                self.failures = 0
+        return alive or not self._expire()
+
+    def let_it_go(self) -> None:
+        """Note that the holder lets go: if it is not lost by now, it never will be."""
+        self.trusted()
+        with self.mutex:
+            self.let_go = True
+
+    def when_lost(self, tell: Callable[[str], None]) -> None:
+        """Have `tell(reason)` called on loss, at once if it is lost already. Its errors are logged."""
+        with self.mutex:
+            if not self.lost_because:
+                self._callbacks.append(tell)
+                return
+        _call(tell, self.lost_because, self.name)
+
+    async def wait_lost(self, until: float | None) -> bool:
+        """Wait until the lease is lost, or until a local instant; return whether it is lost."""
+        with self.mutex:
+            if self._signal is None:
+                self._signal = self.runtime.event()
+                if self.lost_because or self.let_go:
+                    self._signal.set()
+        while self.trusted():
+            wake_at = self.valid_until if until is None else min(until, self.valid_until)
+            await self._signal.wait(wake_at)
+            if until is not None and self.runtime.now() >= until:
+                break
+        return not self.trusted() and bool(self.lost_because)
+
+    def settle(self, outcome: Outcome) -> None:
+        """Note the end of the release, and wake whoever waits for a loss that will not come any more."""
+        self.outcome = outcome
+        with self.mutex:
+            signal = self._signal
+            if not outcome.kept and not self.lost_because:
+                self.lost_because = TAKEN if outcome is Outcome.TAKEN_OVER else REFUSED
+        if signal is not None:
+            signal.set()
+
+    def disown(self) -> None:
+        """In a forked child: become inert. The mutex may have been held by a thread that is not here."""
+        self.mutex = self.runtime.mutex()
+        self.lost_because = FORKED
+        self._callbacks.clear()
+
+    def ttl_to_ask(self) -> int:
+        """Return the ttl to renew with: no longer than max_hold leaves."""
+        left = self.ends_at - self.runtime.now()
+        return self.ttl if left * MICROS >= self.ttl else max(1, int(left * MICROS))
+
+    def schedule(self, spread: float) -> float:
+        """Set the next renewal after about a third of what is left, and return how long that is.
+
+        `spread` in [0, 1) moves it a little, so that leases of one ttl do not all fall due together.
+        """
+        now = self.runtime.now()
+        wait = (self.valid_until - now) * (0.3 + 0.06 * spread)
+        self.due_at = NEVER if self.valid_until >= self.ends_at else now + wait
+        return wait
+
+    def _expire(self) -> bool:
+        with self.mutex:
+            if self.runtime.now() < self.valid_until:
+                return False
+        self.lose(OVERHELD if self.valid_until >= self.ends_at else EXPIRED)
+        return True
+
+    def _tell(self) -> None:
+        with self.mutex:
+            signal, callbacks = self._signal, list(self._callbacks)
+        if signal is not None:
+            signal.set()
+        for tell in callbacks:
+            _call(tell, self.lost_because, self.name)
+
+
+def _call(tell: Callable[[str], None], reason: str, name: str) -> None:
+    try:
+        tell(reason)
+    except Exception:
+        log.exception("the on_lost callback for %r raised; the lease is lost all the same", name)

@@ -1,0 +1,184 @@
+"""The keeper: renews all leases of a client in the background, and tells when one is lost.
+
+One task or thread a client, started with the first lease. It decides and watches the clock; the talking to the
+store is done by a second, short-lived task, so that a renewal that hangs cannot hide that a deadline passed.
+
+A lease is renewed after a third of what is left of it. Leases that fall due soon ride along in the same batch.
+An error of the store is retried, with growing delay, until the local deadline. A refusal is final.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.held import NEVER, REFUSED, TAKEN, HeldLease
+from holdfast.core.messages import Renewal, RenewReply
+from holdfast.outcome import Outcome
+from holdfast.runtimes.runtime import Runtime, Task
+from holdfast.stores.store import Store
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+log = logging.getLogger("holdfast")
+
+BATCH = 100
+"""The most leases that one request renews."""
+
+RIDE_ALONG = 1.25
+"""How much earlier than planned a lease may be renewed, as a share of its wait, to go with another."""
+
+IDLE = 60.0
+"""The longest the keeper sleeps, in seconds."""
+
+GRAIN = 0.01
+"""The shortest that it sleeps while something due cannot be done yet, in seconds."""
+
+
+class Keeper:
+    """The renewer of all leases of one client."""
+
+    def __init__(self, runtime: Runtime, store: Store, patience: Callable[[float], float]) -> None:
+        """Keep leases of `store`; `patience(ttl seconds)` says how long one renewal may take."""
+        self._runtime = runtime
+        self._store = store
+        self._patience = patience
+        self._mutex: AbstractContextManager[Any] = runtime.mutex()
+        self._signal = runtime.event()
+        self._leases: dict[str, HeldLease] = {}
+        self._looks_at = NEVER
+        self._pace = IDLE
+        self._task: Task | None = None
+        self._renewal: Task | None = None
+        self._talking = False
+        self._stopping = False
+
+    def add(self, lease: HeldLease) -> None:
+        """Keep a lease from now on. Wakes the task only if it would look too late by itself."""
+        wait = lease.schedule(self._runtime.random())
+        self._leases[lease.request] = lease
+        self._pace = min(self._pace, wait)
+        if min(lease.due_at, lease.valid_until) < self._looks_at:
+            self._wake()
+
+    def discard(self, lease: HeldLease) -> None:
+        """Stop keeping a lease."""
+        self._leases.pop(lease.request, None)
+
+    def find(self, request: str) -> HeldLease | None:
+        """Return the lease that came of a request, if it is kept."""
+        return self._leases.get(request)
+
+    def kept(self) -> list[HeldLease]:
+        """Return all leases that are kept."""
+        return list(self._leases.values())
+
+    async def stop(self, until: float) -> None:
+        """End the task or thread, waiting for it until a local instant."""
+        self._stopping = True
+        self._signal.set()
+        for task in (self._task, self._renewal):
+            if task is not None:
+                await task.join(until)
+
+    def _wake(self) -> None:
+        if self._task is None:
+            with self._mutex:
+                if self._task is None and not self._stopping:
+                    self._task = self._runtime.spawn(self._run, "keeper")
+        self._signal.set()
+
+    async def _run(self) -> None:
+        while not self._stopping:
+            self._looks_at = NEVER  # so that whoever adds a lease while we look wakes us again
+            next_look = self._look(self._runtime.now())
+            self._looks_at = next_look
+            await self._signal.wait(next_look)
+            self._signal.clear()
+
+    def _look(self, now: float) -> float:
+        """Tell losses, start what is due, and return when to look again."""
+        next_look = now + self._pace
+        self._pace = min(self._pace * 2, IDLE)  # `add` shortens it again
+        due = False
+        for lease in self.kept():
+            if not lease.trusted():
+                self._forget(lease)
+                continue
+            due = due or lease.due_at <= now
+            next_look = min(next_look, lease.valid_until, max(lease.due_at, now + GRAIN))
+        if due and not self._talking:
+            self._start_renewal()
+        return next_look
+
+    def _forget(self, lease: HeldLease) -> None:
+        self.discard(lease)
+        if lease.lost_because:
+            log.warning("%s", lease.loss())
+
+    def _start_renewal(self) -> None:
+        with self._mutex:
+            if self._stopping:
+                return
+            self._talking = True
+        try:
+            self._renewal = self._runtime.spawn(self._renew_due, "renewal")
+        except RuntimeError:  # nothing can be started any more: the interpreter shuts down
+            self._talking = False
+
+    async def _renew_due(self) -> None:
+        try:
+            while batch := self._take_due():
+                await self._renew(batch)
+        finally:
+            self._talking = False
+            self._signal.set()
+
+    def _take_due(self) -> list[HeldLease]:
+        """Pick what is due, and what will be soon, the nearest deadline first."""
+        now = self._runtime.now()
+        ready = [lease for lease in self.kept() if not lease.renewing and lease.trusted()]
+        if not any(lease.due_at <= now for lease in ready):
+            return []
+        soon = [lease for lease in ready if lease.due_at - now <= (lease.valid_until - now) * (RIDE_ALONG - 1)]
+        batch = sorted(soon, key=lambda lease: lease.valid_until)[:BATCH]
+        for lease in batch:
+            lease.renewing = True
+        return batch
+
+    async def _renew(self, batch: Sequence[HeldLease]) -> None:
+        sent = self._runtime.now()
+        renewals = [Renewal(held.name, held.request, held.token, held.ttl_to_ask()) for held in batch]
+        until = sent + self._patience(min(renewal.ttl for renewal in renewals) / 1_000_000)
+        try:
+            replies = await self._store.renew(renewals, until)
+        except Exception as error:  # noqa: BLE001 - whatever ails a store, the other leases must be kept
+            for lease in batch:
+                self._failed(lease, error)
+        else:
+            for lease, renewal, reply in zip(batch, renewals, replies, strict=True):
+                self._answered(lease, sent, renewal.ttl, reply)
+        finally:
+            for lease in batch:
+                lease.renewing = False
+
+    def _answered(self, lease: HeldLease, sent: float, ttl: int, reply: RenewReply) -> None:
+        if reply is None:
+            if lease.renewed(sent, ttl):
+                lease.schedule(self._runtime.random())
+        else:
+            lease.lose(TAKEN if reply is Outcome.TAKEN_OVER else REFUSED)
+            self._forget(lease)
+
+    def _failed(self, lease: HeldLease, error: Exception) -> None:
+        lease.failures += 1
+        delay = min(0.05 * 2 ** min(lease.failures, 10), 1.0) * (0.5 + self._runtime.random())
+        now = self._runtime.now()
+        lease.due_at = now + min(delay, max(0.005, (lease.valid_until - now) / 4))
+        if lease.failures == 1:
+            log.warning(
+                "the lease of %r is at risk: its renewal failed (%s); trying again for %.1f s",
+                lease.name,
+                error,
+                max(0.0, lease.valid_until - now),
+            )

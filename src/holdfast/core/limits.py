@@ -1,0 +1,38 @@
+"""What a name and a duration may be. Every refusal says what is allowed."""
+
+from holdfast.errors import UsageError
+
+NAME_BYTES = 512
+LONGEST = 366 * 86_400.0
+"""The longest duration, in seconds."""
+
+
+def check_name(name: object, what: str = "a lock name") -> str:
+    """Return `name` if it is a non-empty str of at most 512 bytes of UTF-8; else raise UsageError."""
+    if not isinstance(name, str) or not name:
+        message = f"{what} must be a non-empty str, not {name!r}"
+        raise UsageError(message)
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:
+        message = f"{what} must be encodable as UTF-8; {name!r} holds a lone surrogate"
+        raise UsageError(message) from None
+    if size > NAME_BYTES:
+        message = f"{what} may have up to {NAME_BYTES} bytes of UTF-8; this one has {size} ({name[:20]!r}...)"
+        raise UsageError(message)
+    return name
+
+
+def check_duration(value: object, what: str, least: float = 0.0) -> float:
+    """Return `value` as seconds if it is a number from `least` to 366 days; else raise UsageError."""
+    allowed = f"{what} must be a number of seconds from {least:g} to {LONGEST:.0f}, not {value!r}"
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise UsageError(allowed)
+    if not least <= value <= LONGEST:  # False for NaN as well
+        raise UsageError(allowed)
+    return float(value)
+
+
+def check_timeout(value: object) -> float | None:
+    """Return `value` if it is None (wait for ever) or a duration from 0 (ask once); else raise UsageError."""
+    return None if value is None else check_duration(value, "timeout (or None, to wait for ever)")

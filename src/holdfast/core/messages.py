@@ -1,0 +1,178 @@
+"""What clients and stores say to each other. Times in here are whole microseconds; instants are the store's.
+
+Every request carries the id of the acquisition it belongs to, so that a request that is asked again after a lost
+reply is recognised and gets the same answer.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from holdfast.outcome import Outcome
+
+
+@dataclass(slots=True)
+class Ask:
+    """A request to hold a name. Asked again under the same `request`, it means "am I granted by now?"."""
+
+    name: str
+    request: str
+    inbox: str
+    """Where grants are pushed to; empty if the client cannot be reached and only asks."""
+    owner: str
+    """Who asks, for people to read."""
+    ttl: int
+    first_ttl: int
+    """Length of a lease that is granted in the reply to this very ask."""
+    pushed_ttl: int
+    """Length of a provisional lease that is granted later, by a push."""
+    interval: int
+    """How often the head of the queue asks again."""
+    patience: int
+    """How long a waiter that stopped asking counts as alive."""
+    weight: int = 1
+    capacity: int = 1
+    lock_delay: int = 0
+    proposal: int = 0
+    """A fencing token that the client would like to be surpassed: its clock, or the highest it has seen."""
+    wait: bool = True
+    """Whether to stand in the queue if the name is not free."""
+
+
+@dataclass(slots=True)
+class Granted:
+    """The name is the asker's, for `ttl` from the moment of the grant."""
+
+    token: int
+    ttl: int
+
+
+@dataclass(slots=True)
+class Waiting:
+    """The asker stands in the queue. A grant will be pushed; if none came by then, ask again after `poke_in`."""
+
+    counter: int
+    """The last token issued for the name: a push that does not exceed it is an old one, to be ignored."""
+    poke_in: int
+    place: int
+    """How many stand before us in the queue."""
+
+
+@dataclass(slots=True)
+class Busy:
+    """Not granted, and not in any queue. Worth asking again after `retry_in`."""
+
+    retry_in: int
+    holders: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Mismatch:
+    """The name is in use with another capacity than the one asked for."""
+
+    capacity: int
+
+
+@dataclass(slots=True)
+class Gone:
+    """This request was given up earlier; it will not be granted."""
+
+
+Reply = Granted | Waiting | Busy | Mismatch | Gone
+
+
+@dataclass(slots=True)
+class Release:
+    """A holder lets go."""
+
+    name: str
+    request: str
+    token: int
+    unsure: bool = False
+    """Whether an ask of this request may still be under way, so that it must be refused when it arrives."""
+
+
+@dataclass(slots=True)
+class Renewal:
+    """A holder asks to keep a lease for `ttl` from now on."""
+
+    name: str
+    request: str
+    token: int
+    ttl: int
+
+
+@dataclass(slots=True)
+class Leave:
+    """A waiter gives up. If a grant crossed it on the way, the grant is passed on."""
+
+    name: str
+    request: str
+    unsure: bool
+
+
+@dataclass(slots=True)
+class Left:
+    """What a waiter that gave up leaves behind: nothing. These are the holders it waited for."""
+
+    holders: tuple[str, ...] = ()
+    ahead: int = 0
+
+
+class NoticeKind(StrEnum):
+    """What a store pushes into an inbox."""
+
+    GRANTED = "granted"
+    HEAD = "head"
+    REVOKED = "revoked"
+
+
+@dataclass(slots=True)
+class Notice:
+    """A push. It may come late, twice or never; nothing is unsafe or stuck if it does."""
+
+    inbox: str
+    kind: NoticeKind
+    request: str
+    token: int = 0
+    after: int = 0
+    """For HEAD: when the name may become free, so when to ask again at the latest."""
+
+
+@dataclass(slots=True)
+class HolderView:
+    """One holder of a name, as `inspect` shows it. Times in seconds."""
+
+    owner: str
+    token: int
+    weight: int
+    held_for: float
+    expires_in: float
+    ttl: float
+    confirmed: bool
+
+
+@dataclass(slots=True)
+class WaiterView:
+    """One waiter of a name, as `inspect` shows it. Times in seconds."""
+
+    owner: str
+    weight: int
+    waited_for: float
+    alive: bool
+
+
+@dataclass(slots=True)
+class NameView:
+    """What a store knows of a name. Times in seconds."""
+
+    name: str
+    capacity: int
+    last_token: int
+    holders: list[HolderView] = field(default_factory=list[HolderView])
+    waiters: list[WaiterView] = field(default_factory=list[WaiterView])
+    blocked_for: float = 0.0
+    """How long a lock delay still keeps the name from everyone."""
+
+
+RenewReply = Outcome | None
+"""None: renewed. An outcome: refused, and what became of the lease."""

@@ -1,0 +1,244 @@
+"""One client at one store: what all its locks share, and the operations that faces offer."""
+
+import logging
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from holdfast.core.attempt import Attempt, Wait, Want
+from holdfast.core.deadlines import micros, seconds
+from holdfast.core.held import FORKED, REFUSED, REVOKED, TAKEN, HeldLease
+from holdfast.core.keeper import Keeper
+from holdfast.core.messages import HolderView, Left, NameView, Notice, NoticeKind, Release, Renewal
+from holdfast.errors import StoreError, StoreUnavailable, UsageError
+from holdfast.outcome import Outcome
+from holdfast.runtimes.runtime import Event, Runtime
+from holdfast.stores.store import Store
+
+T = TypeVar("T")
+
+log = logging.getLogger("holdfast")
+
+
+@dataclass(slots=True)
+class Settings:
+    """What a client can be told about itself. Times in seconds."""
+
+    owner: str
+    """Who this client is, for people to read."""
+    operation_timeout: float = 1.0
+    """The longest that one request to the store may take."""
+    retry_for: float = 10.0
+    """How long an acquisition rides out a store that does not answer."""
+
+
+class Session:
+    """One client at one store. Opened by the first operation."""
+
+    def __init__(self, runtime: Runtime, store: Store, settings: Settings) -> None:
+        """Prepare; nothing is opened yet."""
+        self.runtime = runtime
+        self.store = store
+        self.owner = settings.owner
+        self.retry_for = settings.retry_for
+        self.mutex = runtime.mutex()
+        self.inbox = ""
+        self.waits: dict[str, Wait] = {}
+        self.keeper = Keeper(runtime, store, self.patience)
+        self._operation_timeout = settings.operation_timeout
+        self._highest = 0
+        self._opened = False
+        self._opening: Event | None = None
+        self._closed = False
+
+    # -- life ----------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Open the store once, whoever comes first; the others wait for it."""
+        while self._closed or not self._opened:
+            self.refuse_if_closed()
+            with self.mutex:
+                mine = self._opening is None
+                if self._opening is None:
+                    self._opening = self.runtime.event()
+                opening = self._opening
+            if mine:
+                await self._open(opening)
+            else:
+                await opening.wait(self.runtime.now() + self._operation_timeout)
+
+    async def _open(self, opening: Event) -> None:
+        try:
+            self.inbox = await self.store.open(self.deliver, self.runtime.now() + self._operation_timeout)
+            self._opened = True
+        finally:
+            with self.mutex:
+                self._opening = None
+            opening.set()
+
+    async def close(self) -> None:
+        """Release what is still held, stop the keeper, leave the store. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        until = self.runtime.now() + 2 * self._operation_timeout
+        await self._dismiss_waiters(until)
+        for held in self.keeper.kept():
+            await self.release(held)
+        await self.keeper.stop(until)
+        await self.runtime.settle(until)
+        if self._opened:
+            self._opened = False
+            await self.store.close()
+
+    async def _dismiss_waiters(self, until: float) -> None:
+        """Wake who waits, to find the client closed, and let them leave their queues."""
+        for wait in list(self.waits.values()):
+            wait.poke_at = 0.0
+            if wait.event is not None:
+                wait.event.set()
+        while self.waits and self.runtime.now() < until:
+            await self.runtime.sleep(0.002)
+
+    def abandon(self) -> None:
+        """In a forked child: make every lease inert, and drop what was inherited."""
+        for held in self.keeper.kept():
+            held.disown()
+        self.store.abandon()
+
+    def refuse_if_closed(self) -> None:
+        """Raise UsageError once the client is closed."""
+        if self._closed:
+            message = "this client is closed; make a new one"
+            raise UsageError(message)
+
+    # -- operations ----------------------------------------------------------------------------------------
+
+    async def acquire(self, want: Want, timeout: float | None) -> HeldLease | Left:
+        """Hold `want`, or say who does after `timeout` seconds (0: ask once; None: wait for ever).
+
+        Raises StoreError if the store cannot be asked; then nothing is held.
+        """
+        await self.open()
+        until = None if timeout is None else self.runtime.now() + timeout
+        return await Attempt(self, want, until, wait=timeout != 0).run()
+
+    async def release(self, held: HeldLease) -> Outcome:
+        """Let go of a lease. Asked again, it answers the same.
+
+        Raises ForkedLeaseError in a child of the process that acquired it.
+        """
+        if held.lost_because == FORKED:
+            raise held.loss()
+        if held.outcome is not None:
+            return held.outcome
+        held.let_it_go()
+        self.keeper.discard(held)
+        try:
+            return await self._release(held)
+        except (GeneratorExit, StoreError):
+            raise
+        except BaseException:
+            await self.runtime.finish(self._release(held))
+            raise
+
+    async def _release(self, held: HeldLease) -> Outcome:
+        release = Release(held.name, held.request, held.token, held.unsure)
+        attempts = 0
+
+        async def ask(until: float) -> Outcome:
+            nonlocal attempts
+            attempts += 1
+            return await self.store.release(release, until)
+
+        try:
+            outcome = await self.persist(ask, self.patience(seconds(held.ttl)))
+        except StoreError as error:
+            log.warning("the release of %r got no answer (%s); it ends at its ttl at the latest", held.name, error)
+            outcome = Outcome.UNKNOWN
+        if attempts > 1 and not outcome.kept and self.runtime.now() < held.valid_until and not held.lost_because:
+            # It cannot have run out yet: an earlier attempt was carried out, and its reply was lost.
+            outcome = Outcome.RELEASED
+        held.settle(outcome)
+        return outcome
+
+    async def extend(self, held: HeldLease, ttl: float | None) -> None:
+        """Renew now, for `ttl` seconds (None: as before), from now on.
+
+        Raises LeaseLost if the lease is lost, StoreError if the store did not answer (the lease then lives as long
+        as it did before).
+        """
+        held.check()
+        if ttl is not None:
+            held.ttl = micros(ttl)
+        sent = self.runtime.now()
+        asked = held.ttl_to_ask()
+        renewal = Renewal(held.name, held.request, held.token, asked)
+        replies = await self.store.renew([renewal], sent + self.patience(seconds(asked)))
+        if replies[0] is not None:
+            held.lose(TAKEN if replies[0] is Outcome.TAKEN_OVER else REFUSED)
+            self.keeper.discard(held)
+        elif held.renewed(sent, asked):
+            self.keeper.add(held)
+        held.check()
+
+    async def inspect(self, name: str) -> NameView:
+        """Show who holds a name and who waits for it."""
+        await self.open()
+        return await self.store.inspect(name, self.runtime.now() + self._operation_timeout)
+
+    async def names(self, prefix: str) -> list[str]:
+        """List the names in use."""
+        await self.open()
+        return await self.store.names(prefix, self.runtime.now() + self._operation_timeout)
+
+    async def revoke(self, name: str) -> list[HolderView]:
+        """Take a name by force."""
+        await self.open()
+        return await self.store.revoke(name, self.runtime.now() + self._operation_timeout)
+
+    # -- for the protocol ----------------------------------------------------------------------------------
+
+    def deliver(self, notice: Notice) -> None:
+        """Take a push from the store. Called where the runtime runs its code."""
+        if notice.kind is NoticeKind.REVOKED:
+            self._revoked(notice)
+            return
+        wait = self.waits.get(notice.request)
+        if wait is None:
+            return
+        if notice.kind is NoticeKind.GRANTED:
+            wait.granted = max(wait.granted, notice.token)
+        else:
+            wait.poke_at = min(wait.poke_at, self.runtime.now() + seconds(notice.after))
+        if wait.event is not None:
+            wait.event.set()
+
+    def _revoked(self, notice: Notice) -> None:
+        held = self.keeper.find(notice.request)
+        if held is not None and held.token == notice.token and held.lose(REVOKED):
+            self.keeper.discard(held)
+            log.warning("%s", held.loss())
+
+    def patience(self, ttl: float) -> float:
+        """Return how long one request about a lease of `ttl` seconds may take: far below the ttl."""
+        return min(self._operation_timeout, max(0.05, ttl / 5))
+
+    async def persist(self, ask: Callable[[float], Coroutine[Any, Any, T]], patience: float) -> T:
+        """Carry out what is safe to repeat: ask up to three times while the store does not answer."""
+        for attempt in range(3):
+            try:
+                return await ask(self.runtime.now() + patience)
+            except StoreUnavailable:
+                if attempt == 2:  # noqa: PLR2004 - the third time
+                    raise
+            await self.runtime.sleep(0.02 * 4**attempt * (0.5 + self.runtime.random()))
+        raise AssertionError  # pragma: no cover - the loop returns or raises
+
+    def note_token(self, token: int) -> None:
+        """Remember the highest token seen, so that a store that lost its state is told of it."""
+        self._highest = max(self._highest, token)
+
+    def proposal(self) -> int:
+        """Return the token that this client would like to be surpassed."""
+        return max(self.runtime.wall(), self._highest)

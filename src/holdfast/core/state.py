@@ -1,0 +1,55 @@
+"""What a store keeps of one name: its holders, its queue and its counter. Times are the store's microseconds."""
+
+from dataclasses import dataclass, field
+
+from holdfast.core.messages import Ask
+
+
+@dataclass(slots=True)
+class Holder:
+    """One holding of the name."""
+
+    request: str
+    inbox: str
+    owner: str
+    token: int
+    weight: int
+    ttl: int
+    lock_delay: int
+    granted_at: int
+    expires_at: int
+    confirmed: bool
+    """False until the holder was heard after the grant: it may not know of it, or be dead."""
+
+
+@dataclass(slots=True)
+class Waiter:
+    """One place in the queue."""
+
+    ask: Ask
+    joined_at: int
+    fresh_until: int
+    """When it counts as dead unless it asks again."""
+
+
+@dataclass(slots=True)
+class NameState:
+    """Everything about one name. A name that was never used is `NameState(counter=floor)`."""
+
+    counter: int = 0
+    capacity: int = 1
+    holders: list[Holder] = field(default_factory=list[Holder])
+    queue: list[Waiter] = field(default_factory=list[Waiter])
+    blocked_until: int = 0
+    block: int = 0
+    """Length of the lock delay that `blocked_until` ends, so that a clock stepped back cannot stretch it."""
+    tombstones: dict[str, int] = field(default_factory=dict[str, int])
+    """Requests that were given up and must not be granted if they still arrive, and until when to remember."""
+    last_released: str = ""
+
+    def idle_after(self) -> int:
+        """Return the instant after which nothing in here matters but the counter."""
+        ends = [holder.expires_at + holder.lock_delay for holder in self.holders]
+        ends += [waiter.fresh_until for waiter in self.queue]
+        ends += self.tombstones.values()
+        return max(ends, default=0) if not self.blocked_until else max(self.blocked_until, *ends, 0)

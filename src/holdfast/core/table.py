@@ -1,0 +1,344 @@
+"""The grant table: the executable specification of every lock that Holdfast offers.
+
+A name has a capacity, a request has a weight; holders and a strict queue of waiters share the name. This module
+is the one place in which it is decided who holds what. The memory store is this table; the SQL stores run it
+inside one transaction; every other store is held against it by property tests.
+
+The rules, each of which has a counterexample when it is dropped:
+
+1.  A step is atomic and takes place at one instant of the store's clock. Clients' clocks decide nothing.
+2.  Head first, and as many heads as fit. A newcomer joins the tail; it never overtakes.
+3.  Whoever asks, releases or leaves also moves the queue: dead heads are dropped, live ones granted.
+4.  Asked again, the same request gets the same answer; given up, it gets none.
+5.  A token is larger than every token issued for the name before, and no smaller than the store's wall clock.
+6.  A grant by push is short until its holder is heard. It may never have arrived.
+7.  After an expiry, but not after a release, the lock delay of the lease that expired keeps the name from all.
+8.  No remaining time may exceed what was asked for: a clock that stepped back must not lock for hours.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from holdfast.core.deadlines import seconds
+from holdfast.core.messages import (
+    Ask,
+    Busy,
+    Gone,
+    Granted,
+    HolderView,
+    Leave,
+    Left,
+    Mismatch,
+    NameView,
+    Notice,
+    NoticeKind,
+    Release,
+    Renewal,
+    RenewReply,
+    Reply,
+    WaiterView,
+    Waiting,
+)
+from holdfast.core.state import Holder, NameState, Waiter
+from holdfast.outcome import Outcome
+
+TOMBSTONE = 30_000_000
+"""How long a given-up request is remembered, in microseconds: longer than a request is likely to be under way."""
+
+PROPOSAL_BOUND = 3_600_000_000
+"""How far ahead of the store's wall clock a client's token proposal may be; farther ahead it is cut."""
+
+RETRY = 1_000
+"""The least time, in microseconds, after which asking again is worth it."""
+
+STAGGER = 10_000
+"""By how much each place in the queue asks later than the one before it once the name may be free."""
+
+
+@dataclass(slots=True)
+class Step:
+    """One atomic step on one name. Make one, call one operation, store `state`, then send `notices`."""
+
+    state: NameState
+    now: int
+    """The store's clock, which never steps back while it keeps its state."""
+    stamp: int
+    """The store's wall clock, for tokens only."""
+    listening: Callable[[str], bool]
+    """Whether somebody listens at an inbox. An honest "not known" is True."""
+    notices: list[Notice] = field(default_factory=list[Notice])
+    _head_before: str = ""
+
+    # -- operations ----------------------------------------------------------------------------------------
+
+    def acquire(self, ask: Ask) -> Reply:
+        """Grant the name, or keep a place in the queue, or refuse. Also moves the queue."""
+        self._begin()
+        state = self.state
+        if ask.request in state.tombstones:
+            return Gone()
+        if holder := self._holder(ask.request):
+            return self._granted_before(holder, ask)
+        if not self._agree_on_capacity(ask.capacity):
+            return Mismatch(state.capacity)
+        if not state.queue and self._fits(ask.weight):
+            return self._grant(ask, ask.first_ttl, confirmed=True)
+        self._join(ask)
+        granted = self._advance(asking=ask.request)
+        if granted is None and not ask.wait:
+            self._drop(ask.request)
+        self._tell_new_head(asking=ask.request)
+        if granted is not None:
+            return granted
+        return self._waiting(ask) if ask.wait else Busy(max(self._frees_in(), RETRY), self._owners())
+
+    def release(self, release: Release) -> Outcome:
+        """Let go, and pass the name on in the same step. A release that is asked again is no error."""
+        self._begin()
+        state = self.state
+        if release.unsure:
+            self._bury(release.request)
+        if self._remove_holder(release.request):
+            state.last_released = release.request
+            self._pass_on()
+            return Outcome.RELEASED
+        self._pass_on()
+        return Outcome.RELEASED if state.last_released == release.request else self._fate(release.token)
+
+    def renew(self, renewal: Renewal) -> RenewReply:
+        """Keep a lease that is still held, and confirm a provisional one. It is never shortened."""
+        self._begin()
+        self._pass_on()
+        holder = self._holder(renewal.request)
+        if holder is None or holder.token != renewal.token:
+            return self._fate(renewal.token)
+        holder.confirmed = True
+        holder.ttl = max(holder.ttl, renewal.ttl)
+        holder.expires_at = max(holder.expires_at, self.now + renewal.ttl)
+        return None
+
+    def leave(self, leave: Leave) -> Left:
+        """Give up a place in the queue, or pass on a grant that crossed this on its way."""
+        self._begin()
+        if leave.unsure:
+            self._bury(leave.request)
+        left = Left(self._owners(), self._place(leave.request))
+        self._remove_holder(leave.request)
+        self._drop(leave.request)
+        self._pass_on()
+        return left
+
+    def revoke(self) -> list[HolderView]:
+        """Take the name from whoever holds it, tell them, and pass it on. Burns a token, to fence them off."""
+        self._begin()
+        victims, self.state.holders = self.state.holders, []
+        for holder in victims:
+            self._block(self.now, holder.lock_delay)
+            self._notify(holder.inbox, NoticeKind.REVOKED, holder.request, holder.token)
+        if victims:
+            self.state.counter = self._next_token(0)
+        self._pass_on()
+        return [self._view_holder(holder) for holder in victims]
+
+    def view(self, name: str) -> NameView:
+        """Show who holds and who waits, without moving the queue."""
+        self._begin()
+        state = self.state
+        return NameView(
+            name,
+            state.capacity,
+            state.counter,
+            [self._view_holder(holder) for holder in state.holders],
+            [self._view_waiter(waiter) for waiter in state.queue],
+            seconds(max(0, state.blocked_until - self.now)),
+        )
+
+    # -- grants --------------------------------------------------------------------------------------------
+
+    def _pass_on(self) -> None:
+        """Grant whom the step made room for, and tell who is first in the queue now."""
+        if self.state.queue:
+            self._advance()
+            self._tell_new_head()
+
+    def _advance(self, asking: str = "") -> Granted | None:
+        """Grant the heads of the queue while they fit; return the grant of `asking`, the others are pushed."""
+        answer = None
+        while (ask := self._live_head(asking)) and self._fits(ask.weight):
+            if ask.request == asking:
+                del self.state.queue[0]
+                answer = self._grant(ask, ask.first_ttl, confirmed=True)
+            elif self.listening(ask.inbox):
+                del self.state.queue[0]
+                pushed = self._grant(ask, ask.pushed_ttl, confirmed=False)
+                self._notify(ask.inbox, NoticeKind.GRANTED, ask.request, pushed.token)
+            else:
+                del self.state.queue[0]
+        return answer
+
+    def _live_head(self, asking: str) -> Ask | None:
+        queue = self.state.queue
+        while queue and queue[0].fresh_until < self.now and queue[0].ask.request != asking:
+            del queue[0]
+        return queue[0].ask if queue else None
+
+    def _grant(self, ask: Ask, ttl: int, *, confirmed: bool) -> Granted:
+        token = self.state.counter = self._next_token(ask.proposal)
+        self.state.holders.append(
+            Holder(
+                ask.request,
+                ask.inbox,
+                ask.owner,
+                token,
+                ask.weight,
+                ask.ttl,
+                ask.lock_delay,
+                self.now,
+                self.now + ttl,
+                confirmed,
+            )
+        )
+        return Granted(token, ttl)
+
+    def _granted_before(self, holder: Holder, ask: Ask) -> Granted:
+        """Answer an ask of a request that holds already: its reply or its push was lost, or is on its way."""
+        holder.confirmed = True
+        holder.expires_at = max(holder.expires_at, self.now + ask.first_ttl)
+        return Granted(holder.token, ask.first_ttl)
+
+    def _next_token(self, proposal: int) -> int:
+        return max(self.state.counter + 1, self.stamp, min(proposal, self.stamp + PROPOSAL_BOUND))
+
+    def _fits(self, weight: int) -> bool:
+        state = self.state
+        if self.now < state.blocked_until:
+            return False
+        return not state.holders or weight + sum(holder.weight for holder in state.holders) <= state.capacity
+
+    def _agree_on_capacity(self, capacity: int) -> bool:
+        state = self.state
+        if not state.holders and not state.queue:
+            state.capacity = capacity
+        return state.capacity == capacity
+
+    # -- the queue -----------------------------------------------------------------------------------------
+
+    def _join(self, ask: Ask) -> None:
+        """Stand at the tail, or, having a place already, stay in it."""
+        fresh_until = self.now + ask.patience
+        for waiter in self.state.queue:
+            if waiter.ask.request == ask.request:
+                waiter.ask = ask
+                waiter.fresh_until = fresh_until
+                return
+        self.state.queue.append(Waiter(ask, self.now, fresh_until))
+
+    def _waiting(self, ask: Ask) -> Waiting:
+        """Say when to ask again: the head when the name may become free, each next one a little later."""
+        place = self._place(ask.request)
+        slow = ask.interval + ask.interval * min(place, 10) // 10
+        poke_in = min(slow, self._frees_in() + place * STAGGER)
+        return Waiting(self.state.counter, max(poke_in, RETRY), place)
+
+    def _frees_in(self) -> int:
+        """Return how long until the name may become free without anybody's doing."""
+        state = self.state
+        frees_at = max(state.blocked_until, min((holder.expires_at for holder in state.holders), default=0))
+        return max(0, frees_at - self.now)
+
+    def _place(self, request: str) -> int:
+        for place, waiter in enumerate(self.state.queue):
+            if waiter.ask.request == request:
+                return place
+        return len(self.state.queue)
+
+    def _drop(self, request: str) -> None:
+        self.state.queue = [waiter for waiter in self.state.queue if waiter.ask.request != request]
+
+    def _head(self) -> str:
+        return self.state.queue[0].ask.request if self.state.queue else ""
+
+    def _tell_new_head(self, asking: str = "") -> None:
+        """Tell a waiter that became first when to ask; one that is asking learns it from its reply."""
+        head = self._head()
+        if head and head not in (self._head_before, asking):
+            inbox = self.state.queue[0].ask.inbox
+            self._notify(inbox, NoticeKind.HEAD, head, after=max(self._frees_in(), RETRY))
+
+    # -- time ----------------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        """Let end what has ended by now, and cut down what a clock that stepped back has stretched."""
+        state, now = self.state, self.now
+        self._head_before = self._head()
+        for holder in state.holders:
+            holder.expires_at = min(holder.expires_at, now + holder.ttl)
+        if any(holder.expires_at <= now for holder in state.holders):
+            self._expire()
+        for waiter in state.queue:
+            waiter.fresh_until = min(waiter.fresh_until, now + waiter.ask.patience)
+        if state.blocked_until:
+            state.blocked_until = min(state.blocked_until, now + state.block)
+            if state.blocked_until <= now:
+                state.blocked_until = state.block = 0
+        if state.tombstones:
+            kept = {request: min(until, now + TOMBSTONE) for request, until in state.tombstones.items()}
+            state.tombstones = {request: until for request, until in kept.items() if until > now}
+
+    def _expire(self) -> None:
+        state = self.state
+        for holder in state.holders:
+            if holder.expires_at <= self.now:
+                self._block(holder.expires_at, holder.lock_delay)
+        state.holders = [holder for holder in state.holders if holder.expires_at > self.now]
+
+    def _block(self, since: int, lock_delay: int) -> None:
+        if lock_delay and since + lock_delay > self.state.blocked_until:
+            self.state.blocked_until = since + lock_delay
+            self.state.block = lock_delay
+
+    # -- small things --------------------------------------------------------------------------------------
+
+    def _holder(self, request: str) -> Holder | None:
+        for holder in self.state.holders:
+            if holder.request == request:
+                return holder
+        return None
+
+    def _remove_holder(self, request: str) -> bool:
+        before = len(self.state.holders)
+        self.state.holders = [holder for holder in self.state.holders if holder.request != request]
+        return len(self.state.holders) < before
+
+    def _fate(self, token: int) -> Outcome:
+        """Tell what became of a lease that is no longer held: whether a newer token was given out since."""
+        return Outcome.TAKEN_OVER if self.state.counter > token else Outcome.EXPIRED
+
+    def _bury(self, request: str) -> None:
+        self.state.tombstones[request] = self.now + TOMBSTONE
+
+    def _notify(self, inbox: str, kind: NoticeKind, request: str, token: int = 0, after: int = 0) -> None:
+        if inbox:
+            self.notices.append(Notice(inbox, kind, request, token, after))
+
+    def _owners(self) -> tuple[str, ...]:
+        return tuple(holder.owner for holder in self.state.holders)
+
+    def _view_holder(self, holder: Holder) -> HolderView:
+        return HolderView(
+            holder.owner,
+            holder.token,
+            holder.weight,
+            seconds(self.now - holder.granted_at),
+            seconds(holder.expires_at - self.now),
+            seconds(holder.ttl),
+            holder.confirmed,
+        )
+
+    def _view_waiter(self, waiter: Waiter) -> WaiterView:
+        return WaiterView(
+            waiter.ask.owner,
+            waiter.ask.weight,
+            seconds(self.now - waiter.joined_at),
+            waiter.fresh_until >= self.now and self.listening(waiter.ask.inbox),
+        )

@@ -1,0 +1,228 @@
+"""What a holder holds. The lease decides; these faces only say `await`, or drive.
+
+A lease is trusted until its local deadline, which is counted from before the request that won it, so that it is
+always over here before it is over in the store. Check it before every effect that must not happen twice, and give
+`token` to whatever can compare it.
+"""
+
+import warnings
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from holdfast.core.deadlines import seconds
+from holdfast.core.held import FORKED, HeldLease, LeaseState
+from holdfast.core.limits import check_duration
+from holdfast.core.session import Session
+from holdfast.errors import LeaseLost
+from holdfast.outcome import Outcome
+from holdfast.runtimes.aio import BodyGuard
+from holdfast.runtimes.threads import drive
+
+
+class _LossBase:
+    __slots__ = ("_held", "_session")
+
+    def __init__(self, session: Session, held: HeldLease) -> None:
+        self._session = session
+        self._held = held
+
+    def is_set(self) -> bool:
+        """Tell whether the lease is lost. True from the very moment of its local deadline, at no cost."""
+        return not self._held.trusted() and bool(self._held.lost_because)
+
+    def __bool__(self) -> bool:
+        return self.is_set()
+
+    def _until(self, timeout: float | None) -> float | None:
+        return None if timeout is None else self._session.runtime.now() + timeout
+
+
+class Loss(_LossBase):
+    """The event of a lease's loss."""
+
+    __slots__ = ()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Block until the lease is lost (or released), or for `timeout` seconds; return whether it is lost."""
+        return drive(self._held.wait_lost(self._until(timeout)))
+
+
+class AsyncLoss(_LossBase):
+    """The event of a lease's loss."""
+
+    __slots__ = ()
+
+    async def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the lease is lost (or released), or for `timeout` seconds; return whether it is lost."""
+        return await self._held.wait_lost(self._until(timeout))
+
+
+class _LeaseBase:
+    """All of a lease that needs no store."""
+
+    __slots__ = ("_held", "_name", "_session")
+
+    def __init__(self, session: Session, held: HeldLease, name: str) -> None:
+        self._session = session
+        self._held = held
+        self._name = name
+
+    @property
+    def name(self) -> str:
+        """What is held."""
+        return self._name
+
+    @property
+    def token(self) -> int:
+        """The fencing token: larger than that of every earlier lease of this name, below 2**53."""
+        return self._held.token
+
+    @property
+    def ttl(self) -> float:
+        """How long, in seconds, the store keeps the lease after the holder was last heard."""
+        return seconds(self._held.ttl)
+
+    @property
+    def state(self) -> LeaseState:
+        """HELD, AT_RISK (the last renewal failed), LOST or RELEASED."""
+        return self._held.state()
+
+    def remaining(self) -> float:
+        """Return for how many seconds the lease is certainly still ours, renewals aside; 0.0 once it is not."""
+        return self._held.remaining()
+
+    def check(self) -> None:
+        """Raise LeaseLost unless the lease is certainly still ours (ForkedLeaseError in a forked child)."""
+        self._held.check()
+
+    def on_lost(self, callback: Callable[[LeaseLost], object]) -> None:
+        """Have `callback(error)` called once when the lease is lost; at once if it is lost already.
+
+        It runs in the client's keeper thread or event loop: it must not block. Its errors are logged.
+        """
+        held = self._held
+
+        def tell(_reason: str) -> None:
+            error = held.loss()
+            if isinstance(error, LeaseLost):
+                callback(error)
+
+        held.when_lost(tell)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._name!r} token={self.token} {self.state.value}>"
+
+    def __del__(self) -> None:
+        held = self._held
+        if held.let_go or held.lost_because:
+            return
+        self._session.keeper.discard(held)
+        warnings.warn(
+            f"{self!r} was dropped without release; it is no longer renewed and ends at its ttl. Keep the lease "
+            "object for as long as you need the lock.",
+            ResourceWarning,
+            stacklevel=2,
+            source=self,
+        )
+
+    def _raise_if_lost(self, outcome: Outcome, error: BaseException | None) -> None:
+        """On exit: tell of a loss, without masking the body's own error."""
+        if outcome.kept and not self._held.lost_because:
+            return
+        loss = self._held.loss()
+        if error is None:
+            raise loss
+        error.add_note(str(loss))
+
+
+class Lease(_LeaseBase):
+    """One holding of a lock, from `Client`. Use it with `with`, or call `release()`."""
+
+    __slots__ = ("__weakref__",)
+
+    @property
+    def lost(self) -> Loss:
+        """The event that is set the moment the lease can no longer be trusted."""
+        return Loss(self._session, self._held)
+
+    def release(self) -> Outcome:
+        """Let go, and hand the name to the next waiter in the same step. Never raises because of the store.
+
+        Called again, it answers the same. Raises ForkedLeaseError in a forked child.
+        """
+        return drive(self._session.release(self._held))
+
+    def extend(self, ttl: float | None = None) -> float:
+        """Renew now, with a new `ttl` in seconds if given; return the seconds that remain.
+
+        Raises LeaseLost if the lease is lost, StoreError if the store did not answer (then nothing changed).
+        """
+        if ttl is not None:
+            check_duration(ttl, "ttl", self._session.store.capabilities.min_ttl)
+        drive(self._session.extend(self._held, ttl))
+        return self._held.remaining()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Release. Raises LeaseLost if the lease was lost and the body raised nothing itself."""
+        if self._held.lost_because != FORKED:
+            self._raise_if_lost(self.release(), error)
+
+
+class AsyncLease(_LeaseBase):
+    """One holding of a lock, from `AsyncClient`. Use it with `async with`, or await `release()`."""
+
+    __slots__ = ("__weakref__", "_guard")
+
+    def __init__(self, session: Session, held: HeldLease, name: str) -> None:
+        """Wrap a lease that was just won."""
+        super().__init__(session, held, name)
+        self._guard: BodyGuard | None = None
+
+    @property
+    def lost(self) -> AsyncLoss:
+        """The event that is set the moment the lease can no longer be trusted."""
+        return AsyncLoss(self._session, self._held)
+
+    async def release(self) -> Outcome:
+        """Let go, and hand the name to the next waiter in the same step. Never raises because of the store.
+
+        Called again, it answers the same. Cancelled, it is carried out all the same.
+        """
+        return await self._session.release(self._held)
+
+    async def extend(self, ttl: float | None = None) -> float:
+        """Renew now, with a new `ttl` in seconds if given; return the seconds that remain.
+
+        Raises LeaseLost if the lease is lost, StoreError if the store did not answer (then nothing changed).
+        """
+        if ttl is not None:
+            check_duration(ttl, "ttl", self._session.store.capabilities.min_ttl)
+        await self._session.extend(self._held, ttl)
+        return self._held.remaining()
+
+    async def __aenter__(self) -> Self:
+        """Enter a body that is cancelled if the lease is lost."""
+        guard = self._guard = BodyGuard()
+        self._held.when_lost(lambda _reason: guard.fire())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Release. Raises LeaseLost if the lease was lost and the body raised nothing itself."""
+        guard, self._guard = self._guard, None
+        if guard is not None:
+            guard.disarm()
+        if self._held.lost_because == FORKED:
+            return
+        try:
+            outcome = await self.release()
+        finally:
+            cancelled_by_us = guard is not None and guard.was_mine(error)
+        self._raise_if_lost(outcome, None if cancelled_by_us else error)

@@ -1,0 +1,1 @@
+"""How protocol coroutines are run: by a thread, by asyncio, or by a simulation."""

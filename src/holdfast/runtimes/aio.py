@@ -1,0 +1,216 @@
+"""Run the protocol in an asyncio event loop: the same coroutines, natively awaited."""
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, TypeVar
+
+from holdfast.runtimes import clocks
+from holdfast.runtimes.runtime import Datagrams
+
+T = TypeVar("T")
+
+log = logging.getLogger("holdfast")
+
+DATAGRAM = 4096
+
+
+class LoopEvent:
+    """A flag of one event loop whose wait ends at an instant of the steady clock."""
+
+    __slots__ = ("_loop", "_raised", "_waiting")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Start lowered."""
+        self._loop = loop
+        self._raised = False
+        self._waiting: set[asyncio.Future[None]] = set()
+
+    def set(self) -> None:
+        """Raise the flag and wake who waits. In the loop's own thread only."""
+        self._raised = True
+        for future in self._waiting:
+            _wake(future)
+
+    def clear(self) -> None:
+        """Lower the flag."""
+        self._raised = False
+
+    def is_set(self) -> bool:
+        """Tell whether the flag is raised."""
+        return self._raised
+
+    async def wait(self, until: float | None) -> bool:
+        """Wait for the flag until a steady instant."""
+        if self._raised:
+            return True
+        future: asyncio.Future[None] = self._loop.create_future()
+        timer = None
+        if until is not None:
+            timer = self._loop.call_later(max(0.0, until - clocks.steady()), _wake, future)
+        self._waiting.add(future)
+        try:
+            await future
+        finally:
+            self._waiting.discard(future)
+            if timer is not None:
+                timer.cancel()
+        return self._raised
+
+
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+class LoopTask:
+    """An asyncio task that was spawned by the protocol."""
+
+    __slots__ = ("_task",)
+
+    def __init__(self, task: asyncio.Task[None]) -> None:
+        """Wrap a task."""
+        self._task = task
+
+    async def join(self, until: float | None) -> bool:
+        """Wait for the task's end until a steady instant."""
+        if self._task is not asyncio.current_task() and not self._task.done():
+            left = None if until is None else max(0.0, until - clocks.steady())
+            await asyncio.wait({self._task}, timeout=left)
+        return self._task.done()
+
+
+class AsyncioRuntime:
+    """The runtime of `holdfast.AsyncClient`, bound to the loop that runs when it is made."""
+
+    colour = "asyncio"
+
+    def __init__(self) -> None:
+        """Bind to the running loop. Raises RuntimeError where none runs."""
+        self.loop = asyncio.get_running_loop()
+        seed = random.SystemRandom().getrandbits(256)
+        self._source = random.Random(seed)
+        self._spawned: set[asyncio.Task[Any]] = set()
+        self._unfinished: set[asyncio.Task[Any]] = set()
+        self.now = clocks.steady
+        self.wall = clocks.wall_micros
+        self.random = self._source.random
+
+    def is_current(self) -> bool:
+        """Tell whether the running loop is this runtime's."""
+        return asyncio.get_running_loop() is self.loop
+
+    def new_id(self) -> str:
+        """Return 128 random bits, as text."""
+        return f"{self._source.getrandbits(128):032x}"
+
+    def mutex(self) -> AbstractContextManager[Any]:
+        """Make nothing: code that does not await cannot be interrupted in one loop."""
+        return nullcontext()
+
+    def event(self) -> LoopEvent:
+        """Make a lowered flag."""
+        return LoopEvent(self.loop)
+
+    async def sleep(self, seconds: float) -> None:
+        """Suspend this task for a while."""
+        await asyncio.sleep(max(0.0, seconds))
+
+    def spawn(self, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> LoopTask:
+        """Run `work()` as a task, held by a strong reference."""
+        return LoopTask(self._start(work(), f"holdfast-{name}", self._spawned))
+
+    async def finish(self, work: Coroutine[Any, Any, T]) -> T:
+        """Await `work` as a task that a cancellation of the caller does not reach."""
+        return await asyncio.shield(self._start(work, "holdfast-finish", self._unfinished))
+
+    async def settle(self, until: float) -> None:
+        """Wait for whatever `finish` left behind, until a steady instant."""
+        if self._unfinished:
+            await asyncio.wait(self._unfinished, timeout=max(0.0, until - clocks.steady()))
+
+    def _start(self, work: Coroutine[Any, Any, T], name: str, group: set[asyncio.Task[Any]]) -> asyncio.Task[T]:
+        if self.loop.is_closed():
+            work.close()
+            message = "the event loop of this client is closed"
+            raise RuntimeError(message)
+        task = self.loop.create_task(work, name=name)
+        group.add(task)
+        task.add_done_callback(group.discard)
+        task.add_done_callback(_report)
+        return task
+
+    def post(self, action: Callable[[], None]) -> bool:
+        """Run `action` in the loop's thread, from any thread."""
+        try:
+            self.loop.call_soon_threadsafe(action)
+        except RuntimeError:
+            return False
+        return True
+
+    def listen(self, source: Datagrams, receive: Callable[[bytes], None]) -> Callable[[], None]:
+        """Receive in the loop until stopped."""
+        descriptor = source.fileno()
+
+        def readable() -> None:
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    receive(source.recv(DATAGRAM))
+
+        self.loop.add_reader(descriptor, readable)
+
+        def close() -> None:
+            if not self.loop.is_closed():
+                self.loop.remove_reader(descriptor)
+
+        return close
+
+    def here(self) -> object:
+        """Identify the calling task."""
+        return asyncio.current_task()
+
+
+def _report(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.debug("%s ended by %r", task.get_name(), error)
+
+
+class BodyGuard:
+    """Cancels the task that entered an `async with` when told so, and knows its own cancellation on exit.
+
+    The same bookkeeping as asyncio.timeout(): a cancellation from elsewhere is never swallowed.
+    """
+
+    __slots__ = ("_armed", "_before", "_fired", "_task")
+
+    def __init__(self) -> None:
+        """Guard the current task."""
+        task = asyncio.current_task()
+        if task is None:
+            message = "an async lease must be entered inside a task"
+            raise RuntimeError(message)
+        self._task = task
+        self._before = task.cancelling()
+        self._armed = True
+        self._fired = False
+
+    def fire(self) -> None:
+        """Cancel the body, once, unless it has ended."""
+        if self._armed and not self._fired:
+            self._fired = True
+            self._task.cancel("the lease was lost")
+
+    def disarm(self) -> None:
+        """Note that the body has ended: from now on nothing is cancelled."""
+        self._armed = False
+
+    def was_mine(self, error: BaseException | None) -> bool:
+        """Tell whether `error` is the cancellation that `fire` sent and nobody else's."""
+        if not self._fired:
+            return False
+        self._fired = False
+        foreign = self._task.uncancel() > self._before
+        return isinstance(error, asyncio.CancelledError) and not foreign

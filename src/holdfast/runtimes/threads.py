@@ -1,0 +1,163 @@
+"""Run the protocol in the calling thread.
+
+Every `async def` here blocks in place and never suspends, so `drive` runs a whole operation with one `send`:
+no event loop, no second thread on the way, and an ordinary traceback.
+"""
+
+import contextlib
+import logging
+import random
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar
+
+from holdfast.runtimes import clocks
+from holdfast.runtimes.runtime import Datagrams
+
+T = TypeVar("T")
+
+log = logging.getLogger("holdfast")
+
+DATAGRAM = 4096
+
+
+def drive(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that never suspends, and return its result."""
+    try:
+        work.send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    work.close()
+    message = "a coroutine of the threads runtime suspended; it awaits something that is not of this runtime"
+    raise RuntimeError(message)
+
+
+class ThreadEvent:
+    """A threading.Event whose wait ends at an instant of the steady clock."""
+
+    __slots__ = ("_flag",)
+
+    def __init__(self) -> None:
+        """Start lowered."""
+        self._flag = threading.Event()
+
+    def set(self) -> None:
+        """Raise the flag and wake who waits."""
+        self._flag.set()
+
+    def clear(self) -> None:
+        """Lower the flag."""
+        self._flag.clear()
+
+    def is_set(self) -> bool:
+        """Tell whether the flag is raised."""
+        return self._flag.is_set()
+
+    async def wait(self, until: float | None) -> bool:
+        """Wait for the flag until a steady instant."""
+        if until is None:
+            return self._flag.wait()
+        return self._flag.wait(min(max(0.0, until - clocks.steady()), threading.TIMEOUT_MAX))
+
+
+class ThreadTask:
+    """A daemon thread that drives one coroutine."""
+
+    __slots__ = ("_thread",)
+
+    def __init__(self, thread: threading.Thread) -> None:
+        """Wrap a started thread."""
+        self._thread = thread
+
+    async def join(self, until: float | None) -> bool:
+        """Wait for the thread's end until a steady instant."""
+        if self._thread is not threading.current_thread():
+            self._thread.join(None if until is None else max(0.0, until - clocks.steady()))
+        return not self._thread.is_alive()
+
+
+class ThreadsRuntime:
+    """The runtime of `holdfast.Client`."""
+
+    colour = "threads"
+
+    def __init__(self) -> None:
+        """Seed the identifiers of this process's requests from the system."""
+        seed = random.SystemRandom().getrandbits(256)
+        self._source = random.Random(seed)
+        self.now = clocks.steady
+        self.wall = clocks.wall_micros
+        self.random = self._source.random
+
+    def new_id(self) -> str:
+        """Return 128 random bits, as text."""
+        return f"{self._source.getrandbits(128):032x}"
+
+    def mutex(self) -> AbstractContextManager[Any]:
+        """Make a lock for a few instructions."""
+        return threading.Lock()
+
+    def event(self) -> ThreadEvent:
+        """Make a lowered flag."""
+        return ThreadEvent()
+
+    async def sleep(self, seconds: float) -> None:
+        """Block this thread for a while."""
+        time.sleep(max(0.0, seconds))
+
+    def spawn(self, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> ThreadTask:
+        """Drive `work()` in a daemon thread of its own."""
+
+        def run() -> None:
+            try:
+                drive(work())
+            except Exception:
+                log.exception("%s ended by an error that it should have handled", name)
+
+        thread = threading.Thread(target=run, name=f"holdfast-{name}", daemon=True)
+        thread.start()
+        return ThreadTask(thread)
+
+    async def finish(self, work: Coroutine[Any, Any, T]) -> T:
+        """Await `work`: nothing can cancel a blocked thread."""
+        return await work
+
+    async def settle(self, until: float) -> None:
+        """Return: `finish` leaves nothing behind here."""
+
+    def post(self, action: Callable[[], None]) -> bool:
+        """Run `action` at once: any thread will do."""
+        action()
+        return True
+
+    def listen(self, source: Datagrams, receive: Callable[[bytes], None]) -> Callable[[], None]:
+        """Receive in a daemon thread until stopped."""
+        stopped, stop = socket.socketpair()
+        ready = select.poll()
+        ready.register(source, select.POLLIN)
+        ready.register(stopped, select.POLLIN)
+
+        def run() -> None:
+            while all(fd != stopped.fileno() for fd, _ in ready.poll()):
+                with contextlib.suppress(BlockingIOError):
+                    receive(source.recv(DATAGRAM))
+
+        thread = threading.Thread(target=run, name="holdfast-inbox", daemon=True)
+        thread.start()
+
+        def close() -> None:
+            stop.close()
+            if thread is not threading.current_thread():
+                thread.join()
+            stopped.close()
+
+        return close
+
+    def here(self) -> object:
+        """Identify the calling thread."""
+        return threading.get_ident()

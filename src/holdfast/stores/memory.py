@@ -1,0 +1,140 @@
+"""`memory://`: the grant table in this process, for tests and for programs of one process.
+
+`memory://` and `memory://name` are tables that all clients of the process share, threads and asyncio alike. A
+forked child starts with empty ones: it shares no memory with its parent, so it cannot be protected from it.
+"""
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+from holdfast import fork
+from holdfast.core.messages import Notice
+from holdfast.core.state import NameState
+from holdfast.runtimes import clocks
+from holdfast.runtimes.runtime import Runtime
+from holdfast.stores.store import Capabilities, StoreSource
+from holdfast.stores.tabled import RETENTION, Steps, TabledStore
+
+T = TypeVar("T")
+
+SWEEP_EVERY = 60_000_000
+"""How often names that nobody uses are looked for, in microseconds."""
+
+
+class MemoryTable:
+    """Names and their states, and the inboxes of the clients that use them."""
+
+    def __init__(
+        self,
+        clock: Callable[[], int] = clocks.steady_micros,
+        wall: Callable[[], int] = clocks.wall_micros,
+    ) -> None:
+        """Start empty. The clocks, in microseconds, can be replaced by a simulation's."""
+        self._clock = clock
+        self._wall = wall
+        self._mutex = threading.Lock()
+        self._states: dict[str, NameState] = {}
+        self._inboxes: dict[str, Callable[[Notice], None]] = {}
+        self._floor = 0
+        self._sweep_at = clock() + SWEEP_EVERY
+        fork.watch(self)
+
+    def turn(self, work: Callable[[Steps], T]) -> T:
+        """Carry out `work` atomically, then send its notices."""
+        with self._mutex:
+            now = self._clock()
+            if now >= self._sweep_at:
+                self._sweep(now)
+            steps = Steps(self._load, now, self._wall(), self._inboxes.__contains__)
+            result = work(steps)
+        for notice in steps.notices():
+            if push := self._inboxes.get(notice.inbox):
+                push(notice)
+        return result
+
+    def names(self, prefix: str) -> list[str]:
+        """List the names in use."""
+        with self._mutex:
+            now = self._clock()
+            in_use = [name for name, state in self._states.items() if state.idle_after() > now]
+        return sorted(name for name in in_use if name.startswith(prefix))
+
+    def attach(self, inbox: str, push: Callable[[Notice], None]) -> None:
+        """Send the notices for `inbox` to `push` from now on."""
+        self._inboxes[inbox] = push
+
+    def detach(self, inbox: str) -> None:
+        """Forget an inbox: its waiters are skipped."""
+        self._inboxes.pop(inbox, None)
+
+    def after_fork_in_child(self) -> None:
+        """Start empty again, with a mutex that nobody holds."""
+        self._mutex = threading.Lock()
+        self._states.clear()
+        self._inboxes.clear()
+
+    def _load(self, name: str) -> NameState:
+        state = self._states.get(name)
+        if state is None:
+            state = self._states[name] = NameState(self._floor)
+        return state
+
+    def _sweep(self, now: int) -> None:
+        """Forget names that nobody used for long, and keep their counters in the floor of all new names."""
+        self._sweep_at = now + SWEEP_EVERY
+        old = [name for name, state in self._states.items() if state.idle_after() + RETENTION < now]
+        for name in old:
+            self._floor = max(self._floor, self._states.pop(name).counter)
+
+
+class MemoryStore(TabledStore):
+    """One client's access to a table in memory."""
+
+    capabilities = Capabilities(min_ttl=0.05, queue=True, weights=True, local=True)
+
+    def __init__(self, runtime: Runtime, table: MemoryTable) -> None:
+        """Use `table`, from `runtime`."""
+        self._runtime = runtime
+        self._table = table
+        self._inbox = ""
+
+    async def open(self, deliver: Callable[[Notice], None], until: float) -> str:  # noqa: ARG002 - takes no time
+        """Attach an inbox."""
+        self._inbox = self._runtime.new_id()
+
+        def push(notice: Notice) -> None:
+            if not self._runtime.post(partial(deliver, notice)):
+                self._table.detach(notice.inbox)
+
+        self._table.attach(self._inbox, push)
+        return self._inbox
+
+    async def turn(self, work: Callable[[Steps], T], until: float) -> T:  # noqa: ARG002 - takes no time
+        """Carry out `work` atomically."""
+        return self._table.turn(work)
+
+    async def names(self, prefix: str, until: float) -> list[str]:  # noqa: ARG002 - takes no time
+        """List the names in use."""
+        return self._table.names(prefix)
+
+    async def close(self) -> None:
+        """Detach the inbox."""
+        self._table.detach(self._inbox)
+
+    def abandon(self) -> None:
+        """Do nothing: the table of a child is another one."""
+
+
+def memory_source(table: MemoryTable, title: str = "memory://") -> StoreSource:
+    """Return the source of stores that share `table`."""
+    return StoreSource(title, MemoryStore.capabilities, lambda runtime: MemoryStore(runtime, table))
+
+
+_shared: dict[str, MemoryTable] = {}
+
+
+def shared_table(name: str) -> MemoryTable:
+    """Return the table that all clients of this process know by `name`."""
+    return _shared.setdefault(name, MemoryTable())

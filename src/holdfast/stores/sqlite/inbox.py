@@ -1,0 +1,124 @@
+"""Wake-ups between the processes of one machine: a datagram socket each, in a folder beside the lock file.
+
+A notice that cannot be sent is dropped: whoever waits asks again by itself. An address is a file name in that
+folder, not a path, so that containers which mount the folder in different places reach each other.
+"""
+
+import contextlib
+import errno
+import logging
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+from holdfast.core.messages import Notice
+from holdfast.runtimes.runtime import Runtime
+from holdfast.stores.sqlite import codec
+
+log = logging.getLogger("holdfast")
+
+LONGEST_PATH = 100
+"""Longest path of a socket that all systems take, in bytes."""
+
+ABSENT = frozenset({errno.ECONNREFUSED, errno.ENOENT})
+"""Errors that prove that nobody listens."""
+
+
+class Inbox:
+    """One client's socket, and its way to the others'."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        """Prepare an inbox called `name` in `folder`."""
+        self._folder = folder
+        self._name = name
+        self._descriptor = -1
+        self._receiver: socket.socket | None = None
+        self._sender = _datagram_socket()
+        self._probe = _datagram_socket()
+        self._stop: Callable[[], None] | None = None
+
+    def open(self, runtime: Runtime, deliver: Callable[[Notice], None]) -> str:
+        """Listen; return the address, or "" if this file system or system has no such sockets."""
+        try:
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+            self._descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            self._sweep()
+            self._receiver = self._bind()
+        except OSError as error:
+            log.info("no wake-ups in %s (%s): waiters poll instead", self._folder, error)
+            return ""
+        self._stop = runtime.listen(self._receiver, lambda datagram: self._receive(deliver, datagram))
+        return self._name
+
+    def listening(self, address: str) -> bool:
+        """Tell whether somebody listens at an address, as far as can be known."""
+        if not address or self._descriptor < 0:
+            return True
+        try:
+            self._probe.connect(self._path(address))
+        except OSError as error:
+            return error.errno not in ABSENT
+        return True
+
+    def send(self, notice: Notice) -> None:
+        """Send a notice, or drop it."""
+        if notice.inbox and self._descriptor >= 0:
+            with contextlib.suppress(OSError):
+                self._sender.sendto(codec.dump_notice(notice), self._path(notice.inbox))
+
+    def close(self) -> None:
+        """Stop listening and remove the socket."""
+        if self._stop is not None:
+            self._stop()
+        if self._receiver is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(self._name, dir_fd=self._descriptor)
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Close this process's copies, and leave the socket of the parent as it is."""
+        for each in (self._receiver, self._sender, self._probe):
+            if each is not None:
+                each.close()
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _bind(self) -> socket.socket:
+        receiver = _datagram_socket()
+        try:
+            receiver.bind(self._path(self._name))
+            os.chmod(self._name, 0o600, dir_fd=self._descriptor)
+        except OSError:
+            receiver.close()
+            raise
+        return receiver
+
+    def _path(self, address: str) -> str:
+        """Return a path to an address that fits into a socket address, however deep the folder is."""
+        path = str(self._folder / address)
+        if len(os.fsencode(path)) <= LONGEST_PATH:
+            return path
+        return f"/proc/self/fd/{self._descriptor}/{address}"
+
+    def _receive(self, deliver: Callable[[Notice], None], datagram: bytes) -> None:
+        try:
+            notice = codec.load_notice(self._name, datagram)
+        except (ValueError, TypeError):
+            log.warning("ignored a datagram that is no notice, in %s", self._folder)
+            return
+        deliver(notice)
+
+    def _sweep(self) -> None:
+        """Remove the sockets of processes that died."""
+        for address in os.listdir(self._descriptor):
+            if not self.listening(address):
+                with contextlib.suppress(OSError):
+                    os.unlink(address, dir_fd=self._descriptor)
+
+
+def _datagram_socket() -> socket.socket:
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    made.settimeout(0)
+    return made

@@ -1,0 +1,92 @@
+"""The embedded store: turns at the grant table in a lock file, and wake-ups through sockets beside it.
+
+A turn takes some tens of microseconds and never waits inside SQLite. If another process is in a transaction, the
+turn is tried again after a short random sleep of the runtime, so that an event loop is not blocked.
+"""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from holdfast.core.messages import NameView, Notice
+from holdfast.errors import StoreUnavailable
+from holdfast.runtimes import clocks
+from holdfast.runtimes.runtime import Runtime
+from holdfast.stores.sqlite import machine
+from holdfast.stores.sqlite.database import Database, LockedError
+from holdfast.stores.sqlite.inbox import Inbox
+from holdfast.stores.store import Capabilities, StoreSource
+from holdfast.stores.tabled import Steps, TabledStore
+
+T = TypeVar("T")
+
+FIRST_PAUSE = 0.0001
+LONGEST_PAUSE = 0.005
+
+
+class SqliteStore(TabledStore):
+    """One client's access to a lock file."""
+
+    capabilities = Capabilities(min_ttl=0.05, queue=True, weights=True, local=True)
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        path: Path,
+        clock: Callable[[], int] | None = None,
+        wall: Callable[[], int] = clocks.wall_micros,
+    ) -> None:
+        """Use the lock file at `path`, which is made if there is none."""
+        self._title = f"sqlite://{path}"
+        self._runtime = runtime
+        self._inbox = Inbox(path.with_name(path.name + ".inbox"), f"{os.getpid()}-{runtime.new_id()[:16]}")
+        self._database = Database(path, clock or machine.BootClock(), wall, self._inbox.listening)
+
+    async def open(self, deliver: Callable[[Notice], None], until: float) -> str:
+        """Open the file, then the inbox."""
+        await self._unlocked(self._database.open, until)
+        return self._inbox.open(self._runtime, deliver)
+
+    async def turn(self, work: Callable[[Steps], T], until: float) -> T:
+        """Carry out `work` in one transaction, then send its notices."""
+        result, steps = await self._unlocked(lambda: self._database.turn(work), until)
+        for notice in steps.notices():
+            self._inbox.send(notice)
+        return result
+
+    async def inspect(self, name: str, until: float) -> NameView:
+        """Show one name, from a snapshot."""
+        steps = await self._unlocked(lambda: self._database.read(name), until)
+        return steps.on(name).view(name)
+
+    async def names(self, prefix: str, until: float) -> list[str]:
+        """List the names in use, from a snapshot."""
+        return await self._unlocked(lambda: self._database.names(prefix), until)
+
+    async def close(self) -> None:
+        """Remove the inbox and close the file."""
+        self._inbox.close()
+        self._database.close()
+
+    def abandon(self) -> None:
+        """Let go of the parent's socket and connection without touching them."""
+        self._inbox.abandon()
+        self._database.abandon()
+
+    async def _unlocked(self, work: Callable[[], T], until: float) -> T:
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                return work()
+            except LockedError as error:
+                if self._runtime.now() >= until:
+                    message = f"{self._title}: other processes kept the file locked all the time"
+                    raise StoreUnavailable(message) from error
+            await self._runtime.sleep(pause * (0.5 + self._runtime.random()))
+            pause = min(pause * 1.5, LONGEST_PAUSE)
+
+
+def sqlite_source(path: Path) -> StoreSource:
+    """Return the source of stores that share the lock file at `path`."""
+    return StoreSource(f"sqlite://{path}", SqliteStore.capabilities, lambda runtime: SqliteStore(runtime, path))

@@ -1,0 +1,98 @@
+"""The contract of a store: what the protocol asks of Redis, a file, an ensemble or a table in memory.
+
+A store is made for one runtime and used by one client. Each operation is atomic in the store, takes a local
+instant after which its answer is of no use, and is safe to repeat: the same request id gets the same answer.
+
+An operation raises `StoreUnavailable` if asking again later may help (`OutcomeUnknown` if it may have been carried
+out), and another `StoreError` if it will not. It raises nothing else but a cancellation of its runtime.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from holdfast.core.messages import (
+    Ask,
+    HolderView,
+    Leave,
+    Left,
+    NameView,
+    Notice,
+    Release,
+    Renewal,
+    RenewReply,
+    Reply,
+)
+from holdfast.outcome import Outcome
+from holdfast.runtimes.runtime import Runtime
+
+
+@dataclass(slots=True, frozen=True)
+class Capabilities:
+    """What a store can do, so that what it can't is refused when a primitive is made."""
+
+    min_ttl: float
+    """The shortest ttl that it keeps, in seconds."""
+    queue: bool
+    """Whether it keeps a FIFO queue and hands a name over inside the release."""
+    weights: bool
+    """Whether it knows capacities and weights other than 1."""
+    local: bool
+    """Whether a request is carried out by its caller's own process, so that none is ever under way alone."""
+
+
+@dataclass(slots=True, frozen=True)
+class StoreSource:
+    """What a URL stands for: a store that can be made for any runtime."""
+
+    title: str
+    """The store in a few words, without secrets: for errors and `repr`."""
+    capabilities: Capabilities
+    make: Callable[[Runtime], "Store"]
+
+
+class Store(Protocol):
+    """One client's access to where its locks live."""
+
+    capabilities: Capabilities
+
+    async def open(self, deliver: Callable[[Notice], None], until: float) -> str:
+        """Connect, start to deliver notices, and return the inbox they are to be sent to (or "").
+
+        `deliver` must be called where the runtime runs its code (`Runtime.post` sees to it).
+        """
+        ...
+
+    async def acquire(self, ask: Ask, until: float) -> Reply:
+        """Grant, queue or refuse."""
+        ...
+
+    async def release(self, release: Release, until: float) -> Outcome:
+        """Let go, and hand over in the same step."""
+        ...
+
+    async def renew(self, renewals: Sequence[Renewal], until: float) -> list[RenewReply]:
+        """Renew a batch of leases; the answers are in the order of the batch."""
+        ...
+
+    async def leave(self, leave: Leave, until: float) -> Left:
+        """Give up waiting; pass on a grant that crossed this."""
+        ...
+
+    async def inspect(self, name: str, until: float) -> NameView:
+        """Show one name."""
+        ...
+
+    async def names(self, prefix: str, until: float) -> list[str]:
+        """List the names in use that start with `prefix`, sorted."""
+        ...
+
+    async def revoke(self, name: str, until: float) -> list[HolderView]:
+        """Take a name from its holders and tell them; return who they were."""
+        ...
+
+    async def close(self) -> None:
+        """Stop delivering and disconnect. Leases that are still held end at their ttl."""
+
+    def abandon(self) -> None:
+        """In a forked child: drop what was inherited, without a word to anyone outside this process."""

@@ -1,0 +1,97 @@
+"""From a URL to a store. A new store is one line here."""
+
+import os
+import pwd
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from holdfast.errors import UsageError
+from holdfast.stores.store import StoreSource
+
+VARIABLE = "HOLDFAST_URL"
+
+
+def store_source(url: str | None = None) -> StoreSource:
+    """Return the store of `url`, else of HOLDFAST_URL, else of a lock file of this user.
+
+    Raises UsageError if the URL can't be understood. Nothing is connected yet.
+    """
+    url = url or os.environ.get(VARIABLE)
+    if not url:
+        return _default()
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        message = f"the store URL cannot be read ({error}); write for example sqlite:///var/lib/app/locks.db"
+        raise UsageError(message) from None
+    try:
+        make = SCHEMES[parts.scheme]
+    except KeyError:
+        known = ", ".join(f"{scheme}://" for scheme in SCHEMES)
+        message = f"no store is known by the scheme {parts.scheme!r}; known are {known}"
+        raise UsageError(message) from None
+    return make(parts)
+
+
+def default_file() -> Path:
+    """Return the lock file of this user, and make its folder.
+
+    It is found by the password database and not by the environment, so that a cron job and a login shell of one
+    user never use two files.
+    """
+    try:
+        home = Path(pwd.getpwuid(os.getuid()).pw_dir)
+    except KeyError:
+        home = Path.home()
+    path = home / ".local" / "state" / "holdfast" / "locks.db"
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        message = (
+            f"no store was given, and the default file {path} cannot be made ({error.strerror}); give a URL, or set "
+            f"{VARIABLE}, for example to sqlite:///var/lib/app/locks.db"
+        )
+        raise UsageError(message) from error
+    return path
+
+
+def _default() -> StoreSource:
+    from holdfast.stores.sqlite import sqlite_source
+
+    return sqlite_source(default_file())
+
+
+def _memory(parts: SplitResult) -> StoreSource:
+    from holdfast.stores.memory import memory_source, shared_table
+
+    _refuse_extras(parts)
+    name = parts.netloc + parts.path
+    return memory_source(shared_table(name), f"memory://{name}")
+
+
+def _sqlite(parts: SplitResult) -> StoreSource:
+    from holdfast.stores.sqlite import sqlite_source
+
+    _refuse_extras(parts)
+    if parts.netloc or not parts.path.strip("/"):
+        message = "a lock file is given as sqlite:///absolute/path, sqlite:///~/path or sqlite:relative/path"
+        raise UsageError(message)
+    path = unquote(parts.path)
+    if path.startswith("/~"):
+        return sqlite_source(Path(path[1:]).expanduser())
+    if path.startswith("/"):
+        return sqlite_source(Path("/" + path.lstrip("/")))
+    return sqlite_source(Path(path).absolute())
+
+
+def _refuse_extras(parts: SplitResult) -> None:
+    if parts.query or parts.fragment:
+        message = f"a {parts.scheme}: URL takes no options after `?` or `#`; escape these characters in a path"
+        raise UsageError(message)
+
+
+SCHEMES: dict[str, Callable[[SplitResult], StoreSource]] = {
+    "sqlite": _sqlite,
+    "memory": _memory,
+}
