@@ -35,8 +35,8 @@ INTERVAL = 1_000_000
 POLLING = 20_000
 """The same where no push can reach us, and asking is the only way to learn of a grant."""
 
-PATIENCE = 3_000_000
-"""How long a silent waiter counts as alive, at the least, in microseconds."""
+PATIENCE = 4_000_000
+"""How long a silent waiter counts as alive, in microseconds: several intervals."""
 
 
 @dataclass(slots=True)
@@ -218,13 +218,13 @@ class Attempt:
         return self._until is not None and self._runtime.now() >= self._until
 
     def _patience(self) -> float:
-        return self._session.patience(seconds(self._want.ttl))
+        return self._session.patience(self._want.ttl)
 
 
 def _make_ask(session: "Session", want: Want, *, wait: bool) -> Ask:
     ttl = want.ttl if want.max_hold == NEVER else min(want.ttl, micros(want.max_hold))
-    pushed_ttl = min(ttl, FIRST_TTL)
-    interval = min(INTERVAL if session.inbox else POLLING, pushed_ttl // 4)
+    pushed_ttl = ttl if ttl < FIRST_TTL else FIRST_TTL  # noqa: FURB136 - min() and max() cost more, on this path
+    longest = INTERVAL if session.inbox else POLLING
     return Ask(
         want.name,
         session.runtime.new_id(),
@@ -233,8 +233,8 @@ def _make_ask(session: "Session", want: Want, *, wait: bool) -> Ask:
         ttl,
         ttl if session.store.capabilities.local else pushed_ttl,
         pushed_ttl,
-        interval,
-        max(PATIENCE, 4 * interval),
+        longest if pushed_ttl >= 4 * longest else pushed_ttl // 4,
+        PATIENCE,
         want.weight,
         want.capacity,
         want.lock_delay,

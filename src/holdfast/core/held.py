@@ -126,9 +126,9 @@ class HeldLease:
 
     def let_it_go(self) -> None:
         """Note that the holder lets go: if it is not lost by now, it never will be."""
-        self.trusted()
-        with self.mutex:
-            self.let_go = True
+        if self.trusted():
+            with self.mutex:
+                self.let_go = True
 
     def when_lost(self, tell: Callable[[str], None]) -> None:
         """Have `tell(reason)` called on loss, at once if it is lost already. Its errors are logged."""

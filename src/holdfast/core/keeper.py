@@ -38,8 +38,8 @@ GRAIN = 0.01
 class Keeper:
     """The renewer of all leases of one client."""
 
-    def __init__(self, runtime: Runtime, store: Store, patience: Callable[[float], float]) -> None:
-        """Keep leases of `store`; `patience(ttl seconds)` says how long one renewal may take."""
+    def __init__(self, runtime: Runtime, store: Store, patience: Callable[[int], float]) -> None:
+        """Keep leases of `store`; `patience(ttl in microseconds)` says how long one renewal may take."""
         self._runtime = runtime
         self._store = store
         self._patience = patience
@@ -58,7 +58,7 @@ class Keeper:
         wait = lease.schedule(self._runtime.random())
         self._leases[lease.request] = lease
         self._pace = min(self._pace, wait)
-        if min(lease.due_at, lease.valid_until) < self._looks_at:
+        if lease.due_at < self._looks_at or lease.valid_until < self._looks_at:
             self._wake()
 
     def discard(self, lease: HeldLease) -> None:
@@ -149,7 +149,7 @@ class Keeper:
     async def _renew(self, batch: Sequence[HeldLease]) -> None:
         sent = self._runtime.now()
         renewals = [Renewal(held.name, held.request, held.token, held.ttl_to_ask()) for held in batch]
-        until = sent + self._patience(min(renewal.ttl for renewal in renewals) / 1_000_000)
+        until = sent + self._patience(min(renewal.ttl for renewal in renewals))
         try:
             replies = await self._store.renew(renewals, until)
         except Exception as error:  # noqa: BLE001 - whatever ails a store, the other leases must be kept

@@ -46,6 +46,7 @@ class Session:
         self.waits: dict[str, Wait] = {}
         self.keeper = Keeper(runtime, store, self.patience)
         self._operation_timeout = settings.operation_timeout
+        self._ample_ttl = micros(settings.operation_timeout * 5)
         self._highest = 0
         self._opened = False
         self._opening: Event | None = None
@@ -55,7 +56,7 @@ class Session:
 
     async def open(self) -> None:
         """Open the store once, whoever comes first; the others wait for it."""
-        while self._closed or not self._opened:
+        while not self._opened:
             self.refuse_if_closed()
             with self.mutex:
                 mine = self._opening is None
@@ -81,14 +82,14 @@ class Session:
         if self._closed:
             return
         self._closed = True
+        opened, self._opened = self._opened, False
         until = self.runtime.now() + 2 * self._operation_timeout
         await self._dismiss_waiters(until)
         for held in self.keeper.kept():
             await self.release(held)
         await self.keeper.stop(until)
         await self.runtime.settle(until)
-        if self._opened:
-            self._opened = False
+        if opened:
             await self.store.close()
 
     async def _dismiss_waiters(self, until: float) -> None:
@@ -119,7 +120,8 @@ class Session:
 
         Raises StoreError if the store cannot be asked; then nothing is held.
         """
-        await self.open()
+        if not self._opened:
+            await self.open()
         until = None if timeout is None else self.runtime.now() + timeout
         return await Attempt(self, want, until, wait=timeout != 0).run()
 
@@ -134,31 +136,30 @@ class Session:
             return held.outcome
         held.let_it_go()
         self.keeper.discard(held)
-        try:
-            return await self._release(held)
-        except (GeneratorExit, StoreError):
-            raise
-        except BaseException:
-            await self.runtime.finish(self._release(held))
-            raise
-
-    async def _release(self, held: HeldLease) -> Outcome:
         release = Release(held.name, held.request, held.token, held.unsure)
-        attempts = 0
-
-        async def ask(until: float) -> Outcome:
-            nonlocal attempts
-            attempts += 1
-            return await self.store.release(release, until)
-
         try:
-            outcome = await self.persist(ask, self.patience(seconds(held.ttl)))
+            outcome = await self.store.release(release, self.runtime.now() + self.patience(held.ttl))
+        except GeneratorExit:
+            raise
+        except StoreError as error:
+            outcome = await self.runtime.finish(self._release_again(held, release, error))
+        except BaseException as error:
+            await self.runtime.finish(self._release_again(held, release, error))
+            raise
+        held.settle(outcome)
+        return outcome
+
+    async def _release_again(self, held: HeldLease, release: Release, first: BaseException) -> Outcome:
+        """Release when nobody knows whether the first attempt was carried out."""
+        try:
+            if isinstance(first, StoreError) and not isinstance(first, StoreUnavailable):
+                raise first
+            outcome = await self.persist(lambda until: self.store.release(release, until), self.patience(held.ttl))
         except StoreError as error:
             log.warning("the release of %r got no answer (%s); it ends at its ttl at the latest", held.name, error)
             outcome = Outcome.UNKNOWN
-        if attempts > 1 and not outcome.kept and self.runtime.now() < held.valid_until and not held.lost_because:
-            # It cannot have run out yet: an earlier attempt was carried out, and its reply was lost.
-            outcome = Outcome.RELEASED
+        if not outcome.kept and not held.lost_because and self.runtime.now() < held.valid_until:
+            outcome = Outcome.RELEASED  # it cannot have run out yet: the first attempt did it, and its reply was lost
         held.settle(outcome)
         return outcome
 
@@ -174,7 +175,7 @@ class Session:
         sent = self.runtime.now()
         asked = held.ttl_to_ask()
         renewal = Renewal(held.name, held.request, held.token, asked)
-        replies = await self.store.renew([renewal], sent + self.patience(seconds(asked)))
+        replies = await self.store.renew([renewal], sent + self.patience(asked))
         if replies[0] is not None:
             held.lose(TAKEN if replies[0] is Outcome.TAKEN_OVER else REFUSED)
             self.keeper.discard(held)
@@ -220,9 +221,11 @@ class Session:
             self.keeper.discard(held)
             log.warning("%s", held.loss())
 
-    def patience(self, ttl: float) -> float:
-        """Return how long one request about a lease of `ttl` seconds may take: far below the ttl."""
-        return min(self._operation_timeout, max(0.05, ttl / 5))
+    def patience(self, ttl: int) -> float:
+        """Return how many seconds one request about a lease of `ttl` microseconds may take: far below the ttl."""
+        if ttl >= self._ample_ttl:
+            return self._operation_timeout
+        return min(self._operation_timeout, max(0.05, seconds(ttl) / 5))
 
     async def persist(self, ask: Callable[[float], Coroutine[Any, Any, T]], patience: float) -> T:
         """Carry out what is safe to repeat: ask up to three times while the store does not answer."""
@@ -241,4 +244,6 @@ class Session:
 
     def proposal(self) -> int:
         """Return the token that this client would like to be surpassed."""
+        if self.store.capabilities.local:
+            return self._highest  # the store reads the same wall clock itself
         return max(self.runtime.wall(), self._highest)

@@ -49,7 +49,9 @@ class NameState:
 
     def idle_after(self) -> int:
         """Return the instant after which nothing in here matters but the counter."""
-        ends = [holder.expires_at + holder.lock_delay for holder in self.holders]
+        if not (self.holders or self.queue or self.tombstones):
+            return self.blocked_until
+        ends = [self.blocked_until, *self.tombstones.values()]
+        ends += [holder.expires_at + holder.lock_delay for holder in self.holders]
         ends += [waiter.fresh_until for waiter in self.queue]
-        ends += self.tombstones.values()
-        return max(ends, default=0) if not self.blocked_until else max(self.blocked_until, *ends, 0)
+        return max(ends)

@@ -270,13 +270,15 @@ class Step:
     def _begin(self) -> None:
         """Let end what has ended by now, and cut down what a clock that stepped back has stretched."""
         state, now = self.state, self.now
-        self._head_before = self._head()
         for holder in state.holders:
+            if holder.expires_at <= now:
+                self._expire()
+                break
             holder.expires_at = min(holder.expires_at, now + holder.ttl)
-        if any(holder.expires_at <= now for holder in state.holders):
-            self._expire()
-        for waiter in state.queue:
-            waiter.fresh_until = min(waiter.fresh_until, now + waiter.ask.patience)
+        if state.queue:
+            self._head_before = self._head()
+            for waiter in state.queue:
+                waiter.fresh_until = min(waiter.fresh_until, now + waiter.ask.patience)
         if state.blocked_until:
             state.blocked_until = min(state.blocked_until, now + state.block)
             if state.blocked_until <= now:
@@ -287,10 +289,14 @@ class Step:
 
     def _expire(self) -> None:
         state = self.state
+        kept: list[Holder] = []
         for holder in state.holders:
             if holder.expires_at <= self.now:
                 self._block(holder.expires_at, holder.lock_delay)
-        state.holders = [holder for holder in state.holders if holder.expires_at > self.now]
+            else:
+                holder.expires_at = min(holder.expires_at, self.now + holder.ttl)
+                kept.append(holder)
+        state.holders = kept
 
     def _block(self, since: int, lock_delay: int) -> None:
         if lock_delay and since + lock_delay > self.state.blocked_until:

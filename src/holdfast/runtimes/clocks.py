@@ -6,23 +6,24 @@ believe that no time went by. CLOCK_BOOTTIME counts that hour (Linux); CLOCK_MON
 
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 
 if sys.platform == "linux":
-    _STEADY = time.CLOCK_BOOTTIME
+    STEADY = time.CLOCK_BOOTTIME
 elif sys.platform == "darwin":
-    _STEADY = time.CLOCK_MONOTONIC_RAW
+    STEADY = time.CLOCK_MONOTONIC_RAW
 else:
-    _STEADY = time.CLOCK_MONOTONIC
+    STEADY = time.CLOCK_MONOTONIC
 
 
-def steady() -> float:
-    """Return seconds from a clock that never steps and counts time spent suspended."""
-    return time.clock_gettime(_STEADY)
+steady: Callable[[], float] = partial(time.clock_gettime, STEADY)
+"""Return seconds from a clock that never steps and counts time spent suspended."""
 
 
 def steady_micros() -> int:
     """Return the steady clock in whole microseconds."""
-    return time.clock_gettime_ns(_STEADY) // 1000
+    return time.clock_gettime_ns(STEADY) // 1000
 
 
 def wall_micros() -> int:

@@ -12,6 +12,7 @@ from typing import TypeVar
 from holdfast import fork
 from holdfast.core.messages import Notice
 from holdfast.core.state import NameState
+from holdfast.core.table import Step
 from holdfast.runtimes import clocks
 from holdfast.runtimes.runtime import Runtime
 from holdfast.stores.store import Capabilities, StoreSource
@@ -41,17 +42,24 @@ class MemoryTable:
         self._sweep_at = clock() + SWEEP_EVERY
         fork.watch(self)
 
-    def turn(self, work: Callable[[Steps], T]) -> T:
-        """Carry out `work` atomically, then send its notices."""
+    def step(self, name: str, work: Callable[[Step], T]) -> T:
+        """Carry out `work` on one name atomically, then send its notices."""
         with self._mutex:
-            now = self._clock()
-            if now >= self._sweep_at:
-                self._sweep(now)
+            now = self._tick()
+            step = Step(self._load(name), now, self._wall(), self._inboxes.__contains__)
+            result = work(step)
+        if step.notices:
+            self._send(step)
+        return result
+
+    def steps(self, work: Callable[[Steps], T]) -> T:
+        """Carry out `work` on any number of names at once, then send its notices."""
+        with self._mutex:
+            now = self._tick()
             steps = Steps(self._load, now, self._wall(), self._inboxes.__contains__)
             result = work(steps)
-        for notice in steps.notices():
-            if push := self._inboxes.get(notice.inbox):
-                push(notice)
+        for step in steps.taken.values():
+            self._send(step)
         return result
 
     def names(self, prefix: str) -> list[str]:
@@ -74,6 +82,17 @@ class MemoryTable:
         self._mutex = threading.Lock()
         self._states.clear()
         self._inboxes.clear()
+
+    def _tick(self) -> int:
+        now = self._clock()
+        if now >= self._sweep_at:
+            self._sweep(now)
+        return now
+
+    def _send(self, step: Step) -> None:
+        for notice in step.notices:
+            if push := self._inboxes.get(notice.inbox):
+                push(notice)
 
     def _load(self, name: str) -> NameState:
         state = self._states.get(name)
@@ -111,9 +130,13 @@ class MemoryStore(TabledStore):
         self._table.attach(self._inbox, push)
         return self._inbox
 
-    async def turn(self, work: Callable[[Steps], T], until: float) -> T:  # noqa: ARG002 - takes no time
-        """Carry out `work` atomically."""
-        return self._table.turn(work)
+    async def step(self, name: str, work: Callable[[Step], T], until: float) -> T:  # noqa: ARG002 - takes no time
+        """Carry out `work` on one name atomically."""
+        return self._table.step(name, work)
+
+    async def steps(self, work: Callable[[Steps], T], until: float) -> T:  # noqa: ARG002 - takes no time
+        """Carry out `work` on any number of names at once."""
+        return self._table.steps(work)
 
     async def names(self, prefix: str, until: float) -> list[str]:  # noqa: ARG002 - takes no time
         """List the names in use."""

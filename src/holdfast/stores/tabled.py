@@ -13,7 +13,6 @@ from holdfast.core.messages import (
     Leave,
     Left,
     NameView,
-    Notice,
     Release,
     Renewal,
     RenewReply,
@@ -51,38 +50,38 @@ class Steps:
             step = self.taken[name] = Step(self._load(name), self._now, self._stamp, self._listening)
         return step
 
-    def notices(self) -> list[Notice]:
-        """Return what is to be pushed once this turn is stored."""
-        return [notice for step in self.taken.values() for notice in step.notices]
-
 
 class TabledStore(ABC):
     """The operations of a store, each as one turn at the grant table."""
 
     @abstractmethod
-    async def turn(self, work: Callable[[Steps], T], until: float) -> T:
-        """Carry out `work` atomically, store every state that it touched, then send its notices."""
+    async def step(self, name: str, work: Callable[[Step], T], until: float) -> T:
+        """Carry out `work` on one name atomically, store its state, then send its notices."""
+
+    @abstractmethod
+    async def steps(self, work: Callable[[Steps], T], until: float) -> T:
+        """Carry out `work` on any number of names at once, atomically."""
 
     async def acquire(self, ask: Ask, until: float) -> Reply:
         """Grant, queue or refuse."""
-        return await self.turn(lambda steps: steps.on(ask.name).acquire(ask), until)
+        return await self.step(ask.name, lambda step: step.acquire(ask), until)
 
     async def release(self, release: Release, until: float) -> Outcome:
         """Let go, and hand over in the same step."""
-        return await self.turn(lambda steps: steps.on(release.name).release(release), until)
+        return await self.step(release.name, lambda step: step.release(release), until)
 
     async def renew(self, renewals: Sequence[Renewal], until: float) -> list[RenewReply]:
         """Renew a batch in one turn."""
-        return await self.turn(lambda steps: [steps.on(each.name).renew(each) for each in renewals], until)
+        return await self.steps(lambda steps: [steps.on(each.name).renew(each) for each in renewals], until)
 
     async def leave(self, leave: Leave, until: float) -> Left:
         """Give up waiting."""
-        return await self.turn(lambda steps: steps.on(leave.name).leave(leave), until)
+        return await self.step(leave.name, lambda step: step.leave(leave), until)
 
     async def inspect(self, name: str, until: float) -> NameView:
         """Show one name."""
-        return await self.turn(lambda steps: steps.on(name).view(name), until)
+        return await self.step(name, lambda step: step.view(name), until)
 
     async def revoke(self, name: str, until: float) -> list[HolderView]:
         """Take a name from its holders."""
-        return await self.turn(lambda steps: steps.on(name).revoke(), until)
+        return await self.step(name, lambda step: step.revoke(), until)

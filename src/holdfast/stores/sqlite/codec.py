@@ -1,35 +1,27 @@
-"""The state of a name, and a notice, as compact JSON that a person can read with the sqlite3 shell."""
+"""The state of a name, and a notice, as compact JSON that a person can read with the sqlite3 shell.
+
+Requests and inboxes are identifiers of our own making (hex and dashes); only the owner is anybody's text.
+"""
 
 import json
-from typing import Any
 
 from holdfast.core.messages import Ask, Notice, NoticeKind
 from holdfast.core.state import Holder, NameState, Waiter
 
-_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+_quote = json.encoder.encode_basestring
+_TRUTH = ("false", "true")
 _decode = json.JSONDecoder().decode
 
 
 def dump(state: NameState) -> str:
-    """Encode a state, without its counter."""
-    holders = [
-        [
-            h.request,
-            h.inbox,
-            h.owner,
-            h.token,
-            h.weight,
-            h.ttl,
-            h.lock_delay,
-            h.granted_at,
-            h.expires_at,
-            h.confirmed,
-        ]
-        for h in state.holders
-    ]
-    queue = [[w.joined_at, w.fresh_until, *_dump_ask(w.ask)] for w in state.queue]
-    rest = [state.blocked_until, state.block, state.tombstones, state.last_released]
-    return _encode([state.capacity, holders, queue, *rest])
+    """Encode a state, without its counter. Written out by hand: it is on the way of every acquisition."""
+    holders = ",".join(map(_dump_holder, state.holders)) if state.holders else ""
+    queue = ",".join(map(_dump_waiter, state.queue)) if state.queue else ""
+    tombstones = json.dumps(state.tombstones) if state.tombstones else "{}"
+    return (
+        f"[{state.capacity},[{holders}],[{queue}],{state.blocked_until},{state.block},{tombstones},"
+        f'"{state.last_released}"]'
+    )
 
 
 def load(name: str, counter: int, text: str) -> NameState:
@@ -39,30 +31,32 @@ def load(name: str, counter: int, text: str) -> NameState:
         counter,
         capacity,
         [Holder(*row) for row in holders],
-        [Waiter(Ask(name, *ask), joined_at, fresh_until) for joined_at, fresh_until, *ask in queue],
+        [Waiter(Ask(name, *ask), joined, fresh) for joined, fresh, *ask in queue],
         *rest,
     )
 
 
-def _dump_ask(ask: Ask) -> list[Any]:
-    """Encode an ask, without its name, in the order of its fields."""
-    times = [ask.ttl, ask.first_ttl, ask.pushed_ttl, ask.interval, ask.patience]
-    return [
-        ask.request,
-        ask.inbox,
-        ask.owner,
-        *times,
-        ask.weight,
-        ask.capacity,
-        ask.lock_delay,
-        ask.proposal,
-        ask.wait,
-    ]
+def _dump_holder(holder: Holder) -> str:
+    """Encode a holder in the order of its fields."""
+    return (
+        f'["{holder.request}","{holder.inbox}",{_quote(holder.owner)},{holder.token},{holder.weight},{holder.ttl},'
+        f"{holder.lock_delay},{holder.granted_at},{holder.expires_at},{_TRUTH[holder.confirmed]}]"
+    )
+
+
+def _dump_waiter(waiter: Waiter) -> str:
+    """Encode a waiter and its ask, without its name, in the order of their fields."""
+    ask = waiter.ask
+    return (
+        f'[{waiter.joined_at},{waiter.fresh_until},"{ask.request}","{ask.inbox}",{_quote(ask.owner)},{ask.ttl},'
+        f"{ask.first_ttl},{ask.pushed_ttl},{ask.interval},{ask.patience},{ask.weight},{ask.capacity},"
+        f"{ask.lock_delay},{ask.proposal},{_TRUTH[ask.wait]}]"
+    )
 
 
 def dump_notice(notice: Notice) -> bytes:
     """Encode a notice as one datagram."""
-    return _encode([notice.kind, notice.request, notice.token, notice.after]).encode()
+    return f'["{notice.kind}","{notice.request}",{notice.token},{notice.after}]'.encode()
 
 
 def load_notice(inbox: str, datagram: bytes) -> Notice:

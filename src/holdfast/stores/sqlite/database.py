@@ -6,26 +6,36 @@ and what the machine forgets when it loses power was void anyway: leases end wit
 
 import contextlib
 import errno
+import logging
 import os
 import sqlite3
+import stat
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
 from holdfast.core.state import NameState
+from holdfast.core.table import Step
 from holdfast.errors import StoreError, StoreUnavailable, UsageError
 from holdfast.stores.sqlite import codec, machine
 from holdfast.stores.tabled import RETENTION, Steps
 
 T = TypeVar("T")
 
+log = logging.getLogger("holdfast")
+
 APPLICATION_ID = 0x484F4C44  # "HOLD"
 LAYOUT = 1
 SWEEP_EVERY = 300_000_000
 """How often names that nobody uses are looked for, in microseconds."""
 SWEEP_AT_MOST = 500
+LOOK_EVERY = 100_000
+"""How often it is checked that the path still leads to the open file, in microseconds."""
+KNOWN_AT_MOST = 256
+"""How many names' states are remembered between turns."""
 
 BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 PASSING = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_PROTOCOL})
@@ -33,10 +43,12 @@ PASSING = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_N
 
 IDLE_STATE = codec.dump(NameState())
 
-FETCH = "SELECT counter, state FROM names WHERE name = ?"
+FETCH = "SELECT version, counter, state FROM names WHERE name = ?"
+REPLACE = "UPDATE names SET version = ?, counter = ?, idle_after = ?, state = ? WHERE name = ? AND version = ?"
 STORE = (
-    "INSERT INTO names (name, counter, idle_after, state) VALUES (?, ?, ?, ?) ON CONFLICT (name) DO UPDATE "
-    "SET counter = excluded.counter, idle_after = excluded.idle_after, state = excluded.state"
+    "INSERT INTO names (version, counter, idle_after, state, name) VALUES (?, ?, ?, ?, ?) ON CONFLICT (name) DO "
+    "UPDATE SET version = excluded.version, counter = excluded.counter, idle_after = excluded.idle_after, "
+    "state = excluded.state"
 )
 RAISE_FLOOR = (
     "UPDATE meta SET floor = max(floor, (SELECT coalesce(max(counter), 0) FROM "
@@ -44,12 +56,29 @@ RAISE_FLOOR = (
 )
 FORGET = "DELETE FROM names WHERE name IN (SELECT name FROM names WHERE idle_after < ? ORDER BY name LIMIT ?)"
 
+_opening = threading.Lock()
+"""Held while a file is made and opened. Closing any descriptor of a file drops all locks that the process has on it,
+SQLite's included: so a file is only ever opened beside SQLite when nobody in this process can have it open."""
+
 _inherited: list[object] = []
 """Connections that a forked child must neither use nor close."""
 
 
 class LockedError(Exception):
     """Another process is in a transaction; it takes microseconds."""
+
+
+@dataclass(slots=True)
+class Known:
+    """The state of a name at a version of its row."""
+
+    version: int
+    state: NameState
+
+    def row(self, name: str) -> tuple[object, ...]:
+        """Return the row to write after a step on the state."""
+        state = self.state
+        return self.version + 1, state.counter, state.idle_after(), codec.dump(state), name
 
 
 class Database:
@@ -71,52 +100,71 @@ class Database:
         self._connection: sqlite3.Connection | None = None
         self._file: tuple[int, int] = (0, 0)
         self._sweep_at = 0
+        self._looked_at = 0
+        self._known: dict[str, Known] = {}
 
     def open(self) -> None:
         """Open the file, making it if there is none. Raises LockedError if another process is just doing so."""
         with self._guard:
             self._open()
 
-    def turn(self, work: Callable[[Steps], T]) -> tuple[T, Steps]:
-        """Carry out `work` in one transaction. Raises LockedError if another process is in one."""
+    def step(self, name: str, work: Callable[[Step], T]) -> tuple[T, Step]:
+        """Carry out `work` on one name, atomically. Raises LockedError if another process is in a transaction.
+
+        If we were the last to write the name, we know its state. Then the step is taken on what we know, and
+        stored by a single statement that does nothing if somebody has written since; only then is it taken again,
+        on what the file says. Both are atomic at the instant `now`: no other step came between it and the write.
+        """
         with self._guard:
-            execute = self._current().execute
+            now = self._clock()
+            connection = self._current(now)
+            known = self._known.pop(name, None)
             try:
-                execute("BEGIN IMMEDIATE")
-                now = self._clock()
-                steps = Steps(self._load, now, self._wall(), self._listening)
-                result = work(steps)
-                for name, step in steps.taken.items():
-                    state = step.state
-                    execute(STORE, (name, state.counter, state.idle_after(), codec.dump(state)))
-                if now >= self._sweep_at:
-                    self._sweep(now)
-                execute("COMMIT")
+                if known is not None and now < self._sweep_at:
+                    step = Step(known.state, now, self._wall(), self._listening)
+                    result = work(step)
+                    if connection.execute(REPLACE, (*known.row(name), known.version)).rowcount:
+                        self._keep(name, known)
+                        return result, step
+                result, steps = self._transact(connection, lambda steps: work(steps.on(name)))
             except sqlite3.Error as error:
                 self._roll_back()
                 self._explain(error)
             except BaseException:
                 self._roll_back()
                 raise
-        return result, steps
+        return result, steps.taken[name]
 
-    def read(self, name: str) -> Steps:
-        """Return a turn that has `name` in it and will not be stored."""
+    def steps(self, work: Callable[[Steps], T]) -> tuple[T, Steps]:
+        """Carry out `work` on any number of names at once. Raises LockedError as `step` does."""
+        with self._guard:
+            connection = self._current(self._clock())
+            try:
+                return self._transact(connection, work)
+            except sqlite3.Error as error:
+                self._roll_back()
+                self._explain(error)
+            except BaseException:
+                self._roll_back()
+                raise
+
+    def look(self, name: str) -> Step:
+        """Return a step on a snapshot of `name`, which will not be stored."""
         with self._guard:
             try:
-                self._current()
-                steps = Steps(self._load, self._clock(), self._wall(), self._listening)
-                steps.on(name)
+                now = self._clock()
+                known = self._fetch(self._current(now), name)
+                return Step(known.state, now, self._wall(), self._listening)
             except sqlite3.Error as error:
                 self._explain(error)
-        return steps
 
     def names(self, prefix: str) -> list[str]:
         """List the names in use."""
         query = "SELECT name FROM names WHERE idle_after > ? AND substr(name, 1, ?) = ? ORDER BY name"
         with self._guard:
             try:
-                rows = self._current().execute(query, (self._clock(), len(prefix), prefix)).fetchall()
+                now = self._clock()
+                rows = self._current(now).execute(query, (now, len(prefix), prefix)).fetchall()
             except sqlite3.Error as error:
                 self._explain(error)
         return [row[0] for row in rows]
@@ -132,30 +180,38 @@ class Database:
         """Forget the parent's connection, without closing it: SQLite forbids both use and closing in a child."""
         _inherited.append(self._connection)
         self._connection = None
+        self._guard = threading.Lock()
 
     # -- opening -------------------------------------------------------------------------------------------
 
-    def _current(self) -> sqlite3.Connection:
-        """Return the connection; a new one if the file was removed or replaced under us."""
+    def _current(self, now: int) -> sqlite3.Connection:
+        """Return the connection; a new one if it is found that the file was removed or replaced under us."""
         if self._connection is None:
-            message = f"{self._path}: the store is closed"
-            raise StoreError(message)
+            raise StoreError(f"{self._path}: the store is closed")
+        if abs(now - self._looked_at) > LOOK_EVERY:
+            self._looked_at = now
+            if not self._is_in_place():
+                log.error("%s was removed or replaced while in use: its leases are lost", self._path)
+                self._connection.close()
+                self._connection = None
+                return self._open()
+        return self._connection
+
+    def _is_in_place(self) -> bool:
         try:
             found = os.stat(self._path)
         except OSError:
-            found = None
-        if found is None or (found.st_dev, found.st_ino) != self._file:
-            self._connection.close()
-            self._connection = None
-            return self._open()
-        return self._connection
+            return False
+        return (found.st_dev, found.st_ino) == self._file
 
     def _open(self) -> sqlite3.Connection:
-        self._make_file()
-        try:
-            connection = sqlite3.connect(self._path, timeout=0, isolation_level=None, check_same_thread=False)
-        except sqlite3.Error as error:
-            self._explain(error)
+        self._known.clear()
+        with _opening:
+            self._make_file()
+            try:
+                connection = sqlite3.connect(self._path, timeout=0, isolation_level=None, check_same_thread=False)
+            except sqlite3.Error as error:
+                self._explain(error)
         try:
             self._prepare(connection)
         except sqlite3.Error as error:
@@ -176,14 +232,14 @@ class Database:
             )
             raise UsageError(message)
         try:
-            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            with contextlib.suppress(FileExistsError):
+                os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+            found = os.stat(self._path)
         except OSError as error:
             self._explain_file(error)
-        try:
-            found = os.fstat(descriptor)
-            self._file = (found.st_dev, found.st_ino)
-        finally:
-            os.close(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise StoreError(f"{self._path} is not a file; give the path of a file, or of one that can be made.")
+        self._file = (found.st_dev, found.st_ino)
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         execute = connection.execute
@@ -226,18 +282,46 @@ class Database:
 
     # -- in a transaction ----------------------------------------------------------------------------------
 
-    def _load(self, name: str) -> NameState:
-        assert self._connection is not None  # noqa: S101 - only called inside a turn
-        row = self._connection.execute(FETCH, (name,)).fetchone()
-        if row is not None:
-            return codec.load(name, row[0], row[1])
-        return NameState(self._connection.execute("SELECT floor FROM meta").fetchone()[0])
+    def _transact(self, connection: sqlite3.Connection, work: Callable[[Steps], T]) -> tuple[T, Steps]:
+        execute = connection.execute
+        found: dict[str, Known] = {}
 
-    def _sweep(self, now: int) -> None:
+        def load(name: str) -> NameState:
+            found[name] = self._fetch(connection, name)
+            return found[name].state
+
+        execute("BEGIN IMMEDIATE")
+        now = self._clock()
+        steps = Steps(load, now, self._wall(), self._listening)
+        result = work(steps)
+        for name, known in found.items():
+            self._known.pop(name, None)
+            execute(STORE, known.row(name))
+        if now >= self._sweep_at:
+            self._sweep(execute, now)
+        execute("COMMIT")
+        for name, known in found.items():
+            self._keep(name, known)
+        return result, steps
+
+    def _fetch(self, connection: sqlite3.Connection, name: str) -> Known:
+        row = connection.execute(FETCH, (name,)).fetchone()
+        if row is not None:
+            return Known(row[0], codec.load(name, row[1], row[2]))
+        return Known(0, NameState(connection.execute("SELECT floor FROM meta").fetchone()[0]))
+
+    def _keep(self, name: str, written: Known) -> None:
+        """Remember what we wrote, unless others wait for the name: then they will write next."""
+        if written.state.queue:
+            return
+        if len(self._known) >= KNOWN_AT_MOST:
+            self._known.clear()
+        written.version += 1
+        self._known[name] = written
+
+    def _sweep(self, execute: Callable[..., object], now: int) -> None:
         """Forget names that nobody used for long, and keep their counters in the floor of all new names."""
         self._sweep_at = now + SWEEP_EVERY
-        assert self._connection is not None  # noqa: S101 - only called inside a turn
-        execute = self._connection.execute
         limits = (now - RETENTION, SWEEP_AT_MOST)
         execute(RAISE_FLOOR, limits)
         execute(FORGET, limits)

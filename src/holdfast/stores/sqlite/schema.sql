@@ -9,10 +9,11 @@ CREATE TABLE meta (
     floor INTEGER NOT NULL
 );
 
--- One row a name. `counter` is the last fencing token, `state` the rest of its state as JSON (codec.py),
+-- One row a name. `version` changes with every write. `counter` is the last fencing token, `state` the rest of its state as JSON (codec.py),
 -- `idle_after` the time after which nothing but the counter matters.
 CREATE TABLE names (
     name       TEXT PRIMARY KEY,
+    version    INTEGER NOT NULL,
     counter    INTEGER NOT NULL,
     idle_after INTEGER NOT NULL,
     state      TEXT NOT NULL

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from holdfast.core.messages import NameView, Notice
+from holdfast.core.table import Step
 from holdfast.errors import StoreUnavailable
 from holdfast.runtimes import clocks
 from holdfast.runtimes.runtime import Runtime
@@ -48,17 +49,28 @@ class SqliteStore(TabledStore):
         await self._unlocked(self._database.open, until)
         return self._inbox.open(self._runtime, deliver)
 
-    async def turn(self, work: Callable[[Steps], T], until: float) -> T:
-        """Carry out `work` in one transaction, then send its notices."""
-        result, steps = await self._unlocked(lambda: self._database.turn(work), until)
-        for notice in steps.notices():
+    async def step(self, name: str, work: Callable[[Step], T], until: float) -> T:
+        """Carry out `work` on one name in one transaction, then send its notices."""
+        try:
+            result, step = self._database.step(name, work)
+        except LockedError:
+            result, step = await self._unlocked(lambda: self._database.step(name, work), until)
+        for notice in step.notices:
             self._inbox.send(notice)
+        return result
+
+    async def steps(self, work: Callable[[Steps], T], until: float) -> T:
+        """Carry out `work` on any number of names in one transaction, then send its notices."""
+        result, steps = await self._unlocked(lambda: self._database.steps(work), until)
+        for step in steps.taken.values():
+            for notice in step.notices:
+                self._inbox.send(notice)
         return result
 
     async def inspect(self, name: str, until: float) -> NameView:
         """Show one name, from a snapshot."""
-        steps = await self._unlocked(lambda: self._database.read(name), until)
-        return steps.on(name).view(name)
+        step = await self._unlocked(lambda: self._database.look(name), until)
+        return step.view(name)
 
     async def names(self, prefix: str, until: float) -> list[str]:
         """List the names in use, from a snapshot."""

@@ -1,0 +1,1 @@
+"""For those who test a store of their own, or a program that takes locks."""

@@ -1,0 +1,242 @@
+"""One shape for both colours, so that a guarantee is written once.
+
+The shape is that of the asyncio API. `AsyncClient` has it already; `BlockingClient` puts it over `Client`, by methods
+that block in place and never suspend. A check which awaits nothing else can be driven by a thread as it is.
+"""
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Protocol, Self
+
+from holdfast.client import DEFAULT_TTL, Client
+from holdfast.core.held import LeaseState
+from holdfast.core.messages import HolderView, NameView
+from holdfast.errors import LeaseLost
+from holdfast.lease import Lease, Loss
+from holdfast.outcome import Outcome
+from holdfast.primitives.lock import UNSET, Lock
+
+Lost = Callable[[LeaseLost], object]
+
+
+class AnyLoss(Protocol):
+    """The event of a lease's loss."""
+
+    def is_set(self) -> bool:
+        """Tell whether the lease is lost."""
+        ...
+
+    async def wait(self, timeout: float | None = None) -> bool:
+        """Wait for the loss."""
+        ...
+
+
+class AnyLease(Protocol):
+    """One holding of a lock."""
+
+    @property
+    def token(self) -> int:
+        """The fencing token."""
+        ...
+
+    @property
+    def state(self) -> LeaseState:
+        """What may be believed of the lease."""
+        ...
+
+    @property
+    def lost(self) -> AnyLoss:
+        """The event of its loss."""
+        ...
+
+    def remaining(self) -> float:
+        """Return for how many seconds the lease is certainly ours."""
+        ...
+
+    def check(self) -> None:
+        """Raise LeaseLost unless the lease is ours."""
+
+    async def release(self) -> Outcome:
+        """Let go."""
+        ...
+
+    async def extend(self, ttl: float | None = None) -> float:
+        """Renew now."""
+        ...
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+
+
+class AnyLock(Protocol):
+    """What leases are acquired from."""
+
+    async def acquire(self, timeout: float | None = UNSET) -> AnyLease:
+        """Acquire, or raise LockTimeout."""
+        ...
+
+    async def try_acquire(self) -> AnyLease | None:
+        """Acquire, or return None."""
+        ...
+
+    async def __aenter__(self) -> AnyLease: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+
+
+class AnyClient(Protocol):
+    """A client of either colour."""
+
+    def lock(
+        self,
+        name: str,
+        ttl: float = DEFAULT_TTL,
+        timeout: float | None = None,
+        *,
+        lock_delay: float = 0.0,
+        max_hold: float | None = None,
+        on_lost: Lost | None = None,
+    ) -> AnyLock:
+        """Make a lock."""
+        ...
+
+    async def inspect(self, name: str) -> NameView:
+        """Show one name."""
+        ...
+
+    async def names(self) -> list[str]:
+        """List the names in use."""
+        ...
+
+    async def revoke(self, name: str) -> list[HolderView]:
+        """Take a name by force."""
+        ...
+
+    async def close(self) -> None:
+        """Release what is held, and stop."""
+
+
+class BlockingLoss:
+    """`Loss` in the shape of `AsyncLoss`."""
+
+    def __init__(self, loss: Loss) -> None:
+        """Wrap it."""
+        self._loss = loss
+
+    def is_set(self) -> bool:
+        """Tell whether the lease is lost."""
+        return self._loss.is_set()
+
+    async def wait(self, timeout: float | None = None) -> bool:
+        """Block until the loss."""
+        return self._loss.wait(timeout)
+
+
+class BlockingLease:
+    """`Lease` in the shape of `AsyncLease`."""
+
+    def __init__(self, lease: Lease) -> None:
+        """Wrap it."""
+        self._lease = lease
+        self.remaining = lease.remaining
+        self.check = lease.check
+
+    @property
+    def token(self) -> int:
+        """The fencing token."""
+        return self._lease.token
+
+    @property
+    def state(self) -> LeaseState:
+        """What may be believed of the lease."""
+        return self._lease.state
+
+    @property
+    def lost(self) -> BlockingLoss:
+        """The event of its loss."""
+        return BlockingLoss(self._lease.lost)
+
+    async def release(self) -> Outcome:
+        """Let go."""
+        return self._lease.release()
+
+    async def extend(self, ttl: float | None = None) -> float:
+        """Renew now."""
+        return self._lease.extend(ttl)
+
+    async def __aenter__(self) -> Self:
+        self._lease.__enter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        self._lease.__exit__(kind, error, trace)
+
+
+class BlockingLock:
+    """`Lock` in the shape of `AsyncLock`."""
+
+    def __init__(self, lock: Lock) -> None:
+        """Wrap it."""
+        self._lock = lock
+
+    async def acquire(self, timeout: float | None = UNSET) -> BlockingLease:
+        """Acquire, or raise LockTimeout."""
+        return BlockingLease(self._lock.acquire(timeout))
+
+    async def try_acquire(self) -> BlockingLease | None:
+        """Acquire, or return None."""
+        lease = self._lock.try_acquire()
+        return None if lease is None else BlockingLease(lease)
+
+    async def __aenter__(self) -> BlockingLease:
+        return BlockingLease(self._lock.__enter__())
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        self._lock.__exit__(kind, error, trace)
+
+
+class BlockingClient:
+    """`Client` in the shape of `AsyncClient`."""
+
+    def __init__(self, client: Client) -> None:
+        """Wrap it."""
+        self._client = client
+
+    def lock(
+        self,
+        name: str,
+        ttl: float = DEFAULT_TTL,
+        timeout: float | None = None,
+        *,
+        lock_delay: float = 0.0,
+        max_hold: float | None = None,
+        on_lost: Lost | None = None,
+    ) -> BlockingLock:
+        """Make a lock."""
+        made = self._client.lock(name, ttl, timeout, lock_delay=lock_delay, max_hold=max_hold, on_lost=on_lost)
+        return BlockingLock(made)
+
+    async def inspect(self, name: str) -> NameView:
+        """Show one name."""
+        return self._client.inspect(name)
+
+    async def names(self) -> list[str]:
+        """List the names in use."""
+        return self._client.names()
+
+    async def revoke(self, name: str) -> list[HolderView]:
+        """Take a name by force."""
+        return self._client.revoke(name)
+
+    async def close(self) -> None:
+        """Release what is held, and stop."""
+        self._client.close()

@@ -1,0 +1,343 @@
+"""What a check works with: clients of one colour at one store, things that run side by side, bounded waits.
+
+Everything that a check awaits comes from here or from the store, so that the same check is driven by threads, where
+all of it blocks in place, and by asyncio.
+"""
+
+import asyncio
+import contextlib
+import random
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Generic, Protocol, TypeVar
+
+from holdfast.client import AsyncClient, Client
+from holdfast.core.deadlines import micros
+from holdfast.core.messages import (
+    Ask,
+    Granted,
+    Leave,
+    Left,
+    NameView,
+    Notice,
+    NoticeKind,
+    Release,
+    Renewal,
+    RenewReply,
+    Reply,
+)
+from holdfast.outcome import Outcome
+from holdfast.runtimes import clocks
+from holdfast.runtimes.aio import AsyncioRuntime
+from holdfast.runtimes.runtime import Runtime
+from holdfast.runtimes.threads import ThreadsRuntime, drive
+from holdfast.stores.store import Store, StoreSource
+from holdfast.testing.conformance.faces import AnyClient, BlockingClient
+from holdfast.testing.conformance.wire import Wire
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+PATIENCE = 10.0
+"""How long a check waits, in seconds, for what must happen: generous, as it is only ever used up by a failure."""
+
+PAUSE = 0.002
+
+_random = random.SystemRandom()
+
+
+class Violation(AssertionError):
+    """A guarantee does not hold."""
+
+
+def expect(holds: object, what: str) -> None:
+    """Raise Violation, saying `what` should be so, unless it holds."""
+    if not holds:
+        raise Violation(what)
+
+
+class Running(Protocol[T_co]):
+    """Something that runs beside the check: a thread or a task."""
+
+    def done(self) -> bool:
+        """Tell whether it has ended."""
+        ...
+
+    async def result(self, within: float = PATIENCE) -> T_co:
+        """Wait for its end; return its result or raise its error. Raises Violation if it takes too long."""
+        ...
+
+    def cancel(self) -> None:
+        """Cancel it, where the colour can."""
+
+
+class RawClient:
+    """The bare contract of a store: asks without the protocol around them, and the notices that came."""
+
+    def __init__(self, runtime: Runtime, store: Store, space: str) -> None:
+        """Speak to `store`, about names in `space`."""
+        self.runtime = runtime
+        self.store = store
+        self.inbox = ""
+        self.notices: list[Notice] = []
+        self._space = space
+
+    async def open(self) -> None:
+        """Open the store."""
+        self.inbox = await self.store.open(self.notices.append, self._until())
+
+    def ask(
+        self,
+        name: str,
+        *,
+        ttl: float = 20.0,
+        pushed_ttl: float = 10.0,
+        patience: float = 10.0,
+        weight: int = 1,
+        capacity: int = 1,
+        wait: bool = True,
+    ) -> Ask:
+        """Make a new request. Times in seconds."""
+        return Ask(
+            self._space + name,
+            self.runtime.new_id(),
+            self.inbox,
+            "raw",
+            micros(ttl),
+            micros(ttl),
+            micros(pushed_ttl),
+            micros(pushed_ttl) // 4,
+            micros(patience),
+            weight,
+            capacity,
+            proposal=self.runtime.wall(),
+            wait=wait,
+        )
+
+    async def acquire(self, ask: Ask) -> Reply:
+        """Ask, for the first time or again."""
+        return await self.store.acquire(ask, self._until())
+
+    async def win(self, ask: Ask) -> int:
+        """Ask for what must be granted; return the token."""
+        reply = await self.acquire(ask)
+        if not isinstance(reply, Granted):
+            message = f"a free name was not granted: {reply}"
+            raise Violation(message)
+        return reply.token
+
+    async def release(self, ask: Ask, token: int, *, unsure: bool = False) -> Outcome:
+        """Release what came of an ask."""
+        return await self.store.release(Release(ask.name, ask.request, token, unsure), self._until())
+
+    async def renew(self, ask: Ask, token: int, ttl: float) -> RenewReply:
+        """Renew what came of an ask."""
+        renewals = [Renewal(ask.name, ask.request, token, micros(ttl))]
+        return (await self.store.renew(renewals, self._until()))[0]
+
+    async def leave(self, ask: Ask, *, unsure: bool = False) -> Left:
+        """Give an ask up."""
+        return await self.store.leave(Leave(ask.name, ask.request, unsure), self._until())
+
+    async def inspect(self, name: str) -> NameView:
+        """Show one name."""
+        return await self.store.inspect(self._space + name, self._until())
+
+    def pushed(self, ask: Ask) -> int:
+        """Return the token that was pushed for an ask, or 0."""
+        tokens = [
+            notice.token
+            for notice in list(self.notices)
+            if notice.kind is NoticeKind.GRANTED and notice.request == ask.request
+        ]
+        return max(tokens, default=0)
+
+    def _until(self) -> float:
+        return self.runtime.now() + PATIENCE
+
+
+class Kit(ABC):
+    """The tools of one run of one check."""
+
+    colour: str
+
+    def __init__(self, source: StoreSource) -> None:
+        """Work at `source`, in a namespace that nobody else uses."""
+        self.source = source
+        self.capabilities = source.capabilities
+        self.space = f"conformance-{_random.getrandbits(64):016x}"
+        self.now = clocks.steady
+        self._closers: list[Callable[[], Coroutine[Any, Any, None]]] = []
+
+    def client(self, wire: Wire | None = None, *, owner: str = "check", within: str = "") -> AnyClient:
+        """Make a client, with `wire` between it and the store, in the namespace `within` of this check."""
+        source = self.source if wire is None else wire.tap(self.source)
+        client = self._client(source, self.space + within, owner)
+        self._closers.append(client.close)
+        return client
+
+    async def raw(self) -> RawClient:
+        """Open the store without a client."""
+        runtime = self._runtime()
+        raw = RawClient(runtime, self.source.make(runtime), f"{self.space}:")
+        await raw.open()
+        self._closers.append(raw.store.close)
+        return raw
+
+    async def until(self, condition: Callable[[], Awaitable[bool]], what: str, within: float = PATIENCE) -> None:
+        """Wait for a condition. Raises Violation, saying `what` did not happen, if it takes too long."""
+        give_up_at = self.now() + within
+        while not await condition():
+            expect(self.now() < give_up_at, f"{what}: not within {within:g} s")
+            await self.pause()
+
+    async def waiters(self, client: AnyClient, name: str, count: int) -> None:
+        """Wait until `count` wait for a name."""
+
+        async def so_many() -> bool:
+            return len((await client.inspect(name)).waiters) == count
+
+        await self.until(so_many, f"{count} in the queue of {name!r}")
+
+    async def free(self, client: AnyClient, name: str) -> None:
+        """Wait until nobody holds a name."""
+
+        async def unheld() -> bool:
+            return not (await client.inspect(name)).holders
+
+        await self.until(unheld, f"{name!r} free")
+
+    async def close(self) -> None:
+        """Close everything that the check opened, the last first."""
+        for closer in reversed(self._closers):
+            with contextlib.suppress(Exception):
+                await closer()
+        await self._join()
+
+    @abstractmethod
+    def start(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Running[T]:
+        """Run `work()` beside the check."""
+
+    @abstractmethod
+    async def pause(self, seconds: float = PAUSE) -> None:
+        """Let others run."""
+
+    @abstractmethod
+    def _client(self, source: StoreSource, namespace: str, owner: str) -> AnyClient: ...
+
+    @abstractmethod
+    def _runtime(self) -> Runtime: ...
+
+    @abstractmethod
+    async def _join(self) -> None: ...
+
+
+class _RunningThread(Generic[T]):
+    def __init__(self, work: Callable[[], Coroutine[Any, Any, T]]) -> None:
+        self._work = work
+        self._results: list[T] = []
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="conformance", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._results.append(drive(self._work()))
+        except BaseException as error:  # noqa: BLE001 - told to whoever asks for the result
+            self._error = error
+
+    def done(self) -> bool:
+        return not self._thread.is_alive()
+
+    async def result(self, within: float = PATIENCE) -> T:
+        self._thread.join(within)
+        expect(self.done(), f"what runs beside the check should have ended within {within:g} s")
+        if self._error is not None:
+            raise self._error
+        return self._results[0]
+
+    def cancel(self) -> None:
+        raise NotImplementedError("a thread cannot be cancelled")
+
+
+class ThreadsKit(Kit):
+    """Clients for threads; everything blocks in place."""
+
+    colour = "threads"
+
+    def __init__(self, source: StoreSource) -> None:
+        """Work at `source`."""
+        super().__init__(source)
+        self._running: list[Running[object]] = []
+
+    def start(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Running[T]:
+        """Run `work()` in a thread."""
+        running = _RunningThread(work)
+        self._running.append(running)
+        return running
+
+    async def pause(self, seconds: float = PAUSE) -> None:
+        """Block this thread for a moment."""
+        threading.Event().wait(seconds)
+
+    def _client(self, source: StoreSource, namespace: str, owner: str) -> AnyClient:
+        return BlockingClient(Client(store=source, namespace=namespace, owner=owner))
+
+    def _runtime(self) -> Runtime:
+        return ThreadsRuntime()
+
+    async def _join(self) -> None:
+        for running in self._running:
+            with contextlib.suppress(Exception):
+                await running.result()
+
+
+class _RunningTask(Generic[T]):
+    def __init__(self, work: Callable[[], Coroutine[Any, Any, T]]) -> None:
+        self._task = asyncio.get_running_loop().create_task(work())
+
+    def done(self) -> bool:
+        return self._task.done()
+
+    async def result(self, within: float = PATIENCE) -> T:
+        done, _ = await asyncio.wait({self._task}, timeout=within)
+        expect(done, f"what runs beside the check should have ended within {within:g} s")
+        return self._task.result()
+
+    def cancel(self) -> None:
+        self._task.cancel()
+
+
+class AsyncioKit(Kit):
+    """Clients for asyncio, all in one loop."""
+
+    colour = "asyncio"
+
+    def __init__(self, source: StoreSource) -> None:
+        """Work at `source`."""
+        super().__init__(source)
+        self._running: list[Running[object]] = []
+
+    def start(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Running[T]:
+        """Run `work()` as a task."""
+        running = _RunningTask(work)
+        self._running.append(running)
+        return running
+
+    async def pause(self, seconds: float = PAUSE) -> None:
+        """Suspend for a moment."""
+        await asyncio.sleep(seconds)
+
+    def _client(self, source: StoreSource, namespace: str, owner: str) -> AnyClient:
+        return AsyncClient(store=source, namespace=namespace, owner=owner)
+
+    def _runtime(self) -> Runtime:
+        return AsyncioRuntime()
+
+    async def _join(self) -> None:
+        for running in self._running:
+            if not running.done():
+                running.cancel()
+            with contextlib.suppress(Exception, asyncio.CancelledError):
+                await running.result()

@@ -1,0 +1,97 @@
+"""Run the checks: all of them by a call, or each as a test of its own under pytest."""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+from holdfast.errors import UsageError
+from holdfast.runtimes.threads import drive
+from holdfast.stores.store import Capabilities, StoreSource
+from holdfast.testing.conformance.check import COLOURS, Check
+from holdfast.testing.conformance.checks import bodies, closing, contract, exclusion, fencing, lapse, waiting
+from holdfast.testing.conformance.kit import AsyncioKit, Kit, ThreadsKit
+
+_modules = (exclusion, waiting, fencing, lapse, closing, bodies, contract)
+
+CHECKS: tuple[Check, ...] = tuple(
+    each for module in _modules for each in vars(module).values() if isinstance(each, Check)
+)
+"""Every guarantee, in the order in which it is best read."""
+
+
+def checks_for(capabilities: Capabilities, colour: str) -> list[Check]:
+    """Return the checks that a store with these capabilities has to pass."""
+    return [check for check in CHECKS if check.applies_to(capabilities, colour)]
+
+
+def run_check(check: Check, source: StoreSource, colour: str = "threads") -> None:
+    """Look whether one guarantee holds. Raises Violation, or whatever the store raised, if it does not."""
+    if colour == "threads":
+        drive(_run(check, ThreadsKit(source)))
+    elif colour == "asyncio":
+        asyncio.run(_run(check, AsyncioKit(source)))
+    else:
+        message = f"a colour is one of {', '.join(COLOURS)}, not {colour!r}"
+        raise UsageError(message)
+
+
+async def _run(check: Check, kit: Kit) -> None:
+    try:
+        await check.body(kit)
+    except Exception as error:
+        error.add_note(f"{check.name} ({kit.colour}, {kit.source.title}): {check.guarantee}")
+        raise
+    finally:
+        await kit.close()
+
+
+def check_store(source: StoreSource, colour: str = "threads") -> list[Check]:
+    """Run every check that applies to `source`; return which did.
+
+    Raises an ExceptionGroup with one error for each guarantee that does not hold.
+    """
+    checks = checks_for(source.capabilities, colour)
+    broken: list[Exception] = []
+    for check in checks:
+        try:
+            run_check(check, source, colour)
+        except Exception as error:  # noqa: BLE001 - collected, and raised together
+            broken.append(error)
+    if broken:
+        message = f"{source.title} does not keep {len(broken)} of {len(checks)} guarantees"
+        raise ExceptionGroup(message, broken)
+    return checks
+
+
+class StoreConformance:
+    """The suite under pytest, a test for each guarantee and colour.
+
+    Inherit from it in a test module, say what the store can do, and give a fixture that makes a source::
+
+        class TestMyStore(StoreConformance):
+            capabilities = MyStore.capabilities
+
+            @pytest.fixture
+            def source(self) -> StoreSource:
+                return my_source("mystore://localhost")
+
+    A guarantee that the store does not claim is no test, rather than a skipped one.
+    """
+
+    capabilities: Capabilities
+    colours: tuple[str, ...] = COLOURS
+
+    @classmethod
+    def pytest_generate_tests(cls, metafunc: Any) -> None:  # noqa: ANN401 - this module does without pytest
+        """Make the tests."""
+        if "check" in metafunc.fixturenames:
+            cases = [(check, colour) for colour in cls.colours for check in checks_for(cls.capabilities, colour)]
+            metafunc.parametrize(("check", "colour"), cases, ids=_ids(cases))
+
+    def test_guarantee(self, check: Check, colour: str, source: StoreSource) -> None:
+        """Every guarantee of Holdfast holds at this store."""
+        run_check(check, source, colour)
+
+
+def _ids(cases: Iterable[tuple[Check, str]]) -> list[str]:
+    return [f"{check.name}-{colour}" for check, colour in cases]

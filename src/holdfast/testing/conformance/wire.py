@@ -1,0 +1,116 @@
+"""The wire between one client and its store, as a check can disturb it: cut, stalled, deaf, losing replies.
+
+It works on the contract of a store alone, so every store can be disturbed in the same ways.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from holdfast.core.messages import (
+    Ask,
+    HolderView,
+    Leave,
+    Left,
+    NameView,
+    Notice,
+    NoticeKind,
+    Release,
+    Renewal,
+    RenewReply,
+    Reply,
+)
+from holdfast.errors import OutcomeUnknown, StoreUnavailable
+from holdfast.outcome import Outcome
+from holdfast.runtimes.runtime import Runtime
+from holdfast.stores.store import Store, StoreSource
+
+T = TypeVar("T")
+
+
+class Wire:
+    """What a check sets to disturb its client, and reads to see what passed."""
+
+    def __init__(self) -> None:
+        """Start as a good wire."""
+        self.cut = False
+        """Renewals fail at once: the holder falls silent."""
+        self.stalled = False
+        """Renewals hang until they are given up."""
+        self.deaf = False
+        """Notices are lost."""
+        self.lose: Counter[str] = Counter()
+        """How many replies to "acquire" and "release" are yet to be lost, after the store carried the request out."""
+        self.asks: list[Ask] = []
+        self.replies: list[Reply] = []
+        self._push: Callable[[Notice], None] | None = None
+
+    def tap(self, source: StoreSource) -> StoreSource:
+        """Return `source` with this wire in front of it."""
+        return StoreSource(source.title, source.capabilities, lambda runtime: _Tapped(self, source, runtime))
+
+    def push(self, notice: Notice) -> None:
+        """Deliver a notice to the client as if the store had sent it."""
+        if self._push is not None:
+            self._push(notice)
+
+    def attach(self, push: Callable[[Notice], None]) -> None:
+        """Note how the client is reached."""
+        self._push = push
+
+
+class _Tapped:
+    """A store behind a wire."""
+
+    def __init__(self, wire: Wire, source: StoreSource, runtime: Runtime) -> None:
+        self._wire = wire
+        self._runtime = runtime
+        self._store: Store = source.make(runtime)
+        self.capabilities = source.capabilities
+        self.inspect: Callable[[str, float], Coroutine[Any, Any, NameView]] = self._store.inspect
+        self.revoke: Callable[[str, float], Coroutine[Any, Any, list[HolderView]]] = self._store.revoke
+        self.close: Callable[[], Coroutine[Any, Any, None]] = self._store.close
+        self.abandon: Callable[[], None] = self._store.abandon
+
+    async def open(self, deliver: Callable[[Notice], None], until: float) -> str:
+        def hear(notice: Notice) -> None:
+            if not (self._wire.deaf and notice.kind is not NoticeKind.REVOKED):
+                deliver(notice)
+
+        self._wire.attach(lambda notice: _ignore(self._runtime.post(partial(deliver, notice))))
+        return await self._store.open(hear, until)
+
+    async def acquire(self, ask: Ask, until: float) -> Reply:
+        self._wire.asks.append(ask)
+        reply = await self._store.acquire(ask, until)
+        self._wire.replies.append(reply)
+        return self._carry("acquire", reply)
+
+    async def release(self, release: Release, until: float) -> Outcome:
+        return self._carry("release", await self._store.release(release, until))
+
+    async def renew(self, renewals: Sequence[Renewal], until: float) -> list[RenewReply]:
+        if self._wire.stalled:
+            await self._runtime.sleep(3 * renewals[0].ttl / 1_000_000)
+        if self._wire.cut or self._wire.stalled:
+            message = "the conformance suite has cut the wire"
+            raise StoreUnavailable(message)
+        return await self._store.renew(renewals, until)
+
+    async def leave(self, leave: Leave, until: float) -> Left:
+        return await self._store.leave(leave, until)
+
+    async def names(self, prefix: str, until: float) -> list[str]:
+        return await self._store.names(prefix, until)
+
+    def _carry(self, operation: str, reply: T) -> T:
+        if self._wire.lose[operation] > 0:
+            self._wire.lose[operation] -= 1
+            message = "the conformance suite has lost the reply"
+            raise OutcomeUnknown(message)
+        return reply
+
+
+def _ignore(_posted: bool) -> None:  # noqa: FBT001 - takes what `post` returns
+    """Do nothing more: a client that is closed hears nothing."""
