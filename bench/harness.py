@@ -1,0 +1,168 @@
+"""Measuring in turns, the few statistics that are honest about noise, and a plain table."""
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, TypeVar
+
+R = TypeVar("R")
+
+
+@dataclass(slots=True, frozen=True)
+class Size:
+    """How long each part of a run takes. `seconds` is one timed stretch of one contender."""
+
+    rounds: int
+    """How often everything is measured, in turns."""
+    pair_rounds: int
+    """The same for `pair`, whose rounds are short and whose ratio is a bound."""
+    pairs: int
+    passes: int
+    threads: int
+    tasks: int
+    processes: int
+    seconds: float
+    kills: int
+    ttl: float
+
+
+FULL = Size(
+    rounds=3,
+    pair_rounds=15,
+    pairs=400,
+    passes=40,
+    threads=32,
+    tasks=256,
+    processes=8,
+    seconds=1.5,
+    kills=5,
+    ttl=1.0,
+)
+QUICK = Size(
+    rounds=2,
+    pair_rounds=7,
+    pairs=200,
+    passes=8,
+    threads=32,
+    tasks=256,
+    processes=8,
+    seconds=0.4,
+    kills=1,
+    ttl=1.0,
+)
+
+
+@dataclass(slots=True)
+class Spread:
+    """The median of some values, and between which they lie."""
+
+    median: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.median:.2f} ({self.low:.2f}..{self.high:.2f})"
+
+
+@dataclass(slots=True)
+class Bound:
+    """What a figure has to keep within."""
+
+    text: str
+    value: float
+    limit: float
+    unit: str = ""
+
+    @property
+    def kept(self) -> bool:
+        """Whether it does. Not a number never does."""
+        return self.value <= self.limit
+
+    def __str__(self) -> str:
+        verdict = "OK" if self.kept else "MISSED"
+        return f"{verdict}: {self.text}: {self.value:.3g}{self.unit} (bound: {self.limit:g}{self.unit})"
+
+
+@dataclass(slots=True)
+class Row:
+    """One contender: what is shown of it, what it is, and its figures for machines."""
+
+    label: str
+    cells: Sequence[str]
+    meaning: str
+    figures: Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class Report:
+    """What one benchmark found."""
+
+    name: str
+    title: str
+    columns: Sequence[str]
+    rows: list[Row] = field(default_factory=list[Row])
+    bounds: list[Bound] = field(default_factory=list[Bound])
+
+    def __str__(self) -> str:
+        heads = ["", *self.columns, "what it is"]
+        lines = table(heads, [[row.label, *row.cells, row.meaning] for row in self.rows])
+        return "\n".join(
+            [f"{self.name}: {self.title}", "", *lines, *(["", *map(str, self.bounds)] * bool(self.bounds))]
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the figures and bounds, for machines."""
+        return {
+            "title": self.title,
+            "figures": {row.label: dict(row.figures) for row in self.rows},
+            "bounds": [{**asdict(bound), "kept": bound.kept} for bound in self.bounds],
+        }
+
+
+def interleave(contenders: Mapping[str, Callable[[], R]], rounds: int) -> dict[str, list[R]]:
+    """Call each contender once a round, A B C A B C ..., and return what each returned, round by round."""
+    results: dict[str, list[R]] = {label: [] for label in contenders}
+    for _ in range(rounds):
+        for label, measure in contenders.items():
+            results[label].append(measure())
+    return results
+
+
+def spread(values: Iterable[float]) -> Spread:
+    """Return the median, the least and the greatest of some values."""
+    found = list(values)
+    return Spread(statistics.median(found), min(found), max(found))
+
+
+def ratios(over: Sequence[float], under: Sequence[float]) -> Spread:
+    """Return the spread of the ratios of two contenders, each within one round."""
+    return spread(one / other for one, other in zip(over, under, strict=True))
+
+
+def percentile(values: Iterable[float], share: float) -> float:
+    """Return the least value that at least `share` (0..1) of the values do not exceed."""
+    ordered = sorted(values)
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
+
+
+def duration(seconds: float) -> str:
+    """Return a duration for people to read, with three digits."""
+    for unit, scale in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
+        scaled = seconds * scale
+        if abs(scaled) >= 1:
+            return f"{scaled:.{max(0, 2 - int(math.log10(abs(scaled))))}f} {unit}"
+    return f"{seconds * 1e9:.0f} ns"
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lay out a table: the first and the last column to the left, figures to the right."""
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    last = len(heads) - 1
+
+    def line(cells: Sequence[str]) -> str:
+        places = zip(cells, widths, strict=True)
+        laid = [cell.ljust(width) if at in (0, last) else cell.rjust(width) for at, (cell, width) in enumerate(places)]
+        return ("  " + "  ".join(laid)).rstrip()
+
+    return [line(heads), *map(line, rows)]
