@@ -1,0 +1,77 @@
+"""The command: python -m bench [NAMES...] [--quick] [--check] [--json FILE]."""
+
+import argparse
+import json
+import os
+import platform
+import sqlite3
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+from bench import fair, handoff, killed, pair, tasks256, threads32
+from bench.harness import FULL, QUICK, Report, Size
+
+BENCHES: dict[str, Callable[[Size, Path], Report]] = {
+    "pair": pair.run,
+    "handoff": handoff.run,
+    "threads32": threads32.run,
+    "tasks256": tasks256.run,
+    "fair": fair.run,
+    "killed": killed.run,
+}
+
+
+def main(arguments: Sequence[str] | None = None, size: Size | None = None) -> int:
+    """Run benchmarks and print what they found; return 1 if --check was given and a bound was missed."""
+    options = _parse(arguments)
+    names = options.names or list(BENCHES)
+    print(environment(), "\n", sep="", flush=True)
+    reports = [run_one(name, size or (QUICK if options.quick else FULL)) for name in names]
+    if options.json:
+        found = {"environment": environment(), "benches": {report.name: report.to_json() for report in reports}}
+        options.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    missed = [bound for report in reports for bound in report.bounds if not bound.kept]
+    return 1 if missed and options.check else 0
+
+
+def run_one(name: str, size: Size) -> Report:
+    """Run one benchmark in a folder of its own, and print it."""
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+        report = BENCHES[name](size, Path(folder))
+    print(f"{report}\n({time.monotonic() - started:.1f} s)\n", flush=True)
+    return report
+
+
+def environment() -> str:
+    """Return what the figures depend on, in one line."""
+    peers = ", ".join(f"{name} {version(name)}" for name in ("filelock", "fasteners"))
+    load = " ".join(f"{each:.1f}" for each in os.getloadavg())
+    return (
+        f"{platform.python_implementation()} {platform.python_version()}, SQLite {sqlite3.sqlite_version}, {peers}; "
+        f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, load {load}"
+    )
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench",
+        description="Measure Holdfast's locks in turns with their floors and with other locks.",
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"some of {', '.join(BENCHES)}; all by default")
+    parser.add_argument("--quick", action="store_true", help="take half a minute, and be less sure")
+    parser.add_argument("--check", action="store_true", help="exit with 1 if a bound was missed")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to FILE, too")
+    options = parser.parse_args(arguments)
+    # Not `choices`: before Python 3.12 argparse then refuses to be given none.
+    if unknown := [name for name in options.names if name not in BENCHES]:
+        parser.error(f"no benchmark is called {unknown[0]!r}; there are {', '.join(BENCHES)}")
+    return options
+
+
+if __name__ == "__main__":
+    sys.exit(main())
