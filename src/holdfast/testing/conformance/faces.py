@@ -240,3 +240,63 @@ class BlockingClient:
     async def close(self) -> None:
         """Release what is held, and stop."""
         self._client.close()
+
+
+class KeepingLock:
+    """A lock that keeps every lease which is acquired from it.
+
+    A lease that is dropped warns, and is renewed no more; a check may drop one, as its client releases them all.
+    """
+
+    def __init__(self, lock: AnyLock, kept: list[AnyLease]) -> None:
+        """Put leases of `lock` into `kept`."""
+        self._lock = lock
+        self._kept = kept
+
+    async def acquire(self, timeout: float | None = UNSET) -> AnyLease:
+        """Acquire, or raise LockTimeout."""
+        lease = await self._lock.acquire(timeout)
+        self._kept.append(lease)
+        return lease
+
+    async def try_acquire(self) -> AnyLease | None:
+        """Acquire, or return None."""
+        lease = await self._lock.try_acquire()
+        if lease is not None:
+            self._kept.append(lease)
+        return lease
+
+    async def __aenter__(self) -> AnyLease:
+        return await self._lock.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        await self._lock.__aexit__(kind, error, trace)
+
+
+class KeepingClient:
+    """A client that keeps its leases."""
+
+    def __init__(self, client: AnyClient, kept: list[AnyLease]) -> None:
+        """Put leases of `client` into `kept`."""
+        self._client = client
+        self._kept = kept
+        self.inspect = client.inspect
+        self.names = client.names
+        self.revoke = client.revoke
+        self.close = client.close
+
+    def lock(
+        self,
+        name: str,
+        ttl: float = DEFAULT_TTL,
+        timeout: float | None = None,
+        *,
+        lock_delay: float = 0.0,
+        max_hold: float | None = None,
+        on_lost: Lost | None = None,
+    ) -> KeepingLock:
+        """Make a lock."""
+        made = self._client.lock(name, ttl, timeout, lock_delay=lock_delay, max_hold=max_hold, on_lost=on_lost)
+        return KeepingLock(made, self._kept)

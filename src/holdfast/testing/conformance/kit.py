@@ -33,7 +33,7 @@ from holdfast.runtimes.aio import AsyncioRuntime
 from holdfast.runtimes.runtime import Runtime
 from holdfast.runtimes.threads import ThreadsRuntime, drive
 from holdfast.stores.store import Store, StoreSource
-from holdfast.testing.conformance.faces import AnyClient, BlockingClient
+from holdfast.testing.conformance.faces import AnyClient, AnyLease, BlockingClient, KeepingClient
 from holdfast.testing.conformance.wire import Wire
 
 T = TypeVar("T")
@@ -82,10 +82,17 @@ class RawClient:
         self.inbox = ""
         self.notices: list[Notice] = []
         self._space = space
+        self._closed = False
 
     async def open(self) -> None:
         """Open the store."""
         self.inbox = await self.store.open(self.notices.append, self._until())
+
+    async def close(self) -> None:
+        """Close the store, once, with no word about what is held or waited for."""
+        if not self._closed:
+            self._closed = True
+            await self.store.close()
 
     def ask(
         self,
@@ -168,12 +175,13 @@ class Kit(ABC):
         self.capabilities = source.capabilities
         self.space = f"conformance-{_random.getrandbits(64):016x}"
         self.now = clocks.steady
+        self._kept: list[AnyLease] = []
         self._closers: list[Callable[[], Coroutine[Any, Any, None]]] = []
 
     def client(self, wire: Wire | None = None, *, owner: str = "check", within: str = "") -> AnyClient:
         """Make a client, with `wire` between it and the store, in the namespace `within` of this check."""
         source = self.source if wire is None else wire.tap(self.source)
-        client = self._client(source, self.space + within, owner)
+        client = KeepingClient(self._client(source, self.space + within, owner), self._kept)
         self._closers.append(client.close)
         return client
 
@@ -182,7 +190,7 @@ class Kit(ABC):
         runtime = self._runtime()
         raw = RawClient(runtime, self.source.make(runtime), f"{self.space}:")
         await raw.open()
-        self._closers.append(raw.store.close)
+        self._closers.append(raw.close)
         return raw
 
     async def until(self, condition: Callable[[], Awaitable[bool]], what: str, within: float = PATIENCE) -> None:
@@ -210,10 +218,15 @@ class Kit(ABC):
 
     async def close(self) -> None:
         """Close everything that the check opened, the last first."""
+        errors: list[Exception] = []
         for closer in reversed(self._closers):
-            with contextlib.suppress(Exception):
+            try:
                 await closer()
+            except Exception as error:  # noqa: BLE001 - the others must be closed all the same
+                errors.append(error)
         await self._join()
+        if errors:
+            raise errors[0]
 
     @abstractmethod
     def start(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Running[T]:

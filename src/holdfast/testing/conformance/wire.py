@@ -4,9 +4,9 @@ It works on the contract of a store alone, so every store can be disturbed in th
 """
 
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from holdfast.core.messages import (
     Ask,
@@ -68,10 +68,6 @@ class _Tapped:
         self._runtime = runtime
         self._store: Store = source.make(runtime)
         self.capabilities = source.capabilities
-        self.inspect: Callable[[str, float], Coroutine[Any, Any, NameView]] = self._store.inspect
-        self.revoke: Callable[[str, float], Coroutine[Any, Any, list[HolderView]]] = self._store.revoke
-        self.close: Callable[[], Coroutine[Any, Any, None]] = self._store.close
-        self.abandon: Callable[[], None] = self._store.abandon
 
     async def open(self, deliver: Callable[[Notice], None], until: float) -> str:
         def hear(notice: Notice) -> None:
@@ -100,6 +96,18 @@ class _Tapped:
 
     async def leave(self, leave: Leave, until: float) -> Left:
         return await self._store.leave(leave, until)
+
+    async def inspect(self, name: str, until: float) -> NameView:
+        return await self._store.inspect(name, until)
+
+    async def revoke(self, name: str, until: float) -> list[HolderView]:
+        return await self._store.revoke(name, until)
+
+    async def close(self) -> None:
+        await self._store.close()
+
+    def abandon(self) -> None:
+        self._store.abandon()
 
     async def names(self, prefix: str, until: float) -> list[str]:
         return await self._store.names(prefix, until)

@@ -1,0 +1,60 @@
+"""Clients that close: they hold nothing, wait for nothing, and are of no more use."""
+
+# ruff: noqa: D401 - a check's docstring is the guarantee, not an order
+
+from holdfast.errors import UsageError
+from holdfast.testing.conformance.check import check
+from holdfast.testing.conformance.faces import AnyClient
+from holdfast.testing.conformance.kit import Kit, expect
+
+TTL = 20.0
+
+
+@check()
+async def close_releases(kit: Kit) -> None:
+    """Closing a client releases what it holds at once, and hands it to whoever waits."""
+    here, there = kit.client(), kit.client()
+    leases = [await here.lock(name, ttl=TTL).acquire() for name in ("name", "other")]
+    waiting = kit.start(lambda: there.lock("name", ttl=TTL).acquire())
+    if kit.capabilities.queue:
+        await kit.waiters(there, "name", 1)
+    await here.close()
+    theirs = await waiting.result()
+    theirs.check()
+    expect(await there.lock("other", ttl=TTL).try_acquire() is not None, "every lease is released")
+    expect(leases[0].remaining() == 0, "a released lease is not ours")
+
+
+@check()
+async def close_dismisses_waiters(kit: Kit) -> None:
+    """Whoever waits at a client that closes is told by UsageError, and leaves the queue."""
+    here, there = kit.client(), kit.client()
+    lease = await here.lock("name", ttl=TTL).acquire()
+    waiting = kit.start(lambda: _refused(there))
+    if kit.capabilities.queue:
+        await kit.waiters(here, "name", 1)
+    await there.close()
+    expect(await waiting.result(), "the waiter is told that its client closed")
+    expect(not (await here.inspect("name")).waiters, "it left the queue")
+    lease.check()
+
+
+async def _refused(client: AnyClient) -> bool:
+    try:
+        await client.lock("name", ttl=TTL).acquire()
+    except UsageError:
+        return True
+    return False
+
+
+@check()
+async def closed_client_is_refused(kit: Kit) -> None:
+    """A closed client can be closed again, and refuses everything else by UsageError."""
+    client, other = kit.client(), kit.client()
+    lock = client.lock("name", ttl=TTL)
+    lease = await lock.acquire()
+    await lease.release()
+    await client.close()
+    await client.close()
+    expect(await _refused(client), "a closed client acquires nothing")
+    expect(await other.lock("name", ttl=TTL).try_acquire() is not None, "nothing was held")

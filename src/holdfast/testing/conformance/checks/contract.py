@@ -1,0 +1,220 @@
+"""The bare contract of a store: what its operations answer, asked by hand and asked again."""
+
+# ruff: noqa: D401 - a check's docstring is the guarantee, not an order
+
+from holdfast.core.messages import Ask, Gone, Granted, Mismatch, Waiting
+from holdfast.outcome import Outcome
+from holdfast.testing.conformance.check import check
+from holdfast.testing.conformance.kit import Kit, RawClient, expect
+
+
+async def _pushed(kit: Kit, raw: RawClient, ask: Ask, what: str) -> int:
+    """Wait for a push; return its token."""
+
+    async def has_come() -> bool:
+        return raw.pushed(ask) > 0
+
+    if raw.inbox:
+        await kit.until(has_come, f"a push to {what}")
+        return raw.pushed(ask)
+    reply = await raw.acquire(ask)
+    expect(isinstance(reply, Granted), f"{what} is granted")
+    return reply.token if isinstance(reply, Granted) else 0
+
+
+@check()
+async def asked_again_holds_once(kit: Kit) -> None:
+    """The same request asked again gets the same grant: the same token, and one holder."""
+    raw = await kit.raw()
+    ask = raw.ask("name")
+    token = await raw.win(ask)
+    again = await raw.acquire(ask)
+    expect(isinstance(again, Granted), f"the same request is granted again, not {again}")
+    expect(isinstance(again, Granted) and again.token == token, "it is granted by the same token")
+    view = await raw.inspect("name")
+    expect([holder.token for holder in view.holders] == [token], "it holds once")
+
+
+@check(queue=True)
+async def asked_again_keeps_its_place(kit: Kit) -> None:
+    """The same request asked again keeps its place in the queue, and has but one."""
+    raw = await kit.raw()
+    holder, first, second = raw.ask("name"), raw.ask("name"), raw.ask("name")
+    token = await raw.win(holder)
+    for ask, place in ((first, 0), (second, 1), (first, 0), (second, 1)):
+        reply = await raw.acquire(ask)
+        expect(isinstance(reply, Waiting), f"a held name is waited for, not {reply}")
+        if isinstance(reply, Waiting):
+            expect(reply.place == place, f"its place is {place}, not {reply.place}")
+            expect(reply.counter >= token, "the last token is told")
+            expect(reply.poke_in > 0, "it is told when to ask again")
+    expect(len((await raw.inspect("name")).waiters) == 2, "each waits once")  # noqa: PLR2004 - first and second
+
+
+@check(queue=True)
+async def release_grants_the_first_waiter(kit: Kit) -> None:
+    """A release grants the first waiter in the same step, by a push that carries the token."""
+    raw = await kit.raw()
+    holder, first, second = raw.ask("name"), raw.ask("name"), raw.ask("name")
+    token = await raw.win(holder)
+    for ask in (first, second):
+        await raw.acquire(ask)
+    expect(await raw.release(holder, token) is Outcome.RELEASED, "a held name is released")
+    view = await raw.inspect("name")
+    expect(len(view.holders) == 1, "the name has a holder again")
+    expect(not view.holders[0].confirmed, "a grant by push is provisional")
+    pushed = await _pushed(kit, raw, first, "the first waiter")
+    expect(pushed == view.holders[0].token > token, "the push carries the new, larger token")
+    expect(raw.pushed(second) == 0, "the second waiter goes on waiting")
+    expect(await raw.renew(first, pushed, 20.0) is None, "the grant is confirmed by a renewal")
+    expect((await raw.inspect("name")).holders[0].confirmed, "a grant that was renewed is confirmed")
+
+
+@check(queue=True)
+async def unheard_grant_is_passed_on(kit: Kit) -> None:
+    """A grant by push that nobody answers runs out after its short ttl, and the next one asking gets the name."""
+    raw = await kit.raw()
+    holder, silent, next_one = raw.ask("name"), raw.ask("name", pushed_ttl=0.2), raw.ask("name")
+    token = await raw.win(holder)
+    for ask in (silent, next_one):
+        await raw.acquire(ask)
+    await raw.release(holder, token)
+    unheard = await _pushed_or_shown(raw)
+
+    async def granted() -> bool:
+        return isinstance(await raw.acquire(next_one), Granted)
+
+    await kit.until(granted, "the next one granted")
+    shown = await _pushed_or_shown(raw)
+    expect(shown > unheard > token, "each grant has a larger token")
+    expect(await raw.renew(silent, unheard, 20.0) is Outcome.TAKEN_OVER, "the grant that was not heard is over")
+
+
+async def _pushed_or_shown(raw: RawClient) -> int:
+    return (await raw.inspect("name")).last_token
+
+
+@check(queue=True)
+async def leave_passes_a_grant_on(kit: Kit) -> None:
+    """Whoever leaves just as the name was granted to it passes the grant on to the next waiter."""
+    raw = await kit.raw()
+    holder, first, second = raw.ask("name"), raw.ask("name"), raw.ask("name")
+    token = await raw.win(holder)
+    for ask in (first, second):
+        await raw.acquire(ask)
+    await raw.release(holder, token)
+    crossed = await _pushed(kit, raw, first, "the first waiter")
+    await raw.leave(first)
+    passed_on = await _pushed(kit, raw, second, "the second waiter")
+    expect(passed_on > crossed, "the grant passed on has a larger token")
+    view = await raw.inspect("name")
+    expect([each.token for each in view.holders] == [passed_on], "the second waiter holds the name")
+
+
+@check(queue=True)
+async def leave_gives_up_the_place(kit: Kit) -> None:
+    """Whoever leaves the queue is granted nothing later, and is told whom it waited for."""
+    raw = await kit.raw()
+    holder, first = raw.ask("name"), raw.ask("name")
+    token = await raw.win(holder)
+    await raw.acquire(first)
+    left = await raw.leave(first)
+    expect(left.holders == ("raw",), "the holders that it waited for are told")
+    expect(not (await raw.inspect("name")).waiters, "nobody waits")
+    await raw.release(holder, token)
+    expect(not (await raw.inspect("name")).holders, "nobody is granted")
+    await raw.leave(first)
+    expect(not (await raw.inspect("name")).holders, "leaving twice does no harm")
+
+
+@check()
+async def given_up_requests_are_refused(kit: Kit) -> None:
+    """A request that was given up while it was under way is refused when it arrives."""
+    raw = await kit.raw()
+    left, released, free = raw.ask("name"), raw.ask("name"), raw.ask("name")
+    await raw.leave(left, unsure=True)
+    expect(isinstance(await raw.acquire(left), Gone), "a request that left before it arrived is gone")
+    token = await raw.win(released)
+    await raw.release(released, token, unsure=True)
+    expect(isinstance(await raw.acquire(released), Gone), "a request whose lease was released is gone")
+    expect(not (await raw.inspect("name")).holders, "nobody holds the name")
+    expect(await raw.win(free) > token, "others are granted")
+
+
+@check()
+async def release_asked_again_answers_the_same(kit: Kit) -> None:
+    """A release whose reply was lost is told RELEASED when it asks again, and unknown leases are told their fate."""
+    raw = await kit.raw()
+    ask, other = raw.ask("name"), raw.ask("name")
+    token = await raw.win(ask)
+    for _ in range(2):
+        expect(await raw.release(ask, token) is Outcome.RELEASED, "a release asked again is no error")
+    newer = await raw.win(other)
+    expect(await raw.renew(ask, token, 20.0) is Outcome.TAKEN_OVER, "a lease that another followed is taken over")
+    expect(await raw.release(raw.ask("name"), token) is Outcome.TAKEN_OVER, "an unknown old lease is taken over")
+    view = await raw.inspect("name")
+    expect([each.token for each in view.holders] == [newer], "the holder is not touched")
+
+
+@check()
+async def renewal_never_shortens(kit: Kit) -> None:
+    """A renewal keeps a lease for at least as long as it would have lived without, and wants the right token."""
+    raw = await kit.raw()
+    ask = raw.ask("name", ttl=20.0)
+    token = await raw.win(ask)
+    expect(await raw.renew(ask, token, 0.5) is None, "a held lease is renewed")
+    expect((await raw.inspect("name")).holders[0].expires_in > 10, "a shorter renewal shortens nothing")  # noqa: PLR2004
+    expect(await raw.renew(ask, token - 1, 20.0) is not None, "an older token renews nothing")
+    expect(await raw.renew(raw.ask("name"), token, 20.0) is not None, "another request renews nothing")
+
+
+@check(weights=True)
+async def capacities_must_agree(kit: Kit) -> None:
+    """A name in use with one capacity is refused to whoever asks for it with another, until it is free."""
+    raw = await kit.raw()
+    three, one = raw.ask("name", capacity=3), raw.ask("name", capacity=1)
+    token = await raw.win(three)
+    reply = await raw.acquire(one)
+    expect(isinstance(reply, Mismatch), f"another capacity is refused, not {reply}")
+    expect(isinstance(reply, Mismatch) and reply.capacity == 3, "the capacity in use is told")  # noqa: PLR2004
+    await raw.release(three, token)
+    expect(await raw.win(one) > token, "a free name takes a new capacity")
+
+
+@check(weights=True)
+async def weights_fill_the_capacity(kit: Kit) -> None:
+    """As much is granted as the capacity holds, and no more; what is released makes room for the next."""
+    raw = await kit.raw()
+    singles = [raw.ask("name", capacity=3) for _ in range(3)]
+    tokens = [await raw.win(ask) for ask in singles]
+    expect(tokens == sorted(set(tokens)), "each holder has a token of its own")
+    double = raw.ask("name", capacity=3, weight=2)
+    expect(not isinstance(await raw.acquire(double), Granted), "a full name is not granted")
+    await raw.release(singles[0], tokens[0])
+    expect(not isinstance(await raw.acquire(double), Granted), "one place is not enough for two")
+    await raw.release(singles[1], tokens[1])
+    expect(isinstance(await raw.acquire(double), Granted), "two places are")
+    view = await raw.inspect("name")
+    expect(sum(each.weight for each in view.holders) == view.capacity == 3, "the name is full")  # noqa: PLR2004
+
+
+@check(queue=True, weights=True)
+async def readers_and_writers_take_turns(kit: Kit) -> None:
+    """Readers share; a writer waits for all of them; a reader that comes after a waiting writer waits for it."""
+    raw = await kit.raw()
+    every = 1_000
+    early, late = ([raw.ask("name", capacity=every) for _ in range(2)] for _ in range(2))
+    writer = raw.ask("name", capacity=every, weight=every)
+    tokens = [await raw.win(ask) for ask in early]
+    for ask in (writer, *late):
+        expect(isinstance(await raw.acquire(ask), Waiting), "a writer waits, and readers behind it")
+    await raw.release(early[0], tokens[0])
+    expect(isinstance(await raw.acquire(writer), Waiting), "one reader keeps the writer out")
+    await raw.release(early[1], tokens[1])
+    written = await _pushed(kit, raw, writer, "the writer")
+    for ask in late:
+        expect(isinstance(await raw.acquire(ask), Waiting), "the writer keeps readers out")
+    await raw.release(writer, written)
+    for ask in late:
+        expect(await _pushed(kit, raw, ask, "a late reader") > written, "all readers follow together")
+    expect(len((await raw.inspect("name")).holders) == len(late), "readers share")

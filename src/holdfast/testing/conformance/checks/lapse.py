@@ -1,0 +1,254 @@
+"""How leases live on, and how they end: by release, by expiry, by force, by their own limit."""
+
+# ruff: noqa: D401 - a check's docstring is the guarantee, not an order
+
+from holdfast.core.deadlines import DRIFT
+from holdfast.core.held import LeaseState
+from holdfast.errors import LeaseLost
+from holdfast.outcome import Outcome
+from holdfast.testing.conformance.check import check
+from holdfast.testing.conformance.faces import AnyClient, AnyLease
+from holdfast.testing.conformance.kit import PATIENCE, Kit, expect
+from holdfast.testing.conformance.wire import Wire
+
+SHORT = 0.2
+"""A ttl that a check lets run out, in seconds."""
+
+KEPT = 0.4
+"""A ttl that is renewed, in seconds: long enough for a busy machine to renew it in time."""
+
+LONG = 20.0
+
+
+def is_lost(lease: AnyLease) -> bool:
+    """Tell whether a lease says in every way that it is lost; Violation if its answers differ."""
+    try:
+        lease.check()
+        checked = True
+    except LeaseLost:
+        checked = False
+    if lease.lost.is_set():
+        expect(not checked, "a lost lease fails its check")
+        expect(lease.remaining() == 0, "a lost lease has no time left")
+        expect(lease.state is LeaseState.LOST, "a lost lease says so")
+    return lease.lost.is_set()
+
+
+@check()
+async def silent_holder_loses_the_lease(kit: Kit) -> None:
+    """A holder that cannot renew knows at its own deadline that the lease is lost, before anyone else is granted."""
+    wire = Wire()
+    wire.cut = True
+    here, there = kit.client(wire), kit.client()
+    told: list[LeaseLost] = []
+    lease = await here.lock("name", ttl=SHORT, on_lost=told.append).acquire()
+    lease.check()
+    expect(0 < lease.remaining() <= SHORT, "what remains is within the ttl")
+    theirs = await there.lock("name", ttl=LONG).acquire(timeout=PATIENCE)
+    expect(lease.lost.is_set(), "it was lost here before it was granted there")
+    expect(is_lost(lease), "the loss is told")
+    expect(await lease.lost.wait(PATIENCE), "whoever waits for the loss is woken")
+    expect(theirs.token > lease.token, "the next token is larger")
+
+    async def was_told() -> bool:
+        return len(told) > 0
+
+    await kit.until(was_told, "on_lost called")
+    expect(len(told) == 1, "on_lost is called once")
+    theirs.check()
+
+
+@check()
+async def hanging_renewal_hides_no_loss(kit: Kit) -> None:
+    """A lease is lost at its local deadline even while a renewal hangs."""
+    wire = Wire()
+    wire.stalled = True
+    started = kit.now()
+    lease = await kit.client(wire).lock("name", ttl=SHORT).acquire()
+    expect(await lease.lost.wait(PATIENCE), "the loss is told")
+    expect(kit.now() - started < 3 * SHORT, "it is told while the renewal still hangs")
+    expect(is_lost(lease), "the loss is told in every way")
+
+
+@check()
+async def failed_renewal_is_no_loss(kit: Kit) -> None:
+    """A renewal that fails puts a lease at risk; one that succeeds in time makes it safe again."""
+    wire = Wire()
+    wire.cut = True
+    lease = await kit.client(wire).lock("name", ttl=1.2).acquire()
+
+    async def at_risk() -> bool:
+        return lease.state is LeaseState.AT_RISK
+
+    async def held() -> bool:
+        return lease.state is LeaseState.HELD
+
+    await kit.until(at_risk, "a lease at risk")
+    lease.check()
+    wire.cut = False
+    await kit.until(held, "a lease out of risk")
+    lease.check()
+    expect(await lease.release() is Outcome.RELEASED, "it was held to the end")
+
+
+@check()
+async def renewal_keeps_the_lease(kit: Kit) -> None:
+    """A holder that lives keeps its lease far beyond the ttl, and nobody else gets in meanwhile."""
+    here, there = kit.client(), kit.client()
+    lease = await here.lock("name", ttl=KEPT).acquire()
+    started = kit.now()
+    while kit.now() - started < 2.5 * KEPT:
+        lease.check()
+        expect(await there.lock("name", ttl=LONG).try_acquire() is None, "a renewed lease keeps others out")
+        await kit.pause(KEPT / 20)
+    expect(not lease.lost.is_set(), "a renewed lease is not lost")
+    expect(await lease.release() is Outcome.RELEASED, "it was held to the end")
+
+
+@check()
+async def extend_lengthens_the_lease(kit: Kit) -> None:
+    """Extend renews at once, with a new ttl that outlives the old one in the store too."""
+    wire = Wire()
+    here, there = kit.client(wire), kit.client()
+    lease = await here.lock("name", ttl=KEPT).acquire()
+    remaining = await lease.extend(LONG)
+    expect(KEPT < remaining <= LONG, f"{remaining} s remain of {LONG} s")
+    wire.cut = True
+    holder = (await there.inspect("name")).holders[0]
+    expect(holder.expires_in > remaining - 1, "the store keeps it as long as its holder believes")
+    expect(holder.ttl == LONG, "the new ttl is shown")
+    lease.check()
+
+
+@check()
+async def lost_lease_cannot_be_extended(kit: Kit) -> None:
+    """Extending a lease that ran out raises LeaseLost: nothing revives it."""
+    wire = Wire()
+    wire.cut = True
+    lease = await kit.client(wire).lock("name", ttl=SHORT).acquire()
+    await lease.lost.wait(PATIENCE)
+    wire.cut = False
+    extended = True
+    try:
+        await lease.extend(LONG)
+    except LeaseLost:
+        extended = False
+    expect(not extended, "a lost lease is not extended")
+    expect(is_lost(lease), "it stays lost")
+
+
+@check()
+async def max_hold_ends_the_lease(kit: Kit) -> None:
+    """A lease lives beyond its ttl but no longer than max_hold, so that a stuck holder loses the name."""
+    here, there = kit.client(), kit.client()
+    max_hold = 1.5 * KEPT
+    lease = await here.lock("name", ttl=KEPT, max_hold=max_hold).acquire()
+    entered = kit.now()
+    expect(await lease.lost.wait(PATIENCE), "max_hold ends the lease")
+    lasted = kit.now() - entered
+    expect(lasted > KEPT, f"it was renewed; it lasted {lasted:.3f} s")
+    theirs = await there.lock("name", ttl=LONG).acquire(timeout=PATIENCE)
+    expect(is_lost(lease), "the loss is told")
+    expect(theirs.token > lease.token, "the next token is larger")
+
+
+async def _fallen_silent(kit: Kit, *, lock_delay: float = 0.0) -> AnyLease:
+    """Acquire a lease whose renewals fail."""
+    wire = Wire()
+    wire.cut = True
+    return await kit.client(wire).lock("name", ttl=SHORT, lock_delay=lock_delay).acquire()
+
+
+@check()
+async def lock_delay_follows_expiry_only(kit: Kit) -> None:
+    """After an expiry nobody is granted for the lock delay; after a release the name is free at once."""
+    there = kit.client()
+    delay = 2 * SHORT
+    lease = await kit.client().lock("name", ttl=LONG, lock_delay=delay).acquire()
+    await lease.release()
+    free = await there.lock("name", ttl=LONG).try_acquire()
+    expect(free is not None, "no delay after a release")
+    if free is not None:
+        await free.release()
+    asked_at = kit.now()
+    await _fallen_silent(kit, lock_delay=delay)
+    theirs = await there.lock("name", ttl=LONG).acquire(timeout=PATIENCE)
+    waited = kit.now() - asked_at
+    least = (SHORT + delay) * (1 - DRIFT)
+    expect(waited >= least, f"granted {waited:.3f} s after the ask; the lease and its delay take {least:.3f} s")
+    theirs.check()
+
+
+@check()
+async def release_tells_what_happened(kit: Kit) -> None:
+    """A release answers RELEASED if the lease was ours to the end, EXPIRED if it ran out, TAKEN_OVER if others came."""
+    there = kit.client()
+    lease = await there.lock("name", ttl=LONG).acquire()
+    expect(await lease.release() is Outcome.RELEASED, "a held lease is released")
+    expired = await _fallen_silent(kit)
+    await kit.free(there, "name")
+    expect(await expired.release() is Outcome.EXPIRED, "a lease that ran out is expired")
+    followed = await _fallen_silent(kit)
+    theirs = await there.lock("name", ttl=LONG).acquire(timeout=PATIENCE)
+    outcome = await followed.release()
+    expect(outcome is Outcome.TAKEN_OVER, f"a lease that another followed is taken over, not {outcome}")
+    theirs.check()
+
+
+@check()
+async def release_is_idempotent(kit: Kit) -> None:
+    """A release asked again answers the same and does nothing to whoever holds the name by then."""
+    here, there = kit.client(), kit.client()
+    lease = await here.lock("name", ttl=LONG).acquire()
+    expect(await lease.release() is Outcome.RELEASED, "a held lease is released")
+    theirs = await there.lock("name", ttl=LONG).acquire()
+    expect(await lease.release() is Outcome.RELEASED, "asked again, it answers the same")
+    await _untouched(there, theirs)
+
+
+@check()
+async def old_holder_harms_nobody(kit: Kit) -> None:
+    """A holder whose lease ran out can release it late without any harm to the holder after it."""
+    there = kit.client()
+    old = await _fallen_silent(kit)
+    theirs = await there.lock("name", ttl=LONG).acquire(timeout=PATIENCE)
+    await old.release()
+    await _untouched(there, theirs)
+
+
+async def _untouched(client: AnyClient, lease: AnyLease) -> None:
+    lease.check()
+    view = await client.inspect("name")
+    expect([holder.token for holder in view.holders] == [lease.token], "the new holder is not touched")
+
+
+@check()
+async def revoke_takes_the_name(kit: Kit) -> None:
+    """Revoke takes a name by force: its holder is told, and the next one gets it with a larger token."""
+    here, there, judge = kit.client(owner="victim"), kit.client(), kit.client()
+    expect(await judge.revoke("name") == [], "nobody is there to lose a free name")
+    lease = await here.lock("name", ttl=3.0).acquire()
+    waiting = kit.start(lambda: there.lock("name", ttl=LONG).acquire())
+    if kit.capabilities.queue:
+        await kit.waiters(judge, "name", 1)
+    victims = await judge.revoke("name")
+    expect([(each.owner, each.token) for each in victims] == [("victim", lease.token)], "the victim is named")
+    theirs = await waiting.result()
+    expect(theirs.token > lease.token, "the next token is larger")
+    expect(await lease.lost.wait(PATIENCE), "the victim is told")
+    expect(is_lost(lease), "the loss is told in every way")
+    expect(await lease.release() is Outcome.TAKEN_OVER, "the victim's release tells that others came")
+    await _untouched(judge, theirs)
+
+
+@check()
+async def revoked_token_is_fenced(kit: Kit) -> None:
+    """Even with no holder after it, a revoked lease's token is smaller than the name's last."""
+    here, judge = kit.client(), kit.client()
+    lease = await here.lock("name", ttl=3.0).acquire()
+    await judge.revoke("name")
+    view = await judge.inspect("name")
+    expect(not view.holders, "nobody holds a revoked name")
+    expect(view.last_token > lease.token, "the revoked token is not the last")
+    await lease.lost.wait(PATIENCE)
+    expect(await lease.release() is Outcome.TAKEN_OVER, "a revoked lease is not released by its holder")

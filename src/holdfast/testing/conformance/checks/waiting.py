@@ -1,0 +1,206 @@
+"""Waiting: in order, no longer than asked for, and leaving nothing behind."""
+
+# ruff: noqa: D401 - a check's docstring is the guarantee, not an order
+
+import contextlib
+from functools import partial
+
+from holdfast.core.attempt import INTERVAL
+from holdfast.core.deadlines import seconds
+from holdfast.core.messages import Notice, NoticeKind, Waiting
+from holdfast.errors import LockTimeout, StoreUnavailable
+from holdfast.outcome import Outcome
+from holdfast.testing.conformance.check import check
+from holdfast.testing.conformance.faces import AnyClient, AnyLease
+from holdfast.testing.conformance.kit import PATIENCE, Kit, Running, expect
+from holdfast.testing.conformance.wire import Wire
+
+TTL = 20.0
+"""Long enough that nothing in here runs out."""
+
+
+@check()
+async def timeout_is_kept(kit: Kit) -> None:
+    """A timeout raises LockTimeout, neither early nor late, and leaves no waiter and no harm behind."""
+    here, there = kit.client(owner="holder"), kit.client()
+    lease = await here.lock("name", ttl=TTL).acquire()
+    for timeout in (0, 0.15):
+        started = kit.now()
+        error = await _timeout(there, timeout)
+        took = kit.now() - started
+        expect(error is not None, "a held name times out")
+        expect("holder" in str(error), "the error says who held the name")
+        expect(timeout <= took <= timeout + PATIENCE / 4, f"a timeout of {timeout} s took {took:.3f} s")
+    view = await here.inspect("name")
+    expect(not view.waiters, "a timeout leaves no waiter")
+    lease.check()
+    await lease.release()
+    again = await here.lock("name", ttl=TTL).try_acquire()
+    expect(again is not None, "whoever timed out is not granted later")
+
+
+async def _timeout(client: AnyClient, timeout: float) -> LockTimeout | None:
+    try:
+        await client.lock("name", ttl=TTL).acquire(timeout=timeout)
+    except LockTimeout as error:
+        return error
+    return None
+
+
+@check(queue=True)
+async def waiters_are_served_in_order(kit: Kit) -> None:
+    """Waiters are granted in the order in which they joined the queue, across clients."""
+    clients = [kit.client() for _ in range(3)]
+    lease = await clients[0].lock("name", ttl=TTL).acquire()
+    served: list[int] = []
+
+    async def wait(number: int) -> None:
+        async with clients[number % len(clients)].lock("name", ttl=TTL):
+            served.append(number)
+
+    running: list[Running[None]] = []
+    for number in range(6):
+        running.append(kit.start(partial(wait, number)))
+        await kit.waiters(clients[0], "name", number + 1)
+    await lease.release()
+    for each in running:
+        await each.result()
+    expect(served == list(range(6)), f"waiters are served in order, not {served}")
+
+
+@check(queue=True)
+async def newcomer_does_not_overtake(kit: Kit) -> None:
+    """Nobody is granted a name ahead of a waiter, not even a holder that asks again at once."""
+    here, there = kit.client(), kit.client()
+    lock = here.lock("name", ttl=TTL)
+    lease = await lock.acquire()
+    waiting = kit.start(lambda: there.lock("name", ttl=TTL).acquire())
+    await kit.waiters(here, "name", 1)
+    await lease.release()
+    expect(await lock.try_acquire() is None, "the waiter comes first")
+    theirs = await waiting.result()
+    expect(theirs.token > lease.token, "the waiter was granted next")
+
+
+@check(queue=True)
+async def release_hands_over_at_once(kit: Kit) -> None:
+    """A release passes the name to the next waiter in the same step, not when that one asks again."""
+    here, there = kit.client(), kit.client()
+    took: list[float] = []
+    for _ in range(3):
+        lease = await here.lock("name", ttl=TTL).acquire()
+        waiting = kit.start(lambda: there.lock("name", ttl=TTL).acquire())
+        await kit.waiters(here, "name", 1)
+        released_at = kit.now()
+        await lease.release()
+        theirs = await waiting.result()
+        took.append(kit.now() - released_at)
+        await theirs.release()
+    interval = seconds(INTERVAL)
+    expect(min(took) < interval / 2, f"hand-offs took {took}; asking again would have taken about {interval} s")
+
+
+@check(queue=True)
+async def who_gives_up_is_passed_over(kit: Kit) -> None:
+    """A waiter that timed out holds up nobody behind it."""
+    here, there = kit.client(), kit.client()
+    lease = await here.lock("name", ttl=TTL).acquire()
+    impatient = kit.start(lambda: _timeout(there, 0.3))
+    await kit.waiters(here, "name", 1)
+    patient = kit.start(lambda: there.lock("name", ttl=TTL).acquire())
+    expect(await impatient.result() is not None, "the first waiter timed out")
+    await kit.waiters(here, "name", 1)
+    await lease.release()
+    theirs = await patient.result()
+    theirs.check()
+
+
+@check(queue=True)
+async def dead_waiter_is_skipped(kit: Kit) -> None:
+    """A waiter that died without a word is skipped, once its patience and a grant it never heard have run out."""
+    dead, here, there = await kit.raw(), kit.client(), kit.client()
+    lease = await here.lock("name", ttl=TTL).acquire()
+    reply = await dead.acquire(dead.ask("name", patience=0.4, pushed_ttl=0.4))
+    expect(isinstance(reply, Waiting), "a held name is waited for")
+    await dead.close()
+    waiting = kit.start(lambda: there.lock("name", ttl=TTL).acquire())
+    await _second(kit, here)
+    await lease.release()
+    theirs = await waiting.result()
+    theirs.check()
+
+
+async def _second(kit: Kit, client: AnyClient) -> None:
+    """Wait until somebody waits who is alive."""
+
+    async def alive() -> bool:
+        return any(waiter.alive and waiter.owner == "check" for waiter in (await client.inspect("name")).waiters)
+
+    await kit.until(alive, "a live waiter in the queue")
+
+
+@check(queue=True)
+async def lost_push_only_delays(kit: Kit) -> None:
+    """A waiter whose push was lost learns of its grant when it asks again, before the grant has run out."""
+    wire = Wire()
+    wire.deaf = True
+    here, there = kit.client(), kit.client(wire)
+    lease = await here.lock("name", ttl=TTL).acquire()
+    waiting = kit.start(lambda: there.lock("name", ttl=0.8).acquire())
+    await kit.waiters(here, "name", 1)
+    await lease.release()
+    theirs = await waiting.result()
+    theirs.check()
+    expect(
+        (await here.inspect("name")).last_token == theirs.token, "the grant whose push was lost is the one that counts"
+    )
+
+
+@check(queue=True)
+async def old_push_is_ignored(kit: Kit) -> None:
+    """A push that is not newer than the waiter's last reply belongs to an earlier grant, and is ignored."""
+    wire = Wire()
+    here, there = kit.client(), kit.client(wire)
+    lease = await here.lock("name", ttl=TTL).acquire()
+    waiting = kit.start(lambda: there.lock("name", ttl=TTL).acquire())
+    await kit.waiters(here, "name", 1)
+    ask = wire.asks[-1]
+    for token in (1, lease.token):
+        wire.push(Notice(ask.inbox, NoticeKind.GRANTED, ask.request, token))
+    await kit.pause(0.05)
+    expect(not waiting.done(), "an old push makes no holder")
+    lease.check()
+    await lease.release()
+    theirs = await waiting.result()
+    expect(theirs.token > lease.token, "the waiter has a token of its own")
+
+
+@check()
+async def lost_reply_loses_nothing(kit: Kit) -> None:
+    """An acquisition whose reply was lost asks again and holds once; a release whose reply was lost still tells it."""
+    wire = Wire()
+    here, there = kit.client(wire), kit.client()
+    wire.lose["acquire"] = 2
+    lease = await here.lock("name", ttl=TTL).acquire(timeout=PATIENCE)
+    view = await there.inspect("name")
+    expect([holder.token for holder in view.holders] == [lease.token], "it holds once, by the token that it knows")
+    wire.lose["release"] = 1
+    outcome = await lease.release()
+    expect(outcome is Outcome.RELEASED, f"the release was carried out, not {outcome}")
+    other = await there.lock("name", ttl=TTL).try_acquire()
+    expect(other is not None, "the name is free")
+
+
+@check()
+async def unanswered_ask_leaves_nothing(kit: Kit) -> None:
+    """An acquisition that gives up without an answer holds nothing and waits for nothing."""
+    wire = Wire()
+    here, there = kit.client(wire), kit.client()
+    wire.lose["acquire"] = 1_000
+    leases: list[AnyLease] = []
+    with contextlib.suppress(LockTimeout, StoreUnavailable):
+        leases.append(await here.lock("name", ttl=TTL).acquire(timeout=0.2))
+    expect(not leases, "no lease without an answer")
+    view = await there.inspect("name")
+    expect(not view.holders, "nothing is held")
+    expect(not view.waiters, "nobody waits")

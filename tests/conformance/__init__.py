@@ -1,0 +1,1 @@
+"""The conformance suite on every store that this package has."""

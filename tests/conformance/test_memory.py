@@ -1,0 +1,18 @@
+"""The memory store keeps every guarantee."""
+
+import pytest
+
+from holdfast.stores.memory import MemoryStore, MemoryTable, memory_source
+from holdfast.stores.store import StoreSource
+from holdfast.testing.conformance import StoreConformance
+
+
+class TestMemory(StoreConformance):
+    """`memory://`."""
+
+    capabilities = MemoryStore.capabilities
+
+    @pytest.fixture
+    def source(self) -> StoreSource:
+        """Return a table that this test alone uses."""
+        return memory_source(MemoryTable())
