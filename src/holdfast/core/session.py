@@ -82,15 +82,14 @@ class Session:
         if self._closed:
             return
         self._closed = True
-        opened, self._opened = self._opened, False
+        self._opened = False
         until = self.runtime.now() + 2 * self._operation_timeout
         await self._dismiss_waiters(until)
         for held in self.keeper.kept():
             await self.release(held)
         await self.keeper.stop(until)
         await self.runtime.settle(until)
-        if opened:
-            await self.store.close()
+        await self.store.close()
 
     async def _dismiss_waiters(self, until: float) -> None:
         """Wake who waits, to find the client closed, and let them leave their queues."""

@@ -92,7 +92,7 @@ class Store(Protocol):
         ...
 
     async def close(self) -> None:
-        """Stop delivering and disconnect. Leases that are still held end at their ttl."""
+        """Stop delivering and disconnect, also if it never opened. Leases that are still held end at their ttl."""
 
     def abandon(self) -> None:
         """In a forked child: drop what was inherited, without a word to anyone outside this process."""
