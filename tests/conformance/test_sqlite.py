@@ -1,13 +1,24 @@
 """The embedded store keeps every guarantee."""
 
+import contextlib
+import gc
+import os
+import sqlite3
+from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from holdfast import Client, StoreError
+from holdfast.core.messages import Waiting
+from holdfast.runtimes.threads import ThreadsRuntime, drive
 from holdfast.stores.sqlite import sqlite_source
+from holdfast.stores.sqlite.database import Database, LockedError
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.stores.store import StoreSource
 from holdfast.testing.conformance import StoreConformance
+from holdfast.testing.conformance.kit import RawClient
 
 
 class TestSqlite(StoreConformance):
@@ -19,3 +30,76 @@ class TestSqlite(StoreConformance):
     def source(self, tmp_path: Path) -> StoreSource:
         """Return a lock file that this test alone uses."""
         return sqlite_source(tmp_path / "locks.db")
+
+
+HOUR = 3_600_000_000
+
+
+class _Clock:
+    """A clock that a test moves, in microseconds."""
+
+    def __init__(self) -> None:
+        self.now = 1_000 * HOUR
+
+    def __call__(self) -> int:
+        return self.now
+
+
+def test_a_forgotten_name_is_not_taken_for_the_one_that_was_known(tmp_path: Path) -> None:
+    """A client that knew a name before it was forgotten and made anew does not overwrite its new holder."""
+    clock = _Clock()
+    stores = [SqliteStore(ThreadsRuntime(), tmp_path / "locks.db", clock, clock) for _ in range(2)]
+    raws = [RawClient(ThreadsRuntime(), store, "") for store in stores]
+    for raw in raws:
+        drive(raw.open())
+    old, new = raws
+    ask = old.ask("name")
+    drive(old.release(ask, drive(old.win(ask))))
+    clock.now += 3 * HOUR
+    drive(old.win(old.ask("other")))  # which sweeps
+    newer = new.ask("name", ttl=60)
+    token = drive(new.win(newer))
+    drive(new.renew(newer, token, 60))
+    assert isinstance(drive(old.acquire(old.ask("name"))), Waiting)
+    for raw in raws:
+        drive(raw.close())
+
+
+class _Interrupted:
+    """A connection on which something happens just before the second question about the file."""
+
+    def __init__(self, connection: sqlite3.Connection, happens: Callable[[], None]) -> None:
+        self._connection = connection
+        self._happens = happens
+
+    def execute(self, statement: str) -> sqlite3.Cursor:
+        if "user_version" in statement:
+            self._happens()
+        return self._connection.execute(statement)
+
+
+def test_a_file_that_is_just_being_made_is_no_foreign_one(tmp_path: Path) -> None:
+    """A client that opens a file while another one makes it does not mistake it for another program's."""
+    path = tmp_path / "locks.db"
+    clock = _Clock()
+    here, there = (Database(path, clock, clock, lambda _: True) for _ in range(2))
+    connection = sqlite3.connect(path, timeout=0, isolation_level=None)
+
+    def make() -> None:
+        with contextlib.suppress(LockedError):
+            there.open()
+
+    here._check_owner(cast("sqlite3.Connection", _Interrupted(connection, make)))
+    connection.close()
+    there.close()
+
+
+def test_a_store_that_cannot_be_opened_leaves_nothing_open(tmp_path: Path) -> None:
+    """A client whose store cannot be opened holds no socket or file."""
+    gc.collect()
+    before = len(os.listdir("/proc/self/fd"))
+    client = Client(store=sqlite_source(tmp_path / "missing" / "locks.db"))
+    with pytest.raises(StoreError, match="does not exist"):
+        client.lock("name").acquire()
+    client.close()
+    assert len(os.listdir("/proc/self/fd")) == before

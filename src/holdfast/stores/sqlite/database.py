@@ -160,14 +160,14 @@ class Database:
 
     def names(self, prefix: str) -> list[str]:
         """List the names in use."""
-        query = "SELECT name FROM names WHERE idle_after > ? AND substr(name, 1, ?) = ? ORDER BY name"
+        query = "SELECT name FROM names WHERE idle_after > ? AND name >= ? ORDER BY name"
         with self._guard:
             try:
                 now = self._clock()
-                rows = self._current(now).execute(query, (now, len(prefix), prefix)).fetchall()
+                rows = self._current(now).execute(query, (now, prefix)).fetchall()
             except sqlite3.Error as error:
                 self._explain(error)
-        return [row[0] for row in rows]
+        return [name for (name,) in rows if name.startswith(prefix)]  # SQLite's own functions stop at a NUL
 
     def close(self) -> None:
         """Close the connection."""
@@ -261,9 +261,11 @@ class Database:
             raise
 
     def _check_owner(self, connection: sqlite3.Connection) -> None:
+        connection.execute("BEGIN")  # all in one look, or whoever makes the file could come between two questions
         application = connection.execute("PRAGMA application_id").fetchone()[0]
         layout = connection.execute("PRAGMA user_version").fetchone()[0]
         foreign = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        connection.execute("COMMIT")
         if application != APPLICATION_ID and (application or layout or foreign):
             message = f"{self._path} is a database of another program; give Holdfast a file of its own."
             raise StoreError(message)
@@ -308,7 +310,8 @@ class Database:
         row = connection.execute(FETCH, (name,)).fetchone()
         if row is not None:
             return Known(row[0], codec.load(name, row[1], row[2]))
-        return Known(0, NameState(connection.execute("SELECT floor FROM meta").fetchone()[0]))
+        # A name that was forgotten and made anew must not come to a version that somebody still knows.
+        return Known(self._clock(), NameState(connection.execute("SELECT floor FROM meta").fetchone()[0]))
 
     def _keep(self, name: str, written: Known) -> None:
         """Remember what we wrote, unless others wait for the name: then they will write next."""
