@@ -1,0 +1,352 @@
+"""Run the protocol in virtual time: one thread, a seeded scheduler, and processes that pause, crash and drift.
+
+The coroutines under test are the ones that ship. A `World` keeps a heap of what happens next; nothing happens
+between two entries of it, so a run is a pure function of its seed. A `Process` is one simulated operating system
+process: it has a clock of its own, which may run at another rate, and it may be paused (its clock goes on, its code
+does not) or crash (its code never runs again).
+"""
+
+import heapq
+import itertools
+import random
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Generic, TypeVar
+
+from holdfast.runtimes.runtime import Datagrams
+
+T = TypeVar("T")
+
+EPOCH = 1_700_000_000_000_000
+"""The wall clock of a world at its start, in microseconds."""
+
+
+class Cancelled(BaseException):
+    """What a cancelled task of a simulation is told."""
+
+
+class World:
+    """Virtual time, and everything that is going to happen in it."""
+
+    def __init__(self, seed: int | str) -> None:
+        """Start at time 0 with nothing to do."""
+        self.time = 0.0
+        self.random = random.Random(seed)
+        self.events = 0
+        self.after_event: Callable[[], object] = lambda: None
+        self.running: SimTask[Any] | None = None
+        """The task whose code runs now."""
+        self.errors: list[tuple[str, BaseException]] = []
+        """Tasks that ended by an error that nobody awaited."""
+        self._agenda: list[tuple[float, int, Timer]] = []
+        self._order = itertools.count()
+
+    def at(self, when: float, action: Callable[[], object]) -> "Timer":
+        """Do `action` at a time, after what was put there earlier."""
+        timer = Timer(action)
+        heapq.heappush(self._agenda, (max(when, self.time), next(self._order), timer))
+        return timer
+
+    def after(self, delay: float, action: Callable[[], object]) -> "Timer":
+        """Do `action` after a delay."""
+        return self.at(self.time + delay, action)
+
+    def run(self, until: float) -> None:
+        """Let everything happen that is due until a time."""
+        agenda = self._agenda
+        while agenda and agenda[0][0] <= until:
+            when, _, timer = heapq.heappop(agenda)
+            action, timer.action = timer.action, None
+            if action is not None:
+                self.time = when
+                self.events += 1
+                action()
+                self.after_event()
+        self.time = max(self.time, until)
+
+
+class Timer:
+    """Something that will happen, unless it is cancelled."""
+
+    __slots__ = ("action",)
+
+    def __init__(self, action: Callable[[], object]) -> None:
+        """Wrap what is to be done."""
+        self.action: Callable[[], object] | None = action
+
+    def cancel(self) -> None:
+        """Let it not happen."""
+        self.action = None
+
+
+class Future(Generic[T]):
+    """A result that one task awaits."""
+
+    __slots__ = ("_error", "_value", "done", "wake")
+
+    def __init__(self) -> None:
+        """Start without a result."""
+        self.done = False
+        self.wake: Callable[[], object] | None = None
+        self._value: T | None = None
+        self._error: BaseException | None = None
+
+    def resolve(self, value: T) -> None:
+        """Give the result, once; later ones are ignored."""
+        self._finish(value, None)
+
+    def fail(self, error: BaseException) -> None:
+        """Give an error as the result."""
+        self._finish(None, error)
+
+    def _finish(self, value: T | None, error: BaseException | None) -> None:
+        if not self.done:
+            self.done, self._value, self._error = True, value, error
+            if self.wake is not None:
+                self.wake()
+
+    def __await__(self) -> Generator["Future[T]", None, T]:
+        if not self.done:
+            yield self
+        if self._error is not None:
+            raise self._error
+        return self._value  # type: ignore[return-value]  # resolved with a T
+
+
+class Process:
+    """One simulated process: its clock, its tasks, and whether it runs."""
+
+    def __init__(self, world: World, name: str, rate: float = 1.0, offset: float = 0.0, wall_offset: int = 0) -> None:
+        """Start a process whose clock shows `offset` at time 0 and runs at `rate`; `wall_offset` in microseconds."""
+        self.world = world
+        self.name = name
+        self.rate = rate
+        self.crashed = False
+        self.paused_until = 0.0
+        self._offset = offset
+        self._wall_offset = wall_offset
+        self._tasks: dict[int, SimTask[Any]] = {}
+        self._numbers = itertools.count()
+
+    def clock(self) -> float:
+        """Return local time in seconds."""
+        return self._offset + self.world.time * self.rate
+
+    def wall(self) -> int:
+        """Return this process's idea of the wall clock, in microseconds."""
+        return EPOCH + self._wall_offset + round(self.world.time * 1e6)
+
+    def later(self, local_delay: float, action: Callable[[], object]) -> Timer:
+        """Do `action` in this process after a delay by its own clock."""
+        return self.world.after(max(0.0, local_delay) / self.rate, lambda: self.enter(action))
+
+    def enter(self, action: Callable[[], object]) -> None:
+        """Do `action` now, or when the pause ends, or never."""
+        if self.crashed:
+            return
+        if self.world.time < self.paused_until:
+            self.world.at(self.paused_until, lambda: self.enter(action))
+        else:
+            action()
+
+    def start(self, work: Coroutine[Any, Any, T], name: str) -> "SimTask[T]":
+        """Run a coroutine as a task of this process."""
+        number = next(self._numbers)
+        task = SimTask(self, work, name, lambda: self._tasks.pop(number, None))
+        self._tasks[number] = task
+        self.later(0.0, task.step)
+        return task
+
+    def pause(self, duration: float) -> None:
+        """Run no code for a while, as in a long garbage collection or SIGSTOP."""
+        self.paused_until = max(self.paused_until, self.world.time + duration)
+
+    def crash(self) -> None:
+        """Run no code ever again."""
+        self.crashed = True
+        self.close()
+
+    def close(self) -> None:
+        """Drop all tasks, without running what they would do on cancellation."""
+        for task in list(self._tasks.values()):
+            task.drop()
+        self._tasks.clear()
+
+
+class SimTask(Generic[T]):
+    """A coroutine that is run by a process."""
+
+    def __init__(self, process: Process, work: Coroutine[Any, Any, T], name: str, on_end: Callable[[], object]) -> None:
+        """Prepare; the process starts it."""
+        self.name = name
+        self.note = ""
+        """Room for whoever follows the task."""
+        self.result: Future[T] = Future()
+        self.suspensions = 0
+        self.cancel_at = 0
+        """At which suspension to cancel it, counted from 1; 0: never."""
+        self._process = process
+        self._work = work
+        self._on_end = on_end
+        self._waiting: Future[Any] | None = None
+        self._watchers: list[Future[None]] = []
+
+    def step(self, error: BaseException | None = None) -> None:
+        """Run until the next suspension."""
+        if self.result.done:
+            return
+        self._waiting = None
+        self._process.world.running = self
+        try:
+            waiting = self._work.send(None) if error is None else self._work.throw(error)
+        except StopIteration as end:
+            self._end(end.value, None)
+        except BaseException as failure:  # noqa: BLE001 - whatever it is, it is the task's result
+            self._end(None, failure)
+        else:
+            self._suspend(waiting)
+
+    def cancel(self) -> None:
+        """Tell the task at its await, unless it has ended."""
+        if self.result.done or self._waiting is None:
+            return
+        self._waiting.wake = None
+        self._waiting = None
+        self._process.later(0.0, lambda: self.step(Cancelled()))
+
+    async def join(self, until: float | None) -> bool:
+        """Wait for the end until a local instant."""
+        if not self.result.done:
+            watcher: Future[None] = Future()
+            self._watchers.append(watcher)
+            if until is not None:
+                self._process.later(until - self._process.clock(), lambda: watcher.resolve(None))
+            await watcher
+        return self.result.done
+
+    def drop(self) -> None:
+        """End it as a crash does."""
+        if not self.result.done:
+            self.result.done = True
+            if self._waiting is not None:
+                self._waiting.wake = None
+            self._work.close()
+
+    def _suspend(self, waiting: Future[Any]) -> None:
+        self.suspensions += 1
+        self._waiting = waiting
+        waiting.wake = lambda: self._process.later(0.0, self.step)
+        if self.suspensions == self.cancel_at:
+            self.cancel()
+
+    def _end(self, value: T | None, error: BaseException | None) -> None:
+        self._on_end()
+        awaited = self.result.wake is not None
+        self.result._finish(value, error)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - its other half
+        for watcher in self._watchers:
+            watcher.resolve(None)
+        if error is not None and not awaited and not isinstance(error, Cancelled):
+            self._process.world.errors.append((self.name, error))
+
+
+class SimEvent:
+    """A flag whose wait ends at an instant of its process's clock."""
+
+    __slots__ = ("_process", "_raised", "_waiting")
+
+    def __init__(self, process: Process) -> None:
+        """Start lowered."""
+        self._process = process
+        self._raised = False
+        self._waiting: list[Future[None]] = []
+
+    def set(self) -> None:
+        """Raise the flag and wake who waits."""
+        self._raised = True
+        for future in self._waiting:
+            future.resolve(None)
+
+    def clear(self) -> None:
+        """Lower the flag."""
+        self._raised = False
+
+    def is_set(self) -> bool:
+        """Tell whether the flag is raised."""
+        return self._raised
+
+    async def wait(self, until: float | None) -> bool:
+        """Wait for the flag until a local instant."""
+        if self._raised:
+            return True
+        future: Future[None] = Future()
+        timer = None
+        if until is not None and until != float("inf"):
+            timer = self._process.later(until - self._process.clock(), lambda: future.resolve(None))
+        self._waiting.append(future)
+        try:
+            await future
+        finally:
+            self._waiting.remove(future)
+            if timer is not None:
+                timer.cancel()
+        return self._raised
+
+
+class SimRuntime:
+    """The runtime of one simulated process."""
+
+    colour = "simulation"
+
+    def __init__(self, process: Process) -> None:
+        """Run in `process`."""
+        self.process = process
+        self.now = process.clock
+        self.wall = process.wall
+        self.random = process.world.random.random
+        self._unfinished: list[SimTask[Any]] = []
+        self._ids = itertools.count(1)
+
+    def new_id(self) -> str:
+        """Return a readable id that is unique in the world."""
+        return f"{self.process.name}.{next(self._ids)}"
+
+    def mutex(self) -> AbstractContextManager[Any]:
+        """Make nothing: there is one thread."""
+        return nullcontext()
+
+    def event(self) -> SimEvent:
+        """Make a lowered flag."""
+        return SimEvent(self.process)
+
+    async def sleep(self, seconds: float) -> None:
+        """Let virtual time pass."""
+        await SimEvent(self.process).wait(self.now() + max(0.0, seconds))
+
+    def spawn(self, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> SimTask[None]:
+        """Run `work()` as a task of the process."""
+        return self.process.start(work(), f"{self.process.name}/{name}")
+
+    async def finish(self, work: Coroutine[Any, Any, T]) -> T:
+        """Await `work` as a task that a cancellation of the caller does not reach."""
+        task = self.process.start(work, f"{self.process.name}/finish")
+        self._unfinished = [each for each in self._unfinished if not each.result.done]
+        self._unfinished.append(task)
+        return await task.result
+
+    async def settle(self, until: float) -> None:
+        """Wait for whatever `finish` left behind, until a local instant."""
+        for task in self._unfinished:
+            await task.join(until)
+
+    def post(self, action: Callable[[], object]) -> bool:
+        """Run `action` soon in the process."""
+        self.process.later(0.0, action)
+        return not self.process.crashed
+
+    def listen(self, source: Datagrams, receive: Callable[[bytes], None]) -> Callable[[], object]:
+        """Refuse: a simulated store delivers by itself."""
+        raise NotImplementedError
+
+    def here(self) -> object:
+        """Identify the process: the simulation uses no `with` on shared locks."""
+        return self.process

@@ -1,0 +1,161 @@
+"""What simulated clients do all day: want a name, wait, use what it protects, let go."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.core.attempt import Want
+from holdfast.core.deadlines import micros
+from holdfast.core.held import NEVER, HeldLease
+from holdfast.core.session import Session, Settings
+from holdfast.errors import LeaseLost, StoreError
+from holdfast.runtimes.simulated import Cancelled, Future, Process, SimRuntime, SimTask, World
+from holdfast.testing.simulation.faults import Faults
+from holdfast.testing.simulation.invariants import Believed, Checker, Invariant, Resource
+from holdfast.testing.simulation.network import Link, SimulatedStore
+
+EVERYONE = 1000
+"""The capacity of a reader/writer name."""
+
+
+@dataclass(slots=True, frozen=True)
+class Kind:
+    """A kind of name: its capacity, and the weights that are asked for."""
+
+    name: str
+    capacity: int
+    weights: tuple[int, ...]
+
+
+MUTEXES = (Kind("mutex-a", 1, (1,)), Kind("mutex-b", 1, (1,)))
+WEIGHTED = (Kind("semaphore", 3, (1, 1, 2)), Kind("rwlock", EVERYONE, (1, 1, EVERYONE)))
+
+
+class Client:
+    """One simulated process with its session and its tasks."""
+
+    def __init__(
+        self,
+        process: Process,
+        checker: Checker,
+        link: Link,
+        store: Callable[[SimRuntime], SimulatedStore],
+        kinds: tuple[Kind, ...],
+    ) -> None:
+        """Make a client that uses names of `kinds`."""
+        runtime = SimRuntime(process)
+        self.process = process
+        self.link = link
+        self.store = store(runtime)
+        self.store.refused = lambda request: checker.refused(process, request)
+        self.store.left = checker.left
+        self.store.leaving = checker.leaving
+        self.store.trace = checker.trace
+        self.session = Session(runtime, self.store, Settings(process.name, 1.0, 2.0))
+        self.tasks: list[SimTask[None]] = []
+        self._runtime = runtime
+        self._checker = checker
+        self._kinds = kinds
+
+    @property
+    def world(self) -> World:
+        """The world that it lives in."""
+        return self.process.world
+
+    @property
+    def faults(self) -> Faults:
+        """The faults of this moment."""
+        return self.link.faults
+
+    def start(self, tasks: int, rounds: int) -> None:
+        """Start to work."""
+        for number in range(tasks):
+            self.tasks.append(self.process.start(self._work(rounds), f"{self.process.name}/{number}"))
+
+    def crash(self) -> None:
+        """Die: code stops at once, and the node finds that nobody listens."""
+        self._checker.crashed(self.process)
+        self.process.crash()
+        self.store.vanish()
+
+    async def _work(self, rounds: int) -> None:
+        rng = self.world.random
+        for _ in range(rounds):
+            await self._runtime.sleep(rng.expovariate(5.0))
+            await self._round(rng)
+
+    async def _round(self, rng: random.Random) -> None:
+        kind = rng.choice(self._kinds)
+        weight = rng.choice(kind.weights)
+        want = Want(
+            kind.name,
+            micros(rng.choice((0.3, 1.0, 3.0, 8.0))),
+            micros(rng.choice((0.0, 0.0, 0.0, 0.2))),
+            rng.choice((NEVER, NEVER, NEVER, NEVER, 1.5)),
+            weight,
+            kind.capacity,
+        )
+        timeout = rng.choice((None, None, None, 0.0, 0.1, 0.5, 2.0))
+        held = await self._acquire(want, timeout, rng)
+        if held is not None:
+            believed = Believed(self.process, held, weight, kind.capacity)
+            self._checker.entered(believed)
+            await self._use(believed, rng)
+            await self._release(believed)
+
+    async def _acquire(self, want: Want, timeout: float | None, rng: random.Random) -> HeldLease | None:
+        task = self.process.start(self.session.acquire(want, timeout), f"{self.process.name}/acquire")
+        if self.faults.cancel and rng.random() < self.faults.cancel:
+            task.cancel_at = rng.randint(1, 8)
+        try:
+            won = await task.result
+        except (Cancelled, StoreError) as error:
+            self._checker.trace(self.process.name, f"{task.note} ended by {error!r}")
+            won = None
+        if isinstance(won, HeldLease):
+            return won
+        self._checker.ended_without_lease(task.note, engaged=task.note in self.store.unsure)
+        return None
+
+    async def _use(self, believed: Believed, rng: random.Random) -> None:
+        """Read, work, write; or just hold, if others hold beside us."""
+        held = believed.held
+        hold = rng.expovariate(4.0) if rng.random() < 0.8 else rng.uniform(1.0, 4.0)
+        if believed.weight < believed.capacity:
+            await self._runtime.sleep(hold)
+            return
+        resource = self._checker.resources.setdefault(held.name, Resource())
+        value = await self._talk(lambda: resource.read(held.token))
+        if value is None:
+            self._checker.trace(self.process.name, f"{held.name}: token {held.token} is refused by the resource")
+            return
+        await self._runtime.sleep(hold)
+        if rng.random() < 0.1:
+            await self._extend(held, rng)
+        if held.trusted():
+            await self._talk(lambda: resource.write(held.token, value + 1))
+
+    async def _extend(self, held: HeldLease, rng: random.Random) -> None:
+        try:
+            await self.session.extend(held, rng.choice((None, 1.0, 5.0)))
+        except (LeaseLost, StoreError) as error:
+            self._checker.trace(self.process.name, f"{held.request} is not extended: {error}")
+
+    async def _talk(self, action: Callable[[], Any]) -> Any:  # noqa: ANN401 - whatever the resource answers
+        """Send a message to the resource, which acts on it even if we are paused or dead by then."""
+        answer: Future[Any] = Future()
+
+        def arrive() -> None:
+            result = action()
+            self.process.later(0.0, lambda: answer.resolve(result))
+
+        self.world.after(self.link.delay(), arrive)
+        return await answer
+
+    async def _release(self, believed: Believed) -> None:
+        held = believed.held
+        was_lost = bool(held.lost_because)
+        outcome = await self.session.release(held)
+        if self._checker.healthy and not outcome.kept and not was_lost:
+            self._checker.broken(Invariant.KEPT, f"{held.request} releases {held.name}: {outcome}")
