@@ -343,7 +343,7 @@ class SimRuntime:
         self.process.later(0.0, action)
         return not self.process.crashed
 
-    def listen(self, source: Datagrams, receive: Callable[[bytes], None]) -> Callable[[], object]:
+    def listen(self, source: Datagrams, receive: Callable[[bytes], None]) -> Callable[[], None]:
         """Refuse: a simulated store delivers by itself."""
         raise NotImplementedError
 
