@@ -98,6 +98,7 @@ class Step:
         state = self.state
         if release.unsure:
             self._bury(release.request)
+            self._drop(release.request)  # an ask that came late, after the lease had run out
         if self._remove_holder(release.request):
             state.last_released = release.request
             self._pass_on()
