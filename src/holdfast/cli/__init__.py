@@ -1,1 +1,19 @@
-"""The `holdfast` command."""
+"""The `holdfast` command. This file only sees to it that what the command needs is installed."""
+
+import sys
+
+NEEDS = ("rich", "typer")
+
+
+def main() -> None:
+    """Run the command and exit with its status."""
+    try:
+        from holdfast.cli.app import run_app
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in NEEDS:
+            raise
+        print(
+            "holdfast: the command needs packages that are not installed: pip install 'holdfast[cli]'", file=sys.stderr
+        )
+        sys.exit(2)
+    sys.exit(run_app())

@@ -1,0 +1,143 @@
+"""The commands and their options. What they do is in the files beside this one."""
+
+from pathlib import Path
+from typing import Annotated, cast
+
+import typer
+
+from holdfast.cli.demo.command import Request, demo_log
+from holdfast.cli.look import list_names, release_name, show_name
+from holdfast.cli.run import Job, run_job
+from holdfast.cli.say import Status, tell
+from holdfast.client import DEFAULT_TTL, Client
+from holdfast.errors import HoldfastError, LockTimeout, StoreError, UsageError
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+CLICK_ERROR = cast("type[typer.BadParameter]", typer.BadParameter.__mro__[2])
+"""The base of all errors in arguments; which module it is in depends on the version of typer."""
+
+Name = Annotated[str, typer.Argument(help="What is locked.", show_default=False)]
+Url = Annotated[
+    str | None,
+    typer.Option(envvar="HOLDFAST_URL", show_envvar=True, help="The store. Default: a lock file of this user."),
+]
+Namespace = Annotated[str, typer.Option(help="A prefix of all names, so that programs can share a store.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def run_app(arguments: list[str] | None = None) -> int:
+    """Run the command with `arguments` (default: those of the process) and return the status to exit with."""
+    try:
+        return int(app(arguments, prog_name="holdfast", standalone_mode=False) or 0)
+    except CLICK_ERROR as error:
+        tell(f"{error.format_message().rstrip('.')}. See `holdfast --help`.")
+        return Status.USAGE
+    except HoldfastError as error:
+        tell(error)
+        return _status_of(error)
+    except (KeyboardInterrupt, typer.Abort):
+        return Status.SIGNALLED + 2
+    except BrokenPipeError:
+        return _reader_left()
+
+
+def _status_of(error: HoldfastError) -> int:
+    statuses = {UsageError: Status.USAGE, LockTimeout: Status.NOT_GRANTED, StoreError: Status.STORE}
+    return next((status for kind, status in statuses.items() if isinstance(error, kind)), Status.LEASE_LOST)
+
+
+def _reader_left() -> int:
+    """End as `ls | head -1` makes everything end, without a word about it."""
+    import os
+    import sys
+
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return Status.SIGNALLED + 13
+
+
+@app.callback(invoke_without_command=True)
+def holdfast(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,  # noqa: FBT002 - a flag
+) -> None:
+    """Distributed locks that you can trust."""
+    if version:
+        from holdfast import __version__
+
+        print(f"holdfast {__version__}")
+    elif context.invoked_subcommand is None:
+        print(context.get_help())
+        raise typer.Exit(Status.USAGE)
+
+
+@app.command()
+def run(  # noqa: PLR0917 - typer tells options from arguments by their annotations
+    name: Name,
+    command: Annotated[list[str], typer.Argument(help="The command and its arguments, after `--`.")],
+    ttl: Annotated[float, typer.Option(help="Seconds that the lock outlives a holder that fell silent.")] = DEFAULT_TTL,
+    timeout: Annotated[float | None, typer.Option(help="Seconds to wait for the lock. Default: for ever.")] = None,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Give up at once if it is held.")] = False,  # noqa: FBT002
+    max_hold: Annotated[
+        float | None, typer.Option(help="Seconds after which a command that still runs is ended.")
+    ] = None,
+    lock_delay: Annotated[float, typer.Option(help="Seconds for which nobody gets it after a lease ran out.")] = 0.0,
+    grace: Annotated[float, typer.Option(min=0, help="Seconds from SIGTERM to SIGKILL if the lease is lost.")] = 10.0,
+    url: Url = None,
+    namespace: Namespace = "",
+    owner: Annotated[str | None, typer.Option(help="Who you are, for others to read. Default: host/pid.")] = None,
+) -> int:
+    """Run a command under a lock: `holdfast run NAME -- COMMAND...`.
+
+    The command gets its fencing token in HOLDFAST_TOKEN, the name in HOLDFAST_NAME, and the signals sent to holdfast.
+    If the lease is lost, the command and all it started get SIGTERM, and SIGKILL after the grace.
+
+    Exits with the status of the command (128+N if signal N ended it); 64: wrong usage; 69: the store failed; 75: not
+    granted in time; 76: the lease was lost; 126: the command cannot be run; 127: it is not found.
+    """
+    client = Client(url, namespace=namespace, owner=owner)
+    lock = client.lock(name, ttl, 0 if no_wait else timeout, lock_delay=lock_delay, max_hold=max_hold)
+    environment = {"HOLDFAST_NAME": name, **({"HOLDFAST_URL": url} if url else {})}
+    return run_job(client, lock, Job(command, grace, environment))
+
+
+@app.command("ls")
+def list_(url: Url = None, namespace: Namespace = "", as_json: Json = False) -> int:  # noqa: FBT002 - a flag
+    """List what is held or waited for."""
+    with Client(url, namespace=namespace) as client:
+        return list_names(client, as_json=as_json)
+
+
+@app.command()
+def show(name: Name, url: Url = None, namespace: Namespace = "", as_json: Json = False) -> int:  # noqa: FBT002 - a flag
+    """Show who holds a name, and who waits for it, in order."""
+    with Client(url, namespace=namespace) as client:
+        return show_name(client, name, as_json=as_json)
+
+
+@app.command()
+def release(
+    name: Name,
+    force: Annotated[bool, typer.Option("--force", help="Take it from whoever holds it.")] = False,  # noqa: FBT002
+    url: Url = None,
+    namespace: Namespace = "",
+) -> int:
+    """Take a name from its holder, who is told. Exits with 1 if nobody held it."""
+    with Client(url, namespace=namespace) as client:
+        return release_name(client, name, force=force)
+
+
+@app.command()
+def demo(
+    log: Annotated[Path | None, typer.Argument(help="An access log (may be .gz). Default: one made up.")] = None,
+    workers: Annotated[int, typer.Option(min=3, max=64, help="How many processes work on it.")] = 8,
+    out: Annotated[Path | None, typer.Option(help="Folder for a file a day. Default: a fresh temporary one.")] = None,
+    url: Annotated[str | None, typer.Option(help="The store. Default: a fresh lock file.")] = None,
+    as_json: Json = False,  # noqa: FBT002 - a flag
+) -> int:
+    """See what a lock is good for: processes that count a web access log into one shared record.
+
+    First without the lock, then under it, with one process killed and one stopped for too long. Exits with 1 if a
+    single count under the lock is wrong, with 2 if the log cannot be read.
+    """
+    return demo_log(Request(log, workers, out, url, as_json))

@@ -1,0 +1,119 @@
+"""The command under the lock: a process group of its own, so that all of it can be ended at once.
+
+In a terminal that makes it a background job, which may write but not read. So the terminal is lent to it the moment
+the kernel stops it for wanting it, as a shell would do beforehand. Most commands never ask: for them Ctrl-C reaches
+holdfast (and the script around it), and is passed on.
+"""
+
+import contextlib
+import os
+import signal
+from collections.abc import Mapping, Sequence
+
+from holdfast.cli.say import Status
+
+TERMINAL_STOPS = frozenset({signal.SIGTTIN, signal.SIGTTOU})
+JOB_STOPS = TERMINAL_STOPS | {signal.SIGTSTP}
+
+RESTORED = tuple(getattr(signal, name) for name in ("SIGPIPE", "SIGXFSZ", "SIGCHLD") if hasattr(signal, name))
+"""Signals that Python, or a parent, may have set to be ignored; a command expects their defaults."""
+
+
+class Child:
+    """A running command, the leader of its process group."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        """Start it. Raises FileNotFoundError if there is no such command, OSError if it can't be run."""
+        self.pid = os.posix_spawnp(command[0], list(command), environment, setpgroup=0, setsigdef=RESTORED)
+        self._status: int | None = None
+        self._terminal = Terminal()
+
+    def poll(self) -> int | None:
+        """Return the exit status, as a shell gives it, once the command has ended; see to its stops on the way."""
+        while self._status is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG | os.WUNTRACED)
+            if not pid:
+                return None
+            if os.WIFSTOPPED(status):
+                self._stopped(os.WSTOPSIG(status))
+            else:
+                self._ended(os.waitstatus_to_exitcode(status))
+        return self._status
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the command alone."""
+        if self._status is None:
+            os.kill(self.pid, number)
+
+    def signal_all(self, number: int) -> None:
+        """Send a signal to the command and all that it started in its group."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, number)
+
+    def wait(self) -> None:
+        """Wait for its end."""
+        if self._status is None:
+            self._ended(os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1]))
+
+    def _ended(self, code: int) -> None:
+        self._status = code if code >= 0 else Status.SIGNALLED - code
+        self._terminal.take_back()
+
+    def _stopped(self, by: int) -> None:
+        """Lend the terminal to a command that wants it; stop with one that was stopped from the keyboard."""
+        if by in TERMINAL_STOPS and self._terminal.lend(self.pid):
+            self.signal_all(signal.SIGCONT)
+        elif by in JOB_STOPS:
+            lent = self._terminal.take_back()
+            stop_oneself()
+            if lent:
+                self._terminal.lend(self.pid)
+            self.signal_all(signal.SIGCONT)
+
+
+def stop_oneself() -> None:
+    """Stop, as Ctrl-Z would have it, until continued. Nothing is renewed meanwhile: the lease may be lost then."""
+    handler = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGTSTP)
+    signal.signal(signal.SIGTSTP, handler)
+
+
+class Terminal:
+    """The terminal that this process was started from, if any."""
+
+    def __init__(self) -> None:
+        """Lend nothing yet."""
+        self._lent = False
+
+    def lend(self, group: int) -> bool:
+        """Make `group` the one in the foreground, if it is ours to give; return whether it was."""
+        try:
+            with _Tty() as tty:
+                if os.tcgetpgrp(tty) != os.getpgrp():
+                    return False
+                os.tcsetpgrp(tty, group)
+        except OSError:
+            return False
+        self._lent = True
+        return True
+
+    def take_back(self) -> bool:
+        """Be in the foreground again, if the terminal was lent; return whether it was."""
+        lent, self._lent = self._lent, False
+        if lent:
+            with contextlib.suppress(OSError), _Tty() as tty:
+                os.tcsetpgrp(tty, os.getpgrp())
+        return lent
+
+
+class _Tty:
+    """The controlling terminal, open, and SIGTTOU held back: a background process may not else take it over."""
+
+    def __enter__(self) -> int:
+        self._descriptor = os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC)
+        self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTOU})
+        return self._descriptor
+
+    def __exit__(self, *_: object) -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
+        os.close(self._descriptor)

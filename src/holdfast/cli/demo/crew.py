@@ -1,0 +1,127 @@
+"""The worker processes of one round. Whatever happens, none of them outlives it."""
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from holdfast.cli.demo.plan import Event, Plan, load_event
+
+READ = 65536
+ENDING = 10.0
+"""The longest to wait for a killed process to be gone, in seconds."""
+
+
+class DemoError(Exception):
+    """The demo itself could not be carried out."""
+
+
+class Crew:
+    """Running workers. Their events come through one pipe."""
+
+    def __init__(self, plan: Plan, url: str, folder: Path) -> None:
+        """Prepare; the workers are started on entering."""
+        self._plan = plan
+        self._url = url
+        self._folder = folder
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._killed: set[int] = set()
+        self._pipe = -1
+        self._rest = b""
+
+    def __enter__(self) -> Self:
+        self._pipe, end = os.pipe()
+        path = self._folder / "plan.json"
+        self._plan.save(path)
+        try:
+            for number in range(self._plan.workers):
+                self._processes.append(self._start(path, number, end))
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        finally:
+            os.close(end)
+        return self
+
+    def _start(self, plan: Path, number: int, pipe: int) -> subprocess.Popen[bytes]:
+        """Start a worker out of the reach of the terminal's Ctrl-C: the demo sees to its end itself."""
+        with self._errors(number).open("wb") as errors:
+            return subprocess.Popen(  # noqa: S603 - this very program
+                [sys.executable, "-P", "-m", "holdfast.cli.demo.worker", str(plan), str(number)],
+                stdin=subprocess.PIPE,
+                stdout=pipe,
+                stderr=errors,
+                env={**os.environ, "HOLDFAST_URL": self._url},
+                process_group=0,
+            )
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for process in self._processes:
+            process.kill()
+        for process in self._processes:
+            process.wait(ENDING)
+            if process.stdin is not None:
+                with contextlib.suppress(OSError):
+                    process.stdin.close()
+        os.close(self._pipe)
+
+    def events(self, timeout: float) -> list[Event] | None:
+        """Return what happened, waiting up to `timeout` seconds for it; None once all workers have ended."""
+        if not select.select([self._pipe], [], [], max(0.0, timeout))[0]:
+            return []
+        data = os.read(self._pipe, READ)
+        if not data:
+            return None
+        *whole, self._rest = (self._rest + data).split(b"\n")
+        return [load_event(line) for line in whole]
+
+    def tell(self, number: int) -> None:
+        """Let a worker go on."""
+        stdin = self._processes[number].stdin
+        with contextlib.suppress(BrokenPipeError):
+            if stdin is not None:
+                stdin.write(b"go\n")
+                stdin.flush()
+
+    def kill(self, number: int) -> None:
+        """Kill a worker, as the kernel does when memory is short."""
+        self._killed.add(number)
+        self._processes[number].kill()
+
+    def stop(self, number: int) -> None:
+        """Stop a worker dead, as a debugger, a suspended machine or a swap storm does."""
+        self._processes[number].send_signal(signal.SIGSTOP)
+
+    def cont(self, number: int) -> None:
+        """Let a stopped worker run on."""
+        self._processes[number].send_signal(signal.SIGCONT)
+
+    def check_health(self) -> None:
+        """Raise DemoError if a worker has failed."""
+        for number, process in enumerate(self._processes):
+            if process.poll() and number not in self._killed:
+                raise DemoError(f"worker {number + 1} failed: {self._last_words(number)}")
+
+    def check_ends(self, until: float) -> None:
+        """Wait for the end of all workers, and raise DemoError if one failed, or does not end in time."""
+        try:
+            for process in self._processes:
+                process.wait(max(0.1, until - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            raise DemoError("a worker did not end in time") from None
+        self.check_health()
+
+    def _last_words(self, number: int) -> str:
+        words = self._errors(number).read_text("utf-8", "replace").strip().splitlines()
+        return words[-1] if words else f"status {self._processes[number].returncode}"
+
+    def _errors(self, number: int) -> Path:
+        return self._folder / f"worker-{number}.err"

@@ -1,0 +1,205 @@
+"""What the demo found, for people and as JSON."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from holdfast.cli.demo.plan import What
+from holdfast.cli.demo.rounds import Story
+from holdfast.cli.demo.tally import Day, Tally, wrong_counts
+from holdfast.cli.demo.timeline import chart, legend
+from holdfast.cli.say import escape
+
+WIDEST = 120
+"""Lines longer than this are hard to read, however wide the terminal is."""
+
+WRONG_SHOWN = 10
+
+
+@dataclass(slots=True)
+class Findings:
+    """All that the demo found."""
+
+    log: str
+    workers: int
+    batches: int
+    truth: Tally
+    unlocked: Story
+    locked: Story
+
+    def wrong(self) -> list[str]:
+        """Say what is wrong under the lock."""
+        return wrong_counts(self.truth, self.locked.tally)
+
+    def lines(self) -> int:
+        """Return how many lines the log has."""
+        return self.truth.hits() + self.truth.malformed
+
+    def lost_updates(self) -> int:
+        """Return how many updates that were written without the lock are not in the record."""
+        return self.batches - len(self.unlocked.tally.batches)
+
+    def refused(self) -> bool:
+        """Tell whether a stopped worker's late write was refused."""
+        stopped = {event.token for event in self.locked.all_of(What.STOPPED)}
+        return any(event.token in stopped for event in self.locked.all_of(What.REFUSED))
+
+
+def as_json(findings: Findings, files: list[Path]) -> dict[str, Any]:
+    """Return the findings for a machine to read."""
+    truth, unlocked, locked = findings.truth, findings.unlocked, findings.locked
+    wrong = findings.wrong()
+    return {
+        "log": findings.log,
+        "lines": findings.lines(),
+        "malformed": truth.malformed,
+        "batches": findings.batches,
+        "workers": findings.workers,
+        "exact": not wrong,
+        "wrong": wrong,
+        "lost_updates_without_lock": findings.lost_updates(),
+        "lost_hits_without_lock": truth.hits() - unlocked.tally.hits(),
+        "killed": [event.worker + 1 for event in locked.all_of(What.KILLED)],
+        "stopped": [event.worker + 1 for event in locked.all_of(What.STOPPED)],
+        "late_write_refused": findings.refused(),
+        "seconds_without_lock": round(unlocked.ended - unlocked.began, 3),
+        "seconds_with_lock": round(locked.ended - locked.began, 3),
+        "days": {
+            name: {
+                "truth": day.summary(),
+                "without_lock": unlocked.tally.days.get(name, Day()).summary(),
+                "with_lock": locked.tally.days.get(name, Day()).summary(),
+            }
+            for name, day in sorted(truth.days.items())
+        },
+        "files": [str(path) for path in files],
+    }
+
+
+def introduce(console: Console, log: str, workers: int, truth: Tally, batches: int) -> None:
+    """Say what is about to be done."""
+    hits, bad = truth.hits(), truth.malformed
+    _say(
+        console,
+        f"{workers} processes count {escape(log)} into one shared record: {hits + bad:,} lines, {len(truth.days)} "
+        f"days, {batches} batches. For each batch, a process reads the record, adds the batch, and writes it back.",
+    )
+    if bad:
+        _say(console, f"{bad:,} malformed line{'s' if bad > 1 else ''}: counted as such, and otherwise left out.")
+
+
+def print_findings(console: Console, findings: Findings) -> None:
+    """Print what happened, and how the counts compare."""
+    if not findings.batches:
+        _say(console, "The log is empty: there is nothing to count, and nothing to lose.")
+        return
+    _tell_unlocked(console, findings)
+    _tell_locked(console, findings)
+    _heading(console, "What each round counted")
+    console.print(_table(findings))
+
+
+def print_verdict(console: Console, findings: Findings, files: list[Path]) -> None:
+    """Say whether every count is right, and where the files are."""
+    wrong = findings.wrong()
+    if wrong:
+        _say(console, f"WRONG under the lock: {'; '.join(wrong[:WRONG_SHOWN])}. Please report this.", "bold red")
+        return
+    exact = "Exact under the lock: hits, bytes, status classes and distinct visitors of every day, and malformed lines."
+    _say(console, exact, "bold green")
+    if files:
+        console.print(
+            f"{len(files)} files, one a day, are in {escape(str(files[0].parent))}", soft_wrap=True, markup=False
+        )
+
+
+def _tell_unlocked(console: Console, findings: Findings) -> None:
+    story, lost = findings.unlocked, findings.lost_updates()
+    _heading(console, f"1. Without a lock ({story.ended - story.began:.1f} s)")
+    if lost:
+        _say(
+            console,
+            f"{findings.batches} updates were written, and {lost} of them are gone: processes read the same record, "
+            "and the one that wrote it last wiped out what the others had added.",
+        )
+    else:
+        _say(console, "No update was lost this time: that was luck. Try more workers or a longer log.")
+
+
+def _tell_locked(console: Console, findings: Findings) -> None:
+    story = findings.locked
+    _heading(console, f"2. Under the lock ({story.ended - story.began:.1f} s)")
+    for at, line in _tale(story):
+        row = Table.grid(padding=(0, 1))
+        row.add_column(justify="right", width=6, style="dim")
+        row.add_column()
+        row.add_row(f"{at - story.began:.1f} s", line)
+        console.print(row, width=_width(console))
+    console.print()
+    ascii_only = console.options.ascii_only
+    console.print(chart(story, findings.workers, _width(console), ascii_only=ascii_only), no_wrap=True)
+    console.print(legend(ascii_only=ascii_only), width=_width(console))
+
+
+def _tale(story: Story) -> list[tuple[float, str]]:
+    """Tell what was done to the workers, and what became of it."""
+    tale: list[tuple[float, str]] = []
+    for event in story.all_of(What.KILLED):
+        tale.append((event.at, f"Worker {event.worker + 1} is killed in the middle of its update."))
+        tale += _successor(story, event.token, "It never released the lock, but its lease runs out after a second")
+    for event in story.all_of(What.STOPPED):
+        tale.append((event.at, f"Worker {event.worker + 1} is stopped (SIGSTOP) just before it writes its update."))
+        tale += _successor(story, event.token, "Its lease runs out as well")
+    for event in story.all_of(What.REFUSED):
+        told = f"Worker {event.worker + 1} runs on, still believes that it holds the lock, and writes. The record"
+        tale.append(
+            (event.at, f"{told} refuses its token {event.token}: a larger one was there since. It begins anew.")
+        )
+    return sorted(tale)
+
+
+def _successor(story: Story, token: int, why: str) -> list[tuple[float, str]]:
+    """Tell who got the lock next, and that nothing is missing for it."""
+    followers = [event for event in story.all_of(What.GRANTED) if event.token > token]
+    if not followers:
+        return []
+    heir = min(followers, key=lambda event: event.token)
+    return [(heir.at, f"{why}: worker {heir.worker + 1} gets it, with token {heir.token}.")]
+
+
+def _table(findings: Findings) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_footer=True)
+    truth, unlocked, locked = findings.truth, findings.unlocked.tally, findings.locked.tally
+    table.add_column("\nday", "all", no_wrap=True)
+    sums = (truth.hits(), unlocked.hits(), locked.hits())
+    for heading, total in zip(("hits\nin truth", "\nno lock", "\nunder lock"), sums, strict=True):
+        table.add_column(heading, _count(total, truth.hits()), justify="right", no_wrap=True)
+    for heading in ("visitors\nin truth", "\nno lock", "\nunder lock"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for name in sorted(truth.days.keys() | unlocked.days.keys() | locked.days.keys()):
+        days = [tally.days.get(name, Day()) for tally in (truth, unlocked, locked)]
+        hits = [_count(day.hits, days[0].hits) for day in days]
+        table.add_row(name, *hits, *(_count(len(day.visitors), len(days[0].visitors)) for day in days))
+    return table
+
+
+def _count(count: int, right: int) -> Text:
+    return Text(f"{count:,}", "" if count == right else "bold red")
+
+
+def _heading(console: Console, text: str) -> None:
+    console.print()
+    _say(console, text, "bold")
+
+
+def _say(console: Console, text: str, style: str = "") -> None:
+    console.print(Text(text, style), width=_width(console))
+
+
+def _width(console: Console) -> int:
+    return min(console.width, WIDEST)

@@ -1,0 +1,131 @@
+"""One worker of the demo: `python -m holdfast.cli.demo.worker PLAN NUMBER`.
+
+It reads the shared record, adds a batch of lines, and writes the record back: without a lock, or under it. The record
+says which batches are in it, so under the lock nobody's work is lost or done twice, whoever dies. Events go to
+standard output; a line on standard input lets it begin, or write after a planned pause.
+"""
+
+import itertools
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from holdfast.cli.demo.logs import lines
+from holdfast.cli.demo.plan import Event, Plan, What, load_plan
+from holdfast.cli.demo.record import Record
+from holdfast.cli.demo.tally import Tally
+from holdfast.client import Client
+from holdfast.errors import LeaseLost, StaleTokenError
+from holdfast.lease import Lease
+from holdfast.primitives.lock import Lock
+
+LIFETIME = 120
+"""After this many seconds the kernel ends a worker, whatever became of the process that started it."""
+
+
+class Worker:
+    """One process that updates the record."""
+
+    def __init__(self, plan: Plan, number: int, record: Record) -> None:
+        """Do a share of `plan`."""
+        self._plan = plan
+        self._number = number
+        self._record = record
+        self._share = plan.share(number)
+        self._ordeal = plan.ordeals.get(str(number), 0)
+        self._updates = 0
+
+    def without_lock(self) -> None:
+        """Update the record for each batch of the share, as if nobody else did."""
+        self._begin()
+        for batch in self._share:
+            tally = self._record.read()
+            self._add(tally, batch)
+            self._record.write(tally, None)
+            self._say(What.WROTE, batch=batch)
+
+    def under_lock(self, client: Client) -> None:
+        """Update the record under the lock until no batch is missing."""
+        lock = client.lock(self._plan.lock, self._plan.ttl, timeout=LIFETIME)
+        client.inspect(self._plan.lock)  # connects
+        self._begin()
+        while self._hold(lock):
+            pass
+
+    def _hold(self, lock: Lock) -> bool:
+        """Hold the lock for one update; return whether there may be more to do."""
+        lease = lock.acquire()
+        self._say(What.GRANTED, lease.token)
+        try:
+            return self._update(lease)
+        except StaleTokenError:
+            self._say(What.REFUSED, lease.token)
+        except LeaseLost:
+            self._say(What.LOST, lease.token)
+        finally:
+            lease.release()
+            self._say(What.RELEASED, lease.token)
+        return True
+
+    def _update(self, lease: Lease) -> bool:
+        self._record.touch(lease.token)
+        self._say(What.TOUCHED, lease.token)
+        tally = self._record.read()
+        batch = self._next(tally)
+        if batch is None:
+            return False
+        self._add(tally, batch)
+        lease.check()
+        self._pause(lease.token)  # between the last check and the write: no check can help here, only the fence
+        self._record.write(tally, lease.token)
+        self._say(What.WROTE, lease.token, batch)
+        return True
+
+    def _next(self, tally: Tally) -> int | None:
+        """Return a batch that is not in the record yet: one of our share, else one that somebody else left."""
+        for batch in itertools.chain(self._share, range(len(self._plan.pieces))):
+            if batch not in tally.batches:
+                return batch
+        return None
+
+    def _add(self, tally: Tally, batch: int) -> None:
+        tally.add(lines(Path(self._plan.log), self._plan.pieces[batch]))
+        tally.batches.add(batch)
+        time.sleep(self._plan.work)
+
+    def _pause(self, token: int) -> None:
+        self._updates += 1
+        if self._updates == self._ordeal:
+            self._say(What.PAUSED, token)
+            _wait_for_line()
+
+    def _begin(self) -> None:
+        self._say(What.READY)
+        _wait_for_line()
+
+    def _say(self, what: What, token: int = 0, batch: int = -1) -> None:
+        os.write(sys.stdout.fileno(), Event(self._number, what, time.monotonic(), token, batch).line())
+
+
+def _wait_for_line() -> None:
+    if not sys.stdin.readline():
+        sys.exit("the demo ended")
+
+
+def main() -> None:
+    """Do one worker's part."""
+    signal.alarm(LIFETIME)
+    plan, number = load_plan(Path(sys.argv[1])), int(sys.argv[2])
+    with Record(Path(plan.record)) as record:
+        worker = Worker(plan, number, record)
+        if not plan.lock:
+            worker.without_lock()
+            return
+        with Client(os.environ["HOLDFAST_URL"], owner=f"worker {number + 1}") as client:
+            worker.under_lock(client)
+
+
+if __name__ == "__main__":
+    main()

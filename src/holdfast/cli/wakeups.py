@@ -1,0 +1,60 @@
+"""One place to wait: signals and other threads both arrive as bytes in one pair of sockets.
+
+So nothing ever happens inside a signal handler, and no exception is thrown into the middle of anything: the main
+thread reads what came, in order, when it is ready for it.
+"""
+
+import contextlib
+import select
+import signal
+import socket
+from collections.abc import Iterable
+from types import FrameType, TracebackType
+from typing import Self
+
+POKE = 0
+READ = 4096
+
+
+class Wakeups:
+    """What wakes the main thread: the given signals, and `poke` from any thread."""
+
+    def __init__(self, signals: Iterable[int]) -> None:
+        """Prepare to take `signals`; one that is ignored (as nohup does) stays ignored."""
+        self._signals = list(signals)
+        self._before: dict[int, object] = {}
+        self._reader, self._writer = socket.socketpair()
+        self._reader.settimeout(0)
+        self._writer.settimeout(0)
+        self._wakeup_before = -1
+
+    def poke(self) -> None:
+        """Wake the main thread. Callable from any thread, at any time."""
+        with contextlib.suppress(OSError):
+            self._writer.send(bytes([POKE]))
+
+    def wait(self, timeout: float | None) -> list[int]:
+        """Wait for a signal, a poke or the time; return the signals that came, in order."""
+        if not select.select([self._reader], [], [], timeout)[0]:
+            return []
+        return [number for number in self._reader.recv(READ) if number != POKE]
+
+    def __enter__(self) -> Self:
+        self._wakeup_before = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
+        for number in self._signals:
+            if number == signal.SIGCHLD or signal.getsignal(number) is not signal.SIG_IGN:
+                self._before[number] = signal.signal(number, _leave_it_to_the_socket)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type] # what signal.signal returned
+        signal.set_wakeup_fd(self._wakeup_before)
+        self._reader.close()
+        self._writer.close()
+
+
+def _leave_it_to_the_socket(_number: int, _frame: FrameType | None) -> None:
+    """Do nothing: the interpreter has written the signal's number to the socket already."""
