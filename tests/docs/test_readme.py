@@ -1,0 +1,72 @@
+"""What the README shows is what happens: its examples run, and what it names exists."""
+
+import re
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text("utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    """Return the code blocks of a language, in order."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("number", range(len(blocks("python"))))
+def test_every_python_example_runs_as_it_stands(number: int, tmp_path: Path) -> None:
+    """A newcomer can paste each example into a file and run it, with warnings as errors."""
+    script = tmp_path / "example.py"
+    script.write_text(blocks("python")[number], "utf-8")
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(script)],
+        env={"HOLDFAST_URL": f"sqlite://{tmp_path}/locks.db", "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr
+    assert done.stdout
+
+
+def test_there_are_examples_for_both_colours() -> None:
+    """The README shows the library with and without asyncio, the first in about twenty lines."""
+    first, second = blocks("python")[:2]
+    assert "holdfast.Client" in first
+    assert "holdfast.AsyncClient" in second
+    assert len(first.splitlines()) <= 25
+
+
+def test_the_sql_of_the_fence_refuses_a_late_writer() -> None:
+    """The three statements of the README let a newer holder in, and shut out an older one from then on."""
+    touch, read, write = (statement.strip() for statement in blocks("sql")[0].split("\n") if statement)
+    database = sqlite3.connect(":memory:")
+    database.execute("CREATE TABLE record (id INTEGER, fence INTEGER, body TEXT)")
+    database.execute("INSERT INTO record VALUES (1, 0, 'empty')")
+
+    def rows(statement: str, token: int, body: str = "") -> int:
+        return database.execute(statement, {"id": 1, "token": token, "body": body}).rowcount
+
+    assert rows(touch, token=33) == 1
+    assert rows(touch, token=34) == 1
+    assert database.execute(read, {"id": 1}).fetchone() == ("empty",)
+    assert rows(write, token=33, body="late") == 0
+    assert rows(touch, token=33) == 0
+    assert rows(write, token=34, body="right") == 1
+    assert database.execute(read, {"id": 1}).fetchone() == ("right",)
+    database.close()
+
+
+def test_every_make_target_and_link_that_is_named_exists() -> None:
+    """No command and no link of the README leads nowhere."""
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    for target in set(re.findall(r"make ([a-z]+)", README)):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+    for link in re.findall(r"\]\(([^)#]+)\)", README):
+        assert (ROOT / link).exists(), link
