@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 
 from holdfast.core.deadlines import micros, seconds, valid_until
 from holdfast.core.held import NEVER, HeldLease
-from holdfast.core.messages import Ask, Busy, Granted, Leave, Left, Mismatch, Reply, Waiting
+from holdfast.core.messages import Ask, Busy, Granted, Leave, Left, Mismatch, Notice, NoticeKind, Reply, Waiting
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable, UsageError
-from holdfast.runtimes.runtime import Event
 
 if TYPE_CHECKING:
     from holdfast.core.session import Session
+    from holdfast.runtimes.runtime import Event
 
 log = logging.getLogger("holdfast")
 
@@ -51,20 +51,22 @@ class Want:
     capacity: int = 1
 
 
-@dataclass(slots=True)
-class Wait:
-    """What the inbox tells a waiter. The event is made only when there is something to wait for."""
-
-    event: Event | None = None
-    poke_at: float = NEVER
-    granted: int = 0
-    """The highest token that was pushed."""
-
-
 class Attempt:
     """One acquisition of one name. Used once."""
 
-    __slots__ = ("_ask", "_engaged", "_runtime", "_sent", "_session", "_unsure", "_until", "_wait", "_want")
+    __slots__ = (
+        "_ask",
+        "_engaged",
+        "_granted",
+        "_poke_at",
+        "_runtime",
+        "_sent",
+        "_session",
+        "_signal",
+        "_unsure",
+        "_until",
+        "_want",
+    )
 
     def __init__(self, session: "Session", want: Want, until: float | None, *, wait: bool) -> None:
         """Prepare to acquire by the local instant `until` (None: however long it takes), or in a single ask."""
@@ -73,7 +75,11 @@ class Attempt:
         self._want = want
         self._until = until
         self._ask = _make_ask(session, want, wait=wait)
-        self._wait = Wait()
+        self._signal: Event | None = None
+        """Made only when there is something to wait for."""
+        self._poke_at = NEVER
+        self._granted = 0
+        """The highest token that was pushed."""
         self._engaged = False
         """Whether the store may know this request."""
         self._unsure = False
@@ -82,8 +88,8 @@ class Attempt:
 
     async def run(self) -> HeldLease | Left:
         """Acquire. Returns the lease, or, when the time is up, who holds the name."""
-        waits, request = self._session.waits, self._ask.request
-        waits[request] = self._wait
+        attempts, request = self._session.attempts, self._ask.request
+        attempts[request] = self
         try:
             return await self._until_held()
         except GeneratorExit:
@@ -93,7 +99,22 @@ class Attempt:
                 await self._runtime.finish(self._leave())
             raise
         finally:
-            waits.pop(request, None)
+            attempts.pop(request, None)
+
+    def hear(self, notice: Notice) -> None:
+        """Take a notice from the inbox: a grant, or that the name may become free before we meant to ask."""
+        if notice.kind is NoticeKind.GRANTED:
+            self._granted = max(self._granted, notice.token)
+        else:
+            self._poke_at = min(self._poke_at, self._runtime.now() + seconds(notice.after))
+        if self._signal is not None:
+            self._signal.set()
+
+    def dismiss(self) -> None:
+        """Wake up and see that the client is closed."""
+        self._poke_at = 0.0
+        if self._signal is not None:
+            self._signal.set()
 
     async def _until_held(self) -> HeldLease | Left:
         while True:
@@ -141,18 +162,18 @@ class Attempt:
 
     async def _stand(self, reply: Waiting) -> HeldLease | None:
         """Wait for a push, or until it is time to ask again (None)."""
-        wait, now = self._wait, self._runtime.now
-        wait.poke_at = now() + seconds(reply.poke_in)
-        if wait.event is None:
-            wait.event = self._runtime.event()
+        now = self._runtime.now
+        self._poke_at = now() + seconds(reply.poke_in)
+        if self._signal is None:
+            self._signal = self._runtime.event()
         while True:
-            wait.event.clear()
+            self._signal.clear()
             self._session.refuse_if_closed()
-            if wait.granted > reply.counter:
-                return self._enter_pushed(wait.granted)
-            if self._is_over() or now() >= wait.poke_at:
+            if self._granted > reply.counter:
+                return self._enter_pushed(self._granted)
+            if self._is_over() or now() >= self._poke_at:
                 return None
-            await wait.event.wait(wait.poke_at if self._until is None else min(wait.poke_at, self._until))
+            await self._signal.wait(self._poke_at if self._until is None else min(self._poke_at, self._until))
 
     async def _pause(self, retry_in: float) -> None:
         """Sleep before asking a store that has no queue, at a random moment so that nobody is always first."""

@@ -155,12 +155,11 @@ class HeldLease:
     def settle(self, outcome: Outcome) -> None:
         """Note the end of the release, and wake whoever waits for a loss that will not come any more."""
         self.outcome = outcome
-        with self.mutex:
-            signal = self._signal
-            if not outcome.kept and not self.lost_because:
-                self.lost_because = TAKEN if outcome is Outcome.TAKEN_OVER else REFUSED
-        if signal is not None:
-            signal.set()
+        if outcome is not Outcome.RELEASED and not outcome.kept:
+            with self.mutex:
+                self.lost_because = self.lost_because or (TAKEN if outcome is Outcome.TAKEN_OVER else REFUSED)
+        if self._signal is not None:  # whoever makes it from now on finds `let_go` set, and does not wait
+            self._signal.set()
 
     def disown(self) -> None:
         """In a forked child: become inert. The mutex may have been held by a thread that is not here."""

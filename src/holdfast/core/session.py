@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from holdfast.core.attempt import Attempt, Wait, Want
+from holdfast.core.attempt import Attempt, Want
 from holdfast.core.deadlines import micros, seconds
 from holdfast.core.held import FORKED, REFUSED, REVOKED, TAKEN, HeldLease
 from holdfast.core.keeper import Keeper
@@ -43,7 +43,7 @@ class Session:
         self.retry_for = settings.retry_for
         self.mutex = runtime.mutex()
         self.inbox = ""
-        self.waits: dict[str, Wait] = {}
+        self.attempts: dict[str, Attempt] = {}
         self.keeper = Keeper(runtime, store, self.patience)
         self._operation_timeout = settings.operation_timeout
         self._ample_ttl = micros(settings.operation_timeout * 5)
@@ -93,11 +93,9 @@ class Session:
 
     async def _dismiss_waiters(self, until: float) -> None:
         """Wake who waits, to find the client closed, and let them leave their queues."""
-        for wait in list(self.waits.values()):
-            wait.poke_at = 0.0
-            if wait.event is not None:
-                wait.event.set()
-        while self.waits and self.runtime.now() < until:
+        for attempt in list(self.attempts.values()):
+            attempt.dismiss()
+        while self.attempts and self.runtime.now() < until:
             await self.runtime.sleep(0.002)
 
     def abandon(self) -> None:
@@ -204,15 +202,9 @@ class Session:
         if notice.kind is NoticeKind.REVOKED:
             self._revoked(notice)
             return
-        wait = self.waits.get(notice.request)
-        if wait is None:
-            return
-        if notice.kind is NoticeKind.GRANTED:
-            wait.granted = max(wait.granted, notice.token)
-        else:
-            wait.poke_at = min(wait.poke_at, self.runtime.now() + seconds(notice.after))
-        if wait.event is not None:
-            wait.event.set()
+        attempt = self.attempts.get(notice.request)
+        if attempt is not None:
+            attempt.hear(notice)
 
     def _revoked(self, notice: Notice) -> None:
         held = self.keeper.find(notice.request)

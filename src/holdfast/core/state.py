@@ -49,9 +49,10 @@ class NameState:
 
     def idle_after(self) -> int:
         """Return the instant after which nothing in here matters but the counter."""
-        if not (self.holders or self.queue or self.tombstones):
-            return self.blocked_until
-        ends = [self.blocked_until, *self.tombstones.values()]
-        ends += [holder.expires_at + holder.lock_delay for holder in self.holders]
-        ends += [waiter.fresh_until for waiter in self.queue]
-        return max(ends)
+        latest = self.blocked_until
+        for holder in self.holders:
+            latest = max(latest, holder.expires_at + holder.lock_delay)
+        if self.queue or self.tombstones:
+            ends = [waiter.fresh_until for waiter in self.queue]
+            latest = max(latest, *ends, *self.tombstones.values())
+        return latest
