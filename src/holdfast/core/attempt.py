@@ -124,9 +124,9 @@ class Attempt:
             elif isinstance(reply, Waiting):
                 held = await self._stand(reply)
             elif isinstance(reply, Busy):
-                self._engaged = False
+                self._engaged = self._unsure
                 if not self._ask.wait or self._is_over():
-                    return Left(reply.holders)
+                    return await self._runtime.finish(self._leave()) if self._engaged else Left(reply.holders)
                 await self._pause(seconds(reply.retry_in))
                 continue
             else:

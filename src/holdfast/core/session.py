@@ -86,6 +86,9 @@ class Session:
         until = self.runtime.now() + 2 * self._operation_timeout
         await self._dismiss_waiters(until)
         for held in self.keeper.kept():
+            if self.runtime.now() >= until:
+                log.warning("closed while the store does not answer: the lease of %r ends at its ttl", held.name)
+                continue
             await self.release(held)
         await self.keeper.stop(until)
         await self.runtime.settle(until)

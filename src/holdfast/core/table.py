@@ -75,7 +75,7 @@ class Step:
         """Grant the name, or keep a place in the queue, or refuse. Also moves the queue."""
         self._begin()
         state = self.state
-        if ask.request in state.tombstones:
+        if ask.request in state.tombstones or ask.request == state.last_released:
             return Gone()
         if holder := self._holder(ask.request):
             return self._granted_before(holder, ask)

@@ -20,6 +20,7 @@ from holdfast.core.messages import Left
 from holdfast.core.session import Session
 from holdfast.errors import LeaseLost, LockTimeout, UsageError
 from holdfast.lease import AsyncLease, Lease
+from holdfast.runtimes import aio, threads
 from holdfast.runtimes.threads import drive
 
 P = ParamSpec("P")
@@ -128,14 +129,14 @@ class Lock(_LockBase):
     def __enter__(self) -> Lease:
         """Acquire; raises as `acquire` does."""
         lease = self.acquire()
-        self._entered.setdefault(self._client.session().runtime.here(), []).append(lease)
+        self._entered.setdefault(threads.here(), []).append(lease)
         return lease
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Release the lease that this thread entered last; raises LeaseLost if it was lost."""
-        lease = _pop(self._entered, self._client.session().runtime.here())
+        lease = _pop(self._entered, threads.here())
         lease.__exit__(kind, error, trace)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
@@ -189,14 +190,14 @@ class AsyncLock(_LockBase):
     async def __aenter__(self) -> AsyncLease:
         """Acquire; raises as `acquire` does. The body is cancelled if the lease is lost."""
         lease = await self.acquire()
-        self._entered.setdefault(self._client.session().runtime.here(), []).append(lease)
+        self._entered.setdefault(aio.here(), []).append(lease)
         return await lease.__aenter__()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Release the lease that this task entered last; raises LeaseLost if it was lost."""
-        lease = _pop(self._entered, self._client.session().runtime.here())
+        lease = _pop(self._entered, aio.here())
         await lease.__aexit__(kind, error, trace)
 
     def __call__(self, function: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:

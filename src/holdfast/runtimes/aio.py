@@ -18,6 +18,11 @@ log = logging.getLogger("holdfast")
 DATAGRAM = 4096
 
 
+def here() -> object:
+    """Identify the calling task."""
+    return asyncio.current_task()
+
+
 class LoopEvent:
     """A flag of one event loop whose wait ends at an instant of the steady clock."""
 
@@ -167,10 +172,6 @@ class AsyncioRuntime:
                 self.loop.remove_reader(descriptor)
 
         return close
-
-    def here(self) -> object:
-        """Identify the calling task."""
-        return asyncio.current_task()
 
 
 def _report(task: asyncio.Task[Any]) -> None:

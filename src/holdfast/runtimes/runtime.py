@@ -104,7 +104,3 @@ class Runtime(Protocol):
     def listen(self, source: Datagrams, receive: Callable[[bytes], None]) -> Callable[[], None]:
         """Call `receive` with every message until the returned function is called."""
         ...
-
-    def here(self) -> object:
-        """Identify the thread or task that calls."""
-        ...

@@ -37,6 +37,11 @@ def drive(work: Coroutine[Any, Any, T]) -> T:
     raise RuntimeError(message)
 
 
+def here() -> object:
+    """Identify the calling thread."""
+    return threading.get_ident()
+
+
 class ThreadEvent:
     """A threading.Event whose wait ends at an instant of the steady clock."""
 
@@ -157,7 +162,3 @@ class ThreadsRuntime:
             stopped.close()
 
         return close
-
-    def here(self) -> object:
-        """Identify the calling thread."""
-        return threading.get_ident()
