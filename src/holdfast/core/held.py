@@ -167,10 +167,10 @@ class HeldLease:
         self.lost_because = FORKED
         self._callbacks.clear()
 
-    def ttl_to_ask(self) -> int:
-        """Return the ttl to renew with: no longer than max_hold leaves."""
+    def ttl_to_ask(self, wanted: int) -> int:
+        """Return the ttl to renew with, in microseconds: no longer than max_hold leaves."""
         left = self.ends_at - self.runtime.now()
-        return self.ttl if left * MICROS >= self.ttl else max(1, int(left * MICROS))
+        return wanted if left * MICROS >= wanted else max(1, int(left * MICROS))
 
     def schedule(self, spread: float) -> float:
         """Set the next renewal after about a third of what is left, and return how long that is.

@@ -148,7 +148,7 @@ class Keeper:
 
     async def _renew(self, batch: Sequence[HeldLease]) -> None:
         sent = self._runtime.now()
-        renewals = [Renewal(held.name, held.request, held.token, held.ttl_to_ask()) for held in batch]
+        renewals = [Renewal(held.name, held.request, held.token, held.ttl_to_ask(held.ttl)) for held in batch]
         until = sent + self._patience(min(renewal.ttl for renewal in renewals))
         try:
             replies = await self._store.renew(renewals, until)

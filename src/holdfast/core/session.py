@@ -170,16 +170,16 @@ class Session:
         as it did before).
         """
         held.check()
-        if ttl is not None:
-            held.ttl = micros(ttl)
+        wanted = held.ttl if ttl is None else micros(ttl)
         sent = self.runtime.now()
-        asked = held.ttl_to_ask()
+        asked = held.ttl_to_ask(wanted)
         renewal = Renewal(held.name, held.request, held.token, asked)
         replies = await self.store.renew([renewal], sent + self.patience(asked))
         if replies[0] is not None:
             held.lose(TAKEN if replies[0] is Outcome.TAKEN_OVER else REFUSED)
             self.keeper.discard(held)
         elif held.renewed(sent, asked):
+            held.ttl = wanted
             self.keeper.add(held)
         held.check()
 

@@ -4,7 +4,6 @@ Every `async def` here blocks in place and never suspends, so `drive` runs a who
 no event loop, no second thread on the way, and an ordinary traceback.
 """
 
-import contextlib
 import logging
 import random
 import select
@@ -149,8 +148,12 @@ class ThreadsRuntime:
 
         def run() -> None:
             while all(fd != stopped.fileno() for fd, _ in ready.poll()):
-                with contextlib.suppress(BlockingIOError):
+                try:
                     receive(source.recv(DATAGRAM))
+                except BlockingIOError:
+                    continue
+                except Exception:
+                    log.exception("a message could not be taken; whoever waits for it asks again by itself")
 
         thread = threading.Thread(target=run, name="holdfast-inbox", daemon=True)
         thread.start()
