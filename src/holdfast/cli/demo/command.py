@@ -3,7 +3,6 @@
 import gzip
 import json
 import os
-import signal
 import tempfile
 import time
 import zlib
@@ -11,12 +10,11 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
-from typing import NoReturn
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
+from holdfast.cli.demo import interrupts
 from holdfast.cli.demo.crew import DemoError
 from holdfast.cli.demo.logs import cut, lines, local_copy, make_up
 from holdfast.cli.demo.plan import Plan
@@ -43,7 +41,7 @@ class Request:
 
 def demo_log(request: Request) -> int:
     """Carry out the demo, and return the status to exit with."""
-    with _ended_by_signals(), tempfile.TemporaryDirectory(prefix="holdfast-") as name:
+    with interrupts.heeded(), tempfile.TemporaryDirectory(prefix="holdfast-") as name:
         folder = Path(name)
         try:
             log = local_copy(request.log, folder) if request.log else make_up(folder / "access.log")
@@ -137,20 +135,3 @@ def _progress(total: int) -> Generator[Callable[[str], Callable[[], None]], None
             return lambda: progress.advance(task)
 
         yield begin
-
-
-@contextmanager
-def _ended_by_signals() -> Generator[None, None, None]:
-    """End in order on SIGTERM and SIGHUP, as on Ctrl-C: the workers and the folder go as well."""
-    numbers = [signal.SIGTERM, signal.SIGHUP]
-    before = [signal.signal(number, _end) for number in numbers]
-    try:
-        yield
-    finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
-
-
-def _end(number: int, _frame: FrameType | None) -> NoReturn:
-    signal.signal(number, signal.SIG_IGN)
-    raise SystemExit(Status.SIGNALLED + number)

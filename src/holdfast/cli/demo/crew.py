@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from holdfast.cli.demo import interrupts
 from holdfast.cli.demo.plan import Event, Plan, load_event
 
 READ = 65536
@@ -40,8 +41,9 @@ class Crew:
         path = self._folder / "plan.json"
         self._plan.save(path)
         try:
-            for number in range(self._plan.workers):
-                self._processes.append(self._start(path, number, end))
+            with interrupts.put_off():
+                for number in range(self._plan.workers):
+                    self._processes.append(self._start(path, number, end))
         except BaseException:
             self.__exit__(None, None, None)
             raise
@@ -64,14 +66,15 @@ class Crew:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for process in self._processes:
-            process.kill()
-        for process in self._processes:
-            process.wait(ENDING)
-            if process.stdin is not None:
-                with contextlib.suppress(OSError):
-                    process.stdin.close()
-        os.close(self._pipe)
+        with interrupts.put_off():
+            for process in self._processes:
+                process.kill()
+            for process in self._processes:
+                process.wait(ENDING)
+                if process.stdin is not None:
+                    with contextlib.suppress(OSError):
+                        process.stdin.close()
+            os.close(self._pipe)
 
     def events(self, timeout: float) -> list[Event] | None:
         """Return what happened, waiting up to `timeout` seconds for it; None once all workers have ended."""

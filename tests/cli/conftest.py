@@ -1,0 +1,80 @@
+"""What the tests of the command share: a store of their own, and the command as a process."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import holdfast
+
+PATIENCE = 20.0
+"""The longest that a test waits for anything, in seconds."""
+
+
+def until(condition: Callable[[], object], what: str) -> None:
+    """Wait for a condition, asking often; fail if it does not come true."""
+    give_up_at = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < give_up_at, f"waited in vain until {what}"
+        time.sleep(0.01)
+
+
+class Command:
+    """The holdfast command on one store."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._started: list[subprocess.Popen[str]] = []
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """Start `holdfast ARGUMENTS`."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", "holdfast.cli", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "HOLDFAST_URL": self.url},
+            text=True,
+        )
+        self._started.append(process)
+        return process
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run `holdfast ARGUMENTS` to its end."""
+        process = self.start(*arguments)
+        output, errors = process.communicate(timeout=PATIENCE)
+        return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
+
+    def clean_up(self) -> None:
+        """End what a failed test left running."""
+        for process in self._started:
+            if process.poll() is None:
+                process.kill()
+                process.wait(PATIENCE)
+            for pipe in (process.stdout, process.stderr):
+                if pipe is not None:
+                    pipe.close()
+
+
+def first_line(process: subprocess.Popen[str]) -> str:
+    """Return the next line that a process prints."""
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> Iterator[Command]:
+    """Yield the command on a fresh lock file."""
+    made = Command(f"sqlite://{tmp_path}/locks.db")
+    yield made
+    made.clean_up()
+
+
+@pytest.fixture
+def client(command: Command) -> Iterator[holdfast.Client]:
+    """Yield a client of the same store."""
+    with holdfast.Client(command.url, owner="the test") as made:
+        yield made

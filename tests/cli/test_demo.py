@@ -1,0 +1,88 @@
+"""The demo as a whole: exact under the lock whatever happens, and able to tell when it is not."""
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli.app import run_app
+from holdfast.cli.demo.logs import make_up
+from holdfast.cli.demo.record import Record
+from holdfast.cli.demo.tally import Tally
+from tests.cli.conftest import PATIENCE, Command, until
+
+REAL = Path(__file__).parents[2] / ".." / "shared" / "data" / "access.log"
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """Return a small log."""
+    return make_up(tmp_path / "access.log", 300)
+
+
+def test_the_demo_is_exact(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without the lock updates are lost; under it none, though a worker is killed and another one comes too late."""
+    log = REAL if REAL.exists() else make_up(tmp_path / "access.log")
+    assert run_app(["demo", str(log), "--workers", "4", "--out", str(tmp_path / "out"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["exact"]
+    assert found["lost_updates_without_lock"] > 0
+    assert (found["killed"], found["stopped"], found["late_write_refused"]) == ([2], [3], True)
+    assert sum(day["truth"]["hits"] for day in found["days"].values()) + found["malformed"] == found["lines"]
+    for name, day in found["days"].items():
+        assert day["truth"] == day["with_lock"]
+        assert json.loads((tmp_path / "out" / f"access-{name}.json").read_text()) == {"day": name, **day["truth"]}
+    assert len(list((tmp_path / "out").iterdir())) == len(found["days"])
+
+
+def test_a_wrong_count_is_found(
+    tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One hit too many in the record: the demo fails, says which, and writes no file."""
+    read = Record.read
+
+    def tampered(record: Record) -> Tally:
+        tally = read(record)
+        next(iter(tally.days.values())).hits += 1
+        return tally
+
+    monkeypatch.setattr(Record, "read", tampered)
+    assert run_app(["demo", str(log), "--workers", "3", "--out", str(tmp_path / "out")]) == 1
+    assert "WRONG under the lock" in capsys.readouterr().out
+    assert not list((tmp_path / "out").iterdir())
+
+
+def test_an_empty_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """There is nothing to do, and nothing wrong."""
+    (tmp_path / "empty.log").touch()
+    assert run_app(["demo", str(tmp_path / "empty.log"), "--out", str(tmp_path / "out")]) == 0
+    assert "empty" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["missing.log", ".", "text.gz"])
+def test_a_log_that_cannot_be_read(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A missing file, a folder, what is not packed though it says so: one line, and status 2."""
+    (tmp_path / "text.gz").write_text("not packed")
+    assert run_app(["demo", str(tmp_path / name)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_demo_leaves_no_process(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    """Ctrl-C and SIGTERM end the workers too, and remove what is temporary."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    demo = command.start("demo", "--workers", "3", "--out", str(tmp_path / "out"))
+    until(lambda: len(_workers_of(demo.pid)) == 3, "the workers have started")
+    workers = _workers_of(demo.pid)
+    demo.send_signal(number)
+    assert demo.wait(PATIENCE) == 128 + number
+    assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
+    assert not list(tmp_path.glob("holdfast-*"))
+
+
+def _workers_of(pid: int) -> list[int]:
+    found = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return [int(child) for child in found.split()]

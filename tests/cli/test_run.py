@@ -1,0 +1,193 @@
+"""`holdfast run`: statuses, signals, and what happens on loss."""
+
+import os
+import signal
+import stat
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from tests.cli.conftest import PATIENCE, Command, first_line, until
+
+TRAPPER = """
+import signal, sys, time
+seen = []
+def note(number, _):
+    seen.append(number)
+    print(signal.Signals(number).name, flush=True)
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2):
+    signal.signal(number, note)
+print("ready", flush=True)
+while len(seen) < 6:
+    time.sleep(0.01)
+sys.exit(5)
+"""
+
+
+def is_gone(pid: int) -> bool:
+    """Tell whether a process has ended (a zombie that nobody reaped counts as ended)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("script", "status"),
+    [("exit 0", 0), ("exit 7", 7), ("kill -KILL $$", 128 + signal.SIGKILL), ("kill -TERM $$", 128 + signal.SIGTERM)],
+)
+def test_exits_as_the_command_does(command: Command, script: str, status: int) -> None:
+    """The command's status is passed on; 128+N stands for death by signal N."""
+    assert command.run("run", "job", "--", "sh", "-c", script).returncode == status
+
+
+def test_exports_token_and_name(command: Command, client: holdfast.Client) -> None:
+    """The command finds its fencing token, and a later run a larger one."""
+    script = 'echo "$HOLDFAST_TOKEN $HOLDFAST_NAME"'
+    first = command.run("run", "job", "--", "sh", "-c", script).stdout.split()
+    second = command.run("run", "job", "--", "sh", "-c", script).stdout.split()
+    assert first[1] == "job"
+    assert int(first[0]) < int(second[0])
+    assert client.inspect("job").holders == []
+
+
+def test_a_given_url_reaches_the_command(command: Command, tmp_path: Path) -> None:
+    """What the command itself locks, it locks in the same store."""
+    url = f"sqlite://{tmp_path}/other.db"
+    assert command.run("run", "job", "--url", url, "--", "sh", "-c", "echo $HOLDFAST_URL").stdout.strip() == url
+
+
+def test_what_cannot_be_run(command: Command, tmp_path: Path, client: holdfast.Client) -> None:
+    """127: not found; 126: found, and not to be run. Neither leaves the lock held."""
+    plain = tmp_path / "plain"
+    plain.touch(stat.S_IRUSR)
+    missing = command.run("run", "job", "--", str(tmp_path / "missing"))
+    refused = command.run("run", "job", "--", str(plain))
+    assert (missing.returncode, refused.returncode) == (127, 126)
+    assert missing.stderr.count("\n") == refused.stderr.count("\n") == 1
+    assert client.names() == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        (["run", "job"], 64),
+        (["run", "job", "--bogus", "--", "true"], 64),
+        (["run", "job", "--ttl", "soon", "--", "true"], 64),
+        (["run", "job", "--ttl", "-1", "--", "true"], 64),
+        (["run", "job", "--url", "nosuch://user:hidden@host", "--", "true"], 64),
+        (["run", "job", "--url", "sqlite:///no/such/folder/locks.db", "--", "true"], 69),
+        (["bogus"], 64),
+    ],
+)
+def test_errors_are_one_line(command: Command, arguments: list[str], status: int) -> None:
+    """An error is one line on standard error, with a status of its own, and tells no secret."""
+    done = command.run(*arguments)
+    assert done.returncode == status
+    assert done.stderr.startswith("holdfast: ")
+    assert done.stderr.count("\n") == 1
+    assert "hidden" not in done.stderr
+
+
+@pytest.mark.parametrize("options", [["--no-wait"], ["--timeout", "0.1"]])
+def test_not_granted(command: Command, client: holdfast.Client, options: list[str]) -> None:
+    """75 if it is not granted in time; the command never runs, and no waiter stays."""
+    with client.lock("job").acquire():
+        done = command.run("run", "job", *options, "--", "echo", "ran")
+        assert (done.returncode, done.stdout) == (75, "")
+        assert client.inspect("job").waiters == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_an_interrupted_wait_leaves_nothing_behind(
+    command: Command, client: holdfast.Client, number: signal.Signals
+) -> None:
+    """A signal ends the wait, and the place in the queue with it."""
+    with client.lock("job").acquire():
+        waiting = command.start("run", "job", "--", "echo", "ran")
+        until(lambda: client.inspect("job").waiters, "it waits")
+        waiting.send_signal(number)
+        assert waiting.wait(PATIENCE) == 128 + number
+        assert client.inspect("job").waiters == []
+    assert client.names() == []
+
+
+def test_signals_reach_the_command(command: Command, tmp_path: Path) -> None:
+    """Signals sent to holdfast arrive at the command, and it decides what becomes of them."""
+    running = command.start("run", "job", "--", "python3", "-c", TRAPPER)
+    assert first_line(running) == "ready"
+    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2"):
+        running.send_signal(signal.Signals[name])
+        assert first_line(running) == name
+    assert running.wait(PATIENCE) == 5
+
+
+def test_a_command_that_dies_of_a_signal(command: Command, client: holdfast.Client) -> None:
+    """SIGTERM ends the command and all it started; the lock is free at once."""
+    running = command.start("run", "job", "--ttl", "60", "--", "sh", "-c", "sleep 60 & echo $!; wait")
+    started = int(first_line(running))
+    running.send_signal(signal.SIGTERM)
+    assert running.wait(PATIENCE) == 128 + signal.SIGTERM
+    until(lambda: is_gone(started), "what it started is gone")
+    assert client.names() == []
+
+
+def test_loss_ends_the_command(command: Command, client: holdfast.Client) -> None:
+    """On loss the command is asked to end, may clean up, and the status says what happened."""
+    running = command.start(
+        "run", "job", "--", "sh", "-c", 'trap "echo bye; exit 0" TERM; echo on; while :; do sleep 0.05; done'
+    )
+    assert first_line(running) == "on"
+    (victim,) = client.revoke("job")
+    output, errors = running.communicate(timeout=PATIENCE)
+    assert (running.returncode, output) == (76, "bye\n")
+    assert str(victim.token) in errors
+    assert sum(line.startswith("holdfast: ") for line in errors.splitlines()) == 1
+
+
+def test_loss_kills_a_command_that_stays(command: Command, client: holdfast.Client) -> None:
+    """After the grace the whole group is killed, also what ignores SIGTERM."""
+    script = 'trap "" TERM; (while :; do sleep 0.05; done) & echo $!; while :; do sleep 0.05; done'
+    running = command.start("run", "job", "--grace", "0.2", "--", "sh", "-c", script)
+    started = int(first_line(running))
+    client.revoke("job")
+    assert running.wait(PATIENCE) == 76
+    until(lambda: is_gone(started), "what it started is gone")
+
+
+def test_max_hold_is_a_loss(command: Command) -> None:
+    """A command that runs for longer than --max-hold is ended."""
+    assert command.run("run", "job", "--max-hold", "0.3", "--", "sleep", "60").returncode == 76
+
+
+def test_a_stopped_holdfast_loses_the_lease(command: Command, client: holdfast.Client) -> None:
+    """Stopped past the ttl, it finds the lease lost when it runs again, and ends the command."""
+    running = command.start("run", "job", "--ttl", "0.3", "--", "sh", "-c", "echo on; exec sleep 60")
+    assert first_line(running) == "on"
+    running.send_signal(signal.SIGSTOP)
+    client.lock("job").acquire(timeout=PATIENCE).release()
+    running.send_signal(signal.SIGCONT)
+    assert running.wait(PATIENCE) == 76
+
+
+def test_an_ignored_signal_stays_ignored(command: Command) -> None:
+    """Under nohup, SIGHUP ends neither holdfast nor the command."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        running = command.start("run", "job", "--", "sh", "-c", "echo on; sleep 0.3; echo still here")
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert first_line(running) == "on"
+    running.send_signal(signal.SIGHUP)
+    assert first_line(running) == "still here"
+    assert running.wait(PATIENCE) == 0
+
+
+def test_the_command_has_a_group_of_its_own(command: Command) -> None:
+    """So that all of it can be ended without ending anyone else."""
+    running = command.start("run", "job", "--", "python3", "-c", "import os; print(os.getpid(), os.getpgrp())")
+    pid, group = first_line(running).split()
+    assert pid == group
+    assert int(group) != os.getpgrp()
+    assert running.wait(PATIENCE) == 0
