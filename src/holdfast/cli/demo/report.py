@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.cli.demo.plan import What
+from holdfast.cli.demo.plan import Event, What
 from holdfast.cli.demo.rounds import Story
 from holdfast.cli.demo.tally import Day, Tally, wrong_counts
 from holdfast.cli.demo.timeline import chart, legend
@@ -152,6 +152,7 @@ def _tale(story: Story) -> list[tuple[float, str]]:
     for event in story.all_of(What.KILLED):
         tale.append((event.at, f"Worker {event.worker + 1} is killed in the middle of its update."))
         tale += _successor(story, event.token, "It never released the lock, but its lease runs out after a second")
+        tale += _batch_done(story, event)
     for event in story.all_of(What.STOPPED):
         tale.append((event.at, f"Worker {event.worker + 1} is stopped (SIGSTOP) just before it writes its update."))
         tale += _successor(story, event.token, "Its lease runs out as well")
@@ -170,6 +171,13 @@ def _successor(story: Story, token: int, why: str) -> list[tuple[float, str]]:
         return []
     heir = min(followers, key=lambda event: event.token)
     return [(heir.at, f"{why}: worker {heir.worker + 1} gets it, with token {heir.token}.")]
+
+
+def _batch_done(story: Story, left: Event) -> list[tuple[float, str]]:
+    """Tell who counted the batch that a killed worker left."""
+    done = [event for event in story.all_of(What.WROTE) if event.batch == left.batch]
+    told = "counts the batch that worker {} left: the record says that it is missing."
+    return [(event.at, f"Worker {event.worker + 1} {told.format(left.worker + 1)}") for event in done]
 
 
 def _table(findings: Findings) -> Table:

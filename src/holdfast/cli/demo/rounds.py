@@ -130,7 +130,7 @@ class Round:
             self._nudge_at = time.monotonic() + self._plan.ttl + SPARE
 
     def _note(self, what: What, of: Event) -> None:
-        self._story.events.append(Event(of.worker, what, time.monotonic(), of.token))
+        self._story.events.append(Event(of.worker, what, time.monotonic(), of.token, of.batch))
 
     def _check(self, crew: Crew, until: float) -> None:
         crew.check_health()

@@ -32,7 +32,7 @@ LEGEND = (
     (Mark.HELD, "holds the lock"),
     (Mark.KILLED, "killed"),
     (Mark.STOPPED, "stopped"),
-    (Mark.FROZEN, "frozen, its lease runs out"),
+    (Mark.FROZEN, "frozen"),
     (Mark.REFUSED, "late write refused"),
 )
 ENDS_HOLD = (What.RELEASED, What.KILLED, What.STOPPED)

@@ -78,7 +78,7 @@ class Worker:
             return False
         self._add(tally, batch)
         lease.check()
-        self._pause(lease.token)  # between the last check and the write: no check can help here, only the fence
+        self._pause(lease.token, batch)  # between the last check and the write: no check can help here, only the fence
         self._record.write(tally, lease.token)
         self._say(What.WROTE, lease.token, batch)
         return True
@@ -95,10 +95,10 @@ class Worker:
         tally.batches.add(batch)
         time.sleep(self._plan.work)
 
-    def _pause(self, token: int) -> None:
+    def _pause(self, token: int, batch: int) -> None:
         self._updates += 1
         if self._updates == self._ordeal:
-            self._say(What.PAUSED, token)
+            self._say(What.PAUSED, token, batch)
             _wait_for_line()
 
     def _begin(self) -> None:
