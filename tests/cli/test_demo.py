@@ -68,6 +68,12 @@ def test_a_log_that_cannot_be_read(tmp_path: Path, name: str, capsys: pytest.Cap
     assert capsys.readouterr().err.count("\n") == 1
 
 
+def test_a_store_of_one_process_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """A lock in the memory of each worker would lock nothing."""
+    assert run_app(["demo", "--url", "memory://"]) == 64
+    assert "many" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_demo_leaves_no_process(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals

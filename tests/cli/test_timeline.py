@@ -35,10 +35,12 @@ def test_the_chart() -> None:
         "worker 3 ......##S======R....",
     ]
     assert drawn[3].split()[0] == "0s"
-    assert "killed" in legend(ascii_only=True).plain
+    assert drawn[3].isascii()
+    assert "K killed" in legend(ascii_only=True).plain
+    assert legend(ascii_only=True).plain.isascii()
 
 
-def test_the_chart_fits(tmp_path: object) -> None:
+def test_the_chart_fits() -> None:
     """No row is wider than it may be."""
     story = Story(events=EVENTS, began=0.0, ended=10.0)
     for width in (40, 80, 120):

@@ -1,5 +1,6 @@
 """The `holdfast` command. This file only sees to it that what the command needs is installed."""
 
+import io
 import sys
 
 NEEDS = ("rich", "typer")
@@ -16,4 +17,7 @@ def main() -> None:
             "holdfast: the command needs packages that are not installed: pip install 'holdfast[cli]'", file=sys.stderr
         )
         sys.exit(2)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a name may hold what the terminal can't show
     sys.exit(run_app())

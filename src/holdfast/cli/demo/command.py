@@ -23,6 +23,7 @@ from holdfast.cli.demo.rounds import Round, Story, Strikes
 from holdfast.cli.demo.tally import Tally
 from holdfast.cli.look import print_json
 from holdfast.cli.say import Status, tell
+from holdfast.errors import UsageError
 
 BATCHES = 5
 """How many batches there are for each worker."""
@@ -40,7 +41,9 @@ class Request:
 
 
 def demo_log(request: Request) -> int:
-    """Carry out the demo, and return the status to exit with."""
+    """Carry out the demo, and return the status to exit with. Raises UsageError if the store can't serve it."""
+    if (request.url or "").startswith("memory:"):
+        raise UsageError("a memory: store lives in one process, and the demo has many; give another, or none.")
     with interrupts.heeded(), tempfile.TemporaryDirectory(prefix="holdfast-") as name:
         folder = Path(name)
         try:

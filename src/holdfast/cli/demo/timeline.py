@@ -88,7 +88,7 @@ def legend(*, ascii_only: bool) -> Text:
     text = Text()
     for mark, meaning in LEGEND:
         _append(text, mark, ascii_only=ascii_only)
-        text.append("\N{NO-BREAK SPACE}" + meaning.replace(" ", "\N{NO-BREAK SPACE}"), "dim")
+        text.append(f" {meaning}", "dim")
         text.append("   ")
     text.rstrip()
     return text
