@@ -38,22 +38,11 @@ def run_app(arguments: list[str] | None = None) -> int:
         return _status_of(error)
     except (KeyboardInterrupt, typer.Abort):
         return Status.SIGNALLED + 2
-    except BrokenPipeError:
-        return _reader_left()
 
 
 def _status_of(error: HoldfastError) -> int:
     statuses = {UsageError: Status.USAGE, LockTimeout: Status.NOT_GRANTED, StoreError: Status.STORE}
     return next((status for kind, status in statuses.items() if isinstance(error, kind)), Status.LEASE_LOST)
-
-
-def _reader_left() -> int:
-    """End as `ls | head -1` makes everything end, without a word about it."""
-    import os
-    import sys
-
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return Status.SIGNALLED + 13
 
 
 @app.callback(invoke_without_command=True)

@@ -97,11 +97,12 @@ def legend(*, ascii_only: bool) -> Text:
 def _axis(length: float, cells: int, label: int) -> Text:
     """Write the seconds below the chart, not closer than they can be read."""
     step = next((step for step in (0.5, 1, 2, 5, 10, 20) if cells * step / length >= 8), 60)  # noqa: PLR2004
-    line = [" "] * (cells + 8)
+    line = [" "] * cells
     for tick in range(int(length / step) + 1):
-        for offset, character in enumerate(f"{tick * step:g}s"):
-            line[_cell(tick * step, length, cells) + offset] = character
-    return Text(" " * label + "".join(line)[:cells].rstrip(), "dim")
+        text, start = f"{tick * step:g}s", _cell(tick * step, length, cells)
+        if start + len(text) <= cells:
+            line[start : start + len(text)] = text
+    return Text(" " * label + "".join(line).rstrip(), "dim")
 
 
 def _cell(after: float, length: float, cells: int) -> int:
