@@ -3,7 +3,7 @@
 #
 #   PYTHON=python3.12   use this interpreter (in an environment of its own) instead of the newest that runs
 #   VENV=path           where the environment is
-#   PYTEST_ARGS="..."   passed on to pytest, BENCH_ARGS="..." to the benchmarks
+#   PYTEST_ARGS="..."   passed on to pytest, BENCH_ARGS="..." to the benchmarks, MODELS_ARGS="..." to the models
 #   LOG=path            a log for the demo to work on
 
 PYTHON ?=
@@ -11,10 +11,11 @@ VENV ?= .venv$(if $(PYTHON),-$(notdir $(PYTHON)))
 BIN = $(VENV)/bin
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
+MODELS_ARGS ?=
 LOG ?=
 
 .DEFAULT_GOAL = help
-.PHONY: help demo test coverage lint format types bench clean
+.PHONY: help demo test coverage lint format types models bench clean
 .DELETE_ON_ERROR:
 
 help: ## show this list
@@ -42,8 +43,11 @@ format: $(VENV)/.installed-dev ## put the code in the project's format
 
 types: export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 types: $(VENV)/.installed-dev ## check types with mypy and pyright, both strict
-	$(BIN)/mypy --strict $(wildcard src tests bench examples scripts)
+	$(BIN)/mypy --strict $(wildcard src tests models bench examples scripts)
 	$(BIN)/pyright --pythonpath $(BIN)/python
+
+models: $(VENV)/.installed-dev ## check the models of the protocol with Spin (MODELS_ARGS="--long --stories")
+	$(BIN)/python -m models.run $(MODELS_ARGS)
 
 bench: $(VENV)/.installed-bench ## run the benchmarks
 	$(BIN)/python -m bench $(BENCH_ARGS)
