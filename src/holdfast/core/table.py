@@ -76,11 +76,15 @@ class Step:
         self._begin()
         state = self.state
         if ask.request in state.tombstones or ask.request == state.last_released:
+            self._pass_on()
             return Gone()
         if holder := self._holder(ask.request):
+            self._pass_on()
             return self._granted_before(holder, ask)
         if not self._agree_on_capacity(ask.capacity):
-            return Mismatch(state.capacity)
+            self._pass_on()  # which drops the dead, if it is they who keep the name in use
+            if not self._agree_on_capacity(ask.capacity):
+                return Mismatch(state.capacity)
         if not state.queue and self._fits(ask.weight):
             return self._grant(ask, ask.first_ttl, confirmed=True)
         self._join(ask)

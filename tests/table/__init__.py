@@ -1,0 +1,1 @@
+"""The grant table, rule by rule."""

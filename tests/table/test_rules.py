@@ -1,0 +1,588 @@
+"""The eight rules of the grant table, each by examples named after what it guarantees."""
+
+from typing import TYPE_CHECKING
+
+from holdfast.core.messages import Busy, Gone, Granted, Mismatch, NoticeKind, Waiting
+from holdfast.core.table import PROPOSAL_BOUND, RETRY, STAGGER, TOMBSTONE
+from holdfast.outcome import Outcome
+from tests.table.tools import INTERVAL, PATIENCE, PUSHED, TTL, Name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# -- 1. the store's clock decides -------------------------------------------------------------------------------
+
+
+def test_a_lease_that_ends_now_has_ended() -> None:
+    """At the very instant of its end a lease is over; a microsecond before it is not."""
+    name = Name()
+    token = name.win("a")
+    name.now += TTL - 1
+    assert isinstance(name.ask("b", wait=False), Busy)
+    name.now += 1
+    assert name.win("b") > token
+
+
+def test_a_renewal_at_the_end_comes_too_late() -> None:
+    """A renewal at the very instant of the end is refused."""
+    name = Name()
+    token = name.win("a")
+    name.now += TTL
+    assert name.renew("a", token) is Outcome.EXPIRED
+
+
+def test_a_holder_keeps_what_it_renews() -> None:
+    """A renewal lets a lease live on from now."""
+    name = Name()
+    name.win("a")
+    name.now += TTL - 1
+    assert name.renew("a") is None
+    name.now += TTL - 1
+    assert name.holders() == "a"
+    assert isinstance(name.ask("b"), Waiting)
+
+
+# -- 2. head first, as many as fit, no overtaking -----------------------------------------------------------------
+
+
+def test_waiters_are_granted_in_the_order_of_their_coming() -> None:
+    """The queue is first in, first out."""
+    name = Name()
+    name.win("a")
+    for who in "bcd":
+        name.ask(who)
+    granted = ""
+    for who in "abcd":
+        granted += name.holders()
+        assert name.release(who) is Outcome.RELEASED
+    assert granted == "abcd"
+
+
+def test_as_many_heads_are_granted_as_fit() -> None:
+    """What one release makes room for is granted in one step."""
+    name = Name()
+    name.win("a", capacity=3, weight=3)
+    for who in "bcde":
+        name.ask(who, capacity=3)
+    name.release("a")
+    assert (name.holders(), name.queue()) == ("bcd", "e")
+    assert [who for who, _ in name.heard(NoticeKind.GRANTED)] == ["b", "c", "d"]
+
+
+def test_a_newcomer_that_would_fit_does_not_overtake_a_head_that_does_not() -> None:
+    """A writer that waits is not starved by readers."""
+    name = Name()
+    name.win("a", capacity=3)
+    assert isinstance(name.ask("w", capacity=3, weight=3), Waiting)
+    assert isinstance(name.ask("b", capacity=3), Waiting)
+    assert isinstance(name.ask("c", capacity=3, wait=False), Busy)
+    assert (name.holders(), name.queue()) == ("a", "wb")
+
+
+def test_who_does_not_wait_keeps_no_place() -> None:
+    """A single ask is told who holds the name and when to try again, and is not in the queue."""
+    name = Name()
+    name.win("a")
+    assert name.ask("b", wait=False) == Busy(TTL, ("owner a",))
+    assert name.queue() == ""
+
+
+def test_a_heavier_request_than_the_capacity_is_granted_alone() -> None:
+    """A request that could never fit beside others does not block the queue for ever."""
+    name = Name()
+    name.win("a", capacity=2, weight=5)
+    assert isinstance(name.ask("b", capacity=2), Waiting)
+
+
+def test_another_capacity_is_refused_while_the_name_is_in_use() -> None:
+    """All users of a name agree on its capacity; a free name takes a new one."""
+    name = Name()
+    name.win("a", capacity=3)
+    assert name.ask("b", capacity=2) == Mismatch(3)
+    assert name.queue() == ""
+    name.release("a")
+    name.win("b", capacity=2)
+
+
+# -- 3. whoever comes moves the queue -----------------------------------------------------------------------------
+
+
+def test_any_request_hands_on_what_has_expired() -> None:
+    """A holder that fell silent is followed by the first waiter, whoever moves the queue."""
+    moves: list[Callable[[Name], object]] = [
+        lambda name: name.ask("z"),
+        lambda name: name.release("z", 1),
+        lambda name: name.renew("z", 1),
+        lambda name: name.leave("z"),
+        lambda name: name.revoke(),
+    ]
+    for move in moves:
+        name = Name()
+        name.win("a")
+        name.ask("b")
+        name.now += TTL
+        move(name)
+        assert name.heard(NoticeKind.GRANTED) == [("b", name.token("b"))]
+
+
+def test_a_waiter_that_stopped_asking_is_dropped() -> None:
+    """A stale head is passed over; one that is fresh to this very instant is not."""
+    for late, granted in ((0, "b"), (1, "c")):
+        name = Name()
+        name.win("a", ttl=10 * PATIENCE)
+        name.ask("b", patience=PATIENCE // 2)
+        name.ask("c")
+        name.now += PATIENCE // 2 + late
+        name.release("a")
+        assert name.holders() == granted
+
+
+def test_a_waiter_that_nobody_can_reach_is_skipped() -> None:
+    """A head whose inbox has no listener is skipped in the same step."""
+    name = Name()
+    name.win("a")
+    name.ask("b")
+    name.ask("c")
+    name.deaf.add("b")
+    name.release("a")
+    assert (name.holders(), name.queue()) == ("c", "")
+
+
+def test_a_waiter_that_asks_is_alive() -> None:
+    """A head that is stale and unreachable is granted when it is the one that asks."""
+    name = Name()
+    name.win("a")
+    name.ask("b")
+    name.deaf.add("b")
+    name.now += 2 * PATIENCE
+    assert isinstance(name.ask("b"), Granted)
+
+
+def test_who_becomes_head_is_told_when_to_ask() -> None:
+    """A waiter that moves up to the head is told when the holder's lease ends; one that asks learns it anyway."""
+    name = Name()
+    name.win("a")
+    name.ask("b")
+    assert name.heard(NoticeKind.HEAD) == []
+    name.ask("c")
+    name.now += 1_000
+    name.leave("b")
+    assert name.heard(NoticeKind.HEAD) == [("c", TTL - 1_000)]
+
+
+def test_the_next_head_of_a_handed_over_name_is_told() -> None:
+    """A hand-off tells the next in line when the new holder's provisional lease ends."""
+    name = Name()
+    name.win("a")
+    name.ask("b")
+    name.ask("c")
+    name.release("a")
+    assert name.heard(NoticeKind.HEAD) == [("c", PUSHED)]
+
+
+def test_waiters_ask_again_one_after_another() -> None:
+    """Each place asks a little later than the one before, and all of them by their interval at the latest."""
+    name = Name()
+    name.win("a", ttl=50_000)
+    pokes = [reply.poke_in for who in "bcd" if isinstance(reply := name.ask(who), Waiting)]
+    assert pokes == [50_000, 50_000 + STAGGER, 50_000 + 2 * STAGGER]
+    slow = Name()
+    slow.win("a")
+    pokes = [reply.poke_in for who in "bcd" if isinstance(reply := slow.ask(who), Waiting)]
+    assert pokes == [INTERVAL, INTERVAL * 11 // 10, INTERVAL * 12 // 10]
+
+
+def test_nobody_is_told_to_ask_at_once_again() -> None:
+    """However soon a lease ends, there is a least time before asking again."""
+    name = Name()
+    name.win("a")
+    name.now += TTL - 1
+    reply = name.ask("b")
+    assert isinstance(reply, Waiting)
+    assert reply.poke_in == RETRY
+
+
+def test_a_refused_request_moves_the_queue_too() -> None:
+    """Who is refused, or is granted already, hands on what has expired as well."""
+    name = Name()
+    name.win("a", capacity=2)
+    name.win("b", capacity=2, ttl=5 * TTL)
+    for who in "cd":
+        name.ask(who, capacity=2)
+    name.leave("z", unsure=True)
+    name.now += TTL
+    assert isinstance(name.ask("z", capacity=2), Gone)
+    assert (name.holders(), name.queue()) == ("bc", "d")
+    name.now += PUSHED
+    assert isinstance(name.ask("b", capacity=2), Granted)
+    assert name.holders() == "bd"
+
+
+def test_dead_waiters_do_not_impose_their_capacity() -> None:
+    """A name whose waiters all died takes a new capacity, though nobody came to drop them."""
+    name = Name()
+    name.win("a", capacity=3, weight=3)
+    name.ask("b", capacity=3)
+    name.now += PATIENCE + 1
+    name.win("c", capacity=1)
+
+
+# -- 4. the same answer, asked again ------------------------------------------------------------------------------
+
+
+def test_a_holder_that_asks_again_gets_its_token() -> None:
+    """A request that was granted is granted the same, and holds once."""
+    name = Name()
+    token = name.win("a")
+    name.now += 10
+    assert name.ask("a") == Granted(token, TTL)
+    assert name.holders() == "a"
+
+
+def test_a_waiter_that_asks_again_keeps_its_place() -> None:
+    """Asking again makes a waiter fresh and moves it nowhere."""
+    name = Name()
+    name.win("a", ttl=10 * PATIENCE)
+    name.ask("b")
+    name.ask("c")
+    name.now += PATIENCE
+    reply = name.ask("b")
+    assert isinstance(reply, Waiting)
+    assert (reply.place, name.queue()) == (0, "bc")
+    name.now += 1
+    name.release("a")
+    assert name.holders() == "b"
+
+
+def test_a_request_that_was_given_up_is_gone() -> None:
+    """A late ask of a request that left, or was released, is refused until its tombstone falls."""
+    name = Name()
+    name.leave("a", unsure=True)
+    name.win("b")
+    name.release("b", unsure=True)
+    assert isinstance(name.ask("a"), Gone)
+    name.now += TOMBSTONE - 1
+    assert isinstance(name.ask("b"), Gone)
+    assert isinstance(name.ask("a"), Gone)
+    name.now += 1
+    assert isinstance(name.ask("a"), Granted)
+    assert name.state.tombstones == {}
+
+
+def test_a_duplicate_of_the_last_released_request_is_gone() -> None:
+    """A second copy of an ask that comes after the release is not granted again."""
+    name = Name()
+    name.win("a")
+    name.release("a")
+    assert isinstance(name.ask("a"), Gone)
+    name.win("b")
+
+
+def test_a_request_that_is_surely_not_under_way_leaves_no_tombstone() -> None:
+    """A leave or release that is sure leaves nothing to remember."""
+    name = Name()
+    name.leave("a")
+    name.win("b")
+    name.release("b")
+    assert name.state.tombstones == {}
+
+
+def test_a_late_ask_of_a_released_lease_does_not_stay_in_the_queue() -> None:
+    """A release of a lease that ran out takes the ghost of its ask out of the queue."""
+    name = Name()
+    old = name.win("a")
+    name.now += TTL
+    name.win("b")
+    assert isinstance(name.ask("a"), Waiting)
+    assert name.release("a", old, unsure=True) is Outcome.TAKEN_OVER
+    assert name.queue() == ""
+
+
+def test_a_release_asked_again_is_no_error() -> None:
+    """The reply to a release may be lost: asked again, it answers the same and touches nobody."""
+    name = Name()
+    token = name.win("a")
+    name.ask("b")
+    assert name.release("a", token) is Outcome.RELEASED
+    assert name.release("a", token) is Outcome.RELEASED
+    assert name.holders() == "b"
+
+
+def test_who_leaves_passes_on_a_grant_that_crossed() -> None:
+    """A waiter that leaves just when it was granted hands the name on in the same step."""
+    name = Name()
+    name.win("a")
+    name.ask("b")
+    name.ask("c")
+    name.release("a")
+    left = name.leave("b")
+    assert left.holders == ("owner b",)
+    assert (name.holders(), name.queue()) == ("c", "")
+
+
+def test_who_leaves_is_told_whom_it_waited_for() -> None:
+    """A waiter that gives up learns the holders, and how many were ahead of it."""
+    name = Name()
+    name.win("a")
+    name.ask("b")
+    name.ask("c")
+    left = name.leave("c")
+    assert (left.holders, left.ahead) == (("owner a",), 1)
+    assert name.queue() == "b"
+
+
+# -- 5. tokens ----------------------------------------------------------------------------------------------------
+
+
+def test_tokens_follow_the_wall_clock() -> None:
+    """A token is no smaller than the store's wall clock, so that a store that forgot goes on above."""
+    name = Name(wall=7_000)
+    assert name.win("a") == 7_000
+
+
+def test_tokens_increase_when_the_wall_clock_steps_back() -> None:
+    """A token is one more than the last where no clock is ahead of it."""
+    name = Name(wall=7_000)
+    first = name.win("a")
+    name.release("a")
+    name.wall = 1
+    assert name.win("b") == first + 1
+
+
+def test_a_proposal_is_surpassed_within_bounds() -> None:
+    """A client that saw a higher token is given a higher one, but can't burn the numbers of centuries."""
+    name = Name(wall=7_000)
+    assert name.ask("a", proposal=9_000) == Granted(9_000, TTL)
+    name.release("a")
+    assert name.ask("b", proposal=2**53) == Granted(7_000 + PROPOSAL_BOUND, TTL)
+
+
+def test_a_revocation_burns_a_token() -> None:
+    """A revoked token is smaller than the name's last even if nobody follows, and its holder is told."""
+    name = Name()
+    token = name.win("a")
+    victims = name.revoke()
+    assert [each.token for each in victims] == [token]
+    assert name.state.counter > token
+    assert name.heard(NoticeKind.REVOKED) == [("a", token)]
+    assert name.renew("a", token) is Outcome.TAKEN_OVER
+    assert name.release("a", token) is Outcome.TAKEN_OVER
+
+
+def test_a_revocation_of_nothing_burns_nothing() -> None:
+    """A free name is not changed by a revocation."""
+    name = Name()
+    assert name.revoke() == []
+    assert name.state.counter == 0
+
+
+def test_what_became_of_a_lease_is_told() -> None:
+    """EXPIRED if nothing was given out since, TAKEN_OVER if a newer token was."""
+    name = Name()
+    token = name.win("a")
+    name.now += TTL
+    assert name.release("a", token) is Outcome.EXPIRED
+    name.win("b")
+    assert name.release("a", token) is Outcome.TAKEN_OVER
+    assert name.holders() == "b"
+
+
+# -- 6. pushes are provisional ------------------------------------------------------------------------------------
+
+
+def test_a_grant_by_push_is_short_until_it_is_heard() -> None:
+    """A push may never arrive: its lease is short, until its holder renews it or asks."""
+    answers: list[Callable[[Name], object]] = [lambda name: name.renew("b"), lambda name: name.ask("b")]
+    for heard in answers:
+        name = Name()
+        name.win("a")
+        name.ask("b")
+        name.release("a")
+        holder = name.state.holders[0]
+        assert (holder.confirmed, holder.expires_at) == (False, name.now + PUSHED)
+        heard(name)
+        holder = name.state.holders[0]
+        assert (holder.confirmed, holder.expires_at) == (True, name.now + TTL)
+
+
+def test_a_push_that_nobody_heard_runs_out() -> None:
+    """The next waiter follows a grantee that never spoke, with a larger token."""
+    name = Name()
+    name.win("a")
+    name.ask("b")
+    name.ask("c")
+    name.release("a")
+    unheard = name.token("b")
+    name.now += PUSHED
+    reply = name.ask("c")
+    assert isinstance(reply, Granted)
+    assert reply.token > unheard
+
+
+def test_who_cannot_be_pushed_to_is_told_when_it_asks() -> None:
+    """A waiter without an inbox is granted in its turn, and no notice is sent."""
+    name = Name()
+    name.win("a")
+    name.ask("b", inbox="")
+    name.release("a")
+    assert name.holders() == "b"
+    assert name.notices == []
+    assert name.ask("b", inbox="") == Granted(name.token("b"), TTL)
+
+
+def test_a_push_carries_the_token_that_is_larger_than_the_waiter_knows() -> None:
+    """A waiter is told the counter when it asks; the token that is pushed later exceeds it."""
+    name = Name()
+    name.win("a")
+    reply = name.ask("b")
+    name.release("a")
+    assert isinstance(reply, Waiting)
+    [(who, token)] = name.heard(NoticeKind.GRANTED)
+    assert who == "b"
+    assert token > reply.counter
+
+
+# -- 7. lock delay ------------------------------------------------------------------------------------------------
+
+
+def test_a_lock_delay_follows_an_expiry() -> None:
+    """After an expiry nobody is granted until the delay is over, to the microsecond."""
+    name = Name()
+    name.win("a", lock_delay=500)
+    name.now += TTL + 200
+    reply = name.ask("b")
+    assert isinstance(reply, Waiting)
+    assert name.view().blocked_for == 300 / 1_000_000
+    name.now += 299
+    assert isinstance(name.ask("b"), Waiting)
+    name.now += 1
+    assert isinstance(name.ask("b"), Granted)
+
+
+def test_no_lock_delay_follows_a_release() -> None:
+    """A holder that let go is known to be done."""
+    name = Name()
+    name.win("a", lock_delay=500)
+    name.release("a")
+    name.win("b")
+
+
+def test_a_lock_delay_follows_a_revocation() -> None:
+    """A victim may not know yet: its delay keeps the name from all."""
+    name = Name()
+    name.win("a", lock_delay=500)
+    name.revoke()
+    assert isinstance(name.ask("b", wait=False), Busy)
+    name.now += 500
+    name.win("b")
+
+
+def test_the_longest_of_several_delays_counts() -> None:
+    """Of two that expired together the longer delay is kept."""
+    for first, second in ((500, 100), (100, 500)):
+        name = Name()
+        name.win("a", capacity=2, lock_delay=first)
+        name.win("b", capacity=2, lock_delay=second)
+        name.now += TTL
+        assert isinstance(name.ask("c", capacity=2, wait=False), Busy)
+        name.now += 499
+        assert isinstance(name.ask("c", capacity=2, wait=False), Busy)
+        name.now += 1
+        name.win("c", capacity=2)
+
+
+# -- 8. a clock that stepped back ---------------------------------------------------------------------------------
+
+
+def test_a_clock_that_stepped_back_does_not_stretch_a_lease() -> None:
+    """What is left of a lease never exceeds its ttl."""
+    name = Name()
+    name.win("a")
+    name.now -= 100 * TTL
+    assert isinstance(name.ask("b", wait=False), Busy)
+    name.now += TTL
+    name.win("b")
+
+
+def test_a_clock_that_stepped_back_does_not_stretch_a_delay() -> None:
+    """What is left of a lock delay never exceeds it."""
+    name = Name()
+    name.win("a", lock_delay=500)
+    name.now += TTL
+    name.ask("b", wait=False)
+    name.now -= 100 * TTL
+    assert isinstance(name.ask("b", wait=False), Busy)
+    name.now += 500
+    name.win("b")
+
+
+def test_a_clock_that_stepped_back_does_not_stretch_a_waiter_or_a_tombstone() -> None:
+    """What is left of a waiter's patience never exceeds it, nor a tombstone's time."""
+    name = Name()
+    name.win("a", ttl=10 * PATIENCE)
+    name.ask("b")
+    name.leave("z", unsure=True)
+    name.now -= 20 * PATIENCE
+    name.ask("c")
+    assert name.state.queue[0].fresh_until == name.now + PATIENCE
+    assert name.state.tombstones["z"] == name.now + TOMBSTONE
+
+
+def test_a_renewal_never_shortens() -> None:
+    """A renewal for less than is left changes nothing; one for more lengthens what a clock may stretch."""
+    name = Name()
+    name.win("a")
+    name.renew("a", ttl=1)
+    assert name.state.holders[0].expires_at == name.now + TTL
+    name.renew("a", ttl=5 * TTL)
+    name.now += 1
+    name.view()
+    assert name.state.holders[0].expires_at == name.now - 1 + 5 * TTL
+
+
+# -- what is left -------------------------------------------------------------------------------------------------
+
+
+def test_a_name_is_idle_after_all_that_matters_has_ended() -> None:
+    """Holders with their delays, waiters and tombstones keep a name in use; only the counter is for ever."""
+    name = Name()
+    assert name.state.idle_after() == 0
+    name.win("a", lock_delay=500)
+    assert name.state.idle_after() == name.now + TTL + 500
+    name.ask("b")
+    assert name.state.idle_after() == name.now + PATIENCE
+    name.leave("b", unsure=True)
+    assert name.state.idle_after() == name.now + TOMBSTONE
+    name.now += TOMBSTONE
+    name.view()
+    assert name.state.idle_after() == 0
+
+
+def test_a_lock_delay_keeps_a_name_in_use() -> None:
+    """A name that is blocked is not forgotten."""
+    name = Name()
+    name.win("a", lock_delay=5 * TTL)
+    name.now += TTL
+    name.view()
+    assert name.state.holders == []
+    assert name.state.idle_after() == name.now + 5 * TTL
+
+
+def test_a_view_shows_what_is() -> None:
+    """A view shows holders, waiters and who of them is alive, in seconds."""
+    name = Name()
+    token = name.win("a")
+    name.ask("b")
+    name.deaf.add("b")
+    name.now += 250_000
+    view = name.view()
+    [holder], [waiter] = view.holders, view.waiters
+    assert (holder.owner, holder.token, holder.held_for, holder.expires_in, holder.ttl) == (
+        "owner a",
+        token,
+        0.25,
+        0.75,
+        1.0,
+    )
+    assert (waiter.owner, waiter.waited_for, waiter.alive) == ("owner b", 0.25, False)
+    assert (view.capacity, view.last_token, view.blocked_for) == (1, token, 0.0)

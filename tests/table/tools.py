@@ -1,0 +1,104 @@
+"""A name at a grant table, with a clock that a test moves."""
+
+from holdfast.core.messages import (
+    Ask,
+    Granted,
+    HolderView,
+    Leave,
+    Left,
+    NameView,
+    Notice,
+    NoticeKind,
+    Release,
+    Renewal,
+    RenewReply,
+    Reply,
+)
+from holdfast.core.state import NameState
+from holdfast.core.table import Step
+from holdfast.outcome import Outcome
+
+TTL = 1_000_000
+PUSHED = 400_000
+INTERVAL = 100_000
+PATIENCE = 10_000_000
+
+
+class Name:
+    """One name. Requests are called by a letter; each has an inbox of that letter."""
+
+    def __init__(self, now: int = 1_000_000_000, wall: int = 5_000) -> None:
+        """Start with a name that was never used."""
+        self.state = NameState()
+        self.now = now
+        self.wall = wall
+        self.deaf: set[str] = set()
+        self.notices: list[Notice] = []
+
+    def ask(
+        self,
+        who: str,
+        *,
+        ttl: int = TTL,
+        weight: int = 1,
+        capacity: int = 1,
+        patience: int = PATIENCE,
+        lock_delay: int = 0,
+        proposal: int = 0,
+        wait: bool = True,
+        inbox: str | None = None,
+    ) -> Reply:
+        """Ask, or ask again."""
+        box = who if inbox is None else inbox
+        pushed = min(PUSHED, ttl)
+        times = (ttl, ttl, pushed, INTERVAL, patience)
+        return self._step().acquire(
+            Ask("name", who, box, f"owner {who}", *times, weight, capacity, lock_delay, proposal, wait)
+        )
+
+    def win(self, who: str, *, ttl: int = TTL, capacity: int = 1, weight: int = 1, lock_delay: int = 0) -> int:
+        """Ask for what must be granted; return the token."""
+        reply = self.ask(who, ttl=ttl, capacity=capacity, weight=weight, lock_delay=lock_delay)
+        assert isinstance(reply, Granted)
+        return reply.token
+
+    def release(self, who: str, token: int | None = None, *, unsure: bool = False) -> Outcome:
+        """Release."""
+        return self._step().release(Release("name", who, self.token(who) if token is None else token, unsure))
+
+    def renew(self, who: str, token: int | None = None, ttl: int = TTL) -> RenewReply:
+        """Renew."""
+        return self._step().renew(Renewal("name", who, self.token(who) if token is None else token, ttl))
+
+    def leave(self, who: str, *, unsure: bool = False) -> Left:
+        """Leave."""
+        return self._step().leave(Leave("name", who, unsure))
+
+    def revoke(self) -> list[HolderView]:
+        """Revoke."""
+        return self._step().revoke()
+
+    def view(self) -> NameView:
+        """Look."""
+        return self._step().view("name")
+
+    def holders(self) -> str:
+        """Return who holds the name, in the order of the grants."""
+        return "".join(each.request for each in self.state.holders)
+
+    def queue(self) -> str:
+        """Return who waits, in order."""
+        return "".join(each.ask.request for each in self.state.queue)
+
+    def token(self, who: str) -> int:
+        """Return the token by which somebody holds the name, or 0."""
+        return next((each.token for each in self.state.holders if each.request == who), 0)
+
+    def heard(self, kind: NoticeKind) -> list[tuple[str, int]]:
+        """Return who was told so since the last step, with its token or time."""
+        return [(each.request, each.token or each.after) for each in self.notices if each.kind is kind]
+
+    def _step(self) -> Step:
+        step = Step(self.state, self.now, self.wall, lambda inbox: inbox not in self.deaf)
+        self.notices = step.notices
+        return step
