@@ -46,7 +46,7 @@ class MemoryTable:
         """Carry out `work` on one name atomically, then send its notices."""
         with self._mutex:
             now = self._tick()
-            step = Step(self._load(name), now, self._wall(), self._inboxes.__contains__)
+            step = Step(self._load(name), now, self._wall(), self._listening)
             result = work(step)
         if step.notices:
             self._send(step)
@@ -56,7 +56,7 @@ class MemoryTable:
         """Carry out `work` on any number of names at once, then send its notices."""
         with self._mutex:
             now = self._tick()
-            steps = Steps(self._load, now, self._wall(), self._inboxes.__contains__)
+            steps = Steps(self._load, now, self._wall(), self._listening)
             result = work(steps)
         for step in steps.taken.values():
             self._send(step)
@@ -93,6 +93,10 @@ class MemoryTable:
         for notice in step.notices:
             if push := self._inboxes.get(notice.inbox):
                 push(notice)
+
+    def _listening(self, inbox: str) -> bool:
+        """Tell whether a waiter can be granted: one without an inbox finds out by asking again."""
+        return not inbox or inbox in self._inboxes
 
     def _load(self, name: str) -> NameState:
         state = self._states.get(name)

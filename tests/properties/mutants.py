@@ -1,0 +1,252 @@
+"""Grant tables that are wrong in one way each, to show that the judge and the oracle would notice.
+
+They change what goes in and what comes out of the true table, and know nothing of how it works.
+"""
+
+# ruff: noqa: D102 - the class says what is wrong with it
+
+from dataclasses import replace
+
+from holdfast.core.messages import Ask, Granted, HolderView, Leave, Left, Notice, NoticeKind, Release, Renewal, Reply
+from holdfast.core.table import Step
+from holdfast.outcome import Outcome
+
+
+class NewcomerOvertakes(Step):
+    """Who asks for the first time is granted ahead of the queue if it fits."""
+
+    def acquire(self, ask: Ask) -> Reply:
+        if any(each.ask.request == ask.request for each in self.state.queue):
+            return super().acquire(ask)
+        queue, self.state.queue = self.state.queue, []
+        reply = super().acquire(ask)
+        self.state.queue = queue + self.state.queue
+        return reply
+
+
+class LastComesFirst(Step):
+    """Who joins the queue stands at its head."""
+
+    def acquire(self, ask: Ask) -> Reply:
+        before = len(self.state.queue)
+        reply = super().acquire(ask)
+        if len(self.state.queue) > before:
+            self.state.queue.insert(0, self.state.queue.pop())
+        return reply
+
+
+class AskedAgainGoesToTheTail(Step):
+    """Who asks again loses its place."""
+
+    def acquire(self, ask: Ask) -> Reply:
+        self.state.queue = [each for each in self.state.queue if each.ask.request != ask.request]
+        return super().acquire(ask)
+
+
+class ReleaseAsksNoOwner(Step):
+    """A release lets go of whoever holds the name."""
+
+    def release(self, release: Release) -> Outcome:
+        if self.state.holders:
+            release = Release(release.name, self.state.holders[0].request, release.token, release.unsure)
+        return super().release(release)
+
+
+class ReleaseHandsNothingOver(Step):
+    """A release frees the name and leaves it to the waiters to find out."""
+
+    def release(self, release: Release) -> Outcome:
+        queue, self.state.queue = self.state.queue, []
+        outcome = super().release(release)
+        self.state.queue = queue
+        return outcome
+
+
+class TokensRepeat(Step):
+    """A token may be issued twice."""
+
+    def acquire(self, ask: Ask) -> Reply:
+        self.state.counter -= 1
+        return super().acquire(ask)
+
+
+class TokensForgetOnExpiry(Step):
+    """The counter starts again when the name is not held."""
+
+    def acquire(self, ask: Ask) -> Reply:
+        if all(each.expires_at <= self.now for each in self.state.holders):
+            self.state.counter = 0
+        return super().acquire(ask)
+
+
+class TombstonesAreIgnored(Step):
+    """Who gave up is granted when its request arrives late."""
+
+    def acquire(self, ask: Ask) -> Reply:
+        self.state.tombstones.clear()
+        return super().acquire(ask)
+
+
+class ExpiredHoldersStay(Step):
+    """Who lets its lease run out keeps the name while somebody asks."""
+
+    def acquire(self, ask: Ask) -> Reply:
+        for holder in self.state.holders:
+            holder.expires_at = max(holder.expires_at, self.now + 1)
+        return super().acquire(ask)
+
+
+class ExpiryComesLate(Step):
+    """A lease lives one microsecond too long."""
+
+    def acquire(self, ask: Ask) -> Reply:
+        for holder in self.state.holders:
+            if holder.expires_at == self.now:
+                holder.expires_at += 1
+        return super().acquire(ask)
+
+
+class LeaveKeepsTheGrant(Step):
+    """Who leaves after it was granted keeps the name."""
+
+    def leave(self, leave: Leave) -> Left:
+        if any(each.request == leave.request for each in self.state.holders):
+            return Left()
+        return super().leave(leave)
+
+
+class LeaveKeepsThePlace(Step):
+    """Who leaves goes on standing in the queue."""
+
+    def leave(self, leave: Leave) -> Left:
+        queue = list(self.state.queue)
+        left = super().leave(leave)
+        held = {each.request for each in self.state.holders}
+        self.state.queue = [each for each in queue if each.ask.request not in held]
+        return left
+
+
+class RenewalRevives(Step):
+    """Any renewal is answered with a yes."""
+
+    def renew(self, renewal: Renewal) -> Outcome | None:
+        super().renew(renewal)
+        return None
+
+
+class RenewalShortens(Step):
+    """A renewal sets the end of a lease, even if it was later."""
+
+    def renew(self, renewal: Renewal) -> Outcome | None:
+        answer = super().renew(renewal)
+        for holder in self.state.holders:
+            if holder.request == renewal.request:
+                holder.expires_at = self.now + renewal.ttl
+        return answer
+
+
+class PushesAreLong(Step):
+    """A grant that may not have been heard is as long as any."""
+
+    def release(self, release: Release) -> Outcome:
+        outcome = super().release(release)
+        for holder in self.state.holders:
+            if not holder.confirmed:
+                holder.expires_at = self.now + holder.ttl
+        return outcome
+
+
+class CapacityIsExceeded(Step):
+    """One more fits than there is room for."""
+
+    def acquire(self, ask: Ask) -> Reply:
+        self.state.capacity += 1
+        reply = super().acquire(replace(ask, capacity=ask.capacity + 1))
+        self.state.capacity -= 1
+        return reply
+
+
+class DelaysAreIgnored(Step):
+    """No lock delay follows an expiry."""
+
+    def acquire(self, ask: Ask) -> Reply:
+        for holder in self.state.holders:
+            holder.lock_delay = 0
+        return super().acquire(ask)
+
+
+class DelaysFollowReleases(Step):
+    """A lock delay follows a release too."""
+
+    def release(self, release: Release) -> Outcome:
+        delay = max((each.lock_delay for each in self.state.holders if each.request == release.request), default=0)
+        outcome = super().release(release)
+        if delay:
+            self.state.blocked_until, self.state.block = self.now + delay, delay
+        return outcome
+
+
+class RevocationBurnsNoToken(Step):
+    """A revoked token stays the last."""
+
+    def revoke(self) -> list[HolderView]:
+        before = self.state.counter
+        victims = super().revoke()
+        if not self.state.holders:
+            self.state.counter = before
+        return victims
+
+
+class TheDeadAreGranted(Step):
+    """A waiter that nobody can reach is granted like any other."""
+
+    def __post_init__(self) -> None:
+        self.listening = _everybody
+
+
+def _everybody(_inbox: str) -> bool:
+    return True
+
+
+class PushesAreForgotten(Step):
+    """A grant by a release is not told."""
+
+    def release(self, release: Release) -> Outcome:
+        outcome = super().release(release)
+        self.notices = [each for each in self.notices if each.kind is not NoticeKind.GRANTED]
+        return outcome
+
+
+class HeadsAreNotTold(Step):
+    """Who becomes first in the queue hears nothing of it."""
+
+    def leave(self, leave: Leave) -> Left:
+        left = super().leave(leave)
+        self.notices = [each for each in self.notices if each.kind is not NoticeKind.HEAD]
+        return left
+
+
+class PushesNameAnotherToken(Step):
+    """A push does not carry the token that was granted."""
+
+    def release(self, release: Release) -> Outcome:
+        outcome = super().release(release)
+        self.notices = [Notice(each.inbox, each.kind, each.request, each.token + 1) for each in self.notices]
+        return outcome
+
+
+class AskedAgainGetsAnotherToken(Step):
+    """Who asks again after it was granted is given a new token."""
+
+    def acquire(self, ask: Ask) -> Reply:
+        reply = super().acquire(ask)
+        for holder in self.state.holders:
+            if holder.request == ask.request and isinstance(reply, Granted) and holder.granted_at < self.now:
+                holder.token = self.state.counter = self.state.counter + 1
+                return Granted(holder.token, reply.ttl)
+        return reply
+
+
+MUTANTS: list[type[Step]] = [
+    each for each in list(globals().values()) if isinstance(each, type) and issubclass(each, Step) and each is not Step
+]

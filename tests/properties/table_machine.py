@@ -1,0 +1,206 @@
+"""Histories of one name at the grant table, every step of them judged."""
+
+# ruff: noqa: D102, PLR0917 - a rule's name says what happens; Hypothesis gives its arguments by name
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule
+
+from holdfast.core.messages import Ask, Leave, NameView, Release, Renewal
+from holdfast.core.state import NameState
+from holdfast.core.table import TOMBSTONE, Step
+from tests.properties.model import LONGEST_DELAY, Answer, Judge, Request, Taken
+
+CAPACITY = 3
+INBOXES = ("a", "b", "c")
+
+picks = st.integers(0, 2**16)
+lengths = st.sampled_from([1, 20, 100, 300, 300])
+
+
+def copy(state: NameState) -> NameState:
+    """Copy a state, but for asks, which nobody changes."""
+    return replace(
+        state,
+        holders=[replace(each) for each in state.holders],
+        queue=[replace(each) for each in state.queue],
+        tombstones=dict(state.tombstones),
+    )
+
+
+class TableMachine(RuleBasedStateMachine):
+    """One name, some clients, a clock, and whatever they can do to each other."""
+
+    make: type[Step] = Step
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.state = NameState()
+        self.now = 10_000
+        self.wall = 50_000
+        self.open = set(INBOXES)
+        self.asks: list[Ask] = []
+        self.judge = Judge()
+
+    def take(self, request: Request, operation: Callable[[Step], Answer]) -> None:
+        """Take one step, and have it judged."""
+        before = copy(self.state)
+        step = self.make(self.state, self.now, self.wall, self.listening)
+        answer = operation(step)
+        self.state = step.state
+        self.judge.judge(Taken(before, self.state, self.now, self.wall, request, answer, step.notices, self.listening))
+
+    def listening(self, inbox: str) -> bool:
+        """Tell whether somebody listens."""
+        return not inbox or inbox in self.open
+
+    def recent(self, pick: int) -> Ask:
+        """Return one of the last few asks."""
+        return self.asks[-1 - pick % min(len(self.asks), 6)]
+
+    def token(self, request: str) -> int:
+        """Return the token by which a request holds, or one that is not its own."""
+        return next((each.token for each in self.state.holders if each.request == request), self.state.counter)
+
+    @rule(
+        inbox=st.sampled_from([*INBOXES, *INBOXES, ""]),
+        ttl=lengths,
+        patience=lengths,
+        weight=st.sampled_from([1, 1, 2, 3]),
+        capacity=st.sampled_from([CAPACITY] * 7 + [CAPACITY + 1]),
+        lock_delay=st.sampled_from([0, 0, 0, LONGEST_DELAY]),
+        proposal=st.sampled_from([0, 0, 60_000, 2**52]),
+        wait=st.sampled_from([True, True, True, False]),
+    )
+    def ask(
+        self,
+        inbox: str,
+        ttl: int,
+        patience: int,
+        weight: int,
+        capacity: int,
+        lock_delay: int,
+        proposal: int,
+        wait: bool,
+    ) -> None:
+        number = len(self.asks)
+        pushed_ttl = ttl // 2 + 1
+        ask = Ask(
+            "name",
+            f"r{number}",
+            inbox,
+            f"o{number}",
+            ttl,
+            ttl,
+            pushed_ttl,
+            max(1, pushed_ttl // 4),
+            patience,
+            weight,
+            capacity,
+            lock_delay,
+            proposal,
+            wait,
+        )
+        self.asks.append(ask)
+        self.take(ask, lambda step: step.acquire(ask))
+
+    @rule(pick=picks)
+    def ask_again(self, pick: int) -> None:
+        if self.asks:
+            ask = self.recent(pick)
+            self.take(ask, lambda step: step.acquire(ask))
+
+    @rule(pick=picks)
+    def ask_again_of_one_who_waits(self, pick: int) -> None:
+        if self.state.queue:
+            ask = self.state.queue[pick % len(self.state.queue)].ask
+            self.take(ask, lambda step: step.acquire(ask))
+
+    @rule(pick=picks)
+    def ask_again_of_one_who_holds(self, pick: int) -> None:
+        held = {each.request for each in self.state.holders}
+        if asks := [each for each in self.asks if each.request in held]:
+            ask = asks[pick % len(asks)]
+            self.take(ask, lambda step: step.acquire(ask))
+
+    @rule(pick=picks, unsure=st.booleans())
+    def release(self, pick: int, unsure: bool) -> None:
+        if self.asks:
+            request = self.recent(pick).request
+            release = Release("name", request, self.token(request), unsure)
+            self.take(release, lambda step: step.release(release))
+
+    @rule(pick=picks)
+    def release_by_a_holder(self, pick: int) -> None:
+        if self.state.holders:
+            holder = self.state.holders[pick % len(self.state.holders)]
+            release = Release("name", holder.request, holder.token)
+            self.take(release, lambda step: step.release(release))
+
+    @rule(pick=picks, ttl=lengths)
+    def renew(self, pick: int, ttl: int) -> None:
+        if self.asks:
+            request = self.recent(pick).request
+            renewal = Renewal("name", request, self.token(request), ttl)
+            self.take(renewal, lambda step: step.renew(renewal))
+
+    @rule(pick=picks, unsure=st.booleans())
+    def leave(self, pick: int, unsure: bool) -> None:
+        if self.asks:
+            leave = Leave("name", self.recent(pick).request, unsure)
+            self.take(leave, lambda step: step.leave(leave))
+
+    @rule()
+    def revoke(self) -> None:
+        self.take(None, lambda step: step.revoke())
+
+    @rule()
+    def look(self) -> None:
+        before = copy(self.state)
+        step = self.make(self.state, self.now, self.wall, self.listening)
+        view = step.view("name")
+        live = [each.token for each in before.holders if each.expires_at > self.now]
+        assert isinstance(view, NameView)
+        assert [each.token for each in view.holders] == live
+        assert [each.owner for each in view.waiters] == [each.ask.owner for each in before.queue]
+        assert view.last_token == before.counter
+        assert not step.notices
+        self.state = before  # as a store that looks at a snapshot
+
+    @rule(by=st.integers(0, 30))
+    def time_goes_by(self, by: int) -> None:
+        self.now += by
+        self.wall += by
+
+    @rule(pick=picks, off=st.sampled_from([-1, 0, 0, 1]))
+    def time_comes_to_an_end_of_something(self, pick: int, off: int) -> None:
+        ends = [each.expires_at for each in self.state.holders] + [each.fresh_until for each in self.state.queue]
+        ends += [self.state.blocked_until, *self.state.tombstones.values()]
+        later = [end + off for end in ends if self.now <= end + off < self.now + TOMBSTONE // 2]
+        if later:
+            self.now = later[pick % len(later)]
+
+    @rule()
+    def time_goes_by_until_tombstones_fall(self) -> None:
+        self.now += TOMBSTONE - 30
+
+    @rule(by=st.integers(1, 5_000))
+    def clock_steps_back(self, by: int) -> None:
+        if self.now - by > 0:
+            self.now -= by
+            self.judge.stepped_back = True
+
+    @rule(by=st.integers(-20_000, 1_000))
+    def wall_clock_steps(self, by: int) -> None:
+        self.wall = max(1, self.wall + by)
+
+    @rule()
+    def a_waiter_dies(self) -> None:
+        if self.state.queue:
+            self.open.discard(self.state.queue[0].ask.inbox)
+
+    @rule(inbox=st.sampled_from(INBOXES))
+    def inbox_opens_or_closes(self, inbox: str) -> None:
+        self.open ^= {inbox}
