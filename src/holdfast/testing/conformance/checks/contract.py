@@ -48,7 +48,7 @@ async def asked_again_keeps_its_place(kit: Kit) -> None:
             expect(reply.place == place, f"its place is {place}, not {reply.place}")
             expect(reply.counter >= token, "the last token is told")
             expect(reply.poke_in > 0, "it is told when to ask again")
-    expect(len((await raw.inspect("name")).waiters) == 2, "each waits once")  # noqa: PLR2004 - first and second
+    expect(len((await raw.inspect("name")).waiters) == 2, "each waits once")
 
 
 @check(queue=True)
@@ -163,7 +163,7 @@ async def renewal_never_shortens(kit: Kit) -> None:
     ask = raw.ask("name", ttl=20.0)
     token = await raw.win(ask)
     expect(await raw.renew(ask, token, 0.5) is None, "a held lease is renewed")
-    expect((await raw.inspect("name")).holders[0].expires_in > 10, "a shorter renewal shortens nothing")  # noqa: PLR2004
+    expect((await raw.inspect("name")).holders[0].expires_in > 10, "a shorter renewal shortens nothing")
     expect(await raw.renew(ask, token - 1, 20.0) is not None, "an older token renews nothing")
     expect(await raw.renew(raw.ask("name"), token, 20.0) is not None, "another request renews nothing")
 
@@ -176,7 +176,7 @@ async def capacities_must_agree(kit: Kit) -> None:
     token = await raw.win(three)
     reply = await raw.acquire(one)
     expect(isinstance(reply, Mismatch), f"another capacity is refused, not {reply}")
-    expect(isinstance(reply, Mismatch) and reply.capacity == 3, "the capacity in use is told")  # noqa: PLR2004
+    expect(isinstance(reply, Mismatch) and reply.capacity == 3, "the capacity in use is told")
     await raw.release(three, token)
     expect(await raw.win(one) > token, "a free name takes a new capacity")
 
@@ -195,7 +195,7 @@ async def weights_fill_the_capacity(kit: Kit) -> None:
     await raw.release(singles[1], tokens[1])
     expect(isinstance(await raw.acquire(double), Granted), "two places are")
     view = await raw.inspect("name")
-    expect(sum(each.weight for each in view.holders) == view.capacity == 3, "the name is full")  # noqa: PLR2004
+    expect(sum(each.weight for each in view.holders) == view.capacity == 3, "the name is full")
 
 
 @check(queue=True, weights=True)

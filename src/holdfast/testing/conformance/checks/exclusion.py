@@ -1,7 +1,5 @@
 """One holder at a time, and names that stay apart."""
 
-
-
 from dataclasses import dataclass
 from functools import partial
 
