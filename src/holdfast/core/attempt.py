@@ -164,23 +164,26 @@ class Attempt:
         """Wait for a push, or until it is time to ask again (None)."""
         now = self._runtime.now
         self._poke_at = now() + seconds(reply.poke_in)
-        if self._signal is None:
-            self._signal = self._runtime.event()
+        signal = self._make_signal()
         while True:
-            self._signal.clear()
+            signal.clear()
             self._session.refuse_if_closed()
             if self._granted > reply.counter:
                 return self._enter_pushed(self._granted)
             if self._is_over() or now() >= self._poke_at:
                 return None
-            await self._signal.wait(self._poke_at if self._until is None else min(self._poke_at, self._until))
+            await signal.wait(self._poke_at if self._until is None else min(self._poke_at, self._until))
+
+    def _make_signal(self) -> "Event":
+        if self._signal is None:
+            self._signal = self._runtime.event()
+        return self._signal
 
     async def _pause(self, retry_in: float) -> None:
         """Sleep before asking a store that has no queue, at a random moment so that nobody is always first."""
-        until_asking = retry_in * (0.5 + self._runtime.random())
-        if self._until is not None:
-            until_asking = min(until_asking, self._until - self._runtime.now())
-        await self._runtime.sleep(until_asking)
+        ask_at = self._runtime.now() + retry_in * (0.5 + self._runtime.random())
+        await self._make_signal().wait(ask_at if self._until is None else min(ask_at, self._until))
+        self._session.refuse_if_closed()
 
     def _enter_pushed(self, token: int) -> HeldLease | None:
         """Enter on a push if enough of the provisional lease is left to confirm it in time; else ask (None)."""

@@ -85,6 +85,8 @@ class _LockBase:
     def _timed_out(self, left: Left, timeout: float | None) -> LockTimeout:
         holders = " and ".join(left.holders) or "nobody by now"
         ahead = f", {left.ahead} waited before us" if left.ahead else ""
+        if timeout == 0:
+            return LockTimeout(f"{self._name!r} is held by {holders}. Give a timeout to wait for it.")
         return LockTimeout(
             f"{self._name!r} was not granted within {timeout or 0:g} s: it was held by {holders}{ahead}. Wait "
             f"longer, or see `holdfast show` for how long it will still be held."

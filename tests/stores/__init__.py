@@ -1,0 +1,1 @@
+"""Tests of what stores may be like."""

@@ -1,0 +1,78 @@
+"""A store that keeps no queue is asked again and again, and all that holds for waiting holds there too."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+
+from holdfast import Client, LockTimeout, Outcome, UsageError
+from holdfast.core.messages import Ask, Busy, Reply
+from holdfast.runtimes.runtime import Runtime
+from holdfast.stores.memory import MemoryStore, MemoryTable
+from holdfast.stores.store import Capabilities, StoreSource
+
+RETRY = 10_000
+
+
+class PolledStore(MemoryStore):
+    """A table that nobody can wait at."""
+
+    capabilities = Capabilities(min_ttl=0.05, queue=False, weights=False, local=True)
+
+    def __init__(self, runtime: Runtime, table: MemoryTable, asked: Callable[[], object]) -> None:
+        """Report every refusal to `asked`."""
+        super().__init__(runtime, table)
+        self._asked = asked
+
+    async def acquire(self, ask: Ask, until: float) -> Reply:
+        """Grant or refuse."""
+        reply = await super().acquire(replace(ask, wait=False), until)
+        if isinstance(reply, Busy):
+            self._asked()
+            return Busy(RETRY, reply.holders)
+        return reply
+
+
+@pytest.fixture
+def refused() -> threading.Event:
+    """Return an event that is set when an acquisition was refused once."""
+    return threading.Event()
+
+
+@pytest.fixture
+def source(refused: threading.Event) -> StoreSource:
+    """Return a store without a queue."""
+    table = MemoryTable()
+    return StoreSource("polled", PolledStore.capabilities, lambda runtime: PolledStore(runtime, table, refused.set))
+
+
+def test_a_waiter_asks_until_the_lock_is_free(source: StoreSource, refused: threading.Event) -> None:
+    """Where nothing is pushed, a waiter gets the lock all the same once it is released."""
+    with Client(store=source) as holder, Client(store=source) as waiter, ThreadPoolExecutor(1) as pool:
+        held = holder.lock("name").acquire()
+        waiting = pool.submit(waiter.lock("name").acquire, 30.0)
+        assert refused.wait(10.0)
+        assert held.release() is Outcome.RELEASED
+        assert waiting.result(10.0).release() is Outcome.RELEASED
+
+
+def test_a_timeout_names_the_holder(source: StoreSource) -> None:
+    """A waiter that was refused until its timeout is told by whom."""
+    with Client(store=source, owner="somebody") as holder, Client(store=source) as waiter:
+        with holder.lock("name").acquire(), pytest.raises(LockTimeout, match="somebody"):
+            waiter.lock("name").acquire(0.05)
+        with holder.lock("name").acquire(), pytest.raises(LockTimeout, match="is held by somebody"):
+            waiter.lock("name").acquire(0)
+
+
+def test_closing_the_client_ends_the_wait(source: StoreSource, refused: threading.Event) -> None:
+    """A waiter at a store without a queue notices at once that its client was closed."""
+    with Client(store=source) as holder, ThreadPoolExecutor(1) as pool, holder.lock("name").acquire():
+        waiter = Client(store=source)
+        waiting = pool.submit(waiter.lock("name").acquire, 30.0)
+        assert refused.wait(10.0)
+        waiter.close()
+        with pytest.raises(UsageError, match="closed"):
+            waiting.result(1.0)
