@@ -200,8 +200,9 @@ class RevocationBurnsNoToken(Step):
 class TheDeadAreGranted(Step):
     """A waiter that nobody can reach is granted like any other."""
 
-    def __post_init__(self) -> None:
+    def release(self, release: Release) -> Outcome:
         self.listening = _everybody
+        return super().release(release)
 
 
 def _everybody(_inbox: str) -> bool:

@@ -52,6 +52,10 @@ class TableMachine(RuleBasedStateMachine):
         self.state = step.state
         self.judge.judge(Taken(before, self.state, self.now, self.wall, request, answer, step.notices, self.listening))
 
+    def let_go(self, release: Release) -> None:
+        """Take the step of a release."""
+        self.take(release, lambda step: step.release(release))
+
     def listening(self, inbox: str) -> bool:
         """Tell whether somebody listens."""
         return not inbox or inbox in self.open
@@ -106,6 +110,17 @@ class TableMachine(RuleBasedStateMachine):
         self.asks.append(ask)
         self.take(ask, lambda step: step.acquire(ask))
 
+    @rule(weight=st.sampled_from([1, 2, 3]), lock_delay=st.sampled_from([0, 0, LONGEST_DELAY]))
+    def a_crowd_comes(self, weight: int, lock_delay: int) -> None:
+        for inbox in INBOXES:
+            self.ask(inbox, 300, 300, weight, CAPACITY, lock_delay, 0, True)
+
+    @rule()
+    def the_head_dies_and_all_holders_let_go(self) -> None:
+        self.a_waiter_dies()
+        for holder in list(self.state.holders):
+            self.let_go(Release("name", holder.request, holder.token))
+
     @rule(pick=picks)
     def ask_again(self, pick: int) -> None:
         if self.asks:
@@ -129,15 +144,13 @@ class TableMachine(RuleBasedStateMachine):
     def release(self, pick: int, unsure: bool) -> None:
         if self.asks:
             request = self.recent(pick).request
-            release = Release("name", request, self.token(request), unsure)
-            self.take(release, lambda step: step.release(release))
+            self.let_go(Release("name", request, self.token(request), unsure))
 
     @rule(pick=picks)
     def release_by_a_holder(self, pick: int) -> None:
         if self.state.holders:
             holder = self.state.holders[pick % len(self.state.holders)]
-            release = Release("name", holder.request, holder.token)
-            self.take(release, lambda step: step.release(release))
+            self.let_go(Release("name", holder.request, holder.token))
 
     @rule(pick=picks, ttl=lengths)
     def renew(self, pick: int, ttl: int) -> None:
