@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from holdfast.core.messages import Busy, Gone, Granted, Mismatch, NoticeKind, Waiting
 from holdfast.core.table import PROPOSAL_BOUND, RETRY, STAGGER, TOMBSTONE
 from holdfast.outcome import Outcome
+from holdfast.stores.tabled import RETENTION
 from tests.table.tools import INTERVAL, PATIENCE, PUSHED, TTL, Name
 
 if TYPE_CHECKING:
@@ -544,7 +545,7 @@ def test_a_renewal_never_shortens() -> None:
 
 
 def test_a_name_is_idle_after_all_that_matters_has_ended() -> None:
-    """Holders with their delays, waiters and tombstones keep a name in use; only the counter is for ever."""
+    """Holders with their delays and waiters keep a name in use; after them, it was used last at the last step."""
     name = Name()
     assert name.state.idle_after() == 0
     name.win("a", lock_delay=500)
@@ -552,10 +553,15 @@ def test_a_name_is_idle_after_all_that_matters_has_ended() -> None:
     name.ask("b")
     assert name.state.idle_after() == name.now + PATIENCE
     name.leave("b", unsure=True)
-    assert name.state.idle_after() == name.now + TOMBSTONE
+    assert name.state.idle_after() == name.now + TTL + 500
     name.now += TOMBSTONE
     name.view()
-    assert name.state.idle_after() == 0
+    assert name.state.idle_after() == name.now
+
+
+def test_what_is_remembered_of_the_unused_outlives_every_tombstone() -> None:
+    """A name is never forgotten while a request that was given up must still be refused."""
+    assert RETENTION > 2 * TOMBSTONE
 
 
 def test_a_lock_delay_keeps_a_name_in_use() -> None:

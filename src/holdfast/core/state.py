@@ -47,12 +47,14 @@ class NameState:
     """Requests that were given up and must not be granted if they still arrive, and until when to remember."""
     last_released: str = ""
 
+    used_at: int = field(default=0, compare=False)
+    """When the last step was taken; a store need not keep it, but for `idle_after`."""
+
     def idle_after(self) -> int:
-        """Return the instant after which nothing in here matters but the counter."""
-        latest = self.blocked_until
+        """Return the instant after which nobody holds, waits or is kept away."""
+        latest = max(self.used_at, self.blocked_until)
         for holder in self.holders:
             latest = max(latest, holder.expires_at + holder.lock_delay)
-        if self.queue or self.tombstones:
-            ends = [waiter.fresh_until for waiter in self.queue]
-            latest = max(latest, *ends, *self.tombstones.values())
+        for waiter in self.queue:
+            latest = max(latest, waiter.fresh_until)
         return latest

@@ -275,6 +275,7 @@ class Step:
     def _begin(self) -> None:
         """Let end what has ended by now, and cut down what a clock that stepped back has stretched."""
         state, now = self.state, self.now
+        state.used_at = now
         for holder in state.holders:
             if holder.expires_at <= now:
                 self._expire()
