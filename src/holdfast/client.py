@@ -62,11 +62,13 @@ class _ClientBase:
         self._source = store or store_source(url)
         self._session: Session | None = None
         self._closed = False
+        self._beginning = ThreadsRuntime().mutex()
         fork.watch(self)
 
     def after_fork_in_child(self) -> None:
         """Start anew in a forked child: nothing of the parent's is used."""
         session, self._session = self._session, None
+        self._beginning = ThreadsRuntime().mutex()  # a thread that is not here may have held the old one
         if not self._own_label:
             self._settings.owner = f"{platform.node()}/{os.getpid()}"
         if session is not None:
@@ -79,7 +81,9 @@ class _ClientBase:
         if self._closed:
             message = "this client is closed; make a new one"
             raise UsageError(message)
-        return Session(runtime, self._source.make(runtime), self._settings)
+        session = Session(runtime, self._source.make(runtime), self._settings)
+        session.face = self
+        return session
 
     def _options(
         self,
@@ -163,7 +167,7 @@ class Client(_ClientBase):
         return session if session is not None else self._begin()
 
     def _begin(self) -> Session:
-        with _beginning:
+        with self._beginning:
             if self._session is None:
                 self._session = self._start(ThreadsRuntime())
                 _at_exit.add(self)
@@ -212,10 +216,14 @@ class AsyncClient(_ClientBase):
         return await self.session().revoke(self._full(name))
 
     async def close(self) -> None:
-        """Release what is still held, and stop. Idempotent."""
+        """Release what is still held, and stop. Idempotent. Cancelled, it is carried out all the same."""
         session, self._session = self._session, None
         self._closed = True
-        if session is not None:
+        if session is None:
+            return
+        if self._runtime is not None and self._runtime.is_current():
+            await self._runtime.finish(session.close())
+        else:  # its loop has ended, and with it all that could be cancelled
             await session.close()
 
     def session(self) -> Session:
@@ -241,7 +249,6 @@ class AsyncClient(_ClientBase):
 
 
 _at_exit: "weakref.WeakSet[Client]" = weakref.WeakSet()
-_beginning = ThreadsRuntime().mutex()
 
 
 def _close_all() -> None:

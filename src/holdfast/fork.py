@@ -17,8 +17,19 @@ class ForkAware(Protocol):
         """Drop what belongs to the parent, without telling anyone outside this process."""
 
 
+class ForkShy(ForkAware, Protocol):
+    """Something that must not be in use at the moment of a fork."""
+
+    def before_fork(self) -> None:
+        """Come to rest, and stay so until one of the others is called."""
+
+    def after_fork_in_parent(self) -> None:
+        """Go on."""
+
+
 _generation = 0
 _watching: "weakref.WeakSet[ForkAware]" = weakref.WeakSet()
+_shy: "weakref.WeakSet[ForkShy]" = weakref.WeakSet()
 
 
 def generation() -> int:
@@ -31,6 +42,24 @@ def watch(thing: ForkAware) -> None:
     _watching.add(thing)
 
 
+def watch_shy(thing: ForkShy) -> None:
+    """Have `thing` told before and after every fork of this process."""
+    _watching.add(thing)
+    _shy.add(thing)
+
+
+def _before() -> None:
+    for thing in list(_shy):
+        with contextlib.suppress(Exception):
+            thing.before_fork()
+
+
+def _in_parent() -> None:
+    for thing in list(_shy):
+        with contextlib.suppress(Exception):
+            thing.after_fork_in_parent()
+
+
 def _in_child() -> None:
     global _generation  # noqa: PLW0603 - the one fact about the process that this module keeps
     _generation += 1
@@ -39,4 +68,4 @@ def _in_child() -> None:
             thing.after_fork_in_child()
 
 
-os.register_at_fork(after_in_child=_in_child)
+os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)

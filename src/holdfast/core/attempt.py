@@ -91,6 +91,7 @@ class Attempt:
         attempts, request = self._session.attempts, self._ask.request
         attempts[request] = self
         try:
+            self._session.refuse_if_closed()  # whoever closes it from now on finds us in `attempts`
             return await self._until_held()
         except GeneratorExit:
             raise

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from typing import Any
 
 from holdfast.core.deadlines import MICROS, valid_until
@@ -110,7 +111,7 @@ class HeldLease:
             if self.lost_because or self.let_go:
                 return False
             self.lost_because = because
-        self._tell()
+        self.runtime.post(self._tell)  # whoever noticed may be a thread beside the loop, or the body itself
         return True
 
     def renewed(self, sent: float, ttl: int) -> bool:
@@ -124,11 +125,13 @@ class HeldLease:
                 self.failures = 0
         return alive or not self._expire()
 
-    def let_it_go(self) -> None:
-        """Note that the holder lets go: if it is not lost by now, it never will be."""
+    def let_it_go(self) -> bool:
+        """Note that the holder lets go: if it is not lost by now, it never will be. False if it did so before."""
         if self.trusted():
             with self.mutex:
-                self.let_go = True
+                first, self.let_go = not self.let_go, True
+                return first
+        return not self.let_go
 
     def when_lost(self, tell: Callable[[str], None]) -> None:
         """Have `tell(reason)` called on loss, at once if it is lost already. Its errors are logged."""
@@ -136,7 +139,7 @@ class HeldLease:
             if not self.lost_because:
                 self._callbacks.append(tell)
                 return
-        _call(tell, self.lost_because, self.name)
+        self.runtime.post(partial(_call, tell, self.lost_because, self.name))
 
     async def wait_lost(self, until: float | None) -> bool:
         """Wait until the lease is lost, or until a local instant; return whether it is lost."""
@@ -201,5 +204,5 @@ class HeldLease:
 def _call(tell: Callable[[str], None], reason: str, name: str) -> None:
     try:
         tell(reason)
-    except Exception:
+    except (Exception, SystemExit):  # SystemExit ends nothing but the keeper's thread, and with it all renewals
         log.exception("the on_lost callback for %r raised; the lease is lost all the same", name)

@@ -42,6 +42,8 @@ class Session:
         self.owner = settings.owner
         self.retry_for = settings.retry_for
         self.mutex = runtime.mutex()
+        self.face: object = None
+        """The client: kept alive by its leases, for it is the client that hears of a fork and of the end."""
         self.inbox = ""
         self.attempts: dict[str, Attempt] = {}
         self.keeper = Keeper(runtime, store, self.patience)
@@ -64,7 +66,7 @@ class Session:
                     self._opening = self.runtime.event()
                 opening = self._opening
             if mine:
-                await self._open(opening)
+                await self.runtime.finish(self._open(opening))  # half opened, it could not be closed
             else:
                 await opening.wait(self.runtime.now() + self._operation_timeout)
 
@@ -82,8 +84,10 @@ class Session:
         if self._closed:
             return
         self._closed = True
-        self._opened = False
         until = self.runtime.now() + 2 * self._operation_timeout
+        if (opening := self._opening) is not None:
+            await opening.wait(until)
+        self._opened = False
         await self._dismiss_waiters(until)
         for held in self.keeper.kept():
             if self.runtime.now() >= until:
@@ -134,7 +138,8 @@ class Session:
             raise held.loss()
         if held.outcome is not None:
             return held.outcome
-        held.let_it_go()
+        if not held.let_it_go():
+            return await self._released_by_another(held)
         self.keeper.discard(held)
         release = Release(held.name, held.request, held.token, held.unsure)
         try:
@@ -148,6 +153,13 @@ class Session:
             raise
         held.settle(outcome)
         return outcome
+
+    async def _released_by_another(self, held: HeldLease) -> Outcome:
+        """Wait for the answer to a release that another thread or task is making: two could get two answers."""
+        until = self.runtime.now() + 4 * self.patience(held.ttl) + 1.0
+        while held.outcome is None and self.runtime.now() < until:
+            await self.runtime.sleep(0.002)
+        return held.outcome or Outcome.UNKNOWN
 
     async def _release_again(self, held: HeldLease, release: Release, first: BaseException) -> Outcome:
         """Release when nobody knows whether the first attempt was carried out."""

@@ -134,8 +134,9 @@ class AsyncioRuntime:
 
     async def settle(self, until: float) -> None:
         """Wait for whatever `finish` left behind, until a steady instant."""
-        if self._unfinished:
-            await asyncio.wait(self._unfinished, timeout=max(0.0, until - clocks.steady()))
+        current = asyncio.current_task()
+        if others := {task for task in self._unfinished if task is not current}:
+            await asyncio.wait(others, timeout=max(0.0, until - clocks.steady()))
 
     def _start(self, work: Coroutine[Any, Any, T], name: str, group: set[asyncio.Task[Any]]) -> asyncio.Task[T]:
         if self.loop.is_closed():

@@ -145,23 +145,25 @@ class ThreadsRuntime:
         ready = select.poll()
         ready.register(source, select.POLLIN)
         ready.register(stopped, select.POLLIN)
+        stop_sign = stopped.fileno()
 
         def run() -> None:
-            while all(fd != stopped.fileno() for fd, _ in ready.poll()):
+            while all(fd != stop_sign for fd, _ in ready.poll()):
                 try:
                     receive(source.recv(DATAGRAM))
                 except BlockingIOError:
                     continue
                 except Exception:
                     log.exception("a message could not be taken; whoever waits for it asks again by itself")
+            stopped.close()
 
         thread = threading.Thread(target=run, name="holdfast-inbox", daemon=True)
         thread.start()
 
         def close() -> None:
-            stop.close()
+            stop.send(b".")  # closing it would not do: while a forked child has a copy, nobody hears of it
             if thread is not threading.current_thread():
                 thread.join()
-            stopped.close()
+            stop.close()
 
         return close

@@ -11,12 +11,14 @@ import os
 import sqlite3
 import stat
 import threading
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
+from holdfast import fork
 from holdfast.core.state import NameState
 from holdfast.core.table import Step
 from holdfast.errors import StoreError, StoreUnavailable, UsageError
@@ -34,9 +36,13 @@ SWEEP_EVERY = 300_000_000
 SWEEP_AT_MOST = 500
 LOOK_EVERY = 100_000
 """How often it is checked that the path still leads to the open file, in microseconds."""
+REST_WITHIN = 1.0
+"""How long a fork waits for the turn of another thread to end, in seconds."""
 KNOWN_AT_MOST = 256
 """How many names' states are remembered between turns."""
 
+NO_FILE = (0, 0)
+"""Stands for a device and inode that no file has."""
 BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 PASSING = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_PROTOCOL})
 """Primary error codes of conditions that may end by themselves."""
@@ -59,6 +65,8 @@ FORGET = "DELETE FROM names WHERE name IN (SELECT name FROM names WHERE idle_aft
 _opening = threading.Lock()
 """Held while a file is made and opened. Closing any descriptor of a file drops all locks that the process has on it,
 SQLite's included: so a file is only ever opened beside SQLite when nobody in this process can have it open."""
+
+_databases: "weakref.WeakSet[Database]" = weakref.WeakSet()
 
 _inherited: list[object] = []
 """Connections that a forked child must neither use nor close."""
@@ -98,15 +106,18 @@ class Database:
         self._listening = listening
         self._guard = threading.Lock()
         self._connection: sqlite3.Connection | None = None
-        self._file: tuple[int, int] = (0, 0)
+        self._closed = True
+        self._file = NO_FILE
         self._sweep_at = 0
         self._looked_at = 0
         self._known: dict[str, Known] = {}
+        _databases.add(self)
 
     def open(self) -> None:
         """Open the file, making it if there is none. Raises LockedError if another process is just doing so."""
         with self._guard:
             self._open()
+            self._closed = False
 
     def step(self, name: str, work: Callable[[Step], T]) -> tuple[T, Step]:
         """Carry out `work` on one name, atomically. Raises LockedError if another process is in a transaction.
@@ -172,30 +183,48 @@ class Database:
     def close(self) -> None:
         """Close the connection."""
         with self._guard:
-            if self._connection is not None:
-                self._connection.close()
-                self._connection = None
+            self._closed = True
+            self._disconnect()
 
-    def abandon(self) -> None:
-        """Forget the parent's connection, without closing it: SQLite forbids both use and closing in a child."""
+    def rest(self) -> bool:
+        """Disconnect and let nobody in until `go_on`; return False if another thread's turn does not end."""
+        resting = self._guard.acquire(timeout=REST_WITHIN)
+        if resting:
+            self._disconnect()
+        return resting
+
+    def go_on(self) -> None:
+        """Let the next turn connect again."""
+        self._guard.release()
+
+    def forget(self) -> None:
+        """In a child: drop what is still connected, without closing it; SQLite forbids use and closing there."""
         _inherited.append(self._connection)
         self._connection = None
+        self._closed = True
         self._guard = threading.Lock()
+
+    def abandon(self) -> None:
+        """Do nothing: the fork was noticed."""
 
     # -- opening -------------------------------------------------------------------------------------------
 
     def _current(self, now: int) -> sqlite3.Connection:
         """Return the connection; a new one if it is found that the file was removed or replaced under us."""
-        if self._connection is None:
+        if self._closed:
             raise StoreError(f"{self._path}: the store is closed")
-        if abs(now - self._looked_at) > LOOK_EVERY:
+        if self._connection is None or abs(now - self._looked_at) > LOOK_EVERY:
             self._looked_at = now
-            if not self._is_in_place():
+            if self._file != NO_FILE and not self._is_in_place():
+                self._file = NO_FILE
                 log.error("%s was removed or replaced while in use: its leases are lost", self._path)
-                self._connection.close()
-                self._connection = None
-                return self._open()
-        return self._connection
+                self._disconnect()
+        return self._connection or self._open()
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
     def _is_in_place(self) -> bool:
         try:
@@ -364,3 +393,51 @@ class Database:
         else:
             message = f"{self._path} cannot be opened for writing ({error.strerror}); give a path that this user owns."
         raise StoreError(message) from error
+
+
+class _Rest:
+    """Sees to it that no connection is open, and no thread is inside SQLite, at the moment of a fork.
+
+    SQLite counts the locks of all connections of a process to a file. A child that inherits the count believes that
+    it has locks that it has not: a new connection of its own would go on in a WAL that its parent removes, and two
+    holders would follow. A mutex inside SQLite that another thread held at the fork would never be released.
+    """
+
+    def __init__(self) -> None:
+        self._resting: list[Database] = []
+        self._holds_opening = False
+
+    def before_fork(self) -> None:
+        """Bring every database to rest. Once none is left, `_opening` keeps new ones out."""
+        seen: set[int] = set()
+        while True:
+            for database in [each for each in list(_databases) if id(each) not in seen]:
+                seen.add(id(database))
+                if database.rest():
+                    self._resting.append(database)
+            self._holds_opening = _opening.acquire(timeout=REST_WITHIN)
+            if not self._holds_opening or all(id(each) in seen for each in list(_databases)):
+                return
+            _opening.release()
+
+    def after_fork_in_parent(self) -> None:
+        """Let everything go on."""
+        if self._holds_opening:
+            self._holds_opening = False
+            _opening.release()
+        resting, self._resting = self._resting, []
+        for database in resting:
+            database.go_on()
+
+    def after_fork_in_child(self) -> None:
+        """Start anew: whoever held a lock may be a thread that is not here."""
+        global _opening  # noqa: PLW0603
+        _opening = threading.Lock()
+        self._holds_opening = False
+        self._resting.clear()
+        for database in list(_databases):
+            database.forget()
+
+
+_rest = _Rest()
+fork.watch_shy(_rest)
