@@ -119,8 +119,8 @@ class _LeaseBase:
             return
         self._session.keeper.discard(held)
         warnings.warn(
-            f"{self!r} was dropped without release; it is no longer renewed and ends at its ttl. Keep the lease "
-            "object for as long as you need the lock.",
+            f"the lease of {self._name!r} (token {held.token}) was dropped without release; it is no longer "
+            "renewed and ends at its ttl. Keep the lease object for as long as you need the lock.",
             ResourceWarning,
             stacklevel=2,
             source=self,

@@ -80,7 +80,7 @@ class _LockBase:
         return f"<{type(self).__name__} {self._name!r} ttl={self._options.ttl:g}>"
 
     def _timeout(self, given: float | None) -> float | None:
-        return self._options.timeout if given == UNSET else check_timeout(given)
+        return self._options.timeout if given is UNSET else check_timeout(given)
 
     def _timed_out(self, left: Left, timeout: float | None) -> LockTimeout:
         holders = " and ".join(left.holders) or "nobody by now"

@@ -1,0 +1,263 @@
+"""Many threads and tasks share locks, leases and clients, and each does what it should not."""
+
+import asyncio
+import gc
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from holdfast import AsyncClient, AsyncLease, Client, Lease, LeaseLost, Outcome, UsageError
+from holdfast.stores.memory import MemoryTable, memory_source
+from tests.hazards.helpers import disturbed, eventually, soon
+
+
+def test_two_threads_that_release_one_lease_get_one_answer() -> None:
+    """However late the second release of a lease comes, it does not turn a kept lease into a lost one."""
+    source = memory_source(MemoryTable())
+    gate, late = threading.Event(), threading.Event()
+
+    async def hold_up(operation: str, done: bool) -> None:
+        if operation == "release" and done and not late.is_set():
+            late.set()
+            gate.wait(5)
+
+    with Client(store=disturbed(source, hold_up)) as client, Client(store=source) as other:
+        lease = client.lock("name", ttl=5).acquire()
+        answers: list[Outcome] = []
+        threads = [threading.Thread(target=lambda: answers.append(lease.release())) for _ in range(2)]
+        threads[0].start()
+        late.wait(5)
+        other.lock("name").acquire().release()  # so that the store remembers a later release
+        threads[1].start()
+        threads[1].join(0.05)  # time enough to ask the store, if it did
+        gate.set()
+        for thread in threads:
+            thread.join(5)
+        assert answers == [Outcome.RELEASED, Outcome.RELEASED]
+        with pytest.raises(LeaseLost, match="was released"):
+            lease.check()
+
+
+def test_a_shared_lock_never_releases_anothers_lease() -> None:
+    """Threads that share one Lock object each release the lease that they entered themselves."""
+    with Client(store=memory_source(MemoryTable())) as client:
+        lock = client.lock("name", ttl=5)
+        inside: list[int] = []
+
+        def work(number: int) -> None:
+            for _ in range(50):
+                with lock as lease:
+                    inside.append(number)
+                    assert inside == [number]
+                    inside.remove(number)
+                    lease.check()
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+        assert not any(thread.is_alive() for thread in threads)
+        assert not client.inspect("name").holders
+
+
+def test_after_a_loss_a_shared_lock_releases_only_its_own() -> None:
+    """A thread that lost its lease leaves its block without touching the lease of its successor."""
+    with Client(store=memory_source(MemoryTable())) as client:
+        lock = client.lock("name", ttl=5)
+        successors: list[Lease] = []
+
+        def block() -> None:
+            with lock as lost:
+                client.revoke("name")
+                successors.append(lock.acquire())
+                eventually(lost.lost.is_set, "the loss")
+
+        with pytest.raises(LeaseLost):
+            block()
+        successor = successors[0]
+        successor.check()
+        assert successor.release() is Outcome.RELEASED
+
+
+def test_a_block_outlives_its_client_with_its_own_error() -> None:
+    """A body's own error reaches the caller although the client was closed within the block."""
+    client = Client(store=memory_source(MemoryTable()))
+
+    def body() -> None:
+        client.close()
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"), client.lock("name"):
+        body()
+
+
+def test_a_loss_found_by_the_body_cancels_nothing_after_the_block() -> None:
+    """A body that finds out by itself that its lease is lost is not cancelled once more after its block."""
+
+    async def main() -> None:
+        async with AsyncClient(store=memory_source(MemoryTable())) as client:
+
+            async def block() -> None:
+                async with client.lock("name", ttl=0.05) as lease:
+                    time.sleep(0.08)  # noqa: ASYNC251 - the hazard: a blocked loop
+                    lease.check()
+
+            with pytest.raises(LeaseLost):
+                await block()
+            await asyncio.sleep(0.02)
+            task = asyncio.current_task()
+            assert task is not None
+            assert task.cancelling() == 0
+
+    asyncio.run(main())
+
+
+def test_a_lost_lease_that_is_entered_cancels_nothing_after_the_block() -> None:
+    """Entering a lease that is lost already ends in LeaseLost, and in no stray cancellation."""
+
+    async def main() -> None:
+        async with AsyncClient(store=memory_source(MemoryTable())) as client:
+            lease = await client.lock("name", ttl=5).acquire()
+            await client.revoke("name")
+            await soon(lease.lost.is_set, "the loss")
+
+            async def block() -> None:
+                async with lease:
+                    pass
+
+            with pytest.raises(LeaseLost):
+                await block()
+            await asyncio.sleep(0.02)
+
+    asyncio.run(main())
+
+
+def test_a_worker_thread_may_check_the_lease_of_a_task() -> None:
+    """A loss that a worker thread finds is told in the loop: once, and at once."""
+
+    async def main() -> None:
+        told: list[threading.Thread] = []
+        async with AsyncClient(store=memory_source(MemoryTable())) as client:
+            lease = await client.lock("name", ttl=0.1, max_hold=0.1).acquire()
+            lease.on_lost(lambda _error: told.append(threading.current_thread()))
+            waiting = asyncio.ensure_future(lease.lost.wait(5))
+
+            def work() -> None:
+                eventually(lambda: not lease.remaining(), "the end of the lease")
+
+            await asyncio.to_thread(work)
+            assert await asyncio.wait_for(waiting, 5)
+            await soon(lambda: told, "the callback")
+            await asyncio.sleep(0)
+            assert told == [threading.main_thread()]
+            await lease.release()
+
+    asyncio.run(main())
+
+
+def test_a_lease_is_collected_while_its_client_is_busy() -> None:
+    """A garbage collection that drops an expired lease at a bad moment warns, and blocks nothing."""
+    client = Client(store=memory_source(MemoryTable()))
+    lease = client.lock("name", ttl=5).acquire()
+    session, held = lease._session, lease._held
+    session.keeper.discard(held)
+    held.valid_until = 0.0
+    box = [lease]
+    del lease
+
+    def collect() -> None:
+        with session.mutex, pytest.warns(ResourceWarning, match="dropped without release"):
+            box.clear()
+
+    thread = threading.Thread(target=collect, daemon=True)
+    thread.start()
+    thread.join(5)
+    assert not thread.is_alive(), "the collection waits for a mutex that its own thread holds"
+    client.close()
+
+
+def test_an_exit_in_a_callback_stops_no_renewals() -> None:
+    """A callback that calls sys.exit() ends neither the keeper nor the inbox: other leases live on."""
+    with Client(store=memory_source(MemoryTable())) as client:
+        told = threading.Event()
+
+        def leave(_error: LeaseLost) -> None:
+            told.set()
+            raise SystemExit
+
+        kept = client.lock("kept", ttl=0.2).acquire()
+        lease = client.lock("name", ttl=0.2, max_hold=0.2, on_lost=leave).acquire()
+        assert told.wait(5)
+        keeper_saw = kept.remaining()
+        assert not kept.lost.wait(0.5), keeper_saw
+        kept.check()
+        kept.release()
+        lease.release()
+
+
+def test_a_callback_may_release_and_acquire() -> None:
+    """A callback may release the lost lease and acquire the name anew, without a deadlock."""
+    with Client(store=memory_source(MemoryTable())) as client:
+        again: list[Lease | None] = []
+        leases: list[Lease] = []
+
+        def replace(_error: LeaseLost) -> None:
+            leases[0].release()
+            again.append(client.lock("name", ttl=5).try_acquire())
+
+        leases.append(client.lock("name", ttl=0.2, max_hold=0.2).acquire())
+        leases[0].on_lost(replace)
+        eventually(lambda: again, "the callback")
+        assert again[0] is not None
+        assert again[0].release() is Outcome.RELEASED
+
+
+def test_a_callback_may_close_the_client(tmp_path: Path) -> None:
+    """A callback may close the client, from whichever thread it is called: here from the inbox."""
+    client = Client(f"sqlite://{tmp_path}/locks.db")
+    lease = client.lock("name", ttl=5).acquire()
+    lease.on_lost(lambda _error: client.close())
+    other = client.lock("other").acquire()
+    client.revoke("name")
+    eventually(lambda: other._held.outcome is not None, "the close")
+    with pytest.raises(UsageError, match="closed"):
+        client.names()
+    eventually(lambda: all(each.name != "holdfast-inbox" for each in threading.enumerate()), "the inbox's end")
+    gc.collect()  # a socket that was not closed warns
+
+
+def test_a_negative_timeout_is_refused() -> None:
+    """No negative timeout waits for ever by accident."""
+    with Client(store=memory_source(MemoryTable())) as client, pytest.raises(UsageError, match="timeout"):
+        client.lock("name").acquire(timeout=-1.0)
+
+
+def test_tasks_that_share_a_lock_release_their_own() -> None:
+    """Tasks that share one AsyncLock each release their own lease, and a task that is cancelled harms none."""
+
+    async def main() -> None:
+        async with AsyncClient(store=memory_source(MemoryTable())) as client:
+            lock = client.lock("name", ttl=5)
+            inside: list[AsyncLease] = []
+
+            async def work() -> None:
+                for _ in range(20):
+                    async with lock as lease:
+                        inside.append(lease)
+                        await asyncio.sleep(0)
+                        assert inside == [lease]
+                        inside.remove(lease)
+
+            tasks = [asyncio.ensure_future(work()) for _ in range(6)]
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            tasks[5].cancel()
+            await asyncio.wait(tasks, timeout=10)
+            assert [task.cancelled() for task in tasks] == [False] * 5 + [True]
+            assert all(task.exception() is None for task in tasks[:5])
+            assert not (await client.inspect("name")).holders
+
+    asyncio.run(main())
