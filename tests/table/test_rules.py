@@ -149,6 +149,18 @@ def test_a_waiter_that_nobody_can_reach_is_skipped() -> None:
     assert (name.holders(), name.queue()) == ("c", "")
 
 
+def test_a_deaf_head_that_is_too_heavy_blocks_no_lighter_one() -> None:
+    """A dead head that does not fit is passed over as soon as somebody behind it fits."""
+    name = Name()
+    name.win("a", capacity=3)
+    name.ask("heavy", capacity=3, weight=3)
+    name.ask("light", capacity=3)
+    assert (name.holders(), name.queue()) == ("a", "heavylight")
+    name.deaf.add("heavy")
+    assert isinstance(name.ask("light", capacity=3), Granted)
+    assert (name.holders(), name.queue()) == ("alight", "")
+
+
 def test_a_waiter_that_asks_is_alive() -> None:
     """A head that is stale and unreachable is granted when it is the one that asks."""
     name = Name()

@@ -183,9 +183,17 @@ class Step:
 
     def _live_head(self, asking: str) -> Ask | None:
         queue = self.state.queue
-        while queue and queue[0].fresh_until < self.now and queue[0].ask.request != asking:
+        while queue and queue[0].ask.request != asking and self._is_dead_weight(queue[0]):
             del queue[0]
         return queue[0].ask if queue else None
+
+    def _is_dead_weight(self, head: Waiter) -> bool:
+        """Tell whether a head fell silent; or cannot be told and is too heavy for now, while a lighter one fits."""
+        if head.fresh_until < self.now:
+            return True
+        if head.ask.weight == 1 or self._fits(head.ask.weight):
+            return False
+        return any(self._fits(each.ask.weight) for each in self.state.queue) and not self.listening(head.ask.inbox)
 
     def _grant(self, ask: Ask, ttl: int, *, confirmed: bool) -> Granted:
         token = self.state.counter = self._next_token(ask.proposal)
