@@ -16,7 +16,7 @@ from enum import Enum
 from functools import partial
 from typing import Any
 
-from holdfast.core.deadlines import MICROS, valid_until
+from holdfast.core.deadlines import DRIFT, EPSILON, MICROS, valid_until
 from holdfast.errors import ForkedLeaseError, LeaseLost
 from holdfast.outcome import Outcome
 from holdfast.runtimes.runtime import Event, Runtime
@@ -24,6 +24,9 @@ from holdfast.runtimes.runtime import Event, Runtime
 log = logging.getLogger("holdfast")
 
 NEVER = float("inf")
+
+HAIR = 0.01
+"""A lease that ends this many seconds before max_hold would end it is ended by max_hold."""
 
 EXPIRED = "its ttl ran out by this process's own clock before a renewal succeeded"
 REFUSED = "the store no longer knows it"
@@ -171,8 +174,8 @@ class HeldLease:
         self._callbacks.clear()
 
     def ttl_to_ask(self, wanted: int) -> int:
-        """Return the ttl to renew with, in microseconds: no longer than max_hold leaves."""
-        left = self.ends_at - self.runtime.now()
+        """Return the ttl to renew with, in microseconds: no longer than it takes to be valid until max_hold ends it."""
+        left = (self.ends_at - self.runtime.now() + EPSILON) / (1.0 - DRIFT) + 0.001
         return wanted if left * MICROS >= wanted else max(1, int(left * MICROS))
 
     def schedule(self, spread: float) -> float:
@@ -189,7 +192,7 @@ class HeldLease:
         with self.mutex:
             if self.runtime.now() < self.valid_until:
                 return False
-        self.lose(OVERHELD if self.valid_until >= self.ends_at else EXPIRED)
+        self.lose(OVERHELD if self.valid_until >= self.ends_at - HAIR else EXPIRED)
         return True
 
     def _tell(self) -> None:

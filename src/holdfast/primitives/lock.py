@@ -144,7 +144,7 @@ class Lock(_LockBase):
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Run every call of `function` under the lock, its name formatted from the call's arguments."""
         if inspect.iscoroutinefunction(function):
-            message = f"{function.__qualname__} is async: decorate it with a lock of an AsyncClient"
+            message = f"{_label(function)} is async: decorate it with a lock of an AsyncClient"
             raise UsageError(message)
         name_of = _name_from_call(function, self._name)
 

@@ -22,8 +22,8 @@ def store_source(url: str | None = None) -> StoreSource:
         return _default()
     try:
         parts = urlsplit(url)
-    except ValueError as error:
-        message = f"the store URL cannot be read ({error}); write for example sqlite:///var/lib/app/locks.db"
+    except ValueError:  # its text may hold the URL's password
+        message = "the store URL cannot be read; write for example sqlite:///var/lib/app/locks.db"
         raise UsageError(message) from None
     try:
         make = SCHEMES[parts.scheme]
@@ -78,8 +78,15 @@ def _sqlite(parts: SplitResult) -> StoreSource:
         message = "a lock file is given as sqlite:///absolute/path, sqlite:///~/path or sqlite:relative/path"
         raise UsageError(message)
     path = unquote(parts.path)
+    if "\0" in path:
+        message = "a path cannot contain a NUL character; give another one"
+        raise UsageError(message)
     if path.startswith("/~"):
-        return sqlite_source(Path(path[1:]).expanduser())
+        try:
+            return sqlite_source(Path(path[1:]).expanduser())
+        except RuntimeError:
+            message = f"the home folder in {path[1:]!r} is not known; write sqlite:///~/path or an absolute path"
+            raise UsageError(message) from None
     if path.startswith("/"):
         return sqlite_source(Path("/" + path.lstrip("/")))
     return sqlite_source(Path(path).absolute())

@@ -105,7 +105,7 @@ class Inbox:
     def _receive(self, deliver: Callable[[Notice], None], datagram: bytes) -> None:
         try:
             notice = codec.load_notice(self._name, datagram)
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, RecursionError):
             log.warning("ignored a datagram that is no notice, in %s", self._folder)
             return
         deliver(notice)

@@ -5,6 +5,7 @@ machine read the same one. It starts anew at each boot, which the boot id tells.
 """
 
 import os
+import re
 import time
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from holdfast.runtimes import clocks
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _TIME_OFFSETS = Path("/proc/self/timens_offsets")
 _MOUNTS = Path("/proc/self/mountinfo")
+_ESCAPED = re.compile(r"\\([0-7]{3})")
 
 SHARED_BETWEEN_KERNELS = frozenset(
     [
@@ -81,14 +83,14 @@ class BootClock:
 def file_system(path: Path) -> str:
     """Return the type of the file system that a path is on, or "" where the system doesn't say."""
     try:
-        lines = _MOUNTS.read_text().splitlines()
+        lines = os.fsdecode(_MOUNTS.read_bytes()).splitlines()
     except OSError:
         return ""
     target = os.path.realpath(path)
     best, found = "", ""
     for line in lines:
         before, _, after = line.partition(" - ")
-        mount = before.split()[4].encode().decode("unicode_escape")
+        mount = _ESCAPED.sub(lambda octal: chr(int(octal[1], 8)), before.split()[4])
         inside = target == mount or target.startswith(mount.rstrip("/") + "/")
         if inside and len(mount) >= len(best):
             best, found = mount, after.split()[0]

@@ -1,0 +1,1 @@
+"""The parts of the protocol, one at a time."""

@@ -1,0 +1,237 @@
+"""The keeper: one for each client, woken no more than it must be, and no single lease's trouble stops it."""
+
+import asyncio
+import logging
+import threading
+
+import pytest
+
+from holdfast import AsyncClient, Client, LeaseLost, UsageError
+from holdfast.core.keeper import Keeper
+from holdfast.runtimes.aio import BodyGuard
+from holdfast.stores.memory import MemoryTable, memory_source
+from tests.hazards.helpers import disturbed, eventually, soon
+
+
+class Counting:
+    """Counts operations."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    async def __call__(self, operation: str, done: bool) -> None:
+        """Count."""
+        if done:
+            self.seen.append(operation)
+
+
+def keepers() -> list[threading.Thread]:
+    """Find the keepers' threads."""
+    return [each for each in threading.enumerate() if each.name == "holdfast-keeper"]
+
+
+def test_many_leases_are_renewed_in_few_requests() -> None:
+    """Leases that fall due together ride along in one request."""
+    counting = Counting()
+    with Client(store=disturbed(memory_source(MemoryTable()), counting)) as client:
+        leases = [client.lock(f"{number}", ttl=1).acquire() for number in range(60)]
+        first = [lease._held.valid_until for lease in leases]
+        eventually(
+            lambda: all(lease._held.valid_until > was for lease, was in zip(leases, first, strict=True)),
+            "a renewal of each",
+        )
+        assert counting.seen.count("renew") <= 12
+        for lease in leases:
+            lease.release()
+
+
+def test_quick_pairs_do_not_wake_the_keeper(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The keeper looks a few times, not thousands of times, while locks are taken and released quickly."""
+    looks = 0
+    look = Keeper._look
+
+    def counted(self: Keeper, now: float) -> float:
+        nonlocal looks
+        looks += 1
+        return look(self, now)
+
+    monkeypatch.setattr(Keeper, "_look", counted)
+    with Client(store=memory_source(MemoryTable())) as client:
+        lock = client.lock("name", ttl=30)
+        for _ in range(2000):
+            with lock:
+                pass
+        assert looks <= 5
+
+
+def test_a_client_has_one_keeper_and_none_before_its_first_lease() -> None:
+    """A client starts one keeper, with its first lease, and its close ends it."""
+    before = len(keepers())
+    client = Client(store=memory_source(MemoryTable()))
+    client.names()
+    assert len(keepers()) == before
+    leases = [client.lock(f"{number}").acquire() for number in range(5)]
+    assert len(keepers()) == before + 1
+    for lease in leases:
+        lease.release()
+    client.close()
+    assert len(keepers()) == before
+
+
+def test_renewals_are_spread() -> None:
+    """Leases of one ttl that were won together do not all fall due at the same moment."""
+    with Client(store=memory_source(MemoryTable())) as client:
+        leases = [client.lock(f"{number}", ttl=30).acquire() for number in range(20)]
+        waits = [lease._held.due_at - lease._held.valid_until for lease in leases]
+        assert max(waits) - min(waits) > 0.2
+        for lease in leases:
+            lease.release()
+
+
+def test_an_error_in_a_callback_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """A callback that raises is logged, and stops neither the other callbacks nor the keeper."""
+    with Client(store=memory_source(MemoryTable())) as client, caplog.at_level(logging.ERROR, "holdfast"):
+        told: list[LeaseLost] = []
+
+        def fail(_error: LeaseLost) -> None:
+            raise ZeroDivisionError("in a callback")
+
+        lease = client.lock("name", ttl=0.1, max_hold=0.1, on_lost=fail).acquire()
+        lease.on_lost(told.append)
+        eventually(lambda: told, "the second callback")
+        assert "in a callback" in caplog.text
+        lease.on_lost(told.append)  # too late: at once
+        assert len(told) == 2
+        lease.release()
+
+
+def test_a_dropped_lease_warns_and_runs_out_and_is_not_unlocked() -> None:
+    """A lease that was dropped without release is no longer renewed, ends at its ttl, and not before."""
+    with Client(store=memory_source(MemoryTable())) as client:
+        box = [client.lock("name", ttl=0.3).acquire()]
+        with pytest.warns(ResourceWarning, match="dropped without release"):
+            box.clear()
+        assert client.lock("name").try_acquire() is None
+        with client.lock("name", timeout=5):
+            pass
+
+
+def test_a_zombie_loses_the_lease_at_max_hold() -> None:
+    """A holder that works for ever loses the lease after max_hold, though its keeper lives."""
+    with Client(store=memory_source(MemoryTable())) as client:
+        lease = client.lock("name", ttl=0.2, max_hold=0.5).acquire()
+        assert lease.lost.wait(5)
+        assert "max_hold" in str(lease._held.loss())
+        with client.lock("name", timeout=5):
+            pass
+        lease.release()
+
+
+def test_one_release_wakes_one_waiter() -> None:
+    """Of many waiters one is woken by a release; the others ask nothing."""
+    table = MemoryTable()
+    counting = Counting()
+
+    async def main() -> None:
+        source = disturbed(memory_source(table), counting)
+        async with AsyncClient(store=memory_source(table)) as holder, AsyncClient(store=source) as client:
+            lease = await holder.lock("name", ttl=20).acquire()
+            tasks = [asyncio.ensure_future(client.lock("name", ttl=20).acquire()) for _ in range(10)]
+            await soon(lambda: counting.seen.count("acquire") == 10, "ten waiters")
+            counting.seen.clear()
+            await lease.release()
+            await soon(lambda: any(task.done() for task in tasks), "a grant")
+            assert sum(task.done() for task in tasks) == 1
+            assert "acquire" not in counting.seen
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+            await asyncio.gather(*(task.result().release() for task in tasks if not task.cancelled()))
+
+    asyncio.run(main())
+
+
+def test_closing_ends_all_who_wait_and_hold() -> None:
+    """A close ends waiting threads with an error, releases what is held, and leaves no thread of the client."""
+    table = MemoryTable()
+    before = set(threading.enumerate())
+    client, other = (Client(store=memory_source(table)) for _ in range(2))
+    held, blocked = client.lock("mine").acquire(), other.lock("others").acquire()
+    errors: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            client.lock("others").acquire()
+        except UsageError as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=wait) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    eventually(lambda: len(other.inspect("others").waiters) == 3, "three waiters")
+    client.close()
+    for thread in threads:
+        thread.join(5)
+    assert len(errors) == 3
+    assert all("closed" in str(error) for error in errors)
+    assert not other.inspect("others").waiters
+    assert not other.inspect("mine").holders
+    assert not held.remaining()
+    blocked.release()
+    other.close()
+    assert set(threading.enumerate()) <= before
+
+
+def test_a_guard_does_not_swallow_a_foreign_cancellation() -> None:
+    """When somebody else cancels as well, the task is cancelled, whatever the guard did."""
+
+    async def main() -> None:
+        async def body() -> None:
+            guard = BodyGuard()
+            error: BaseException | None = None
+            try:
+                await asyncio.sleep(5)
+            except asyncio.CancelledError as caught:
+                error = caught
+            guard.disarm()
+            guards.append(guard.was_mine(error))
+
+        guards: list[bool] = []
+        task = asyncio.ensure_future(body())
+        await asyncio.sleep(0)
+        task.cancel()
+        await task
+        assert guards == [False]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("foreign", ["cancel", "timeout"])
+def test_a_loss_and_a_foreign_end_keep_their_own_errors(foreign: str) -> None:
+    """A cancellation or an asyncio.timeout() from outside is never turned into LeaseLost, nor the other way round."""
+
+    async def main() -> None:
+        async with AsyncClient(store=memory_source(MemoryTable())) as client:
+
+            async def block() -> None:
+                async with client.lock("name", ttl=5):
+                    await asyncio.sleep(10)
+
+            if foreign == "timeout":
+                with pytest.raises(TimeoutError):
+                    async with asyncio.timeout(0.02):
+                        await block()
+            else:
+                task = asyncio.ensure_future(block())
+                await asyncio.sleep(0.01)
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+            assert not (await client.inspect("name")).holders
+            task = asyncio.ensure_future(block())
+            await asyncio.sleep(0.01)
+            await client.revoke("name")
+            with pytest.raises(LeaseLost):
+                await task
+
+    asyncio.run(main())

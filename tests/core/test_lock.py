@@ -1,0 +1,184 @@
+"""The faces of a lock: decorator, limits, errors, and what they show of themselves."""
+
+import asyncio
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import AsyncClient, Client, Fence, LeaseLost, LockTimeout, Outcome, StaleTokenError, UsageError
+from holdfast.core.limits import LONGEST
+from holdfast.stores.memory import MemoryTable, memory_source
+
+
+@pytest.fixture
+def client() -> Client:
+    """Return a client of a table of its own."""
+    return Client(store=memory_source(MemoryTable()), owner="test")
+
+
+class Order:
+    """Something with an attribute to format a name from."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+def held_names(client: Client) -> list[str]:
+    """Name what is held."""
+    return client.names()
+
+
+def test_a_decorated_function_runs_under_the_lock_of_its_arguments(client: Client) -> None:
+    """The name is formatted from positional, keyword and default arguments and their attributes."""
+
+    @client.lock("order:{order.number}:{part}:{items[0]}", ttl=5)
+    def work(order: Order, part: str = "all", *, items: tuple[int, ...] = (7,)) -> list[str]:
+        """Work."""
+        return held_names(client)
+
+    assert work(Order(1)) == ["order:1:all:7"]
+    assert work(order=Order(2), part="b", items=(9,)) == ["order:2:b:9"]
+    assert work.__doc__ == "Work."
+    assert held_names(client) == []
+    client.close()
+
+
+def _plain(order: int) -> int:
+    return order
+
+
+async def _coroutine(order: int) -> int:
+    return order
+
+
+def _generator(order: int) -> Any:  # noqa: ANN401 - only its kind matters
+    yield order
+
+
+@pytest.mark.parametrize("name", ["{missing}", "{}", "{0}", "{order", "order}"])
+def test_a_name_that_cannot_be_formatted_is_refused_at_decoration(client: Client, name: str) -> None:
+    """A mistake in the name of a decorator is told when it is applied, not when the function is called."""
+    with pytest.raises(UsageError):
+        client.lock(name)(_plain)
+
+
+@pytest.mark.parametrize(
+    "function", [_coroutine, _generator, functools.partial(_coroutine, 1)], ids=["async", "generator", "partial"]
+)
+def test_a_function_of_the_wrong_kind_is_refused(client: Client, function: Callable[..., Any]) -> None:
+    """A coroutine function or generator is not run outside the lock that should guard it."""
+    with pytest.raises(UsageError):
+        client.lock("name")(function)
+
+
+@pytest.mark.parametrize("function", [_plain, _generator])
+def test_an_async_lock_refuses_a_plain_function(function: Callable[..., Any]) -> None:
+    """A lock of an AsyncClient decorates async functions only."""
+    with pytest.raises(UsageError):
+        AsyncClient("memory://").lock("name")(function)
+
+
+def test_a_decorated_coroutine_runs_under_the_lock() -> None:
+    """The same for async functions."""
+
+    async def main() -> None:
+        async with AsyncClient(store=memory_source(MemoryTable())) as client:
+
+            @client.lock("job:{number}", ttl=5)
+            async def work(number: int) -> list[str]:
+                return await client.names()
+
+            assert await work(3) == ["job:3"]
+            assert await client.names() == []
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("name", ["", "x" * 513, "\u00e9" * 257, "\ud800", None, 5, b"x"])
+def test_a_name_that_no_store_can_keep_is_refused(client: Client, name: Any) -> None:  # noqa: ANN401 - wrong on purpose
+    """A name is a non-empty str of up to 512 bytes of UTF-8."""
+    with pytest.raises(UsageError):
+        client.lock(name)
+
+
+@pytest.mark.parametrize("name", ["x" * 512, " ", "\0", "\n", "{}", "%s", "\U0001f512", "'; DROP TABLE names; --"])
+def test_every_other_name_is_a_name(client: Client, name: str) -> None:
+    """Whatever characters a name has, it is locked, shown and freed under exactly that name."""
+    with client.lock(name):
+        assert client.names() == [name]
+        assert client.inspect(name).holders[0].owner == "test"
+        assert client.lock(name).try_acquire() is None
+    client.close()
+
+
+@pytest.mark.parametrize("value", [0, -1, 0.01, LONGEST + 1, float("nan"), float("inf"), "5", True, None, 10**400])
+def test_a_ttl_that_cannot_be_right_is_refused(client: Client, value: Any) -> None:  # noqa: ANN401 - wrong on purpose
+    """A ttl is a number of seconds that the store can keep."""
+    with pytest.raises(UsageError):
+        client.lock("name", ttl=value)
+
+
+@pytest.mark.parametrize("value", [-1, -1.0, -0.001, float("nan"), "5", True, LONGEST * 2])
+def test_a_timeout_that_cannot_be_right_is_refused(client: Client, value: Any) -> None:  # noqa: ANN401 - on purpose
+    """A timeout is None or a number of seconds from 0, wherever it is given."""
+    with pytest.raises(UsageError):
+        client.lock("name", timeout=value)
+    with pytest.raises(UsageError):
+        client.lock("name").acquire(timeout=value)
+    client.close()
+
+
+def test_errors_are_one_tree() -> None:
+    """Every error can be caught as HoldfastError, and as what the standard library would call it."""
+    errors = [each for each in vars(holdfast).values() if isinstance(each, type) and issubclass(each, Exception)]
+    assert len(errors) >= 9
+    assert all(issubclass(each, holdfast.HoldfastError) for each in errors)
+    assert issubclass(LockTimeout, TimeoutError)
+    assert issubclass(UsageError, ValueError)
+    assert issubclass(holdfast.OutcomeUnknown, holdfast.StoreUnavailable)
+
+
+def test_an_outcome_tells_whether_the_lease_was_kept() -> None:
+    """Only RELEASED and UNKNOWN leave open that all work was done under the lock."""
+    assert {each for each in Outcome if each.kept} == {Outcome.RELEASED, Outcome.UNKNOWN}
+
+
+def test_a_fence_lets_in_whoever_is_not_late() -> None:
+    """A fence lets in equal and larger tokens, and no smaller one ever again."""
+    fence = Fence(5)
+    for token in (5, 5, 9, 9):
+        fence.touch(token)
+    for token in (8, 0, -1):
+        with pytest.raises(StaleTokenError, match="stale"):
+            fence.touch(token)
+    assert fence.highest == 9
+
+
+def test_a_bodys_own_error_is_not_masked_by_a_loss(client: Client) -> None:
+    """A body that fails after its lease was lost raises its own error, which tells of the loss in a note."""
+
+    def body() -> None:
+        client.revoke("name")
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine") as caught, client.lock("name"):
+        body()
+    assert any("is lost" in note for note in caught.value.__notes__)
+    client.close()
+
+
+def test_extend_after_a_loss_raises(client: Client) -> None:
+    """A lost lease cannot be extended back to life, nor a released one."""
+    lease = client.lock("name").acquire()
+    client.revoke("name")
+    with pytest.raises(LeaseLost):
+        lease.extend()
+    assert lease.release() is Outcome.TAKEN_OVER
+    lease = client.lock("name").acquire()
+    lease.release()
+    with pytest.raises(LeaseLost, match="released"):
+        lease.extend()
+    client.close()

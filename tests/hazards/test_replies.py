@@ -1,0 +1,338 @@
+"""A request is carried out and its answer is lost; or it comes after its caller has given up; or none ever comes."""
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections import Counter
+
+import pytest
+
+from holdfast import (
+    AsyncClient,
+    Client,
+    Lease,
+    LeaseLost,
+    LeaseState,
+    LockTimeout,
+    Outcome,
+    OutcomeUnknown,
+    StoreError,
+    StoreUnavailable,
+)
+from holdfast.core.attempt import FIRST_TTL
+from holdfast.core.deadlines import seconds
+from holdfast.core.messages import Ask, Gone, Reply
+from holdfast.runtimes.runtime import Runtime
+from holdfast.stores.memory import MemoryTable, memory_source
+from holdfast.stores.store import Store, StoreSource
+from tests.hazards.helpers import DisturbedStore, disturbed, eventually, soon
+
+ALWAYS = 1_000_000
+
+
+class Losing:
+    """Loses the next replies to some operations, after they were carried out."""
+
+    def __init__(self, **lose: int) -> None:
+        self.lose = Counter(lose)
+        self.seen = Counter[str]()
+
+    async def __call__(self, operation: str, done: bool) -> None:
+        """Lose the reply if there are some to be lost."""
+        self.seen[operation] += done
+        if done and self.lose[operation] > 0:
+            self.lose[operation] -= 1
+            raise OutcomeUnknown("the reply was lost")
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_an_acquire_whose_reply_was_lost_is_granted_once(times: int) -> None:
+    """Asked again after a lost reply, an acquisition gets the token that it was granted at first."""
+    table = MemoryTable()
+    losing = Losing(acquire=times)
+    with (
+        Client(store=disturbed(memory_source(table), losing, local=False)) as client,
+        Client(store=memory_source(table)) as other,
+    ):
+        lease = client.lock("name", ttl=20).acquire()
+        view = other.inspect("name")
+        assert [holder.token for holder in view.holders] == [lease.token] == [view.last_token]
+        assert losing.seen["acquire"] == times + 1
+        assert lease.release() is Outcome.RELEASED
+        assert not other.inspect("name").holders
+
+
+@pytest.mark.parametrize("local", [True, False])
+def test_an_acquire_that_is_never_answered_leaves_no_orphan(local: bool) -> None:
+    """Whoever gets no answer until the end holds nothing, in the store as well."""
+    table = MemoryTable()
+    source = disturbed(memory_source(table), Losing(acquire=ALWAYS), local=local)
+    with Client(store=source, retry_for=0.1) as client, Client(store=memory_source(table)) as other:
+        with pytest.raises(StoreUnavailable):
+            client.lock("name", ttl=20).acquire()
+        assert not other.inspect("name").holders
+
+
+def test_what_cannot_even_be_given_up_lapses_after_a_first_lease() -> None:
+    """If neither the acquisition nor the leave is answered or carried out, what is left ends with the first lease."""
+    table = MemoryTable()
+
+    async def cut(operation: str, done: bool) -> None:
+        if (operation, done) in {("acquire", True), ("leave", False)}:
+            raise OutcomeUnknown("the connection is cut")
+
+    source = disturbed(memory_source(table), cut, local=False)
+    with Client(store=source) as client, Client(store=memory_source(table)) as other:
+        with pytest.raises(StoreUnavailable):
+            client.lock("name", ttl=300).acquire(timeout=0)
+        (holder,) = other.inspect("name").holders
+        assert holder.expires_in <= seconds(FIRST_TTL)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_release_whose_reply_was_lost_says_released(times: int) -> None:
+    """A release whose reply was lost was a release: it is no error, and nobody's later lease is touched."""
+    table = MemoryTable()
+    source = disturbed(memory_source(table), Losing(release=times), local=False)
+    with Client(store=source) as client, Client(store=memory_source(table)) as other:
+        lease = client.lock("name", ttl=20).acquire()
+        assert lease.release() is Outcome.RELEASED
+        with other.lock("name", ttl=20, timeout=0) as next_lease:
+            assert next_lease.token > lease.token
+            assert lease.release() is Outcome.RELEASED
+
+
+def test_a_release_that_is_never_answered_says_unknown() -> None:
+    """A release that nobody answers does not raise, and does not claim what it cannot know."""
+    table = MemoryTable()
+
+    async def cut(operation: str, done: bool) -> None:
+        if operation == "release" and not done:
+            raise StoreUnavailable("the connection is cut")
+
+    with Client(store=disturbed(memory_source(table), cut, local=False)) as client:
+        lease = client.lock("name", ttl=0.05).acquire()
+        lease._session.keeper.discard(lease._held)
+        eventually(lambda: not lease.remaining(), "the deadline")
+        assert lease.release() is Outcome.UNKNOWN
+        assert lease.state is LeaseState.LOST
+        assert lease.release() is Outcome.UNKNOWN
+
+
+def test_lost_replies_to_renewals_do_not_end_a_lease() -> None:
+    """A lease whose renewals are carried out, with every other reply lost, is at risk now and then, and never lost."""
+    table = MemoryTable()
+    count = 0
+
+    async def every_other(operation: str, done: bool) -> None:
+        nonlocal count
+        if operation == "renew" and done:
+            count += 1
+            if count % 2:
+                raise OutcomeUnknown("the reply was lost")
+
+    with Client(store=disturbed(memory_source(table), every_other, local=False)) as client:
+        lease = client.lock("name", ttl=0.3).acquire()
+        eventually(lambda: lease.state is LeaseState.AT_RISK, "a lease at risk")
+        eventually(lambda: lease.state is LeaseState.HELD, "a lease held again")
+        eventually(lambda: count >= 6, "six renewals")
+        assert lease.release() is Outcome.RELEASED
+
+
+def test_an_ask_that_comes_after_its_leave_is_refused() -> None:
+    """A request that was under way when its caller gave up is not granted when it arrives at last."""
+    table = MemoryTable()
+    ghosts: list[Ask] = []
+    stores: list[Store] = []
+
+    class Late(DisturbedStore):
+        async def acquire(self, ask: Ask, until: float) -> Reply:
+            ghosts.append(ask)
+            raise OutcomeUnknown("no answer in time")
+
+    async def calm(operation: str, done: bool) -> None:
+        """Do nothing."""
+
+    def make(runtime: Runtime) -> Store:
+        store = memory_source(table).make(runtime)
+        stores.append(store)
+        return Late(store, calm, local=False)
+
+    late = disturbed(memory_source(table), calm, local=False)
+    with (
+        Client(store=StoreSource(late.title, late.capabilities, make)) as client,
+        Client(store=memory_source(table)) as other,
+    ):
+        with pytest.raises(StoreUnavailable):
+            client.lock("name", ttl=20).acquire(timeout=0)
+        reply = asyncio.run(_ask(stores[0], ghosts[0]))
+        assert isinstance(reply, Gone)
+        with other.lock("name", timeout=0):
+            pass
+
+
+async def _ask(store: Store, ask: Ask) -> Reply:
+    return await store.acquire(ask, time.monotonic() + 5)
+
+
+def test_acquire_rides_out_a_short_outage_and_says_when_it_gives_up() -> None:
+    """An acquisition survives an outage shorter than retry_for, and tells of a longer one with StoreUnavailable."""
+    outage = True
+    asks = 0
+
+    async def down(operation: str, done: bool) -> None:
+        nonlocal outage, asks
+        if operation == "acquire" and not done:
+            asks += 1
+            outage = outage and asks < 4
+            if outage:
+                raise StoreUnavailable("down")
+
+    with Client(store=disturbed(memory_source(MemoryTable()), down)) as client:
+        client.lock("name").acquire().release()
+        assert asks == 4
+
+    async def gone(operation: str, done: bool) -> None:
+        if operation == "acquire":
+            raise StoreUnavailable("down")
+
+    with Client(store=disturbed(memory_source(MemoryTable()), gone), retry_for=0.1) as client:
+        with pytest.raises(StoreUnavailable):
+            client.lock("name").acquire()
+        for timeout in (0, 0.05):
+            with pytest.raises(StoreError) as caught:
+                client.lock("name").acquire(timeout=timeout)
+            assert not isinstance(caught.value, LockTimeout)
+        with pytest.raises(StoreUnavailable):
+            client.lock("name").try_acquire()
+
+
+class Broken:
+    """Makes renewals fail, or hang, on command."""
+
+    def __init__(self) -> None:
+        self.error: Exception | None = None
+        self.hang = threading.Event()
+        self.hang.set()
+
+    async def __call__(self, operation: str, done: bool) -> None:
+        """Disturb a renewal."""
+        if operation == "renew" and not done:
+            self.hang.wait(10)
+            if self.error is not None:
+                raise self.error
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable("down"), ZeroDivisionError("a broken store")], ids=repr)
+def test_a_lease_is_lost_once_and_at_its_deadline_if_no_renewal_succeeds(error: Exception) -> None:
+    """Failing renewals put a lease at risk; at its local deadline it is lost, which is told once."""
+    broken = Broken()
+    with Client(store=disturbed(memory_source(MemoryTable()), broken)) as client:
+        told: list[LeaseLost] = []
+        lease = client.lock("name", ttl=0.3, on_lost=told.append).acquire()
+        other = client.lock("other", ttl=0.3).acquire()
+        broken.error = error
+        eventually(lambda: lease.state is LeaseState.AT_RISK, "a lease at risk")
+        lease.check()
+        broken.error = None
+        eventually(lambda: lease.state is LeaseState.HELD, "a lease held again")
+        broken.error = error
+        assert lease.lost.wait(5)
+        broken.error = None
+        eventually(lambda: told, "the callback")
+        assert not lease.remaining()
+        with pytest.raises(LeaseLost):
+            lease.extend()
+        with contextlib.suppress(LeaseLost):
+            other.check()
+        with client.lock("third", ttl=0.1) as third:  # the keeper is alive
+            assert not third.lost.wait(0.25)
+        assert len(told) == 1
+        lease.release()
+        other.release()
+
+
+def test_a_renewal_that_hangs_does_not_hide_a_deadline() -> None:
+    """While a renewal blocks, the loss is told at the deadline all the same."""
+    broken = Broken()
+    with Client(store=disturbed(memory_source(MemoryTable()), broken)) as client:
+        told = threading.Event()
+        lease = client.lock("name", ttl=0.2, on_lost=lambda _error: told.set()).acquire()
+        deadline = lease._held.valid_until
+        broken.hang.clear()
+        assert told.wait(5)
+        assert lease._session.runtime.now() >= deadline
+        assert not lease.remaining()
+        broken.hang.set()
+        assert lease.lost
+        lease.release()
+
+
+def test_a_renewal_that_is_never_awaited_does_not_hide_a_deadline() -> None:
+    """In a loop as well: a renewal that never ends does not keep the loss from the body."""
+
+    async def main() -> None:
+        never = asyncio.Event()
+
+        async def hang(operation: str, done: bool) -> None:
+            if operation == "renew":
+                await never.wait()
+
+        async with AsyncClient(store=disturbed(memory_source(MemoryTable()), hang)) as client:
+            told: list[LeaseLost] = []
+
+            async def block() -> None:
+                async with client.lock("name", ttl=0.15, on_lost=told.append):
+                    await asyncio.sleep(5)
+
+            with pytest.raises(LeaseLost):
+                await block()
+            assert len(told) == 1
+            never.set()
+            await soon(lambda: len(asyncio.all_tasks()) <= 2, "the end of the renewal")
+
+    asyncio.run(main())
+
+
+def test_a_refused_renewal_loses_the_lease_at_once() -> None:
+    """A store that no longer knows a lease ends it long before its deadline."""
+    table = MemoryTable()
+    with Client(store=memory_source(table)) as client:
+        lease: Lease = client.lock("name", ttl=5).acquire()
+        table._states.clear()
+        with pytest.raises(LeaseLost):
+            lease.extend()
+        assert lease.lost
+        assert lease.release() is not Outcome.RELEASED
+
+
+@pytest.mark.parametrize("stage", ["acquire", "wait"])
+def test_an_interrupt_leaves_nothing_behind(stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A KeyboardInterrupt in a request, or in the wait for a grant, leaves no holder and no waiter."""
+    table = MemoryTable()
+
+    async def interrupt(operation: str, done: bool) -> None:
+        if operation == "acquire" and done and stage == "acquire":
+            raise KeyboardInterrupt
+
+    async def interrupted_wait(_event: object, _until: float | None) -> bool:
+        raise KeyboardInterrupt
+
+    with (
+        Client(store=disturbed(memory_source(table), interrupt), owner="victim") as client,
+        Client(store=memory_source(table)) as other,
+    ):
+        held = other.lock("name").acquire() if stage == "wait" else None
+        with monkeypatch.context() as patch:
+            if stage == "wait":
+                patch.setattr("holdfast.runtimes.threads.ThreadEvent.wait", interrupted_wait)
+            with pytest.raises(KeyboardInterrupt):
+                client.lock("name", ttl=20).acquire()
+        view = other.inspect("name")
+        assert not view.waiters
+        assert "victim" not in [holder.owner for holder in view.holders]
+        if held is not None:
+            held.release()
+        with other.lock("name", timeout=0):
+            pass

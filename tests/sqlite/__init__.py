@@ -1,0 +1,1 @@
+"""What can happen to a lock file."""
