@@ -149,6 +149,17 @@ def test_a_waiter_that_nobody_can_reach_is_skipped() -> None:
     assert (name.holders(), name.queue()) == ("c", "")
 
 
+def test_a_head_asks_again_when_a_lock_delay_ends() -> None:
+    """After a lock delay there may be room beside those who hold, long before one of them ends."""
+    name = Name()
+    name.win("a", capacity=2, ttl=TTL // 2, lock_delay=INTERVAL // 2)
+    name.win("b", capacity=2)
+    name.now += TTL // 2
+    reply = name.ask("c", capacity=2)
+    assert isinstance(reply, Waiting)
+    assert reply.poke_in == INTERVAL // 2
+
+
 def test_a_deaf_head_that_is_too_heavy_blocks_no_lighter_one() -> None:
     """A dead head that does not fit is passed over as soon as somebody behind it fits."""
     name = Name()

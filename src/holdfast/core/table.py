@@ -254,10 +254,11 @@ class Step:
         return Waiting(self.state.counter, max(poke_in, RETRY), place)
 
     def _frees_in(self) -> int:
-        """Return how long until the name may become free without anybody's doing."""
+        """Return how long until there may be room without anybody's doing: a delay ends, or else a lease does."""
         state = self.state
-        frees_at = max(state.blocked_until, min((holder.expires_at for holder in state.holders), default=0))
-        return max(0, frees_at - self.now)
+        if state.blocked_until > self.now:
+            return state.blocked_until - self.now
+        return max(0, min((holder.expires_at for holder in state.holders), default=0) - self.now)
 
     def _place(self, request: str) -> int:
         for place, waiter in enumerate(self.state.queue):
