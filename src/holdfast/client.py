@@ -44,7 +44,8 @@ class _ClientBase:
             namespace: a prefix of all names, so that programs can share a store.
             owner: who this client is, for people who look at a lock; default: host and process id.
             operation_timeout: the longest, in seconds, that one request to the store may take.
-            retry_for: how long, in seconds, an acquisition rides out a store that does not answer.
+            retry_for: how long, in seconds, an acquisition rides out a store that stops answering. A store that
+                cannot be opened in the first place is an error at once.
             store: the source of a store of your own, instead of a URL.
 
         Raises UsageError if something can't be right.
@@ -110,7 +111,8 @@ class Client(_ClientBase):
     """Locks for threads. Safe to share by all threads; close it, or use it with `with`, to stop its own.
 
     It starts two daemon threads when first used: the inbox, which hears of grants, and the keeper, which renews
-    leases in the background for as long as they are held.
+    leases in the background for as long as they are held. Do not call it in a signal handler: like every lock of
+    threads, it would wait for ever for what the interrupted thread is just holding. Set a flag there.
     """
 
     def lock(
@@ -132,7 +134,8 @@ class Client(_ClientBase):
             timeout: how long to wait, in seconds; None: for ever; 0: ask once.
             lock_delay: for how many seconds nobody gets the lock after a lease ran out (not after a release).
             max_hold: after how many seconds the lease is no longer renewed, so that a stuck holder loses it.
-            on_lost: called with a LeaseLost, in the keeper's thread, when a lease is lost.
+            on_lost: called once with a LeaseLost when a lease is lost, in the thread that notices: mostly the keeper's.
+                It must not block.
 
         Raises UsageError if a value is not allowed.
         """

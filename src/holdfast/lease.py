@@ -99,7 +99,8 @@ class _LeaseBase:
     def on_lost(self, callback: Callable[[LeaseLost], object]) -> None:
         """Have `callback(error)` called once when the lease is lost; at once if it is lost already.
 
-        It runs in the client's keeper thread or event loop: it must not block. Its errors are logged.
+        It runs in the thread that notices, mostly the keeper's, or soon in the event loop: it must not block. Its
+        errors are logged.
         """
         held = self._held
 

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from holdfast import AsyncClient, Client, LeaseLost, UsageError
+from holdfast import AsyncClient, Client, LeaseLost, Outcome, UsageError
 from holdfast.core.keeper import Keeper
 from holdfast.runtimes.aio import BodyGuard
 from holdfast.stores.memory import MemoryTable, memory_source
@@ -233,5 +233,23 @@ def test_a_loss_and_a_foreign_end_keep_their_own_errors(foreign: str) -> None:
             await client.revoke("name")
             with pytest.raises(LeaseLost):
                 await task
+
+    asyncio.run(main())
+
+
+def test_a_keeper_that_was_cancelled_is_started_again() -> None:
+    """Whoever cancels every task of a loop cancels the keeper too; the next lease starts it anew, for all leases."""
+
+    async def main() -> None:
+        async with AsyncClient(store=memory_source(MemoryTable())) as client:
+            first = await client.lock("first", ttl=0.3).acquire()
+            for task in asyncio.all_tasks() - {asyncio.current_task()}:
+                task.cancel()
+                await asyncio.wait({task})
+            second = await client.lock("second", ttl=0.3).acquire()
+            assert not await second.lost.wait(1.0)
+            assert first.remaining() > 0
+            assert await first.release() is Outcome.RELEASED
+            assert await second.release() is Outcome.RELEASED
 
     asyncio.run(main())

@@ -89,12 +89,16 @@ class Keeper:
         self._signal.set()
 
     async def _run(self) -> None:
-        while not self._stopping:
-            self._looks_at = NEVER  # so that whoever adds a lease while we look wakes us again
-            next_look = self._look(self._runtime.now())
-            self._looks_at = next_look
-            await self._signal.wait(next_look)
-            self._signal.clear()
+        try:
+            while not self._stopping:
+                self._looks_at = NEVER  # so that whoever adds a lease while we look wakes us again
+                next_look = self._look(self._runtime.now())
+                self._looks_at = next_look
+                await self._signal.wait(next_look)
+                self._signal.clear()
+        finally:  # if somebody cancelled us, the next lease starts another one
+            self._looks_at = NEVER
+            self._task = None
 
     def _look(self, now: float) -> float:
         """Tell losses, start what is due, and return when to look again."""

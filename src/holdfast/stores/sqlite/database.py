@@ -137,14 +137,13 @@ class Database:
                     if connection.execute(REPLACE, (*known.row(name), known.version)).rowcount:
                         self._keep(name, known)
                         return result, step
-                result, steps = self._transact(connection, lambda steps: work(steps.on(name)))
+                return self._step_slowly(connection, name, work)
             except sqlite3.Error as error:
                 self._roll_back()
                 self._explain(error)
             except BaseException:
                 self._roll_back()
                 raise
-        return result, steps.taken[name]
 
     def steps(self, work: Callable[[Steps], T]) -> tuple[T, Steps]:
         """Carry out `work` on any number of names at once. Raises LockedError as `step` does."""
@@ -312,6 +311,10 @@ class Database:
         connection.execute(f"PRAGMA user_version = {LAYOUT}")
 
     # -- in a transaction ----------------------------------------------------------------------------------
+
+    def _step_slowly(self, connection: sqlite3.Connection, name: str, work: Callable[[Step], T]) -> tuple[T, Step]:
+        result, steps = self._transact(connection, lambda steps: work(steps.on(name)))
+        return result, steps.taken[name]
 
     def _transact(self, connection: sqlite3.Connection, work: Callable[[Steps], T]) -> tuple[T, Steps]:
         execute = connection.execute
