@@ -25,6 +25,10 @@ class Cancelled(BaseException):
     """What a cancelled task of a simulation is told."""
 
 
+class EndlessError(Exception):
+    """So much happens that it will never end: somebody spins."""
+
+
 class World:
     """Virtual time, and everything that is going to happen in it."""
 
@@ -33,6 +37,8 @@ class World:
         self.time = 0.0
         self.random = random.Random(seed)
         self.events = 0
+        self.most_events: float = float("inf")
+        """How many may happen in all."""
         self.after_event: Callable[[], object] = lambda: None
         self.running: SimTask[Any] | None = None
         """The task whose code runs now."""
@@ -41,9 +47,9 @@ class World:
         self._agenda: list[tuple[float, int, Timer]] = []
         self._order = itertools.count()
 
-    def at(self, when: float, action: Callable[[], object]) -> "Timer":
-        """Do `action` at a time, after what was put there earlier."""
-        timer = Timer(action)
+    def at(self, when: float, action: Callable[[], object], process: "Process | None" = None) -> "Timer":
+        """Do `action` at a time, after what was put there earlier; in `process`, if it runs then."""
+        timer = Timer(action, process)
         heapq.heappush(self._agenda, (max(when, self.time), next(self._order), timer))
         return timer
 
@@ -52,27 +58,38 @@ class World:
         return self.at(self.time + delay, action)
 
     def run(self, until: float) -> None:
-        """Let everything happen that is due until a time."""
-        agenda = self._agenda
+        """Let everything happen that is due until a time. Raises EndlessError if it is too much."""
+        agenda, after_event = self._agenda, self.after_event
         while agenda and agenda[0][0] <= until:
             when, _, timer = heapq.heappop(agenda)
-            action, timer.action = timer.action, None
-            if action is not None:
-                self.time = when
-                self.events += 1
-                action()
-                self.after_event()
+            action, process = timer.action, timer.process
+            if action is None:
+                continue
+            if process is not None:
+                if process.crashed:
+                    continue
+                if when < process.paused_until:
+                    heapq.heappush(agenda, (process.paused_until, next(self._order), timer))
+                    continue
+            timer.action = None
+            self.time = when
+            self.events += 1
+            action()
+            after_event()
+            if self.events > self.most_events:
+                raise EndlessError(f"more than {self.most_events:.0f} events by {self.time:.6f}")
         self.time = max(self.time, until)
 
 
 class Timer:
     """Something that will happen, unless it is cancelled."""
 
-    __slots__ = ("action",)
+    __slots__ = ("action", "process")
 
-    def __init__(self, action: Callable[[], object]) -> None:
-        """Wrap what is to be done."""
+    def __init__(self, action: Callable[[], object], process: "Process | None") -> None:
+        """Wrap what is to be done, and by whom: one that is paused does it later, one that crashed never."""
         self.action: Callable[[], object] | None = action
+        self.process = process
 
     def cancel(self) -> None:
         """Let it not happen."""
@@ -138,16 +155,8 @@ class Process:
 
     def later(self, local_delay: float, action: Callable[[], object]) -> Timer:
         """Do `action` in this process after a delay by its own clock."""
-        return self.world.after(max(0.0, local_delay) / self.rate, lambda: self.enter(action))
-
-    def enter(self, action: Callable[[], object]) -> None:
-        """Do `action` now, or when the pause ends, or never."""
-        if self.crashed:
-            return
-        if self.world.time < self.paused_until:
-            self.world.at(self.paused_until, lambda: self.enter(action))
-        else:
-            action()
+        world = self.world
+        return world.at(world.time + local_delay / self.rate if local_delay > 0.0 else world.time, action, self)
 
     def start(self, work: Coroutine[Any, Any, T], name: str) -> "SimTask[T]":
         """Run a coroutine as a task of this process."""
@@ -235,9 +244,12 @@ class SimTask(Generic[T]):
     def _suspend(self, waiting: Future[Any]) -> None:
         self.suspensions += 1
         self._waiting = waiting
-        waiting.wake = lambda: self._process.later(0.0, self.step)
+        waiting.wake = self._wake
         if self.suspensions == self.cancel_at:
             self.cancel()
+
+    def _wake(self) -> None:
+        self._process.later(0.0, self.step)
 
     def _end(self, value: T | None, error: BaseException | None) -> None:
         self._on_end()
@@ -320,7 +332,12 @@ class SimRuntime:
 
     async def sleep(self, seconds: float) -> None:
         """Let virtual time pass."""
-        await SimEvent(self.process).wait(self.now() + max(0.0, seconds))
+        woken: Future[None] = Future()
+        timer = self.process.later(seconds, lambda: woken.resolve(None))
+        try:
+            await woken
+        finally:
+            timer.cancel()
 
     def spawn(self, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> SimTask[None]:
         """Run `work()` as a task of the process."""
@@ -346,7 +363,3 @@ class SimRuntime:
     def listen(self, source: Datagrams, receive: Callable[[bytes], None]) -> Callable[[], None]:
         """Refuse: a simulated store delivers by itself."""
         raise NotImplementedError
-
-    def here(self) -> object:
-        """Identify the process: the simulation uses no `with` on shared locks."""
-        return self.process

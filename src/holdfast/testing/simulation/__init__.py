@@ -5,7 +5,8 @@
 
 from holdfast.testing.simulation.faults import Faults
 from holdfast.testing.simulation.invariants import Invariant, Violation
-from holdfast.testing.simulation.run import Plan, Report, simulate
+from holdfast.testing.simulation.plan import Plan
+from holdfast.testing.simulation.run import Report, simulate
 from holdfast.testing.simulation.scenarios import BY_NAME, SCENARIOS, Scenario
 
 __all__ = ["BY_NAME", "SCENARIOS", "Faults", "Invariant", "Plan", "Report", "Scenario", "Violation", "simulate"]

@@ -6,7 +6,7 @@ store's shape: an operation is carried out in place by its caller, only pushes t
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.core.messages import (
     Ask,
@@ -16,30 +16,40 @@ from holdfast.core.messages import (
     Left,
     Mismatch,
     Notice,
+    NoticeKind,
     Release,
     Renewal,
     RenewReply,
     Reply,
 )
 from holdfast.core.table import Step
-from holdfast.errors import OutcomeUnknown, StoreUnavailable
+from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from holdfast.outcome import Outcome
 from holdfast.runtimes.simulated import Future, Process, SimRuntime, World
 from holdfast.stores.store import Capabilities
 from holdfast.stores.tabled import Steps, TabledStore
+from holdfast.testing.simulation.checker import Checker
 from holdfast.testing.simulation.faults import Faults
 from holdfast.testing.simulation.node import Node
 
+if TYPE_CHECKING:
+    from collections import Counter
+
 T = TypeVar("T")
+Action = Callable[[], object]
+
+RECOVERY = 0.6
+"""How long after an error of the store a client may take to ask again, in seconds: its longest delay, and a little."""
 
 
 class Link:
     """What lies between one client and the node."""
 
-    def __init__(self, world: World, faults: Faults) -> None:
-        """Connect; `faults` may be replaced later, when they are to stop."""
+    def __init__(self, world: World, faults: Faults, happened: "Counter[str]") -> None:
+        """Connect; `faults` may be replaced later, when they are to stop. Counts in `happened` what goes wrong."""
         self.world = world
         self.faults = faults
+        self.happened = happened
         self.deaf_until = 0.0
         """Until when nothing from the client arrives."""
         self.mute_until = 0.0
@@ -51,6 +61,7 @@ class Link:
     def cut(self) -> None:
         """Break the connection: whoever awaits a reply learns that none will come."""
         self.epoch += 1
+        self.happened["request cut off"] += len(self.outstanding)
         for reply in list(self.outstanding.values()):
             reply.fail(OutcomeUnknown("the connection broke"))
 
@@ -58,12 +69,23 @@ class Link:
         """Return how long a message takes."""
         rng = self.world.random
         if self.faults.straggler and rng.random() < self.faults.straggler:
+            self.happened["message late"] += 1
             return rng.uniform(0.05, 4.0)
         return rng.uniform(0.0003, 0.003)
 
-    def loses(self) -> bool:
-        """Tell whether this message is lost."""
-        return bool(self.faults.loss) and self.world.random.random() < self.faults.loss / 3
+    def loses(self, what: str) -> bool:
+        """Tell whether this message is lost on its way."""
+        lost = bool(self.faults.loss) and self.world.random.random() < self.faults.loss / 3
+        if lost:
+            self.happened[f"{what} lost"] += 1
+        return lost
+
+    def drops(self, what: str, until: float) -> bool:
+        """Tell whether this message meets a partition that lasts until a time."""
+        dropped = until > self.world.time
+        if dropped:
+            self.happened[f"{what} dropped by a partition"] += 1
+        return dropped
 
 
 class SimulatedStore(TabledStore):
@@ -71,35 +93,39 @@ class SimulatedStore(TabledStore):
 
     capabilities: Capabilities
 
-    def __init__(self, runtime: SimRuntime, node: Node, link: Link) -> None:
-        """Use `node` over `link`."""
+    def __init__(self, runtime: SimRuntime, node: Node, link: Link, checker: Checker) -> None:
+        """Use `node` over `link`, and tell `checker` what is asked and heard."""
         self.process: Process = runtime.process
         self.link = link
-        self.refused: Callable[[str], None] = lambda request: None  # noqa: ARG005 - told of refused renewals
-        self.left: Callable[[str], None] = lambda request: None  # noqa: ARG005 - told of acknowledged leaves
-        self.leaving: Callable[[str], None] = lambda request: None  # noqa: ARG005 - told of attempted leaves
-        self.trace: Callable[[str, str], None] = lambda who, text: None  # noqa: ARG005
         self.unsure: set[str] = set()
         """Requests that the store may know of."""
+        self._unanswered: set[str] = set()
+        """Requests of which an ask had no answer, so that it may still arrive."""
+        self.when_sent: Action | None = None
+        """What happens to the client as soon as it has sent something: the worst moment to be paused."""
+        self.when_granted: Action | None = None
+        """What happens to it instead of hearing of a grant: the worst moment to die."""
+        self._checker = checker
         self._node = node
         self._runtime = runtime
-        self._inbox = ""
+        self.inbox = ""
+        """Where the node pushes to; empty until it is opened."""
         self._deliver: Callable[[Notice], None] = lambda notice: None  # noqa: ARG005
 
     async def open(self, deliver: Callable[[Notice], None], until: float) -> str:  # noqa: ARG002 - takes no time
         """Attach an inbox."""
         self._deliver = deliver
-        self._inbox = f"inbox-{self.process.name}"
+        self.inbox = f"inbox-{self.process.name}"
         self.subscribe()
-        return self._inbox
+        return self.inbox
 
     def subscribe(self) -> None:
         """Have the node push to us from now on."""
-        self._node.attach(self._inbox, self._push)
+        self._node.attach(self.inbox, self._push)
 
     def vanish(self) -> None:
         """Have the node find that nobody listens."""
-        self._node.detach(self._inbox)
+        self._node.detach(self.inbox)
 
     async def close(self) -> None:
         """Detach the inbox."""
@@ -118,41 +144,79 @@ class SimulatedStore(TabledStore):
         if task is not None:
             task.note = ask.request
         self.unsure.add(ask.request)
-        self.trace(self.process.name, f"{ask.request} asks for {ask.name}")
-        reply = await super().acquire(ask, until)
-        self.trace(self.process.name, f"{ask.request} hears {reply}")
+        self._say(f"{ask.request} asks for {ask.name}")
+        try:
+            reply = await super().acquire(ask, until)
+        except OutcomeUnknown:
+            self._unanswered.add(ask.request)
+            raise
+        self._say(f"{ask.request} hears {reply}")
         if isinstance(reply, Busy | Mismatch | Gone):
             self.unsure.discard(ask.request)
         return reply
 
     async def release(self, release: Release, until: float) -> Outcome:
         """Release."""
-        self.trace(self.process.name, f"{release.request} releases {release.name}")
+        self._say(f"{release.request} releases {release.name}")
         outcome = await super().release(release, until)
-        self.trace(self.process.name, f"{release.request} hears {outcome}")
+        self._say(f"{release.request} hears {outcome}")
+        if release.request in self._unanswered:
+            self._checker.store.gone(release.request)
         return outcome
 
     async def renew(self, renewals: Sequence[Renewal], until: float) -> list[RenewReply]:
         """Renew, and note who is refused."""
-        self.trace(self.process.name, f"renews {', '.join(renewal.request for renewal in renewals)}")
+        self._say(f"renews {', '.join(renewal.request for renewal in renewals)}")
+        for renewal in renewals:
+            self._checker.clients.renewing(renewal.request)
         replies = await super().renew(renewals, until)
-        self.trace(self.process.name, f"hears of its renewals: {', '.join(str(reply) for reply in replies)}")
+        self._say(f"hears of its renewals: {', '.join(str(reply or 'renewed') for reply in replies)}")
         for renewal, reply in zip(renewals, replies, strict=True):
-            if reply is not None:
-                self.refused(renewal.request)
+            self._checker.clients.heard(renewal.request, refused=reply is not None)
         return replies
 
     async def leave(self, leave: Leave, until: float) -> Left:
         """Leave, and note when it is acknowledged."""
-        self.leaving(leave.request)
-        self.trace(self.process.name, f"{leave.request} leaves {leave.name}")
+        self._checker.leaving(leave.request)
+        self._say(f"{leave.request} leaves {leave.name}")
         left = await super().leave(leave, until)
-        self.left(leave.request)
+        self._say(f"{leave.request} has left")
+        self._checker.store.gone(leave.request)
         return left
 
     def _push(self, notice: Notice) -> None:
-        if not (self.link.loses() or self.link.mute_until > self.link.world.time):
-            self.link.world.after(self.link.delay(), partial(self.process.enter, partial(self._deliver, notice)))
+        link, world = self.link, self.link.world
+        if link.loses("push") or link.drops("push", link.mute_until):
+            self._checker.trace("network", f"the push to {notice.request} ({notice.kind}) is lost")
+        else:
+            world.at(world.time + link.delay(), partial(self._hear, notice), self.process)
+
+    def _hear(self, notice: Notice) -> None:
+        if self.when_granted is not None and notice.kind is NoticeKind.GRANTED:
+            self.when_granted()
+            return
+        what = f"granted, token {notice.token}" if notice.token else f"{notice.kind}, in {notice.after / 1e6:.3f} s"
+        self._say(f"{notice.request} is told by a push: {what}")
+        self._deliver(notice)
+
+    def _has_sent(self) -> bool:
+        """Let happen what was to happen now; return whether something did."""
+        happen, self.when_sent = self.when_sent, None
+        if happen is not None:
+            happen()
+        return happen is not None
+
+    def _say(self, text: str) -> None:
+        self._checker.trace(self.process.name, text)
+
+    async def _fail(self, delay: float, text: str) -> None:
+        """Answer an error instead of doing anything; now and then one after which asking again is of no use."""
+        self.link.happened["error answered"] += 1
+        self._checker.store.disturbed(self.inbox, self.link.world.time + delay + RECOVERY)
+        await self._runtime.sleep(delay)
+        if self.link.world.random.random() < 0.2:
+            raise StoreError(f"{text}, and it is of no use to ask again")
+        raise StoreUnavailable(text)
 
 
 class EmbeddedStore(SimulatedStore):
@@ -163,12 +227,17 @@ class EmbeddedStore(SimulatedStore):
     async def step(self, name: str, work: Callable[[Step], T], until: float) -> T:
         """Carry out `work` in place, now and then after the file was locked for a while."""
         await self._locked(until)
-        return self._node.step(name, work)
+        return await self._back(self._node.step(name, work))
 
     async def steps(self, work: Callable[[Steps], T], until: float) -> T:
         """Carry out `work` in place."""
         await self._locked(until)
-        return self._node.steps(work)
+        return await self._back(self._node.steps(work))
+
+    async def _back(self, result: T) -> T:
+        if self._has_sent():
+            await self._runtime.sleep(0.0)
+        return result
 
     async def _locked(self, until: float) -> None:
         rng = self.link.world.random
@@ -176,8 +245,7 @@ class EmbeddedStore(SimulatedStore):
             await self._runtime.sleep(rng.uniform(0.0001, 0.002))
         faults = self.link.faults
         if faults.errors and rng.random() < faults.errors:
-            await self._runtime.sleep(min(0.05, max(0.0, until - self._runtime.now())))
-            raise StoreUnavailable("the file stays locked")
+            await self._fail(min(0.05, max(0.0, until - self._runtime.now())), "the file stays locked")
 
 
 class RemoteStore(SimulatedStore):
@@ -196,16 +264,18 @@ class RemoteStore(SimulatedStore):
     async def _call(self, work: Callable[[], T], until: float) -> T:
         world, link, faults = self.link.world, self.link, self.link.faults
         if self._node.down_until > world.time:
+            link.happened["connection refused"] += 1
             await self._runtime.sleep(link.delay())
             raise StoreUnavailable("connection refused")
         self._subscribe_again()
         if faults.errors and world.random.random() < faults.errors:
-            await self._runtime.sleep(link.delay())
-            raise StoreUnavailable("the store answers an error")
+            await self._fail(link.delay(), "the store answers an error")
         reply: Future[T] = Future()
         self._send(work, reply)
         if faults.duplicate and world.random.random() < faults.duplicate:
+            link.happened["request repeated"] += 1
             world.after(link.delay(), lambda: self._send(work, reply))
+        self._has_sent()
         timer = self.process.later(until - self._runtime.now(), lambda: reply.fail(OutcomeUnknown("no reply")))
         link.outstanding[id(reply)] = reply
         try:
@@ -217,7 +287,9 @@ class RemoteStore(SimulatedStore):
     def _send(self, work: Callable[[], T], reply: "Future[T]") -> None:
         world, link = self.link.world, self.link
         epoch = link.epoch
-        if not link.loses() and link.deaf_until <= world.time:
+        if link.loses("request") or link.drops("request", link.deaf_until):
+            self._checker.trace("network", f"a request of {self.process.name} is lost")
+        else:
             world.after(self._service_time(), lambda: self._carry_out(work, reply, epoch))
 
     def _carry_out(self, work: Callable[[], T], reply: "Future[T]", epoch: int) -> None:
@@ -225,14 +297,17 @@ class RemoteStore(SimulatedStore):
         if self._node.down_until > world.time:
             return
         result = work()
-        if epoch == link.epoch and not link.loses() and link.mute_until <= world.time:
-            world.after(link.delay(), lambda: self.process.enter(lambda: reply.resolve(result)))
+        if epoch != link.epoch or link.loses("reply") or link.drops("reply", link.mute_until):
+            self._checker.trace("network", f"a reply to {self.process.name} is lost")
+        else:
+            world.at(world.time + link.delay(), lambda: reply.resolve(result), self.process)
 
     def _service_time(self) -> float:
         slow = self._node.slow_until > self.link.world.time
+        self.link.happened["request slow"] += slow
         return self.link.delay() + (self.link.world.random.uniform(0.05, 0.5) if slow else 0.0)
 
     def _subscribe_again(self) -> None:
         """After a cut or a restart: subscribe first, then have every waiter ask again."""
-        if self._inbox and not self._node.listens(self._inbox):
+        if self.inbox and not self._node.listens(self.inbox):
             self.subscribe()

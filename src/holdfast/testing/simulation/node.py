@@ -34,6 +34,8 @@ class Node:
         self._offset = offset
         self._wall_offset = 0.0
         self._states: dict[str, tuple[int, str]] = {}
+        self._loaded: dict[str, NameState] = {}
+        """States as they were read back after they were stored: the next step takes them over."""
         self._replica: dict[str, tuple[int, str]] = {}
         self._inboxes: dict[str, Callable[[Notice], None]] = {}
 
@@ -44,6 +46,13 @@ class Node:
     def wall(self) -> int:
         """Return the node's wall clock in microseconds."""
         return EPOCH + round((self.world.time + self._wall_offset) * 1e6)
+
+    def keeps_until(self, name: str, request: str, token: int) -> float:
+        """Return the true time until which a lease is kept as things are now; 0 if it is not held."""
+        for holder in self.state(name).holders:
+            if holder.request == request and holder.token == token:
+                return self.world.time + (holder.expires_at - self.clock()) / 1e6 / self._rate
+        return 0.0
 
     def step_clock(self, seconds: float, *, wall: bool) -> None:
         """Let the clock that judges expiry step; also the wall clock if told."""
@@ -59,7 +68,7 @@ class Node:
 
     def steps(self, work: Callable[[Steps], T]) -> T:
         """Carry out `work` on any number of names at once, and push its notices."""
-        steps = Steps(self.state, self.clock(), self.wall(), self._inboxes.__contains__)
+        steps = Steps(self._take, self.clock(), self.wall(), self._inboxes.__contains__)
         result = work(steps)
         for name, step in steps.taken.items():
             self._save(name, step.state)
@@ -72,13 +81,21 @@ class Node:
         return result
 
     def state(self, name: str) -> NameState:
-        """Return a copy of the state of a name."""
-        counter, text = self._states.get(name, (0, ""))
-        return codec.load(name, counter, text) if text else NameState(counter)
+        """Return the state of a name, to look at."""
+        state = self._loaded.get(name)
+        if state is None:
+            counter, text = self._states.get(name, (0, ""))
+            state = self._loaded[name] = codec.load(name, counter, text) if text else NameState(counter)
+        return state
 
     def names(self) -> list[str]:
         """List all names that were ever used."""
         return list(self._states)
+
+    def _take(self, name: str) -> NameState:
+        state = self.state(name)
+        del self._loaded[name]
+        return state
 
     def _save(self, name: str, state: NameState) -> None:
         saved = self._states[name] = (state.counter, codec.dump(state))
@@ -106,9 +123,11 @@ class Node:
         self.down_until = self.world.time + downtime
         self._inboxes.clear()
         self._states = {name: saved for name, saved in self._states.items() if keep(name)}
+        self._loaded.clear()
 
     def fail_over(self, downtime: float) -> None:
         """Die, and be replaced by the replica as it is now."""
         self.down_until = self.world.time + downtime
         self._inboxes.clear()
         self._states = dict(self._replica)
+        self._loaded.clear()

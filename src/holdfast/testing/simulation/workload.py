@@ -11,9 +11,12 @@ from holdfast.core.held import NEVER, HeldLease
 from holdfast.core.session import Session, Settings
 from holdfast.errors import LeaseLost, StoreError
 from holdfast.runtimes.simulated import Cancelled, Future, Process, SimRuntime, SimTask, World
+from holdfast.testing.simulation.at_clients import Believed
+from holdfast.testing.simulation.checker import Checker
 from holdfast.testing.simulation.faults import Faults
-from holdfast.testing.simulation.invariants import Believed, Checker, Invariant, Resource
+from holdfast.testing.simulation.invariants import Invariant
 from holdfast.testing.simulation.network import Link, SimulatedStore
+from holdfast.testing.simulation.resource import Resource
 
 EVERYONE = 1000
 """The capacity of a reader/writer name."""
@@ -48,10 +51,6 @@ class Client:
         self.process = process
         self.link = link
         self.store = store(runtime)
-        self.store.refused = lambda request: checker.refused(process, request)
-        self.store.left = checker.left
-        self.store.leaving = checker.leaving
-        self.store.trace = checker.trace
         self.session = Session(runtime, self.store, Settings(process.name, 1.0, 2.0))
         self.tasks: list[SimTask[None]] = []
         self._runtime = runtime
@@ -88,18 +87,20 @@ class Client:
     async def _round(self, rng: random.Random) -> None:
         kind = rng.choice(self._kinds)
         weight = rng.choice(kind.weights)
+        max_hold = rng.choice((NEVER, NEVER, NEVER, NEVER, 1.5))
         want = Want(
             kind.name,
             micros(rng.choice((0.3, 1.0, 3.0, 8.0))),
             micros(rng.choice((0.0, 0.0, 0.0, 0.2))),
-            rng.choice((NEVER, NEVER, NEVER, NEVER, 1.5)),
+            max_hold,
             weight,
             kind.capacity,
         )
         timeout = rng.choice((None, None, None, 0.0, 0.1, 0.5, 2.0))
         held = await self._acquire(want, timeout, rng)
         if held is not None:
-            believed = Believed(self.process, held, weight, kind.capacity)
+            ends_at = self.process.clock() + max_hold
+            believed = Believed(self.process, held, weight, kind.capacity, ends_at)
             self._checker.entered(believed)
             await self._use(believed, rng)
             await self._release(believed)
@@ -111,6 +112,8 @@ class Client:
         try:
             won = await task.result
         except (Cancelled, StoreError) as error:
+            if isinstance(error, Cancelled):
+                self.link.happened[f"acquire cancelled at await {task.cancel_at}"] += 1
             self._checker.trace(self.process.name, f"{task.note} ended by {error!r}")
             won = None
         if isinstance(won, HeldLease):

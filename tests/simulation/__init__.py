@@ -1,0 +1,1 @@
+"""The simulation: what it promises, and that it would notice."""

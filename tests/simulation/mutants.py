@@ -1,0 +1,389 @@
+"""Bugs to plant in the shipped protocol, one at a time, to see that the simulation notices.
+
+Each is a patch of a function or a constant: nothing in the package knows of them. A bug that the simulation does not
+notice is a hole in the invariants or in what the simulated clients do.
+"""
+
+# ruff: noqa: ANN401, D103 - each function is told by the bug that it plants, and replaces a method of any type
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+from holdfast.core import attempt, held
+from holdfast.core.attempt import Attempt
+from holdfast.core.deadlines import valid_until
+from holdfast.core.held import NEVER, HeldLease
+from holdfast.core.keeper import Keeper
+from holdfast.core.messages import Ask, Busy, Granted, Left, NoticeKind, Waiting
+from holdfast.core.session import Session
+from holdfast.core.state import Waiter
+from holdfast.core.table import Step
+from holdfast.errors import OutcomeUnknown
+from holdfast.testing.simulation.resource import Resource
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+Patch = AbstractContextManager[Any]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A bug, how to plant it, and the scenarios in which to look for it, in order."""
+
+    bug: str
+    plant: Callable[[], Patch]
+    scenarios: tuple[str, ...] = ("wire",)
+
+
+def replaced(owner: object, name: str, with_: object) -> Callable[[], Patch]:
+    """Return a way to replace something."""
+    return lambda: patch.object(owner, name, with_)
+
+
+def wrapped(owner: type, name: str, wrapper: Callable[..., Any]) -> Callable[[], Patch]:
+    """Return a way to replace a method by `wrapper(original, self, ...)`."""
+    original = getattr(owner, name)
+
+    def method(self: object, *args: object, **options: object) -> object:
+        return wrapper(original, self, *args, **options)
+
+    return lambda: patch.object(owner, name, method)
+
+
+def both(*plants: Callable[[], Patch]) -> Callable[[], Patch]:
+    """Return a way to plant several patches at once."""
+
+    @contextmanager
+    def plant() -> "Generator[None]":
+        with ExitStack() as stack:
+            for each in plants:
+                stack.enter_context(each())
+            yield
+
+    return plant
+
+
+def do_nothing(self: object, *args: object, **options: object) -> None:
+    pass
+
+
+# -- what a holder believes --------------------------------------------------------------------------------
+
+
+async def count_grant_from_reply(original: Any, self: Attempt) -> Any:
+    reply = await original(self)
+    if isinstance(reply, Granted):
+        self._sent = self._runtime.now()
+    return reply
+
+
+async def count_place_from_reply(original: Any, self: Attempt) -> Any:
+    reply = await original(self)
+    if isinstance(reply, Waiting):
+        self._sent = self._runtime.now()
+    return reply
+
+
+def count_from_push(self: Attempt, token: int) -> HeldLease | None:
+    return self._enter(token, valid_until(self._runtime.now(), self._ask.pushed_ttl))
+
+
+async def trust_any_push(original: Any, self: Attempt, reply: Waiting) -> Any:
+    return await original(self, Waiting(0, reply.poke_in, reply.place))
+
+
+def enter_too_late(original: Any, self: Attempt, token: int, until: float) -> Any:
+    return original(self, token, max(until, self._runtime.now() + 0.001))
+
+
+def count_renewal_from_reply(original: Any, self: HeldLease, sent: float, ttl: int) -> bool:
+    return bool(original(self, self.runtime.now(), ttl))
+
+
+def without_drift(sent: float, ttl: int) -> float:
+    return sent + ttl / 1_000_000
+
+
+def revive(self: HeldLease, sent: float, ttl: int) -> bool:
+    self.lost_because = ""
+    self.valid_until = max(self.valid_until, valid_until(sent, ttl))
+    return True
+
+
+def lose_in_silence(self: HeldLease) -> bool:
+    return self.runtime.now() >= self.valid_until
+
+
+def lose_again(self: HeldLease, because: str) -> bool:
+    self.lost_because = because
+    self._tell()
+    return True
+
+
+def look_for_what_is_due_only(original: Any, self: Keeper, now: float) -> float:
+    original(self, now)
+    return max(now + 0.05, min((lease.due_at for lease in self.kept()), default=now + 1.0))
+
+
+def tell_when_renewed(original: Any, self: Keeper, now: float) -> float:
+    return now + 0.01 if self._talking else float(original(self, now))
+
+
+def ignore_refusal(self: Keeper, lease: HeldLease, sent: float, ttl: int, reply: object) -> None:
+    if lease.renewed(sent, ttl):
+        lease.schedule(self._runtime.random())
+
+
+def find_nothing(self: Keeper) -> list[HeldLease]:
+    return []
+
+
+def hold_for_ever(original: Any, self: Attempt, token: int, until: float) -> Any:
+    self._want.max_hold = NEVER
+    return original(self, token, until)
+
+
+# -- asking and leaving ------------------------------------------------------------------------------------
+
+
+async def forget_to_leave_when_cancelled(self: Attempt) -> HeldLease | Left:
+    self._session.attempts[self._ask.request] = self
+    try:
+        return await self._until_held()
+    finally:
+        self._session.attempts.pop(self._ask.request, None)
+
+
+def forgetting_to_leave(when: str) -> Callable[[], Patch]:
+    """Forget to leave after a timeout; a cancellation still does (its `finish` is of the same coroutine)."""
+    original_run, original_leave = Attempt.run, Attempt._leave
+
+    async def run(self: Attempt) -> HeldLease | Left:
+        try:
+            return await original_run(self)
+        finally:
+            self._engaged = False
+
+    async def leave(self: Attempt) -> Left:
+        return Left() if self._is_over() or when == "always" else await original_leave(self)
+
+    return both(replaced(Attempt, "run", run), replaced(Attempt, "_leave", leave))
+
+
+async def lost_reply_is_no(original: Any, self: Attempt) -> Any:
+    try:
+        return await original(self)
+    except OutcomeUnknown:
+        self._unsure = False
+        return Busy(1000)
+
+
+async def leave_once(self: Session, ask: Any, patience: float) -> Any:
+    return await ask(self.runtime.now() + patience)
+
+
+def never_unsure(original: Any, self: HeldLease, *args: Any, **options: Any) -> None:
+    original(self, *args, **{**options, "unsure": False})
+
+
+def ignore_grants(original: Any, self: Attempt, notice: Any) -> None:
+    if notice.kind is not NoticeKind.GRANTED:
+        original(self, notice)
+
+
+def forget_to_wake(self: Attempt, notice: Any) -> None:
+    if notice.kind is NoticeKind.GRANTED:
+        self._granted = max(self._granted, notice.token)
+
+
+# -- the table ---------------------------------------------------------------------------------------------
+
+
+def overtake(original: Any, self: Step, ask: Ask) -> Any:
+    if not self._holder(ask.request) and ask.request not in self.state.tombstones and self._fits(ask.weight):
+        self._drop(ask.request)
+        return self._grant(ask, ask.first_ttl, confirmed=True)
+    return original(self, ask)
+
+
+def stand_in_front(self: Step, ask: Ask) -> None:
+    self._drop(ask.request)
+    self.state.queue.insert(0, Waiter(ask, self.now, self.now + ask.patience))
+
+
+def stand_at_tail_again(self: Step, ask: Ask) -> None:
+    self._drop(ask.request)
+    self.state.queue.append(Waiter(ask, self.now, self.now + ask.patience))
+
+
+def light_ones_first(self: Step, asking: str) -> Ask | None:
+    waiting = [waiter for waiter in self.state.queue if self._fits(waiter.ask.weight)] or [*self.state.queue]
+    if waiting:
+        self.state.queue.remove(waiting[0])
+        self.state.queue.insert(0, waiting[0])
+    return waiting[0].ask if waiting else None
+
+
+def grant_without_counting(original: Any, self: Step, *args: Any, **options: Any) -> Any:
+    counter = self.state.counter
+    granted = original(self, *args, **options)
+    self.state.counter = counter
+    return granted
+
+
+def remove_anyone(self: Step, request: str) -> bool:
+    removed, self.state.holders = bool(self.state.holders), []
+    return removed
+
+
+def leave_the_queue_only(original: Any, self: Step, leave: Any) -> Left:
+    if leave.unsure:
+        self._bury(leave.request)
+    self._drop(leave.request)
+    return Left()
+
+
+def leave_the_grant_only(original: Any, self: Step, leave: Any) -> Left:
+    self._begin()
+    if leave.unsure:
+        self._bury(leave.request)
+    self._remove_holder(leave.request)
+    self._pass_on()
+    return Left()
+
+
+def ask_the_dead(self: Step, asking: str) -> Ask | None:
+    self.listening = lambda inbox: True  # whoever listens or not
+    return self.state.queue[0].ask if self.state.queue else None
+
+
+def forget_to_confirm(self: Step, holder: Any, ask: Ask) -> Granted:
+    return Granted(holder.token, ask.first_ttl)
+
+
+def shorten_on_renewal(original: Any, self: Step, renewal: Any) -> Any:
+    reply = original(self, renewal)
+    holder = self._holder(renewal.request)
+    if reply is None and holder is not None:
+        holder.expires_at = self.now + renewal.ttl
+    return reply
+
+
+def shorten_on_asking(self: Step, holder: Any, ask: Ask) -> Granted:
+    holder.confirmed = True
+    holder.expires_at = self.now + min(ask.first_ttl, 200_000)
+    return Granted(holder.token, ask.first_ttl)
+
+
+def grant_twice(original: Any, self: Step, request: str) -> Any:
+    return None
+
+
+def ignore_tombstones(original: Any, self: Step, ask: Ask) -> Any:
+    self.state.tombstones.pop(ask.request, None)
+    return original(self, ask)
+
+
+def expire_early(original: Any, self: Step) -> None:
+    for holder in self.state.holders:
+        if holder.expires_at - self.now < holder.ttl // 10:
+            holder.expires_at = self.now
+    original(self)
+
+
+def never_expire(original: Any, self: Step) -> None:
+    for holder in self.state.holders:
+        holder.expires_at = max(holder.expires_at, self.now + 1)
+    original(self)
+
+
+def never_clamp(original: Any, self: Step) -> None:
+    before = {holder.request: holder.expires_at for holder in self.state.holders}
+    original(self)
+    for holder in self.state.holders:
+        holder.expires_at = before[holder.request]
+
+
+def any_weight_fits(self: Step, weight: int) -> bool:
+    state = self.state
+    return self.now >= state.blocked_until and len(state.holders) < state.capacity
+
+
+def only_own_clock(self: Step, proposal: int) -> int:
+    return proposal
+
+
+def plain_counter(self: Step, proposal: int) -> int:
+    return self.state.counter + 1
+
+
+# -- the resource ------------------------------------------------------------------------------------------
+
+
+def read_without_fence(self: Resource, token: int) -> int | None:
+    return self.value
+
+
+def write_raises_fence(original: Any, self: Resource, token: int, value: int) -> None:
+    original(self, token, value)
+    self.fence = max(self.fence, token)
+
+
+MUTANTS: Sequence[Mutant] = (
+    Mutant("the ttl is counted from the reply", wrapped(Attempt, "_send", count_grant_from_reply)),
+    Mutant("the ttl of a push is counted from the reply before it", wrapped(Attempt, "_send", count_place_from_reply)),
+    Mutant("the ttl is counted from the push", replaced(Attempt, "_enter_pushed", count_from_push)),
+    Mutant("a renewal is counted from its reply", wrapped(HeldLease, "renewed", count_renewal_from_reply)),
+    Mutant(
+        "no allowance for drift",
+        both(replaced(attempt, "valid_until", without_drift), replaced(held, "valid_until", without_drift)),
+        ("wire", "calm"),
+    ),
+    Mutant("a push is trusted without the token test", wrapped(Attempt, "_stand", trust_any_push)),
+    Mutant("a grant heard too late is entered", wrapped(Attempt, "_enter", enter_too_late)),
+    Mutant("a late renewal revives a lost lease", replaced(HeldLease, "renewed", revive)),
+    Mutant("nobody is told of a deadline that passes", replaced(HeldLease, "_expire", lose_in_silence)),
+    Mutant("a loss is told again", replaced(HeldLease, "lose", lose_again)),
+    Mutant("the keeper does not watch deadlines", wrapped(Keeper, "_look", look_for_what_is_due_only)),
+    Mutant("a renewal that hangs hides a deadline", wrapped(Keeper, "_look", tell_when_renewed)),
+    Mutant("the keeper ignores a refusal", replaced(Keeper, "_answered", ignore_refusal), ("clock_forward",)),
+    Mutant("nothing is ever renewed or confirmed", replaced(Keeper, "_start_renewal", do_nothing), ("calm",)),
+    Mutant("the keeper spins", replaced(Keeper, "_take_due", find_nothing), ("calm",)),
+    Mutant("max_hold is forgotten", wrapped(Attempt, "_enter", hold_for_ever), ("calm",)),
+    Mutant("a cancelled acquisition forgets to leave", replaced(Attempt, "run", forget_to_leave_when_cancelled)),
+    Mutant("a timeout forgets to leave", forgetting_to_leave("over"), ("calm",)),
+    Mutant("a lost reply counts as a refusal", wrapped(Attempt, "_send", lost_reply_is_no)),
+    Mutant("nothing is known of unanswered asks", wrapped(HeldLease, "__init__", never_unsure)),
+    Mutant("pushed grants are ignored", wrapped(Attempt, "hear", ignore_grants), ("calm",)),
+    Mutant("a push does not wake its waiter", replaced(Attempt, "hear", forget_to_wake), ("calm",)),
+    Mutant("newcomers overtake the queue", wrapped(Step, "acquire", overtake)),
+    Mutant("the last to come is served first", replaced(Step, "_join", stand_in_front), ("calm",)),
+    Mutant("who asks again goes to the tail", replaced(Step, "_join", stand_at_tail_again)),
+    Mutant("whoever fits goes first", replaced(Step, "_live_head", light_ones_first), ("weights",)),
+    Mutant("the counter is not stored", wrapped(Step, "_grant", grant_without_counting)),
+    Mutant("tokens are the client's clock alone", replaced(Step, "_next_token", only_own_clock)),
+    Mutant("tokens are a plain counter", replaced(Step, "_next_token", plain_counter), ("amnesia",)),
+    Mutant("a release removes whoever holds", replaced(Step, "_remove_holder", remove_anyone)),
+    Mutant("a release does not hand off", replaced(Step, "_pass_on", do_nothing), ("calm",)),
+    Mutant("a new head is never told", replaced(Step, "_tell_new_head", do_nothing), ("calm",)),
+    Mutant("leaving does not pass on a grant", wrapped(Step, "leave", leave_the_queue_only)),
+    Mutant("leaving keeps the place in the queue", wrapped(Step, "leave", leave_the_grant_only)),
+    Mutant("grants are pushed to the dead", replaced(Step, "_live_head", ask_the_dead), ("calm",)),
+    Mutant("asking again does not confirm", replaced(Step, "_granted_before", forget_to_confirm)),
+    Mutant("a renewal shortens the lease", wrapped(Step, "renew", shorten_on_renewal)),
+    Mutant("asking again shortens the lease", replaced(Step, "_granted_before", shorten_on_asking)),
+    Mutant("a request that is asked again is granted again", wrapped(Step, "_holder", grant_twice)),
+    Mutant("what was given up may arrive", wrapped(Step, "acquire", ignore_tombstones)),
+    Mutant("leases end early", wrapped(Step, "_begin", expire_early)),
+    Mutant("leases never end", wrapped(Step, "_begin", never_expire), ("calm",)),
+    Mutant("a clock that stepped back locks for hours", wrapped(Step, "_begin", never_clamp)),
+    Mutant("weights are ignored", replaced(Step, "_fits", any_weight_fits), ("weights",)),
+    Mutant("the lock delay is ignored", replaced(Step, "_block", do_nothing)),
+    Mutant(
+        "the resource is fenced on writes only",
+        both(replaced(Resource, "read", read_without_fence), wrapped(Resource, "write", write_raises_fence)),
+    ),
+)
