@@ -11,11 +11,13 @@ VENV ?= .venv$(if $(PYTHON),-$(notdir $(PYTHON)))
 BIN = $(VENV)/bin
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
+SEEDS ?= 2000
+SIM_ARGS ?=
 MODELS_ARGS ?=
 LOG ?=
 
 .DEFAULT_GOAL = help
-.PHONY: help demo test coverage lint format types models bench clean
+.PHONY: help demo test sim coverage lint format types models bench clean
 .DELETE_ON_ERROR:
 
 help: ## show this list
@@ -26,6 +28,9 @@ demo: $(VENV)/.installed-cli ## see it work (LOG=path: on your own log)
 
 test: $(VENV)/.installed-dev ## run the tests (PYTEST_ARGS="-k lock": some of them)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+sim: $(VENV)/.installed-dev ## simulate the protocol under faults (SEEDS=100000 a scenario, SIM_ARGS="--scenario wire")
+	@$(BIN)/python -m holdfast.testing.simulation --seeds $(SEEDS) $(SIM_ARGS)
 
 coverage: $(VENV)/.installed-dev ## run the tests and say which lines they never reach
 	$(BIN)/coverage erase
