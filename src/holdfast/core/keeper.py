@@ -82,9 +82,9 @@ class Keeper:
                 await task.join(until)
 
     def _wake(self) -> None:
-        if self._task is None:
+        if self._task is None or self._task.ended():
             with self._mutex:
-                if self._task is None and not self._stopping:
+                if (self._task is None or self._task.ended()) and not self._stopping:
                     self._task = self._runtime.spawn(self._run, "keeper")
         self._signal.set()
 
@@ -96,9 +96,8 @@ class Keeper:
                 self._looks_at = next_look
                 await self._signal.wait(next_look)
                 self._signal.clear()
-        finally:  # if somebody cancelled us, the next lease starts another one
-            self._looks_at = NEVER
-            self._task = None
+        finally:
+            self._looks_at = NEVER  # if somebody cancelled us, the next lease starts another one
 
     def _look(self, now: float) -> float:
         """Tell losses, start what is due, and return when to look again."""

@@ -80,6 +80,10 @@ class LoopTask:
         """Wrap a task."""
         self._task = task
 
+    def ended(self) -> bool:
+        """Tell whether the task has ended."""
+        return self._task.done()
+
     async def join(self, until: float | None) -> bool:
         """Wait for the task's end until a steady instant."""
         if self._task is not asyncio.current_task() and not self._task.done():

@@ -33,6 +33,10 @@ class Event(Protocol):
 class Task(Protocol):
     """Something that runs beside its spawner."""
 
+    def ended(self) -> bool:
+        """Tell whether it has ended."""
+        ...
+
     async def join(self, until: float | None) -> bool:
         """Wait for its end until a local instant; return whether it has ended."""
         ...

@@ -78,6 +78,10 @@ class ThreadTask:
         """Wrap a started thread."""
         self._thread = thread
 
+    def ended(self) -> bool:
+        """Tell whether the thread has ended."""
+        return not self._thread.is_alive()
+
     async def join(self, until: float | None) -> bool:
         """Wait for the thread's end until a steady instant."""
         if self._thread is not threading.current_thread():
