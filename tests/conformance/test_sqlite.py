@@ -2,7 +2,6 @@
 
 import contextlib
 import gc
-import os
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -97,9 +96,9 @@ def test_a_file_that_is_just_being_made_is_no_foreign_one(tmp_path: Path) -> Non
 def test_a_store_that_cannot_be_opened_leaves_nothing_open(tmp_path: Path) -> None:
     """A client whose store cannot be opened holds no socket or file."""
     gc.collect()
-    before = len(os.listdir("/proc/self/fd"))
+    before = len(list(Path("/proc/self/fd").iterdir()))
     client = Client(store=sqlite_source(tmp_path / "missing" / "locks.db"))
     with pytest.raises(StoreError, match="does not exist"):
         client.lock("name").acquire()
     client.close()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(list(Path("/proc/self/fd").iterdir())) == before

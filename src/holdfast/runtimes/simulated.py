@@ -223,6 +223,10 @@ class SimTask(Generic[T]):
         self._waiting = None
         self._process.later(0.0, lambda: self.step(Cancelled()))
 
+    def ended(self) -> bool:
+        """Tell whether the task has ended."""
+        return self.result.done
+
     async def join(self, until: float | None) -> bool:
         """Wait for the end until a local instant."""
         if not self.result.done:
