@@ -24,6 +24,7 @@ from holdfast.core.attempt import FIRST_TTL
 from holdfast.core.deadlines import seconds
 from holdfast.core.messages import Ask, Gone, Reply
 from holdfast.runtimes.runtime import Runtime
+from holdfast.runtimes.threads import ThreadEvent
 from holdfast.stores.memory import MemoryTable, memory_source
 from holdfast.stores.store import Store, StoreSource
 from tests.hazards.helpers import DisturbedStore, disturbed, eventually, soon
@@ -316,8 +317,12 @@ def test_an_interrupt_leaves_nothing_behind(stage: str, monkeypatch: pytest.Monk
         if operation == "acquire" and done and stage == "acquire":
             raise KeyboardInterrupt
 
-    async def interrupted_wait(_event: object, _until: float | None) -> bool:
-        raise KeyboardInterrupt
+    wait = ThreadEvent.wait
+
+    async def interrupted_wait(event: ThreadEvent, until: float | None) -> bool:
+        if threading.current_thread() is threading.main_thread():
+            raise KeyboardInterrupt
+        return await wait(event, until)  # a keeper is not interrupted
 
     with (
         Client(store=disturbed(memory_source(table), interrupt), owner="victim") as client,
