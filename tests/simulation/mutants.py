@@ -7,7 +7,7 @@ notice is a hole in the invariants or in what the simulated clients do.
 # ruff: noqa: ANN401, D103 - each function is told by the bug that it plants, and replaces a method of any type
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
@@ -21,6 +21,7 @@ from holdfast.core.session import Session
 from holdfast.core.state import Waiter
 from holdfast.core.table import Step
 from holdfast.errors import OutcomeUnknown
+from holdfast.testing.simulation import Faults, Plan
 from holdfast.testing.simulation.resource import Resource
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ class Mutant:
     bug: str
     plant: Callable[[], Patch]
     scenarios: tuple[str, ...] = ("wire",)
+    aim: Callable[[Plan], Plan] = lambda plan: plan
+    """How to make the drawn plans likelier to meet it, within what the scenario allows."""
 
 
 def replaced(owner: object, name: str, with_: object) -> Callable[[], Patch]:
@@ -64,6 +67,11 @@ def both(*plants: Callable[[], Patch]) -> Callable[[], Patch]:
             yield
 
     return plant
+
+
+def crowd_and_kill(plan: Plan) -> Plan:
+    """Have long queues, and holders that die."""
+    return replace(plan, clients=4, tasks=2, rounds=4, names=1, duration=5.0, faults=Faults(crashes=6))
 
 
 def do_nothing(self: object, *args: object, **options: object) -> None:
@@ -368,7 +376,7 @@ MUTANTS: Sequence[Mutant] = (
     Mutant("tokens are a plain counter", replaced(Step, "_next_token", plain_counter), ("amnesia",)),
     Mutant("a release removes whoever holds", replaced(Step, "_remove_holder", remove_anyone)),
     Mutant("a release does not hand off", replaced(Step, "_pass_on", do_nothing), ("calm",)),
-    Mutant("a new head is never told", replaced(Step, "_tell_new_head", do_nothing), ("calm",)),
+    Mutant("a new head is never told", replaced(Step, "_tell_new_head", do_nothing), ("calm",), crowd_and_kill),
     Mutant("leaving does not pass on a grant", wrapped(Step, "leave", leave_the_queue_only)),
     Mutant("leaving keeps the place in the queue", wrapped(Step, "leave", leave_the_grant_only)),
     Mutant("grants are pushed to the dead", replaced(Step, "_live_head", ask_the_dead), ("calm",)),

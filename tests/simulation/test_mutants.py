@@ -20,7 +20,7 @@ def test_a_planted_bug_is_caught(mutant: Mutant) -> None:
 def _caught(mutant: Mutant) -> str:
     for scenario in mutant.scenarios:
         for seed in range(SEEDS):
-            if broken := simulate(Plan.draw(BY_NAME[scenario], seed)).broken():
+            if broken := simulate(mutant.aim(Plan.draw(BY_NAME[scenario], seed))).broken():
                 return f"{scenario}, seed {seed}: {broken[0].invariant}"
     return ""
 

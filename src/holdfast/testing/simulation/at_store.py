@@ -6,6 +6,7 @@ Follows one node. A store of several nodes needs one of these for each, and the 
 from dataclasses import dataclass, field
 
 from holdfast.core.state import Holder, NameState, Waiter
+from holdfast.core.table import STAGGER
 from holdfast.runtimes.simulated import World
 from holdfast.testing.simulation.invariants import Invariant, Tell, Trace
 from holdfast.testing.simulation.node import Node
@@ -171,10 +172,12 @@ class StoreChecks:
             followed.free_since = self._world.time
         behind_the_dead = state.queue[0] is not waiting[0] and not _would_fit(state.queue[0], state, now)
         within = max(self._prompt_within, ASKING) if behind_the_dead else self._prompt_within
+        within += state.queue.index(waiting[0]) * STAGGER / 1e6  # the dead keep their places until somebody asks
         for waiter in waiting:
             place = followed.queue.get(waiter.ask.request)
             since = max(followed.free_since, place.since if place else 0.0)
-            if self._should_know(waiter.ask.inbox, since, within):
+            ended = waiter.ask.request in self._settled  # it could not leave, and lapses
+            if not ended and self._should_know(waiter.ask.inbox, since, within):
                 free = self._world.time - followed.free_since
                 self._tell(Invariant.PROMPT, f"{name} is free for {free:.3f} s, and {waiter.ask.request} waits for it")
                 followed.free_since = self._world.time
