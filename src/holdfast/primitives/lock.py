@@ -92,10 +92,6 @@ class _LockBase:
             f"longer, or see `holdfast show` for how long it will still be held."
         )
 
-    def _add_callback(self, lease: Lease | AsyncLease) -> None:
-        if self._options.on_lost is not None:
-            lease.on_lost(self._options.on_lost)
-
 
 class Lock(_LockBase):
     """A lock of a `Client`."""
@@ -125,7 +121,8 @@ class Lock(_LockBase):
 
     def _lease(self, session: Session, held: HeldLease) -> Lease:
         lease = Lease(session, held, self._name)
-        self._add_callback(lease)
+        if self._options.on_lost is not None:
+            lease.on_lost(self._options.on_lost)
         return lease
 
     def __enter__(self) -> Lease:
@@ -186,7 +183,8 @@ class AsyncLock(_LockBase):
 
     def _lease(self, session: Session, held: HeldLease) -> AsyncLease:
         lease = AsyncLease(session, held, self._name)
-        self._add_callback(lease)
+        if self._options.on_lost is not None:
+            lease.on_lost(self._options.on_lost)
         return lease
 
     async def __aenter__(self) -> AsyncLease:

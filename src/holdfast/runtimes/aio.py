@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import random
 from collections.abc import Callable, Coroutine
@@ -104,6 +105,8 @@ class AsyncioRuntime:
         self._source = random.Random(seed)
         self._spawned: set[asyncio.Task[Any]] = set()
         self._unfinished: set[asyncio.Task[Any]] = set()
+        self._ids = f"{self._source.getrandbits(128):032x}-"
+        self._numbers = itertools.count()
         self.now = clocks.steady
         self.wall = clocks.wall_micros
         self.random = self._source.random
@@ -113,8 +116,8 @@ class AsyncioRuntime:
         return asyncio.get_running_loop() is self.loop
 
     def new_id(self) -> str:
-        """Return 128 random bits, as text."""
-        return f"{self._source.getrandbits(128):032x}"
+        """Return 128 random bits and a number that counts up, as text."""
+        return f"{self._ids}{next(self._numbers):x}"
 
     def mutex(self) -> AbstractContextManager[Any]:
         """Make nothing: code that does not await cannot be interrupted in one loop."""

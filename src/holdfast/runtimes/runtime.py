@@ -73,7 +73,7 @@ class Runtime(Protocol):
         ...
 
     def new_id(self) -> str:
-        """Return 128 random bits, as text."""
+        """Return what nobody else ever gets, as text: hex digits and dashes."""
         ...
 
     def mutex(self) -> AbstractContextManager[Any]:

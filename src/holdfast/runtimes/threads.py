@@ -4,6 +4,7 @@ Every `async def` here blocks in place and never suspends, so `drive` runs a who
 no event loop, no second thread on the way, and an ordinary traceback.
 """
 
+import itertools
 import logging
 import random
 import select
@@ -98,13 +99,15 @@ class ThreadsRuntime:
         """Seed the identifiers of this process's requests from the system."""
         seed = random.SystemRandom().getrandbits(256)
         self._source = random.Random(seed)
+        self._ids = f"{self._source.getrandbits(128):032x}-"
+        self._numbers = itertools.count()
         self.now = clocks.steady
         self.wall = clocks.wall_micros
         self.random = self._source.random
 
     def new_id(self) -> str:
-        """Return 128 random bits, as text."""
-        return f"{self._source.getrandbits(128):032x}"
+        """Return 128 random bits and a number that counts up, as text."""
+        return f"{self._ids}{next(self._numbers):x}"
 
     def mutex(self) -> AbstractContextManager[Any]:
         """Make a lock for a few instructions."""

@@ -84,9 +84,13 @@ class Known:
     state: NameState
 
     def row(self, name: str) -> tuple[object, ...]:
-        """Return the row to write after a step on the state."""
-        state = self.state
-        return self.version + 1, state.counter, state.idle_after(), codec.dump(state), name
+        """Return the row to write after a step on the state, and the version that it replaces."""
+        state, version = self.state, self.version
+        return version + 1, state.counter, state.idle_after(), codec.dump(state), name, version
+
+
+def _not_connected(_statement: str, _values: tuple[object, ...]) -> sqlite3.Cursor:
+    raise sqlite3.ProgrammingError("not connected")
 
 
 class Database:
@@ -106,6 +110,7 @@ class Database:
         self._listening = listening
         self._guard = threading.Lock()
         self._connection: sqlite3.Connection | None = None
+        self._replace: Callable[[str, tuple[object, ...]], sqlite3.Cursor] = _not_connected
         self._closed = True
         self._file = NO_FILE
         self._sweep_at = 0
@@ -134,7 +139,7 @@ class Database:
                 if known is not None and now < self._sweep_at:
                     step = Step(known.state, now, self._wall(), self._listening)
                     result = work(step)
-                    if connection.execute(REPLACE, (*known.row(name), known.version)).rowcount:
+                    if self._replace(REPLACE, known.row(name)).rowcount:
                         self._keep(name, known)
                         return result, step
                 return self._step_slowly(connection, name, work)
@@ -198,8 +203,9 @@ class Database:
 
     def forget(self) -> None:
         """In a child: drop what is still connected, without closing it; SQLite forbids use and closing there."""
-        _inherited.append(self._connection)
+        _inherited.append((self._connection, self._replace))
         self._connection = None
+        self._replace = _not_connected
         self._closed = True
         self._guard = threading.Lock()
 
@@ -224,6 +230,7 @@ class Database:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+            self._replace = _not_connected
 
     def _is_in_place(self) -> bool:
         try:
@@ -249,6 +256,7 @@ class Database:
             connection.close()
             raise
         self._connection = connection
+        self._replace = connection.cursor().execute  # a cursor of its own saves making one each time
         return connection
 
     def _make_file(self) -> None:
@@ -330,7 +338,7 @@ class Database:
         result = work(steps)
         for name, known in found.items():
             self._known.pop(name, None)
-            execute(STORE, known.row(name))
+            execute(STORE, known.row(name)[:-1])
         if now >= self._sweep_at:
             self._sweep(execute, now)
         execute("COMMIT")

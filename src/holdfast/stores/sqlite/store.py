@@ -41,7 +41,7 @@ class SqliteStore(TabledStore):
         """Use the lock file at `path`, which is made if there is none."""
         self._title = f"sqlite://{path}"
         self._runtime = runtime
-        self._inbox = Inbox(path.with_name(path.name + ".inbox"), f"{os.getpid()}-{runtime.new_id()[:16]}")
+        self._inbox = Inbox(path.with_name(path.name + ".inbox"), f"{os.getpid()}-{runtime.new_id()[16:]}")
         self._database = Database(path, clock or machine.BootClock(), wall, self._inbox.listening)
 
     async def open(self, deliver: Callable[[Notice], None], until: float) -> str:
