@@ -12,9 +12,10 @@ import pytest
 from holdfast import Client, StoreError
 from holdfast.core.messages import Waiting
 from holdfast.runtimes.threads import ThreadsRuntime, drive
-from holdfast.stores.sqlite import sqlite_source
-from holdfast.stores.sqlite.database import Database, LockedError
+from holdfast.stores.sqlite import opening, sqlite_source
+from holdfast.stores.sqlite.database import Database
 from holdfast.stores.sqlite.store import SqliteStore
+from holdfast.stores.sqlite.trouble import LockedError
 from holdfast.stores.store import StoreSource
 from holdfast.testing.conformance import StoreConformance
 from holdfast.testing.conformance.kit import RawClient
@@ -81,14 +82,14 @@ def test_a_file_that_is_just_being_made_is_no_foreign_one(tmp_path: Path) -> Non
     """A client that opens a file while another one makes it does not mistake it for another program's."""
     path = tmp_path / "locks.db"
     clock = _Clock()
-    here, there = (Database(path, clock, clock, lambda _: True) for _ in range(2))
+    there = Database(path, clock, clock, lambda _: True)
     connection = sqlite3.connect(path, timeout=0, isolation_level=None)
 
     def make() -> None:
         with contextlib.suppress(LockedError):
             there.open()
 
-    here._check_owner(cast("sqlite3.Connection", _Interrupted(connection, make)))
+    opening._check_owner(path, cast("sqlite3.Connection", _Interrupted(connection, make)))
     connection.close()
     there.close()
 

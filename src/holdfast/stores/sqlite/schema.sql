@@ -1,5 +1,5 @@
 -- The tables of an embedded lock file. Times are microseconds of the machine's boot clock.
--- Every change of this file's shape raises LAYOUT in database.py.
+-- Every change of this file's shape raises LAYOUT in opening.py.
 
 -- One row. `boot` is the boot of the machine whose clock the times belong to: after a reboot every lease is void.
 -- `floor` is no smaller than any counter of a name that was swept, so that tokens never repeat.

@@ -15,8 +15,9 @@ from holdfast.errors import StoreUnavailable
 from holdfast.runtimes import clocks
 from holdfast.runtimes.runtime import Runtime
 from holdfast.stores.sqlite import machine
-from holdfast.stores.sqlite.database import Database, LockedError
+from holdfast.stores.sqlite.database import Database
 from holdfast.stores.sqlite.inbox import Inbox
+from holdfast.stores.sqlite.trouble import LockedError
 from holdfast.stores.store import Capabilities, StoreSource
 from holdfast.stores.tabled import Steps, TabledStore
 

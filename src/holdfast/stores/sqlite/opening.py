@@ -1,0 +1,101 @@
+"""Open a lock file: make it if there is none, refuse what is none of ours, and void what a reboot has ended."""
+
+import contextlib
+import os
+import sqlite3
+import stat
+from importlib import resources
+from pathlib import Path
+
+from holdfast.core.state import NameState
+from holdfast.errors import StoreError, UsageError
+from holdfast.stores.sqlite import codec, machine
+from holdfast.stores.sqlite.gate import gate
+from holdfast.stores.sqlite.trouble import explain, explain_file
+
+APPLICATION_ID = 0x484F4C44  # "HOLD"
+LAYOUT = 1
+
+IDLE_STATE = codec.dump(NameState())
+
+
+def open_file(path: Path) -> tuple[sqlite3.Connection, tuple[int, int]]:
+    """Return a connection to the lock file at `path`, and the device and inode that it leads to.
+
+    Raises LockedError if another process is just making it, UsageError or StoreError if it can't be used.
+    """
+    with gate.lock:
+        file = _make_file(path)
+        try:
+            connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
+        except sqlite3.Error as error:
+            explain(path, error)
+    try:
+        _check_owner(path, connection)
+        _prepare(connection)
+    except sqlite3.Error as error:
+        connection.close()
+        explain(path, error)
+    except BaseException:
+        connection.close()
+        raise
+    return connection, file
+
+
+def _make_file(path: Path) -> tuple[int, int]:
+    kind = machine.file_system(path.parent)
+    if kind in machine.SHARED_BETWEEN_KERNELS:
+        raise UsageError(
+            f"{path} is on a {kind} file system, which other machines may share; an embedded lock file "
+            "coordinates one machine only. Use a file on a local disk, or a server store."
+        )
+    try:
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        found = os.stat(path)
+    except OSError as error:
+        explain_file(path, error)
+    if not stat.S_ISREG(found.st_mode):
+        raise StoreError(f"{path} is not a file; give the path of a file, or of one that can be made.")
+    return found.st_dev, found.st_ino
+
+
+def _check_owner(path: Path, connection: sqlite3.Connection) -> None:
+    connection.execute("BEGIN")  # all in one look, or whoever makes the file could come between two questions
+    application = connection.execute("PRAGMA application_id").fetchone()[0]
+    layout = connection.execute("PRAGMA user_version").fetchone()[0]
+    foreign = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    connection.execute("COMMIT")
+    if application != APPLICATION_ID and (application or layout or foreign):
+        raise StoreError(f"{path} is a database of another program; give Holdfast a file of its own.")
+    if layout > LAYOUT:
+        raise StoreError(f"{path} was made by a newer version of Holdfast (layout {layout}); upgrade this one.")
+
+
+def _prepare(connection: sqlite3.Connection) -> None:
+    execute = connection.execute
+    execute("PRAGMA journal_mode = WAL")
+    execute("PRAGMA synchronous = OFF")
+    execute("BEGIN IMMEDIATE")
+    try:
+        boot = machine.boot_id()
+        if execute("PRAGMA user_version").fetchone()[0] == 0:
+            _create(connection, boot)
+        elif execute("SELECT boot FROM meta").fetchone()[0] != boot:
+            execute("UPDATE names SET state = ?, idle_after = 0", (IDLE_STATE,))
+            execute("UPDATE meta SET boot = ?", (boot,))
+        execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            execute("ROLLBACK")
+        raise
+
+
+def _create(connection: sqlite3.Connection, boot: str) -> None:
+    schema = resources.files("holdfast.stores.sqlite").joinpath("schema.sql").read_text("utf-8")
+    plain = "\n".join(line.partition("--")[0] for line in schema.splitlines())
+    for statement in filter(str.strip, plain.split(";")):
+        connection.execute(statement)
+    connection.execute("INSERT INTO meta (only, boot, floor) VALUES (1, ?, 0)", (boot,))
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {LAYOUT}")

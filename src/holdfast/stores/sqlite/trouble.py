@@ -1,0 +1,47 @@
+"""What can be wrong with a lock file, in plain words."""
+
+import errno
+import sqlite3
+from pathlib import Path
+from typing import NoReturn
+
+from holdfast.errors import StoreError, StoreUnavailable
+
+BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+PASSING = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_PROTOCOL})
+"""Primary error codes of conditions that may end by themselves."""
+
+
+class LockedError(Exception):
+    """Another process is in a transaction; it takes microseconds."""
+
+
+def explain(path: Path, error: sqlite3.Error) -> NoReturn:
+    """Raise what a database error means to a user of locks."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code in BUSY:
+        raise LockedError from error
+    if code == sqlite3.SQLITE_FULL:
+        message = f"{path}: the disk is full, so no lock can be taken or renewed; nothing was changed. Free space."
+    elif code == sqlite3.SQLITE_NOTADB:
+        message = f"{path} is not a lock file (not a SQLite database); it was not touched. Give another path."
+    elif code == sqlite3.SQLITE_CORRUPT:
+        message = f"{path} is damaged. Stop all users of its locks, then remove it: it holds nothing but locks."
+    elif code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
+        message = f"{path} cannot be written ({error}); the file and its folder must be writable by this user."
+    else:
+        message = f"{path}: {error}"
+    raise (StoreUnavailable if code in PASSING else StoreError)(message) from error
+
+
+def explain_file(path: Path, error: OSError) -> NoReturn:
+    """Raise what an error of opening or making the file means."""
+    if error.errno == errno.ENOENT:
+        message = f"the folder {path.parent} does not exist; create it, or give another path."
+    elif error.errno == errno.EISDIR:
+        message = f"{path} is a folder; give the path of a file in it."
+    elif error.errno in (errno.ENOSPC, errno.EDQUOT):
+        message = f"{path} cannot be made: the disk is full. Free space."
+    else:
+        message = f"{path} cannot be opened for writing ({error.strerror}); give a path that this user owns."
+    raise StoreError(message) from error
