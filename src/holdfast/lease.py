@@ -134,7 +134,8 @@ class _LeaseBase:
         loss = self._held.loss()
         if error is None:
             raise loss
-        error.add_note(str(loss))
+        if not (isinstance(error, LeaseLost) and str(error) == str(loss)):  # the body's own check() said it already
+            error.add_note(str(loss))
 
 
 class Lease(_LeaseBase):

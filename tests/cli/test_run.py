@@ -90,6 +90,19 @@ def test_errors_are_one_line(command: Command, arguments: list[str], status: int
     assert "hidden" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["run", "job", "ls", "-l"], "Write `--` before the command. See `holdfast run --help`."),
+        (["run", "job"], "See `holdfast run --help`."),
+        (["bogus"], "See `holdfast --help`."),
+    ],
+)
+def test_a_wrong_call_is_told_where_to_read_on(command: Command, arguments: list[str], hint: str) -> None:
+    """Whoever forgets `--` is told to write it, and the help that is named is that of the command."""
+    assert command.run(*arguments).stderr.endswith(f"{hint}\n")
+
+
 @pytest.mark.parametrize("options", [["--no-wait"], ["--timeout", "0.1"]])
 def test_not_granted(command: Command, client: holdfast.Client, options: list[str]) -> None:
     """75 if it is not granted in time; the command never runs, and no waiter stays."""

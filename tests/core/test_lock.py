@@ -81,6 +81,49 @@ def test_an_async_lock_refuses_a_plain_function(function: Callable[..., Any]) ->
         AsyncClient("memory://").lock("name")(function)
 
 
+async def _async_generator(order: int) -> Any:  # noqa: ANN401 - only its kind matters
+    yield order
+
+
+@pytest.mark.parametrize("function", [_generator, _async_generator])
+@pytest.mark.parametrize("client_type", [Client, AsyncClient])
+def test_a_generator_is_told_to_take_the_lock_inside(
+    client_type: type[Client | AsyncClient], function: Callable[..., Any]
+) -> None:
+    """Either kind of generator is called that by either kind of client; the other client would not take it either."""
+    with pytest.raises(UsageError, match="is a generator: take the lock inside it"):
+        client_type("memory://").lock("name")(function)
+
+
+def test_a_decorated_coroutine_makes_a_task() -> None:
+    """What a decorated async function returns is a coroutine, to type checkers too: create_task takes no less."""
+
+    async def main() -> None:
+        async with AsyncClient(store=memory_source(MemoryTable())) as client:
+
+            @client.lock("job", ttl=5)
+            async def work(number: int) -> int:
+                return number
+
+            assert await asyncio.create_task(work(3)) == 3
+
+    asyncio.run(main())
+
+
+def test_a_loss_that_the_body_found_is_told_once(client: Client) -> None:
+    """LeaseLost from the body's own check gets no note that says the same again."""
+
+    def body() -> None:
+        with client.lock("name") as lease:
+            client.revoke("name")
+            lease.check()
+
+    with pytest.raises(LeaseLost) as found:
+        body()
+    assert not getattr(found.value, "__notes__", [])
+    client.close()
+
+
 def test_a_decorated_coroutine_runs_under_the_lock() -> None:
     """The same for async functions."""
 

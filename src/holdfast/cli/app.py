@@ -31,13 +31,20 @@ def run_app(arguments: list[str] | None = None) -> int:
     try:
         return int(app(arguments, prog_name="holdfast", standalone_mode=False) or 0)
     except CLICK_ERROR as error:
-        tell(f"{error.format_message().rstrip('.')}. See `holdfast --help`.")
+        tell(_in_words(error))
         return Status.USAGE
     except HoldfastError as error:
         tell(error)
         return _status_of(error)
     except (KeyboardInterrupt, typer.Abort):
         return Status.SIGNALLED + 2
+
+
+def _in_words(error: typer.BadParameter) -> str:
+    """Say what is wrong with the arguments, and where to read on."""
+    path = error.ctx.command_path if error.ctx else "holdfast"
+    after = " Write `--` before the command." if path.endswith(" run") and hasattr(error, "option_name") else ""
+    return f"{error.format_message().rstrip('.')}.{after} See `{path} --help`."
 
 
 def _status_of(error: HoldfastError) -> int:

@@ -7,10 +7,10 @@ number of threads or tasks. It can be used with `with`, as a decorator, or by ca
 import functools
 import inspect
 import string
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from types import TracebackType
-from typing import ParamSpec, Protocol, TypeVar, cast
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 from holdfast.core.attempt import Want
 from holdfast.core.deadlines import micros
@@ -140,6 +140,7 @@ class Lock(_LockBase):
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Run every call of `function` under the lock, its name formatted from the call's arguments."""
+        _refuse_generator(function, "with")
         if inspect.iscoroutinefunction(function):
             message = f"{_label(function)} is async: decorate it with a lock of an AsyncClient"
             raise UsageError(message)
@@ -200,8 +201,9 @@ class AsyncLock(_LockBase):
         lease = _pop(self._entered, aio.here())
         await lease.__aexit__(kind, error, trace)
 
-    def __call__(self, function: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
         """Run every call of the async `function` under the lock, its name formatted from the call's arguments."""
+        _refuse_generator(function, "async with")
         if not inspect.iscoroutinefunction(function):
             message = f"{_label(function)} is not async: decorate it with a lock of a Client"
             raise UsageError(message)
@@ -213,7 +215,7 @@ class AsyncLock(_LockBase):
             async with await lock.acquire():
                 return await function(*args, **kwargs)
 
-        return cast("Callable[P, Awaitable[R]]", locked)
+        return locked
 
 
 L = TypeVar("L")
@@ -234,11 +236,14 @@ def _label(function: object) -> str:
     return str(getattr(function, "__qualname__", function))
 
 
+def _refuse_generator(function: object, entry: str) -> None:
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        message = f"{_label(function)} is a generator: take the lock inside it, with `{entry}`"
+        raise UsageError(message)
+
+
 def _name_from_call(function: Callable[P, object], template: str) -> Callable[P, str]:
     """Return what formats `template` from the arguments of a call of `function`."""
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        message = f"{_label(function)} is a generator: take the lock inside it, with `with`"
-        raise UsageError(message)
     signature = inspect.signature(function)
     try:
         fields = [field for _, field, _, _ in string.Formatter().parse(template) if field is not None]
@@ -249,7 +254,9 @@ def _name_from_call(function: Callable[P, object], template: str) -> Callable[P,
         root = field.partition(".")[0].partition("[")[0]
         if root not in signature.parameters:
             known = ", ".join(signature.parameters) or "none"
-            message = f"the name {template!r} uses {root!r}, but {_label(function)} has the parameters: {known}"
+            message = (
+                f"the name {template!r} uses {{{root}}}, but {_label(function)} has no such parameter; it has: {known}"
+            )
             raise UsageError(message)
 
     def name_of(*args: P.args, **kwargs: P.kwargs) -> str:
