@@ -1,8 +1,10 @@
 #!/bin/sh
-# A nightly job that several machines' or users' cron may start, and that must never run twice at once.
+# A nightly job that cron starts, and that must never run twice at once on this machine: not if last night's is still
+# running, not if somebody starts it by hand.
 #
 #   15 3 * * *  /path/to/one_at_a_time.sh
 #
+# Without HOLDFAST_URL the lock is that of this user: start it by hand as the same user.
 # 75 means that somebody else is at it, which is fine; everything else is told.
 set -u
 
