@@ -15,7 +15,7 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.fence import Fence
-from holdfast.lease import AsyncLease, Lease
+from holdfast.lease import AsyncLease, AsyncLoss, Lease, Loss
 from holdfast.outcome import Outcome
 from holdfast.primitives.lock import AsyncLock, Lock
 
@@ -25,6 +25,7 @@ __all__ = [
     "AsyncClient",
     "AsyncLease",
     "AsyncLock",
+    "AsyncLoss",
     "Client",
     "Fence",
     "ForkedLeaseError",
@@ -35,6 +36,7 @@ __all__ = [
     "LeaseState",
     "Lock",
     "LockTimeout",
+    "Loss",
     "NameView",
     "Outcome",
     "OutcomeUnknown",

@@ -4,6 +4,7 @@ import atexit
 import contextlib
 import os
 import platform
+import warnings
 import weakref
 from collections.abc import Callable
 from types import TracebackType
@@ -111,7 +112,8 @@ class Client(_ClientBase):
     """Locks for threads. Safe to share by all threads; close it, or use it with `with`, to stop its own.
 
     It starts two daemon threads when first used: the inbox, which hears of grants, and the keeper, which renews
-    leases in the background for as long as they are held. Do not call it in a signal handler: like every lock of
+    leases in the background for as long as they are held. In a coroutine use `AsyncClient`: this one would block the
+    event loop while it waits. Do not call it in a signal handler: like every lock of
     threads, it would wait for ever for what the interrupted thread is just holding. Set a flag there.
     """
 
@@ -128,7 +130,8 @@ class Client(_ClientBase):
         """Make a lock on `name`: any non-empty str of up to 512 bytes of UTF-8.
 
         Args:
-            name: what to lock; as a decorator, a format string for the arguments of the call.
+            name: what to lock; of a decorator it is a format string for the arguments of the call, else it is taken
+                as it stands.
             ttl: the crash bound, in seconds: how long the lock outlives a holder that fell silent. A holder that
                 lives is renewed in the background, however long it works.
             timeout: how long to wait, in seconds; None: for ever; 0: ask once.
@@ -241,6 +244,15 @@ class AsyncClient(_ClientBase):
         return self._session
 
     _runtime: AsyncioRuntime | None = None
+
+    def __del__(self) -> None:
+        if getattr(self, "_session", None) is not None:
+            warnings.warn(
+                f"{self!r} was not closed: what it holds ends at its ttl. Use it with `async with`, or await close().",
+                ResourceWarning,
+                stacklevel=2,
+                source=self,
+            )
 
     async def __aenter__(self) -> Self:
         return self

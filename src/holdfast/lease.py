@@ -34,6 +34,9 @@ class _LossBase:
     def __bool__(self) -> bool:
         return self.is_set()
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._held.name!r}: {'set' if self else 'not set'}>"
+
     def _until(self, timeout: float | None) -> float | None:
         return None if timeout is None else self._session.runtime.now() + timeout
 

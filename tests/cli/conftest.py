@@ -33,7 +33,7 @@ class Command:
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """Start `holdfast ARGUMENTS`."""
         process = subprocess.Popen(
-            [sys.executable, "-m", "holdfast.cli", *arguments],
+            [sys.executable, "-m", "holdfast", *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env={**os.environ, "HOLDFAST_URL": self.url},

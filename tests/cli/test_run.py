@@ -103,6 +103,13 @@ def test_a_wrong_call_is_told_where_to_read_on(command: Command, arguments: list
     assert command.run(*arguments).stderr.endswith(f"{hint}\n")
 
 
+def test_contradicting_options_are_refused(command: Command) -> None:
+    """64 if it is told both to wait and not to wait; the command never runs."""
+    done = command.run("run", "job", "--no-wait", "--timeout", "5", "--", "echo", "ran")
+    assert (done.returncode, done.stdout) == (64, "")
+    assert "contradict" in done.stderr
+
+
 @pytest.mark.parametrize("options", [["--no-wait"], ["--timeout", "0.1"]])
 def test_not_granted(command: Command, client: holdfast.Client, options: list[str]) -> None:
     """75 if it is not granted in time; the command never runs, and no waiter stays."""

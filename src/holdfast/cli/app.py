@@ -91,6 +91,8 @@ def run(  # noqa: PLR0917 - typer tells options from arguments by their annotati
     Exits with the status of the command (128+N if signal N ended it); 64: wrong usage; 69: the store failed; 75: not
     granted in time; 76: the lease was lost; 126: the command cannot be run; 127: it is not found.
     """
+    if no_wait and timeout is not None:
+        raise UsageError("--no-wait and --timeout contradict each other; give one of them.")
     client = Client(url, namespace=namespace, owner=owner)
     lock = client.lock(name, ttl, 0 if no_wait else timeout, lock_delay=lock_delay, max_hold=max_hold)
     environment = {"HOLDFAST_NAME": name, **({"HOLDFAST_URL": url} if url else {})}

@@ -82,8 +82,10 @@ class _LockBase:
     def _timeout(self, given: float | None) -> float | None:
         return self._options.timeout if given is UNSET else check_timeout(given)
 
-    def _timed_out(self, left: Left, timeout: float | None) -> LockTimeout:
+    def _timed_out(self, left: Left, timeout: float | None, owner: str) -> LockTimeout:
         holders = " and ".join(left.holders) or "nobody by now"
+        if owner in left.holders:
+            holders += " (which is this client, or one of the same owner: a lock is not reentrant)"
         ahead = f", {left.ahead} waited before us" if left.ahead else ""
         if timeout == 0:
             return LockTimeout(f"{self._name!r} is held by {holders}. Give a timeout to wait for it.")
@@ -110,7 +112,7 @@ class Lock(_LockBase):
         session = self._client.session()
         won = drive(session.acquire(self._want, timeout))
         if isinstance(won, Left):
-            raise self._timed_out(won, timeout)
+            raise self._timed_out(won, timeout, session.owner)
         return self._lease(session, won)
 
     def try_acquire(self) -> Lease | None:
@@ -173,7 +175,7 @@ class AsyncLock(_LockBase):
         session = self._client.session()
         won = await session.acquire(self._want, timeout)
         if isinstance(won, Left):
-            raise self._timed_out(won, timeout)
+            raise self._timed_out(won, timeout, session.owner)
         return self._lease(session, won)
 
     async def try_acquire(self) -> AsyncLease | None:

@@ -11,6 +11,8 @@ from holdfast.stores.store import StoreSource
 
 VARIABLE = "HOLDFAST_URL"
 
+FILE_FORMS = "for a lock file write sqlite:///absolute/path, sqlite:///~/path or sqlite:relative/path"
+
 
 def store_source(url: str | None = None) -> StoreSource:
     """Return the store of `url`, else of HOLDFAST_URL, else of a lock file of this user.
@@ -20,18 +22,24 @@ def store_source(url: str | None = None) -> StoreSource:
     url = url or os.environ.get(VARIABLE)
     if not url:
         return _default()
-    try:
-        parts = urlsplit(url)
-    except ValueError:  # its text may hold the URL's password
-        message = "the store URL cannot be read; write for example sqlite:///var/lib/app/locks.db"
-        raise UsageError(message) from None
-    try:
-        make = SCHEMES[parts.scheme]
-    except KeyError:
-        known = ", ".join(f"{scheme}://" for scheme in SCHEMES)
-        message = f"no store is known by the scheme {parts.scheme!r}; known are {known}"
-        raise UsageError(message) from None
+    parts = _split(url)
+    if not parts.scheme:
+        raise UsageError(f"a store URL begins with its scheme; {FILE_FORMS}.")
+    make = SCHEMES.get(parts.scheme)
+    if make is None:
+        known = ", ".join(SCHEMES)
+        raise UsageError(f"no store is known by the scheme {parts.scheme!r}; there are {known}; {FILE_FORMS}.")
     return make(parts)
+
+
+def _split(url: object) -> SplitResult:
+    """Take a URL apart. No error repeats it: it may hold a password."""
+    if not isinstance(url, str):
+        raise UsageError(f"a store URL is a str, not a {type(url).__name__}; {FILE_FORMS}.")
+    try:
+        return urlsplit(url)
+    except ValueError:
+        raise UsageError(f"the store URL cannot be read; {FILE_FORMS}.") from None
 
 
 def default_file() -> Path:

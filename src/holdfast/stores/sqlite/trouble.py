@@ -36,7 +36,9 @@ def explain(path: Path, error: sqlite3.Error) -> NoReturn:
 
 def explain_file(path: Path, error: OSError) -> NoReturn:
     """Raise what an error of opening or making the file means."""
-    if error.errno == errno.ENOENT:
+    if error.errno == errno.ENOENT and path.parent.is_dir():
+        message = f"{path} cannot be made in this folder; give a path on a disk."
+    elif error.errno == errno.ENOENT:
         message = f"the folder {path.parent} does not exist; create it, or give another path."
     elif error.errno == errno.EISDIR:
         message = f"{path} is a folder; give the path of a file in it."

@@ -1,0 +1,70 @@
+"""The first errors that a newcomer meets say what to do, and give no secret away."""
+
+import asyncio
+import gc
+import re
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from holdfast import AsyncClient, Client, LockTimeout, StoreError, UsageError
+from holdfast.stores.memory import MemoryTable, memory_source
+from holdfast.stores.sqlite import sqlite_source
+
+
+@pytest.mark.parametrize("url", ["locks.db", "/var/lib/locks.db", "./locks.db"])
+def test_a_bare_path_is_told_how_to_become_a_url(url: str) -> None:
+    """Whoever gives a path is told the three forms of a lock file's URL."""
+    with pytest.raises(UsageError, match=re.escape("sqlite:relative/path")):
+        Client(url)
+
+
+def test_an_unknown_scheme_is_told_what_there_is_without_the_password() -> None:
+    """A store that is not there yet is named, what there is too, and a password in the URL is not."""
+    with pytest.raises(UsageError, match="'redis'; there are sqlite, memory") as caught:
+        Client("redis://user:hunter2@host")
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", [Path("/tmp/locks.db"), 5, b"sqlite:///tmp/locks.db"])  # noqa: S108 - never made
+def test_a_url_that_is_no_str_is_refused_by_its_type(url: object) -> None:
+    """A path object, a number or bytes as a URL is a clear error."""
+    with pytest.raises(UsageError, match=f"not a {type(url).__name__}"):
+        Client(cast("str", url))
+
+
+def test_a_folder_that_takes_no_files_is_not_said_to_be_missing() -> None:
+    """Where the folder exists and the file can't be made, the error does not say to create the folder."""
+    with Client(store=sqlite_source(Path("/proc/locks.db"))) as client, pytest.raises(StoreError) as caught:
+        client.lock("name").acquire()
+    assert "does not exist" not in str(caught.value)
+
+
+def test_who_waits_for_itself_is_told_so() -> None:
+    """A timeout caused by the client's own lease says that a lock is not reentrant."""
+    with Client(store=memory_source(MemoryTable())) as client:
+        lock = client.lock("name")
+        with lock, pytest.raises(LockTimeout, match="not reentrant"):
+            lock.acquire(0.05)
+
+
+def test_an_async_client_that_is_never_closed_warns() -> None:
+    """Forgetting to close an AsyncClient is told by name, not by a nameless socket."""
+
+    async def main() -> None:
+        client = AsyncClient(store=memory_source(MemoryTable()))
+        await (await client.lock("name").acquire()).release()
+
+    def run_and_forget() -> None:
+        asyncio.run(main())
+        gc.collect()
+
+    with pytest.warns(ResourceWarning, match=r"<AsyncClient memory://> was not closed"):
+        run_and_forget()
+
+
+def test_a_loss_shows_what_it_is_of() -> None:
+    """The event of a loss says in its repr of what it is, and whether it is set."""
+    with Client(store=memory_source(MemoryTable())) as client, client.lock("name") as lease:
+        assert repr(lease.lost) == "<Loss of 'name': not set>"
