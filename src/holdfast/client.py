@@ -25,6 +25,10 @@ from holdfast.stores.urls import store_source
 DEFAULT_TTL = 30.0
 
 
+def _this_process() -> str:
+    return f"{platform.node()}/{os.getpid()}"
+
+
 class _ClientBase:
     """All of a client that needs no store."""
 
@@ -56,7 +60,7 @@ class _ClientBase:
             raise UsageError(message)
         self.namespace = check_name(namespace, "a namespace") if namespace else ""
         self._settings = Settings(
-            owner or f"{platform.node()}/{os.getpid()}",
+            owner or _this_process(),
             check_duration(operation_timeout, "operation_timeout", 0.01),
             check_duration(retry_for, "retry_for"),
         )
@@ -72,7 +76,7 @@ class _ClientBase:
         session, self._session = self._session, None
         self._beginning = ThreadsRuntime().mutex()  # a thread that is not here may have held the old one
         if not self._own_label:
-            self._settings.owner = f"{platform.node()}/{os.getpid()}"
+            self._settings.owner = _this_process()
         if session is not None:
             session.abandon()
 
@@ -113,8 +117,8 @@ class Client(_ClientBase):
 
     It starts two daemon threads when first used: the inbox, which hears of grants, and the keeper, which renews
     leases in the background for as long as they are held. In a coroutine use `AsyncClient`: this one would block the
-    event loop while it waits. Do not call it in a signal handler: like every lock of
-    threads, it would wait for ever for what the interrupted thread is just holding. Set a flag there.
+    event loop while it waits. Do not call it in a signal handler: like every lock of threads, it would wait for ever
+    for what the interrupted thread is just holding. Set a flag there.
     """
 
     def lock(

@@ -27,14 +27,8 @@ class ForkShy(ForkAware, Protocol):
         """Go on."""
 
 
-_generation = 0
 _watching: "weakref.WeakSet[ForkAware]" = weakref.WeakSet()
 _shy: "weakref.WeakSet[ForkShy]" = weakref.WeakSet()
-
-
-def generation() -> int:
-    """Count the forks between this process and the one that imported Holdfast."""
-    return _generation
 
 
 def watch(thing: ForkAware) -> None:
@@ -61,8 +55,6 @@ def _in_parent() -> None:
 
 
 def _in_child() -> None:
-    global _generation  # noqa: PLW0603 - the one fact about the process that this module keeps
-    _generation += 1
     for thing in list(_watching):
         with contextlib.suppress(Exception):  # a child must come up, whatever state the fork caught us in
             thing.after_fork_in_child()

@@ -2,21 +2,18 @@
 
 import asyncio
 import contextlib
-import itertools
 import logging
-import random
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
 from holdfast.runtimes import clocks
+from holdfast.runtimes.real import DATAGRAM, RealWorld
 from holdfast.runtimes.runtime import Datagrams
 
 T = TypeVar("T")
 
 log = logging.getLogger("holdfast")
-
-DATAGRAM = 4096
 
 
 def here() -> object:
@@ -93,31 +90,21 @@ class LoopTask:
         return self._task.done()
 
 
-class AsyncioRuntime:
+class AsyncioRuntime(RealWorld):
     """The runtime of `holdfast.AsyncClient`, bound to the loop that runs when it is made."""
 
     colour = "asyncio"
 
     def __init__(self) -> None:
         """Bind to the running loop. Raises RuntimeError where none runs."""
+        super().__init__()
         self.loop = asyncio.get_running_loop()
-        seed = random.SystemRandom().getrandbits(256)
-        self._source = random.Random(seed)
         self._spawned: set[asyncio.Task[Any]] = set()
         self._unfinished: set[asyncio.Task[Any]] = set()
-        self._ids = f"{self._source.getrandbits(128):032x}-"
-        self._numbers = itertools.count()
-        self.now = clocks.steady
-        self.wall = clocks.wall_micros
-        self.random = self._source.random
 
     def is_current(self) -> bool:
         """Tell whether the running loop is this runtime's."""
         return asyncio.get_running_loop() is self.loop
-
-    def new_id(self) -> str:
-        """Return 128 random bits and a number that counts up, as text."""
-        return f"{self._ids}{next(self._numbers):x}"
 
     def mutex(self) -> AbstractContextManager[Any]:
         """Make nothing: code that does not await cannot be interrupted in one loop."""

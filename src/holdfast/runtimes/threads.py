@@ -4,9 +4,7 @@ Every `async def` here blocks in place and never suspends, so `drive` runs a who
 no event loop, no second thread on the way, and an ordinary traceback.
 """
 
-import itertools
 import logging
-import random
 import select
 import socket
 import threading
@@ -16,13 +14,12 @@ from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 from holdfast.runtimes import clocks
+from holdfast.runtimes.real import DATAGRAM, RealWorld
 from holdfast.runtimes.runtime import Datagrams
 
 T = TypeVar("T")
 
 log = logging.getLogger("holdfast")
-
-DATAGRAM = 4096
 
 
 def drive(work: Coroutine[Any, Any, T]) -> T:
@@ -90,24 +87,10 @@ class ThreadTask:
         return not self._thread.is_alive()
 
 
-class ThreadsRuntime:
+class ThreadsRuntime(RealWorld):
     """The runtime of `holdfast.Client`."""
 
     colour = "threads"
-
-    def __init__(self) -> None:
-        """Seed the identifiers of this process's requests from the system."""
-        seed = random.SystemRandom().getrandbits(256)
-        self._source = random.Random(seed)
-        self._ids = f"{self._source.getrandbits(128):032x}-"
-        self._numbers = itertools.count()
-        self.now = clocks.steady
-        self.wall = clocks.wall_micros
-        self.random = self._source.random
-
-    def new_id(self) -> str:
-        """Return 128 random bits and a number that counts up, as text."""
-        return f"{self._ids}{next(self._numbers):x}"
 
     def mutex(self) -> AbstractContextManager[Any]:
         """Make a lock for a few instructions."""

@@ -188,9 +188,6 @@ class Database:
         self._closed = True
         self._guard = threading.Lock()
 
-    def abandon(self) -> None:
-        """Do nothing: the fork was noticed."""
-
     # -- opening -------------------------------------------------------------------------------------------
 
     def _current(self, now: int) -> sqlite3.Connection:

@@ -56,16 +56,14 @@ class SqliteStore(TabledStore):
             result, step = self._database.step(name, work)
         except LockedError:
             result, step = await self._unlocked(lambda: self._database.step(name, work), until)
-        for notice in step.notices:
-            self._inbox.send(notice)
+        self._send(step)
         return result
 
     async def steps(self, work: Callable[[Steps], T], until: float) -> T:
         """Carry out `work` on any number of names in one transaction, then send its notices."""
         result, steps = await self._unlocked(lambda: self._database.steps(work), until)
         for step in steps.taken.values():
-            for notice in step.notices:
-                self._inbox.send(notice)
+            self._send(step)
         return result
 
     async def inspect(self, name: str, until: float) -> NameView:
@@ -83,9 +81,12 @@ class SqliteStore(TabledStore):
         self._database.close()
 
     def abandon(self) -> None:
-        """Let go of the parent's socket and connection without touching them."""
+        """Let go of the parent's sockets. The database was told of the fork by the gate."""
         self._inbox.abandon()
-        self._database.abandon()
+
+    def _send(self, step: Step) -> None:
+        for notice in step.notices:
+            self._inbox.send(notice)
 
     async def _unlocked(self, work: Callable[[], T], until: float) -> T:
         pause = FIRST_PAUSE

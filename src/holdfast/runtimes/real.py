@@ -1,0 +1,26 @@
+"""What the runtimes of the real world share: this machine's clocks, chance, and names that nobody else has."""
+
+import itertools
+import random
+
+from holdfast.runtimes import clocks
+
+DATAGRAM = 4096
+"""The longest message that an inbox takes, in bytes."""
+
+
+class RealWorld:
+    """The clocks and the chance of a runtime. Seeded from the system, so that no two processes draw alike."""
+
+    def __init__(self) -> None:
+        """Draw a seed, and the prefix of this runtime's ids."""
+        source = random.Random(random.SystemRandom().getrandbits(256))
+        self._ids = f"{source.getrandbits(128):032x}-"
+        self._numbers = itertools.count()
+        self.now = clocks.steady
+        self.wall = clocks.wall_micros
+        self.random = source.random
+
+    def new_id(self) -> str:
+        """Return 128 random bits and a number that counts up, as text."""
+        return f"{self._ids}{next(self._numbers):x}"
