@@ -47,7 +47,8 @@ class _ClientBase:
         Args:
             url: the store; default: the environment's HOLDFAST_URL, else an embedded lock file of this user.
             namespace: a prefix of all names, so that programs can share a store.
-            owner: who this client is, for people who look at a lock; default: host and process id.
+            owner: who this client is, for people who look at a lock: up to 512 bytes of UTF-8; default: host and
+                process id.
             operation_timeout: the longest, in seconds, that one request to the store may take.
             retry_for: how long, in seconds, an acquisition rides out a store that stops answering. A store that
                 cannot be opened in the first place is an error at once.
@@ -60,7 +61,7 @@ class _ClientBase:
             raise UsageError(message)
         self.namespace = check_name(namespace, "a namespace") if namespace else ""
         self._settings = Settings(
-            owner or _this_process(),
+            check_name(owner, "an owner") if owner else _this_process(),
             check_duration(operation_timeout, "operation_timeout", 0.01),
             check_duration(retry_for, "retry_for"),
         )

@@ -34,6 +34,13 @@ def test_a_url_that_is_no_str_is_refused_by_its_type(url: object) -> None:
         Client(cast("str", url))
 
 
+@pytest.mark.parametrize("owner", ["\ud800", "x" * 513, 5])
+def test_an_owner_that_no_store_can_keep_is_refused(owner: object) -> None:
+    """An owner is text like a name; what is not is refused when the client is made, not by the store later."""
+    with pytest.raises(UsageError, match="an owner"):
+        Client("memory://", owner=cast("str", owner))
+
+
 def test_a_folder_that_takes_no_files_is_not_said_to_be_missing() -> None:
     """Where the folder exists and the file can't be made, the error does not say to create the folder."""
     with Client(store=sqlite_source(Path("/proc/locks.db"))) as client, pytest.raises(StoreError) as caught:
