@@ -100,7 +100,8 @@ class _ClientBase:
         max_hold: float | None,
         on_lost: Callable[[LeaseLost], object] | None,
     ) -> LockOptions:
-        return LockOptions(ttl, timeout, lock_delay, max_hold, on_lost).check(self._source.capabilities.min_ttl)
+        able = self._source.capabilities
+        return LockOptions(ttl, timeout, lock_delay, max_hold, on_lost).check(able.min_ttl, able.max_ttl)
 
     def _full(self, name: str) -> str:
         return self._prefix() + check_name(name)

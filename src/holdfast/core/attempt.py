@@ -126,8 +126,11 @@ class Attempt:
                 held = await self._stand(reply)
             elif isinstance(reply, Busy):
                 self._engaged = self._unsure
+                self._note_quarantine(reply.quarantine)
                 if not self._ask.wait or self._is_over():
-                    return await self._runtime.finish(self._leave()) if self._engaged else Left(reply.holders)
+                    if self._engaged:
+                        return await self._runtime.finish(self._leave())
+                    return Left(reply.holders, quarantine=reply.quarantine)
                 await self._pause(seconds(reply.retry_in))
                 continue
             else:
@@ -164,16 +167,21 @@ class Attempt:
     async def _stand(self, reply: Waiting) -> HeldLease | None:
         """Wait for a push, or until it is time to ask again (None)."""
         now = self._runtime.now
+        self._note_quarantine(reply.quarantine)
         self._poke_at = now() + seconds(reply.poke_in)
         signal = self._make_signal()
         while True:
             signal.clear()
             self._session.refuse_if_closed()
             if self._granted > reply.counter:
-                return self._enter_pushed(self._granted)
+                return self._enter_pushed(self._granted) if self._session.store.capabilities.pushes_count else None
             if self._is_over() or now() >= self._poke_at:
                 return None
             await signal.wait(self._poke_at if self._until is None else min(self._poke_at, self._until))
+
+    def _note_quarantine(self, quarantine: int) -> None:
+        if quarantine:
+            self._session.note_quarantine(seconds(quarantine))
 
     def _make_signal(self) -> "Event":
         if self._signal is None:
@@ -202,6 +210,7 @@ class Attempt:
         held = HeldLease(
             self._runtime,
             session.mutex,
+            self._ask,
             want.name,
             self._ask.request,
             token,

@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any
 
 from holdfast.core.deadlines import DRIFT, EPSILON, MICROS, valid_until
+from holdfast.core.messages import Ask, Renewal
 from holdfast.errors import ForkedLeaseError, LeaseLost
 from holdfast.outcome import Outcome
 from holdfast.runtimes.runtime import Event, Runtime
@@ -52,6 +53,8 @@ class HeldLease:
 
     runtime: Runtime
     mutex: AbstractContextManager[Any]
+    ask: Ask
+    """What it came of."""
     name: str
     request: str
     token: int
@@ -173,10 +176,14 @@ class HeldLease:
         self.lost_because = FORKED
         self._callbacks.clear()
 
-    def ttl_to_ask(self, wanted: int) -> int:
-        """Return the ttl to renew with, in microseconds: no longer than it takes to be valid until max_hold ends it."""
+    def _ttl_to_ask(self, wanted: int) -> int:
+        """Return the ttl to renew with: no longer than it takes to be valid until max_hold ends it."""
         left = (self.ends_at - self.runtime.now() + EPSILON) / (1.0 - DRIFT) + 0.001
         return wanted if left * MICROS >= wanted else max(1, int(left * MICROS))
+
+    def renewal(self, wanted: int) -> Renewal:
+        """Make the request to keep it for `wanted` microseconds more, or for what max_hold leaves of them."""
+        return Renewal(self.name, self.request, self.token, self._ttl_to_ask(wanted), self.ask)
 
     def schedule(self, spread: float) -> float:
         """Set the next renewal after about a third of what is left, and return how long that is.

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.held import NEVER, REFUSED, TAKEN, HeldLease
-from holdfast.core.messages import Renewal, RenewReply
+from holdfast.core.messages import RenewReply
 from holdfast.outcome import Outcome
 from holdfast.runtimes.runtime import Runtime, Task
 from holdfast.stores.store import Store
@@ -151,7 +151,7 @@ class Keeper:
 
     async def _renew(self, batch: Sequence[HeldLease]) -> None:
         sent = self._runtime.now()
-        renewals = [Renewal(held.name, held.request, held.token, held.ttl_to_ask(held.ttl)) for held in batch]
+        renewals = [held.renewal(held.ttl) for held in batch]
         until = sent + self._patience(min(renewal.ttl for renewal in renewals))
         try:
             replies = await self._store.renew(renewals, until)

@@ -55,6 +55,8 @@ class Waiting:
     poke_in: int
     place: int
     """How many stand before us in the queue."""
+    quarantine: int = 0
+    """For how long the store grants nothing to anybody, because it may have forgotten grants."""
 
 
 @dataclass(slots=True)
@@ -63,6 +65,7 @@ class Busy:
 
     retry_in: int
     holders: tuple[str, ...] = ()
+    quarantine: int = 0
 
 
 @dataclass(slots=True)
@@ -99,6 +102,8 @@ class Renewal:
     request: str
     token: int
     ttl: int
+    ask: Ask | None = None
+    """What the lease came of: all that a store needs that has forgotten the grant, to take it up again."""
 
 
 @dataclass(slots=True)
@@ -116,6 +121,7 @@ class Left:
 
     holders: tuple[str, ...] = ()
     ahead: int = 0
+    quarantine: int = 0
 
 
 class NoticeKind(StrEnum):
@@ -124,6 +130,8 @@ class NoticeKind(StrEnum):
     GRANTED = "granted"
     HEAD = "head"
     REVOKED = "revoked"
+    GAP = "gap"
+    """Pushes may have been missed: whoever waits asks again. Comes from a client's own connection, not the store."""
 
 
 @dataclass(slots=True)

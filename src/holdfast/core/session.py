@@ -9,7 +9,7 @@ from holdfast.core.attempt import Attempt, Want
 from holdfast.core.deadlines import micros, seconds
 from holdfast.core.held import FORKED, REFUSED, REVOKED, TAKEN, HeldLease
 from holdfast.core.keeper import Keeper
-from holdfast.core.messages import HolderView, Left, NameView, Notice, NoticeKind, Release, Renewal
+from holdfast.core.messages import HolderView, Left, NameView, Notice, NoticeKind, Release
 from holdfast.errors import StoreError, StoreUnavailable, UsageError
 from holdfast.outcome import Outcome
 from holdfast.runtimes.runtime import Event, Runtime
@@ -18,6 +18,9 @@ from holdfast.stores.store import Store
 T = TypeVar("T")
 
 log = logging.getLogger("holdfast")
+
+GAP_SPREAD = 0.05
+"""Within how many seconds all waiters of a client ask again after its inbox was cut off."""
 
 
 @dataclass(slots=True)
@@ -50,6 +53,7 @@ class Session:
         self._operation_timeout = settings.operation_timeout
         self._ample_ttl = micros(settings.operation_timeout * 5)
         self._highest = 0
+        self._quarantined_until = 0.0
         self._opened = False
         self._opening: Event | None = None
         self._closed = False
@@ -184,13 +188,12 @@ class Session:
         held.check()
         wanted = held.ttl if ttl is None else micros(ttl)
         sent = self.runtime.now()
-        asked = held.ttl_to_ask(wanted)
-        renewal = Renewal(held.name, held.request, held.token, asked)
-        replies = await self.store.renew([renewal], sent + self.patience(asked))
+        renewal = held.renewal(wanted)
+        replies = await self.store.renew([renewal], sent + self.patience(renewal.ttl))
         if replies[0] is not None:
             held.lose(TAKEN if replies[0] is Outcome.TAKEN_OVER else REFUSED)
             self.keeper.discard(held)
-        elif held.renewed(sent, asked):
+        elif held.renewed(sent, renewal.ttl):
             held.ttl = wanted
             self.keeper.add(held)
         held.check()
@@ -217,9 +220,18 @@ class Session:
         if notice.kind is NoticeKind.REVOKED:
             self._revoked(notice)
             return
+        if notice.kind is NoticeKind.GAP:
+            self._ask_again()
+            return
         attempt = self.attempts.get(notice.request)
         if attempt is not None:
             attempt.hear(notice)
+
+    def _ask_again(self) -> None:
+        """Have every waiter ask, not all at once: pushes to them may have been missed."""
+        for attempt in list(self.attempts.values()):
+            after = micros(self.runtime.random() * GAP_SPREAD)
+            attempt.hear(Notice(self.inbox, NoticeKind.GAP, "", after=after))
 
     def _revoked(self, notice: Notice) -> None:
         held = self.keeper.find(notice.request)
@@ -243,6 +255,17 @@ class Session:
                     raise
             await self.runtime.sleep(0.02 * 4**attempt * (0.5 + self.runtime.random()))
         raise AssertionError  # pragma: no cover - the loop returns or raises
+
+    def note_quarantine(self, seconds: float) -> None:
+        """Log that the store grants nothing for a while; once a quarantine."""
+        ends_at = self.runtime.now() + seconds
+        if ends_at > self._quarantined_until + 1.0:
+            self._quarantined_until = ends_at
+            log.warning(
+                "the store restarted or failed over, and may have forgotten grants: it grants nothing for %.1f s, until "
+                "the oldest of them has run out",
+                seconds,
+            )
 
     def note_token(self, token: int) -> None:
         """Remember the highest token seen, so that a store that lost its state is told of it."""

@@ -13,7 +13,8 @@ The rules, each of which has a counterexample when it is dropped:
 5.  A token is larger than every token issued for the name before, and no smaller than the store's wall clock.
 6.  A grant by push is short until its holder is heard. It may never have arrived.
 7.  After an expiry, but not after a release, the lock delay of the lease that expired keeps the name from all.
-8.  No remaining time may exceed what was asked for: a clock that stepped back must not lock for hours.
+8.  In quarantine, because grants may have been forgotten, nobody is granted; who still holds may take it up again.
+9.  No remaining time may exceed what was asked for: a clock that stepped back must not lock for hours.
 """
 
 from collections.abc import Callable
@@ -51,6 +52,9 @@ PROPOSAL_BOUND = 3_600_000_000
 RETRY = 1_000
 """The least time, in microseconds, after which asking again is worth it."""
 
+MARGIN = 1_000_000
+"""How much later than it should a waiter may ask again, before it matters that a new head is not told."""
+
 STAGGER = 10_000
 """By how much each place in the queue asks later than the one before it once the name may be free."""
 
@@ -66,6 +70,8 @@ class Step:
     """The store's wall clock, for tokens only."""
     listening: Callable[[str], bool]
     """Whether somebody listens at an inbox. An honest "not known" is True."""
+    quarantined_until: int = 0
+    """When grants that this store may have forgotten have run out."""
     notices: list[Notice] = field(default_factory=list[Notice])
     _head_before: str = ""
 
@@ -94,7 +100,9 @@ class Step:
         self._tell_new_head(asking=ask.request)
         if granted is not None:
             return granted
-        return self._waiting(ask) if ask.wait else Busy(max(self._frees_in(), RETRY), self._owners())
+        if ask.wait:
+            return self._waiting(ask)
+        return Busy(max(self._frees_in(), RETRY), self._owners(), self._quarantine())
 
     def release(self, release: Release) -> Outcome:
         """Let go, and pass the name on in the same step. A release that is asked again is no error."""
@@ -114,7 +122,7 @@ class Step:
         """Keep a lease that is still held, and confirm a provisional one. It is never shortened."""
         self._begin()
         self._pass_on()
-        holder = self._holder(renewal.request)
+        holder = self._holder(renewal.request) or self._restore(renewal)
         if holder is None or holder.token != renewal.token:
             return self._fate(renewal.token)
         holder.confirmed = True
@@ -127,7 +135,7 @@ class Step:
         self._begin()
         if leave.unsure:
             self._bury(leave.request)
-        left = Left(self._owners(), self._place(leave.request))
+        left = Left(self._owners(), self._place(leave.request), self._quarantine())
         self._remove_holder(leave.request)
         self._drop(leave.request)
         self._pass_on()
@@ -219,14 +227,53 @@ class Step:
         holder.expires_at = max(holder.expires_at, self.now + ask.first_ttl)
         return Granted(holder.token, ask.first_ttl)
 
+    def _restore(self, renewal: Renewal) -> Holder | None:
+        """Take up a lease that was granted by a store whose end this one did not see: it knows of no later grant.
+
+        Its holder renews it, so it had not run out; and until the quarantine ends nobody else can be granted.
+        """
+        ask, state = renewal.ask, self.state
+        if ask is None or self.now >= self.quarantined_until or renewal.token <= state.counter:
+            return None
+        if ask.weight == ask.capacity:
+            state.holders = []  # of an earlier time: they had ended when this lease was granted
+        if state.holders and not (self._agree_on_capacity(ask.capacity) and self._has_room(ask.weight)):
+            return None
+        state.capacity = ask.capacity
+        state.counter = renewal.token
+        self._drop(ask.request)
+        expires_at = self.now + renewal.ttl
+        holder = Holder(
+            ask.request,
+            ask.inbox,
+            ask.owner,
+            renewal.token,
+            ask.weight,
+            renewal.ttl,
+            ask.lock_delay,
+            self.now,
+            expires_at,
+            confirmed=True,
+        )
+        state.holders.append(holder)
+        return holder
+
     def _next_token(self, proposal: int) -> int:
         return max(self.state.counter + 1, self.stamp, min(proposal, self.stamp + PROPOSAL_BOUND))
 
     def _fits(self, weight: int) -> bool:
-        state = self.state
-        if self.now < state.blocked_until:
-            return False
-        return not state.holders or weight + sum(holder.weight for holder in state.holders) <= state.capacity
+        return self._closed_until() <= self.now and self._has_room(weight)
+
+    def _has_room(self, weight: int) -> bool:
+        holders = self.state.holders
+        return not holders or weight + sum(holder.weight for holder in holders) <= self.state.capacity
+
+    def _closed_until(self) -> int:
+        """Return until when nobody is granted, whoever holds: a lock delay or a quarantine."""
+        return max(self.state.blocked_until, self.quarantined_until)
+
+    def _quarantine(self) -> int:
+        return max(0, self.quarantined_until - self.now)
 
     def _agree_on_capacity(self, capacity: int) -> bool:
         state = self.state
@@ -251,14 +298,14 @@ class Step:
         place = self._place(ask.request)
         slow = ask.interval + ask.interval * min(place, 10) // 10
         poke_in = min(slow, self._frees_in() + place * STAGGER)
-        return Waiting(self.state.counter, max(poke_in, RETRY), place)
+        return Waiting(self.state.counter, max(poke_in, RETRY), place, self._quarantine())
 
     def _frees_in(self) -> int:
         """Return how long until there may be room without anybody's doing: a delay ends, or else a lease does."""
-        state = self.state
-        if state.blocked_until > self.now:
-            return state.blocked_until - self.now
-        return max(0, min((holder.expires_at for holder in state.holders), default=0) - self.now)
+        closed_until = self._closed_until()
+        if closed_until > self.now:
+            return closed_until - self.now
+        return max(0, min((holder.expires_at for holder in self.state.holders), default=0) - self.now)
 
     def _place(self, request: str) -> int:
         for place, waiter in enumerate(self.state.queue):
@@ -273,11 +320,16 @@ class Step:
         return self.state.queue[0].ask.request if self.state.queue else ""
 
     def _tell_new_head(self, asking: str = "") -> None:
-        """Tell a waiter that became first when to ask; one that is asking learns it from its reply."""
+        """Tell a waiter that became first when to ask, if it may not ask by itself before the name may be free.
+
+        One that is asking learns it from its reply. All others ask again within two intervals of their last time.
+        """
         head = self._head()
         if head and head not in (self._head_before, asking):
-            inbox = self.state.queue[0].ask.inbox
-            self._notify(inbox, NoticeKind.HEAD, head, after=max(self._frees_in(), RETRY))
+            waiter, frees_in = self.state.queue[0], self._frees_in()
+            asks_by = waiter.fresh_until - waiter.ask.patience + 2 * waiter.ask.interval
+            if self.now + frees_in < asks_by + MARGIN:
+                self._notify(waiter.ask.inbox, NoticeKind.HEAD, head, after=max(frees_in, RETRY))
 
     # -- time ----------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 from holdfast.core.attempt import Want
-from holdfast.core.deadlines import micros
+from holdfast.core.deadlines import micros, seconds
 from holdfast.core.held import NEVER, HeldLease
 from holdfast.core.limits import check_duration, check_name, check_timeout
 from holdfast.core.messages import Left
@@ -50,9 +50,15 @@ class LockOptions:
     max_hold: float | None
     on_lost: Callable[[LeaseLost], object] | None
 
-    def check(self, min_ttl: float) -> "LockOptions":
+    def check(self, min_ttl: float, max_ttl: float) -> "LockOptions":
         """Return self if every value is allowed; else raise UsageError."""
         check_duration(self.ttl, "ttl", min_ttl)
+        if self.ttl > max_ttl:
+            raise UsageError(
+                f"ttl={self.ttl:g} is longer than this store's max_ttl of {max_ttl:g} s, for which it grants nothing "
+                f"after a restart. Take a shorter ttl (a lease is renewed for as long as it is held), or give the store "
+                f"a longer max_ttl, as in redis://host?max_ttl={self.ttl:g}."
+            )
         check_timeout(self.timeout)
         check_duration(self.lock_delay, "lock_delay")
         if self.max_hold is not None:
@@ -83,6 +89,12 @@ class _LockBase:
         return self._options.timeout if given is UNSET else check_timeout(given)
 
     def _timed_out(self, left: Left, timeout: float | None, owner: str) -> LockTimeout:
+        if left.quarantine:
+            return LockTimeout(
+                f"{self._name!r} was not granted within {timeout or 0:g} s: the store restarted or failed over, and "
+                f"may have forgotten who holds what. It grants nothing for another {seconds(left.quarantine):.1f} s, "
+                "until the oldest lease has run out. Wait longer."
+            )
         holders = " and ".join(left.holders) or "nobody by now"
         if owner in left.holders:
             holders += " (which is this client, or one of the same owner: a lock is not reentrant)"

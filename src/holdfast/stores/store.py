@@ -39,6 +39,10 @@ class Capabilities:
     """Whether it knows capacities and weights other than 1."""
     local: bool
     """Whether a request is carried out by its caller's own process, so that none is ever under way alone."""
+    pushes_count: bool = True
+    """Whether a pushed grant is as good as an answered one. If not, it is confirmed by asking before it is entered."""
+    max_ttl: float = float("inf")
+    """The longest ttl that it keeps, in seconds."""
 
 
 @dataclass(slots=True, frozen=True)
