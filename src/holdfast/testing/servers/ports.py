@@ -1,0 +1,65 @@
+"""Ports for servers that many test processes start at once on one machine.
+
+A server is told its port before it binds it, so two processes may well choose the same. A UDP socket on that port,
+which no server here uses, keeps it for one of them: others can't bind it, and it goes when the process goes.
+Ports are taken from below the range that the system gives to outgoing connections.
+"""
+
+import random
+import socket
+from collections.abc import Iterable
+from contextlib import ExitStack
+
+LOCALHOST = "127.0.0.1"
+FIRST, LAST = 10_000, 32_767
+ATTEMPTS = 200
+
+
+class PortTakenError(OSError):
+    """Somebody else has the port."""
+
+
+class Reservation:
+    """A port, and those that lie at fixed distances from it, kept from other test processes until it is given up."""
+
+    def __init__(self, port: int, distances: Iterable[int] = ()) -> None:
+        """Take the port, and those at `distances`. Raises `PortTakenError` if one is in use."""
+        self.port = port
+        with ExitStack() as held:
+            for each in (port, *(port + distance for distance in distances)):
+                held.enter_context(_keep(each))
+            self._held = held.pop_all()
+
+    def give_up(self) -> None:
+        """Let others have it."""
+        self._held.close()
+
+
+def reserve(port: int | None = None, distances: tuple[int, ...] = ()) -> Reservation:
+    """Reserve `port`, else any free one. Raises `PortTakenError`."""
+    if port is not None:
+        return Reservation(port, distances)
+    for _ in range(ATTEMPTS):
+        try:
+            return Reservation(_chance.randint(FIRST, LAST - max(distances, default=0)), distances)
+        except PortTakenError:
+            continue
+    raise PortTakenError(f"None of {ATTEMPTS} ports between {FIRST} and {LAST} is free: are old servers still running?")
+
+
+_chance = random.SystemRandom()
+"""A test that seeds the common generator must not choose the ports of its neighbour that seeds it likewise."""
+
+
+def _keep(port: int) -> socket.socket:
+    """Bind the port for UDP, once nothing listens there for TCP."""
+    keeper = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        keeper.bind((LOCALHOST, port))
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((LOCALHOST, port))
+    except OSError as error:
+        keeper.close()
+        raise PortTakenError(f"Port {port} of {LOCALHOST} is in use: choose another, or leave it to chance.") from error
+    return keeper

@@ -1,0 +1,108 @@
+"""Keeps servers from outliving the process that started them, however it ends.
+
+A small shell process, the warden, reads from a pipe which processes to look after. When the pipe closes, because its
+writer was killed, say, it kills those that are left. (The kernel can do that too, but ties it to the thread that
+started the process.) A server tells the warden its own process id before it becomes a server, so there is no moment
+in which it could be forgotten.
+"""
+
+import atexit
+import os
+import subprocess
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+WARDEN = r"""
+trap '' HUP INT TERM
+pids=' '
+while read -r sign pid; do
+    case $sign in
+    +) pids="$pids$pid " ;;
+    -) pids="${pids%% $pid *} ${pids#* $pid }" ;;
+    esac
+done
+[ "$pids" = ' ' ] || kill -KILL $pids 2>/dev/null
+"""
+
+REGISTER_AND_RUN = 'echo "+ $$" >&0; exec "$@" </dev/null'
+"""Standard input is the pipe to the warden."""
+
+
+class Warden:
+    """The warden of this process."""
+
+    def __init__(self) -> None:
+        """Start it."""
+        reading, self.entrance = os.pipe()
+        try:
+            self._process = subprocess.Popen(
+                ["/bin/sh", "-c", WARDEN], stdin=reading, stdout=subprocess.DEVNULL, start_new_session=True
+            )
+        finally:
+            os.close(reading)
+
+    def forget(self, pid: int) -> None:
+        """Leave a process alone from now on: it has ended, and its id may come to mean another."""
+        os.write(self.entrance, b"- %d\n" % pid)
+
+    def dismiss(self) -> None:
+        """End it, and with it what it still looks after."""
+        os.close(self.entrance)
+        self._process.wait()
+
+    def disown(self) -> None:
+        """Leave it to another process, which this one was forked from."""
+        os.close(self.entrance)
+        self._process.returncode = 0  # it is no child of this process, so there is nothing to wait for
+
+
+class _Wardens:
+    """At most one warden a process, started when it is first needed."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._warden: Warden | None = None
+
+    def get(self) -> Warden:
+        """Return the warden of this process."""
+        with self._lock:
+            if self._warden is None:
+                self._warden = Warden()
+                atexit.register(self._dismiss)
+            return self._warden
+
+    def _dismiss(self) -> None:
+        if self._warden is not None:
+            self._warden.dismiss()
+
+    def after_fork(self) -> None:
+        """Leave the servers, and the warden, to the parent."""
+        self._lock = threading.Lock()
+        if self._warden is not None:
+            self._warden.disown()
+            self._warden = None
+            atexit.unregister(self._dismiss)
+
+
+_wardens = _Wardens()
+os.register_at_fork(after_in_child=_wardens.after_fork)
+
+
+def start(command: list[str], *, folder: Path, log: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """Start a process in a session of its own that won't outlive this one; it writes to `log`."""
+    with log.open("ab") as out:
+        return subprocess.Popen(
+            ["/bin/sh", "-c", REGISTER_AND_RUN, "sh", *command],
+            stdin=_wardens.get().entrance,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            cwd=folder,
+            env={**os.environ, **environment},
+            start_new_session=True,
+        )
+
+
+def forget(pid: int) -> None:
+    """Say that a started process has ended."""
+    _wardens.get().forget(pid)
