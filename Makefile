@@ -17,7 +17,7 @@ MODELS_ARGS ?=
 LOG ?=
 
 .DEFAULT_GOAL = help
-.PHONY: help demo test sim coverage lint format types models bench clean
+.PHONY: help demo test sim coverage lint format types models bench servers clean
 .DELETE_ON_ERROR:
 
 help: ## show this list
@@ -26,13 +26,13 @@ help: ## show this list
 demo: $(VENV)/.installed-cli ## see it work (LOG=path: on your own log)
 	@$(BIN)/holdfast demo $(if $(LOG),"$(LOG)")
 
-test: $(VENV)/.installed-dev ## run the tests (PYTEST_ARGS="-k lock": some of them)
+test: $(VENV)/.installed-dev servers ## run the tests (PYTEST_ARGS="-k lock": some of them)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 sim: $(VENV)/.installed-dev ## simulate the protocol under faults (SEEDS=100000 a scenario, SIM_ARGS="--scenario wire")
 	@$(BIN)/python -m holdfast.testing.simulation --seeds $(SEEDS) $(SIM_ARGS)
 
-coverage: $(VENV)/.installed-dev ## run the tests and say which lines they never reach
+coverage: $(VENV)/.installed-dev servers ## run the tests and say which lines they never reach
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest $(PYTEST_ARGS)
 	$(BIN)/coverage combine --quiet
@@ -54,8 +54,11 @@ types: $(VENV)/.installed-dev ## check types with mypy and pyright, both strict
 models: $(VENV)/.installed-dev ## check the models of the protocol with Spin (MODELS_ARGS="--long --stories")
 	$(BIN)/python -m models.run $(MODELS_ARGS)
 
-bench: $(VENV)/.installed-bench ## run the benchmarks
+bench: $(VENV)/.installed-bench servers ## run the benchmarks
 	$(BIN)/python -m bench $(BENCH_ARGS)
+
+servers: # what the tests start, if this machine lacks it and it may be installed
+	@sh scripts/servers.sh
 
 clean: ## remove environments, caches and build results
 	rm -rf .venv .venv-* build dist .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache

