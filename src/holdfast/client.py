@@ -34,7 +34,7 @@ class _ClientBase:
 
     def __init__(
         self,
-        url: str | None = None,
+        url: object = None,
         *,
         namespace: str = "",
         owner: str | None = None,
@@ -45,7 +45,8 @@ class _ClientBase:
         """Prepare a client; the store is opened by the first operation.
 
         Args:
-            url: the store; default: the environment's HOLDFAST_URL, else an embedded lock file of this user.
+            url: the store, or a redis-py client whose servers are used; default: the environment's HOLDFAST_URL, else
+                an embedded lock file of this user.
             namespace: a prefix of all names, so that programs can share a store.
             owner: who this client is, for people who look at a lock: up to 512 bytes of UTF-8; default: host and
                 process id.

@@ -14,11 +14,15 @@ VARIABLE = "HOLDFAST_URL"
 FILE_FORMS = "for a lock file write sqlite:///absolute/path, sqlite:///~/path or sqlite:relative/path"
 
 
-def store_source(url: str | None = None) -> StoreSource:
-    """Return the store of `url`, else of HOLDFAST_URL, else of a lock file of this user.
+def store_source(url: object = None) -> StoreSource:
+    """Return the store of a URL or of a client, else of HOLDFAST_URL, else of a lock file of this user.
 
     Raises UsageError if the URL can't be understood. Nothing is connected yet.
     """
+    if hasattr(url, "connection_pool") or hasattr(url, "nodes_manager"):
+        from holdfast.stores.redis import redis_source
+
+        return redis_source(url)
     url = url or os.environ.get(VARIABLE)
     if not url:
         return _default()
@@ -100,6 +104,12 @@ def _sqlite(parts: SplitResult) -> StoreSource:
     return sqlite_source(Path(path).absolute())
 
 
+def _redis(parts: SplitResult) -> StoreSource:
+    from holdfast.stores.redis import redis_url_source
+
+    return redis_url_source(parts)
+
+
 def _refuse_extras(parts: SplitResult) -> None:
     if parts.query or parts.fragment:
         message = f"a {parts.scheme}: URL takes no options after `?` or `#`; escape these characters in a path"
@@ -109,4 +119,10 @@ def _refuse_extras(parts: SplitResult) -> None:
 SCHEMES: dict[str, Callable[[SplitResult], StoreSource]] = {
     "sqlite": _sqlite,
     "memory": _memory,
+    "unix": _redis,
+    **{
+        f"{scheme}{shape}": _redis
+        for scheme in ("redis", "rediss", "valkey", "valkeys")
+        for shape in ("", "+sentinel", "+cluster")
+    },
 }

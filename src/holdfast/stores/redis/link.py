@@ -68,6 +68,10 @@ class Link(Protocol):
         """The same, with a WAIT for `replicas` replicas in the same round trip."""
         ...
 
+    async def run_asking(self, script: Script, keys: tuple[Word, ...], args: tuple[Word, ...], until: float) -> Answer:
+        """Run a script at the node that a slot of a Cluster is just moving to: an ASKING goes before it."""
+        ...
+
     async def command(self, *words: Word, until: float) -> Any:  # noqa: ANN401 - whatever the command answers
         """Send a plain command."""
         ...

@@ -1,7 +1,7 @@
 """The Lua scripts, one an operation, with their digests computed when this module is imported.
 
-A script is its header (the flags, and in prose what it takes and returns), the functions of `common.lua` and the
-grant table that its operation needs, and the operation itself.
+A script includes what it needs of the grant table (`state.lua`, `queue.lua`) where it first needs it: an uncontended
+acquire or release is done before the queue is even looked at.
 """
 
 import hashlib
@@ -22,3 +22,29 @@ class Script:
     def __post_init__(self) -> None:
         """Compute the digest."""
         object.__setattr__(self, "digest", hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest())
+
+
+def _read(name: str) -> str:
+    """Return the text of a script, with what it includes put in its place."""
+    lines = (_FOLDER / f"{name}.lua").read_text("utf-8").splitlines()
+    return "\n".join(_read(line.removeprefix(INCLUDE)) if line.startswith(INCLUDE) else line for line in lines)
+
+
+def _script(name: str, flags: str = "") -> Script:
+    return Script(name, f"#!lua{flags}\n{_read(name)}\n")
+
+
+INCLUDE = "--@include "
+"""Where in a script another file belongs: as late as possible, for a closure that is never made costs nothing."""
+
+ALLOW_OOM = " flags=allow-oom"
+"""For what frees memory, or must not fail for the lack of it."""
+
+ACQUIRE = _script("acquire")
+RELEASE = _script("release", ALLOW_OOM)
+RENEW = _script("renew", ALLOW_OOM)
+LEAVE = _script("leave", ALLOW_OOM)
+REVOKE = _script("revoke", ALLOW_OOM)
+INSPECT = _script("inspect", " flags=no-writes")
+
+ALL = (ACQUIRE, RELEASE, RENEW, LEAVE, REVOKE, INSPECT)

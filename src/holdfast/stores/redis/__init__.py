@@ -1,0 +1,42 @@
+"""Locks in Redis or Valkey: one server, one behind Sentinels, or a Cluster."""
+
+from functools import partial
+from importlib.util import find_spec
+from urllib.parse import SplitResult
+
+from holdfast.errors import UsageError
+from holdfast.stores.redis.options import Deployment, deployment_of, deployment_of_client, rules_of
+from holdfast.stores.redis.store import RedisStore, capabilities_of
+from holdfast.stores.store import StoreSource
+
+__all__ = ["redis_source"]
+
+
+def redis_source(client: object, *, guard: str = "observed", replicas: int = 0, max_ttl: float = 60.0) -> StoreSource:
+    """Use the servers of a redis-py client: a Redis, one of Sentinel's `master_for`, or a RedisCluster; sync or not.
+
+    Its settings are taken over, but for timeouts and retries; its connections are not used, and it may be closed.
+
+    Args:
+        client: the client.
+        guard: what a server that restarted or was promoted, and so may have forgotten grants, may grant before the
+            longest ttl in use has passed: "strict": nothing; "observed": nothing, if anybody can know of it; "off":
+            everything.
+        replicas: how many replicas must have a grant before it counts.
+        max_ttl: the longest ttl in use, in seconds, for a server that has forgotten that too.
+
+    Raises UsageError if this is no such client, or a value can't be right.
+    """
+    return _source(deployment_of_client(client, rules_of(guard, replicas, max_ttl)))
+
+
+def redis_url_source(parts: SplitResult) -> StoreSource:
+    """Return the store of a URL. Raises UsageError if it can't be understood."""
+    return _source(deployment_of(parts))
+
+
+def _source(deployment: Deployment) -> StoreSource:
+    for needed in ("redis", "hiredis"):
+        if find_spec(needed) is None:
+            raise UsageError(f"the Redis store needs {needed}, which is not installed: pip install 'holdfast[redis]'")
+    return StoreSource(deployment.title(), capabilities_of(deployment.rules), partial(RedisStore, deployment))

@@ -1,0 +1,91 @@
+"""One Redis, of whatever shape: which servers, how to reach them, how safe to be, and what makes the links to them."""
+
+from dataclasses import dataclass, field
+
+from holdfast.runtimes.aio import AsyncioRuntime
+from holdfast.runtimes.runtime import Runtime
+from holdfast.runtimes.threads import ThreadsRuntime
+from holdfast.stores.redis.access import Access
+from holdfast.stores.redis.link import Address, Hearing, Link
+from holdfast.stores.redis.topology import Cluster, OneServer, OpenLink, Sentinels, Topology
+
+NO_GUARD, OBSERVED, STRICT = 0, 1, 2
+
+GUARDS = {"off": NO_GUARD, "observed": OBSERVED, "strict": STRICT}
+
+
+@dataclass(slots=True)
+class Rules:
+    """How safe it is to be."""
+
+    guard: int = OBSERVED
+    replicas: int = 0
+    """How many replicas must have a grant before it counts."""
+    max_ttl: float = 60.0
+    """The ttl, in seconds, that a node which forgot everything is taken to have granted at most."""
+
+
+@dataclass(slots=True)
+class Deployment:
+    """One Redis, of whatever shape."""
+
+    shape: str
+    """`single`, `sentinel` or `cluster`."""
+    addresses: list[Address]
+    access: Access
+    rules: Rules
+    service: str = ""
+    guides: Access = field(default_factory=Access)
+    """How to reach the Sentinels."""
+
+    def title(self) -> str:
+        """Return it as a URL without secrets."""
+        where = ",".join(map(str, self.addresses))
+        if self.addresses[0].path:
+            return f"unix://{where}"
+        scheme = "rediss" if self.access.tls else "redis"
+        return {"single": f"{scheme}://{where}", "sentinel": f"{scheme}+sentinel://{where}/{self.service}"}.get(
+            self.shape, f"{scheme}+cluster://{where}"
+        )
+
+    def topology(self, runtime: Runtime, open_link: OpenLink) -> Topology:
+        """Make what knows the servers; a node of a cluster is asked over the link that `open_link` gives."""
+        if self.shape == "cluster":
+            return Cluster(runtime, self.addresses, open_link)
+        if self.shape == "sentinel":
+            return Sentinels(runtime, list(self.addresses), self.service, lambda address: self._guide(runtime, address))
+        return OneServer(self.addresses[0])
+
+    def link(self, runtime: Runtime, address: Address, hearing: Hearing) -> Link:
+        """Make a link to a server that holds names."""
+        return _link(runtime, self.access, address, hearing, self.rules.guard != NO_GUARD, self.shape == "cluster")
+
+    def _guide(self, runtime: Runtime, address: Address) -> Link:
+        return _link(runtime, self.guides, address, Hearing(_ignore_push, _ignore_gap), identify=False, sharded=False)
+
+
+def _link(
+    runtime: Runtime,
+    access: Access,
+    address: Address,
+    hearing: Hearing,
+    identify: bool,
+    sharded: bool,  # noqa: FBT001
+) -> Link:
+    if isinstance(runtime, ThreadsRuntime):
+        from holdfast.stores.redis.threads import ThreadLink
+
+        return ThreadLink(runtime, access, address, hearing, identify=identify, sharded=sharded)
+    if isinstance(runtime, AsyncioRuntime):
+        from holdfast.stores.redis.aio import AsyncLink
+
+        return AsyncLink(runtime, access, address, hearing, identify=identify, sharded=sharded)
+    raise TypeError(runtime)
+
+
+def _ignore_push(payload: bytes) -> None:
+    """Hear nothing of a Sentinel."""
+
+
+def _ignore_gap() -> None:
+    """Miss nothing of a Sentinel."""

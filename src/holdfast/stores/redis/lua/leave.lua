@@ -1,0 +1,18 @@
+-- Give up a place in the queue, or pass on a grant that crossed this on its way.
+--
+-- ARGV  5 request  6 unsure (1: an ask may still be under way, so leave a tombstone)
+-- Returns  {place, quarantine, owner...}: how many stood before it, and who holds
+--@include state
+--@include queue
+
+local request = ARGV[5]
+
+open()
+look()
+if ARGV[6] == '1' then bury(request) end
+local reply = add_owners({ call('ZRANK', Q, request) or call('ZCARD', Q), quarantined_for() })
+remove_holder(request)
+dequeue(request)
+pass_on()
+save()
+return reply

@@ -1,0 +1,129 @@
+-- The queue of one name: who stands in it, and who of them is granted.
+
+-- What each place in a packed waiter means.
+local W_INBOX, W_OWNER, W_TTL, W_PUSHED, W_INTERVAL, W_PATIENCE, W_WEIGHT, W_DELAY, W_PROPOSAL, W_JOINED, W_FRESH =
+    1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
+
+local head_before
+
+local function waiter(request)
+    local packed = call('HGET', K, 'w' .. request)
+    return packed and cmsgpack.unpack(packed)
+end
+
+local function keep(request, it)
+    call('HSET', K, 'w' .. request, cmsgpack.pack(it))
+end
+
+local function dequeue(request)
+    if call('ZREM', Q, request) == 1 then
+        call('HDEL', K, 'w' .. request)
+        if request == head then head = call('ZRANGE', Q, 0, 0)[1] end
+    end
+end
+
+-- Note who was first. A clock that stepped back must not keep the dead in the queue for as long as it stepped.
+local function look()
+    head_before = head
+    if not head or now >= used then return end
+    for _, request in ipairs(call('ZRANGE', Q, 0, -1)) do
+        local it = waiter(request)
+        if it and it[W_FRESH] > now + it[W_PATIENCE] then
+            it[W_FRESH] = now + it[W_PATIENCE]
+            keep(request, it)
+        end
+    end
+end
+
+-- How long until there may be room without anybody's doing.
+local function frees_in()
+    local closed = closed_until()
+    if closed > now then return closed - now end
+    local first
+    for _, holder in ipairs(holders) do
+        if not first or holder[EXPIRES] < first then first = holder[EXPIRES] end
+    end
+    return math.max(0, (first or 0) - now)
+end
+
+local function quarantined_for()
+    return math.max(0, quarantine(0) - now)
+end
+
+-- Where pushes to an inbox go. In a Cluster the channel lies in the slot of the name.
+local function channel(inbox)
+    return (ARGV[1] == 'SPUBLISH' and K or 'holdfast') .. ':inbox:' .. inbox
+end
+
+-- Push; return whether anybody listens.
+local function push(inbox, kind, number, request)
+    if inbox == '' then return true end
+    return call(ARGV[1], channel(inbox), string.format('%s %.0f %s', kind, number, request)) > 0
+end
+
+local function listening(inbox)
+    if inbox == '' then return true end
+    return call('PUBSUB', ARGV[1] == 'SPUBLISH' and 'SHARDNUMSUB' or 'NUMSUB', channel(inbox))[2] > 0
+end
+
+-- Whether a head fell silent; or cannot be told and is too heavy for now, while a lighter one fits.
+local function dead_weight(it)
+    if it[W_FRESH] < now then return true end
+    if it[W_WEIGHT] == 1 or fits(it[W_WEIGHT]) then return false end
+    for _, request in ipairs(call('ZRANGE', Q, 0, -1)) do
+        if fits(waiter(request)[W_WEIGHT]) then return not listening(it[W_INBOX]) end
+    end
+    return false
+end
+
+local function live_head(asking)
+    while head do
+        local it = waiter(head)
+        if it and (head == asking or not dead_weight(it)) then return it end
+        dequeue(head)
+    end
+end
+
+-- Grant the heads of the queue while they fit; return the token of `asking`, the others are pushed.
+local function advance(asking, first_ttl)
+    local answer
+    local it = live_head(asking)
+    while it and fits(it[W_WEIGHT]) do
+        local request, token = head, next_token(it[W_PROPOSAL])
+        dequeue(request)
+        if request == asking then
+            hold(request, it[W_INBOX], it[W_OWNER], token, it[W_WEIGHT], it[W_TTL], it[W_DELAY], first_ttl, true)
+            answer = token
+        elseif push(it[W_INBOX], 'G', token, request) then
+            hold(request, it[W_INBOX], it[W_OWNER], token, it[W_WEIGHT], it[W_TTL], it[W_DELAY], it[W_PUSHED], false)
+        end
+        it = live_head(asking)
+    end
+    return answer
+end
+
+-- Tell a waiter that became first when to ask, if it may not ask by itself before the name may be free.
+local function tell_new_head(asking)
+    if head and head ~= head_before and head ~= asking then
+        local it, frees = waiter(head), frees_in()
+        if now + frees < it[W_FRESH] - it[W_PATIENCE] + 2 * it[W_INTERVAL] + MARGIN then
+            push(it[W_INBOX], 'H', math.max(frees, RETRY), head)
+        end
+    end
+end
+
+local function pass_on()
+    if head then
+        advance('', 0)
+        tell_new_head('')
+    end
+end
+
+local function bury(request)
+    call('SET', KEYS[4], string.format('%.0f', now + TOMBSTONE), 'PX', TOMBSTONE / 1000)
+end
+
+local function add_owners(reply)
+    for _, holder in ipairs(holders) do reply[#reply + 1] = holder[OWNER] end
+    return reply
+end

@@ -1,0 +1,10 @@
+-- What people are shown of holders. Times from now on.
+
+local function shown_holders()
+    local shown = {}
+    for i, it in ipairs(holders) do
+        shown[i] = { it[OWNER], it[TOKEN], it[WEIGHT], now - it[GRANTED], it[EXPIRES] - now, it[TTL],
+            it[CONFIRMED] and 1 or 0 }
+    end
+    return shown
+end

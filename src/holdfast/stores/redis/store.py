@@ -1,0 +1,359 @@
+"""The Redis store: the grant table as Lua, one script an operation, at whichever server holds the name.
+
+What a script does is atomic and takes place at the server's time. Every request is idempotent by its request id, so
+whatever was not answered may simply be asked again; a server's error reply says that nothing was done.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from holdfast.core.deadlines import micros
+from holdfast.core.messages import (
+    Ask,
+    Busy,
+    Granted,
+    HolderView,
+    Leave,
+    Left,
+    NameView,
+    Notice,
+    NoticeKind,
+    Release,
+    Renewal,
+    RenewReply,
+    Reply,
+)
+from holdfast.errors import OutcomeUnknown, StoreUnavailable
+from holdfast.outcome import Outcome
+from holdfast.runtimes.runtime import Runtime
+from holdfast.stores.redis import codec, scripts
+from holdfast.stores.redis.deployment import STRICT, Rules
+from holdfast.stores.redis.link import Address, Answer, Hearing, Link, ReplyError, Word
+from holdfast.stores.redis.names import NODE, Markers, name_of, pattern, slot_of, state_key
+from holdfast.stores.redis.scripts import Script
+from holdfast.stores.redis.topology import OpenLink, Topology
+from holdfast.stores.redis.trouble import ELSEWHERE, STALE, explain
+from holdfast.stores.store import Capabilities
+
+log = logging.getLogger("holdfast")
+
+HOPS = 5
+"""How often one request follows a cluster's MOVED and ASK."""
+
+IDLE_CHANNEL = 60.0
+"""For how many seconds a channel that nobody seems to need is kept. Who waits asks every second or two."""
+
+
+class Wiring(Protocol):
+    """A Deployment, real or simulated, as the store sees it."""
+
+    rules: Rules
+
+    def topology(self, runtime: Runtime, open_link: OpenLink) -> Topology:
+        """Make what knows which server holds a name."""
+        ...
+
+    def link(self, runtime: Runtime, address: Address, hearing: Hearing) -> Link:
+        """Make a link to a server."""
+        ...
+
+
+class RedisStore:
+    """One client's access to the locks in Redis."""
+
+    def __init__(self, deployment: Wiring, runtime: Runtime) -> None:
+        """Prepare; nothing is connected yet."""
+        rules = self._rules = deployment.rules
+        self.capabilities = capabilities_of(rules)
+        self._runtime = runtime
+        self._deployment = deployment
+        self._links: dict[Address, Link] = {}
+        self._topology: Topology = deployment.topology(runtime, self._link)
+        self._inbox = runtime.new_id()
+        self._deliver: Callable[[Notice], None] = _ignore
+        self._hearing = Hearing(self._heard, self._missed)
+        self._markers = Markers()
+        self._seen: dict[str, bytes] = {}
+        """By marker: the process that this client last saw there. Another one may have forgotten grants."""
+        self._publish = "SPUBLISH" if self._topology.clustered else "PUBLISH"
+        self._bound = micros(rules.max_ttl)
+        self._channels: dict[str, tuple[Address, float]] = {}
+        """In a Cluster: the names that are waited for, where we listen for them, and when that was last needed."""
+        self._home: Address | None = None
+        """Where this client listens, unless in a Cluster."""
+
+    # -- life ----------------------------------------------------------------------------------------------
+
+    async def open(self, deliver: Callable[[Notice], None], until: float) -> str:
+        """Connect, and subscribe to this client's channel; in a Cluster that is done for each name."""
+        self._deliver = deliver
+        if self._topology.clustered:
+            await self._topology.masters(until)
+        else:
+            await self._settle(await self._topology.server("", until), until)
+        return self._inbox
+
+    async def close(self) -> None:
+        """Disconnect."""
+        self._deliver = _ignore
+        for link in list(self._links.values()):
+            await link.close()
+        await self._topology.close()
+
+    def abandon(self) -> None:
+        """In a forked child: drop what was inherited."""
+        for link in self._links.values():
+            link.abandon()
+        self._topology.abandon()
+
+    # -- operations ----------------------------------------------------------------------------------------
+
+    async def acquire(self, ask: Ask, until: float) -> Reply:
+        """Grant, queue or refuse."""
+        if self._topology.clustered and ask.wait:
+            return await self._acquire_in_cluster(ask, until)
+        return await self._acquire(ask, until)
+
+    async def _acquire(self, ask: Ask, until: float) -> Reply:
+        answer = await self._run(scripts.ACQUIRE, ask.name, ask.request, codec.ask_args(ask), until, durable=True)
+        reply = codec.reply_of(answer.value)
+        if answer.acknowledged < self._rules.replicas and isinstance(reply, Granted):
+            raise OutcomeUnknown(self._too_few(answer))
+        return reply
+
+    async def _acquire_in_cluster(self, ask: Ask, until: float) -> Reply:
+        """Subscribe to the channel of a name before waiting for it, but not before taking it if it is free."""
+        if ask.name not in self._channels:
+            ask.wait = False
+            try:
+                reply = await self._acquire(ask, until)
+            finally:
+                ask.wait = True
+            if not isinstance(reply, Busy):
+                return reply
+        await self._listen_for(ask.name, until)
+        return await self._acquire(ask, until)
+
+    async def release(self, release: Release, until: float) -> Outcome:
+        """Let go, and hand over in the same step."""
+        args = (release.request, release.token, 1 if release.unsure else 0)
+        answer = await self._run(scripts.RELEASE, release.name, release.request, args, until)
+        return codec.outcome_of(answer.value)
+
+    async def renew(self, renewals: Sequence[Renewal], until: float) -> list[RenewReply]:
+        """Renew a batch: in one step, or in a Cluster in one for each name."""
+        if not self._topology.clustered:
+            return await self._renew(renewals, until)
+        replies: list[RenewReply] = []
+        for renewal in renewals:
+            await self._listen_for(renewal.name, until)  # from now on it is worth being told of a revocation
+            replies += await self._renew([renewal], until)
+        return replies
+
+    async def _renew(self, renewals: Sequence[Renewal], until: float) -> list[RenewReply]:
+        keys: list[Word] = []
+        for renewal in renewals:
+            state = state_key(renewal.name)
+            keys += [state, state + ":q"]
+        args, name = codec.renewal_args(renewals), renewals[0].name
+        answer = await self._call(scripts.RENEW, name, (self._marker(name), *keys), args, until, durable=True)
+        if answer.acknowledged < self._rules.replicas:
+            raise OutcomeUnknown(self._too_few(answer))
+        return [codec.renewed(each) for each in answer.value]
+
+    async def leave(self, leave: Leave, until: float) -> Left:
+        """Give up waiting; pass on a grant that crossed this."""
+        args = (leave.request, 1 if leave.unsure else 0)
+        return codec.left_of((await self._run(scripts.LEAVE, leave.name, leave.request, args, until)).value)
+
+    async def inspect(self, name: str, until: float) -> NameView:
+        """Show one name."""
+        return codec.view_of(name, (await self._run(scripts.INSPECT, name, "", (), until)).value)
+
+    async def revoke(self, name: str, until: float) -> list[HolderView]:
+        """Take a name from its holders, and tell them."""
+        return codec.holders_of((await self._run(scripts.REVOKE, name, "", (), until)).value)
+
+    async def names(self, prefix: str, until: float) -> list[str]:
+        """List the names in use: every key of ours is looked at, so this takes long where there are many."""
+        found: set[str] = set()
+        for address in await self._topology.masters(until):
+            found |= await self._scan(address, pattern(prefix), until)
+        used: list[str] = []
+        for name in sorted(found):
+            view = await self.inspect(name, until)
+            if view.holders or view.waiters:
+                used.append(name)
+        return used
+
+    async def _scan(self, address: Address, match: str, until: float) -> set[str]:
+        found: set[str] = set()
+        cursor: Word = 0
+        while True:
+            try:
+                reply = await self._link(address).command("SCAN", cursor, "MATCH", match, "COUNT", 1000, until=until)
+            except ReplyError as error:
+                raise explain(address, error) from error
+            cursor = int(reply[0])
+            found |= {name for key in reply[1] if (name := name_of(key.decode("utf-8", "replace"))) is not None}
+            if cursor == 0:
+                return found
+
+    # -- requests ------------------------------------------------------------------------------------------
+
+    async def _run(
+        self, script: Script, name: str, request: str, args: tuple[Word, ...], until: float, *, durable: bool = False
+    ) -> Answer:
+        state = state_key(name)
+        keys = (self._marker(name), state, state + ":q", f"{state}:t:{request}")
+        return await self._call(script, name, keys, args, until, durable=durable)
+
+    async def _call(
+        self,
+        script: Script,
+        name: str,
+        keys: tuple[Word, ...],
+        args: tuple[Word, ...],
+        until: float,
+        *,
+        durable: bool = False,
+    ) -> Answer:
+        """Run a script where the name is held, follow it if it moved, and note which process answered."""
+        marker, rules = keys[0], self._rules
+        args = (self._publish, rules.guard, self._seen.get(str(marker), b""), self._bound, *args)
+        address = await self._topology.server(name, until)
+        if self._home is not None and address != self._home:
+            await self._settle(address, until)
+        asking = False
+        for _ in range(HOPS):
+            link = self._link(address)
+            try:
+                if asking:
+                    answer = await link.run_asking(script, keys, args, until)
+                elif durable and rules.replicas:
+                    answer = await link.run_replicated(script, keys, args, until, rules.replicas)
+                else:
+                    answer = await link.run(script, keys, args, until)
+            except ReplyError as error:
+                if error.code not in ELSEWHERE:
+                    raise self._refused(address, error) from error
+                last, asking = error, error.code == "ASK"
+                address = self._topology.moved(error, address)
+                continue
+            except StoreUnavailable:
+                self._topology.doubt(address)
+                raise
+            if rules.guard and script in GUARDED:
+                self._seen[str(marker)] = answer.run_id
+            return answer
+        raise explain(address, last) from last
+
+    def _refused(self, address: Address, error: ReplyError) -> Exception:
+        if error.code in STALE:
+            self._topology.doubt(address)
+        return explain(address, error)
+
+    def _too_few(self, answer: Answer) -> str:
+        return (
+            f"the server has it, but {answer.acknowledged} of {self._rules.replicas} replicas acknowledged it in time: "
+            "it does not count; check the replicas, or ask for fewer with replicas="
+        )
+
+    def _marker(self, name: str) -> str:
+        return self._markers.of(slot_of(name)) if self._topology.clustered else NODE
+
+    def _link(self, address: Address) -> Link:
+        link = self._links.get(address)
+        if link is None:
+            link = self._links[address] = self._deployment.link(self._runtime, address, self._hearing)
+        return link
+
+    # -- pushes --------------------------------------------------------------------------------------------
+
+    async def _settle(self, address: Address, until: float) -> None:
+        """Listen at the server that holds all names; at another one no more, if it was another before."""
+        before, self._home = self._home, address
+        channel = f"holdfast:inbox:{self._inbox}"
+        try:
+            await self._link(address).listen(channel, until)
+        except ReplyError as error:
+            self._home = before
+            raise self._refused(address, error) from error
+        except StoreUnavailable:
+            self._home = before
+            self._topology.doubt(address)
+            raise
+        if before is not None:
+            log.warning("the Redis master is now %s, and was %s", address, before)
+            await self._link(before).ignore(channel)
+            self._missed()
+
+    async def _listen_for(self, name: str, until: float) -> None:
+        """In a Cluster: listen at the channel of a name, where the name is; and drop channels no longer needed."""
+        address = await self._topology.server(name, until)
+        before = self._channels.get(name)
+        self._channels[name] = (address, self._runtime.now())
+        if before is not None and before[0] == address:
+            return
+        try:
+            await self._listen_at(address, name, until)
+        except BaseException:
+            self._channels.pop(name, None)
+            raise
+        if before is not None:
+            await self._link(before[0]).ignore(self._channel(name))
+        await self._drop_idle_channels()
+
+    async def _listen_at(self, address: Address, name: str, until: float) -> None:
+        for _ in range(HOPS):
+            try:
+                await self._link(address).listen(self._channel(name), until)
+                return
+            except ReplyError as error:
+                if error.code not in ELSEWHERE:
+                    raise self._refused(address, error) from error
+                address = self._topology.moved(error, address)
+                self._channels[name] = (address, self._runtime.now())
+            except StoreUnavailable:
+                self._topology.doubt(address)
+                raise
+        raise StoreUnavailable(f"the cluster sends us from node to node for {name!r}; see CLUSTER INFO")
+
+    async def _drop_idle_channels(self) -> None:
+        now = self._runtime.now()
+        for name, (address, used_at) in list(self._channels.items()):
+            if now - used_at > IDLE_CHANNEL:
+                del self._channels[name]
+                await self._link(address).ignore(self._channel(name))
+
+    def _channel(self, name: str) -> str:
+        return f"{state_key(name)}:inbox:{self._inbox}"
+
+    def _heard(self, payload: bytes) -> None:
+        notice = codec.notice_of(self._inbox, payload)
+        if notice is not None:
+            self._deliver(notice)
+
+    def _missed(self) -> None:
+        self._deliver(Notice(self._inbox, NoticeKind.GAP, ""))
+
+
+GUARDED = frozenset({scripts.ACQUIRE, scripts.RENEW})
+"""The scripts that always look at the marker, so that their answer says that this process was taken note of."""
+
+
+def capabilities_of(rules: Rules) -> Capabilities:
+    """Return what the store can do under these rules."""
+    return Capabilities(
+        min_ttl=0.05,
+        queue=True,
+        weights=True,
+        local=False,
+        pushes_count=rules.replicas == 0,
+        max_ttl=rules.max_ttl if rules.guard == STRICT else float("inf"),
+    )
+
+
+def _ignore(notice: Notice) -> None:
+    """Hear nothing: the store is not open."""

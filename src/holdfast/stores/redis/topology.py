@@ -1,0 +1,251 @@
+"""Which server holds a name: always the same one, the master that Sentinels name, or one of a Cluster.
+
+A topology is asked for every request, so the usual case is a look-up; whoever gets an answer that casts doubt on it
+says so, and the next request looks again.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from holdfast.errors import StoreError, StoreUnavailable
+from holdfast.runtimes.runtime import Event, Runtime
+from holdfast.stores.redis.link import Address, Link, ReplyError
+from holdfast.stores.redis.names import SLOTS, slot_of
+from holdfast.stores.redis.trouble import elsewhere, explain
+
+OpenLink = Callable[[Address], Link]
+
+
+class Topology(Protocol):
+    """Who holds what."""
+
+    clustered: bool
+
+    async def server(self, name: str, until: float) -> Address:
+        """Return the server that holds a name. Raises StoreUnavailable if nobody can tell."""
+        ...
+
+    async def masters(self, until: float) -> list[Address]:
+        """Return every server that holds names."""
+        ...
+
+    def doubt(self, address: Address) -> None:
+        """Note that a server did not answer, or not as a master does."""
+
+    def moved(self, error: ReplyError, asked: Address) -> Address:
+        """Take a MOVED or ASK, and return where to go instead."""
+        ...
+
+    async def close(self) -> None:
+        """Close what was opened to find out."""
+
+    def abandon(self) -> None:
+        """In a forked child: drop what was opened."""
+
+
+class OneServer:
+    """One server that never changes."""
+
+    clustered = False
+
+    def __init__(self, address: Address) -> None:
+        """Use the server at `address`."""
+        self._address = address
+
+    async def server(self, name: str, until: float) -> Address:  # noqa: ARG002 - whatever the name
+        """Return the one."""
+        return self._address
+
+    async def masters(self, until: float) -> list[Address]:  # noqa: ARG002 - known
+        """Return the one."""
+        return [self._address]
+
+    def doubt(self, address: Address) -> None:
+        """Keep to it: there is no other."""
+
+    def moved(self, error: ReplyError, asked: Address) -> Address:
+        """Refuse: only a Cluster moves things."""
+        raise StoreError(f"the Redis server at {asked} is part of a cluster; write redis+cluster:// ({error})")
+
+    async def close(self) -> None:
+        """Do nothing."""
+
+    def abandon(self) -> None:
+        """Do nothing."""
+
+
+class _Discovered:
+    """What the topologies that ask around share: one asks at a time, and the others wait for it."""
+
+    def __init__(self, runtime: Runtime, guides: list[Address], open_link: OpenLink) -> None:
+        self._runtime = runtime
+        self._guides = guides
+        self._open_link = open_link
+        self._links: dict[Address, Link] = {}
+        self._mutex = runtime.mutex()
+        self._asking: Event | None = None
+
+    async def _look(self, until: float) -> None:
+        """Ask around, or wait for whoever does. Raises StoreError if nobody can tell."""
+        with self._mutex:
+            asking, mine = self._asking, self._asking is None
+            if mine:
+                asking = self._asking = self._runtime.event()
+        if asking is not None and not mine:
+            await asking.wait(until)
+            return
+        try:
+            await self._ask_around(until)
+        finally:
+            with self._mutex:
+                self._asking = None
+            if asking is not None:
+                asking.set()
+
+    async def _ask_around(self, until: float) -> None:
+        """Ask one guide after another, each for a share of the time; the one that could tell comes first next time."""
+        first: StoreError | None = None
+        for count, guide in enumerate(list(self._guides)):
+            now = self._runtime.now()
+            share = (until - now) / (len(self._guides) - count)
+            try:
+                if await self._ask(guide, now + share):
+                    self._guides.remove(guide)
+                    self._guides.insert(0, guide)
+                    return
+            except ReplyError as error:
+                first = first or explain(guide, error)
+            except StoreError as error:
+                first = first or error
+        raise first or StoreUnavailable(self._nobody_knows())
+
+    async def _ask(self, guide: Address, until: float) -> bool:
+        raise NotImplementedError
+
+    def _nobody_knows(self) -> str:
+        raise NotImplementedError
+
+    def _link(self, address: Address) -> Link:
+        link = self._links.get(address)
+        if link is None:
+            link = self._links[address] = self._open_link(address)
+        return link
+
+    async def close(self) -> None:
+        """Close the links to those that were asked."""
+        for link in self._links.values():
+            await link.close()
+
+    def abandon(self) -> None:
+        """Drop the links to those that were asked."""
+        for link in self._links.values():
+            link.abandon()
+
+
+class Sentinels(_Discovered):
+    """The master of a service, as Sentinels name it."""
+
+    clustered = False
+
+    def __init__(self, runtime: Runtime, sentinels: list[Address], service: str, open_link: OpenLink) -> None:
+        """Ask `sentinels`, over links that `open_link` makes, who is the master of `service`."""
+        super().__init__(runtime, sentinels, open_link)
+        self._service = service
+        self._master: Address | None = None
+
+    async def server(self, name: str, until: float) -> Address:  # noqa: ARG002 - one master for all names
+        """Return the master."""
+        master = self._master
+        while master is None:
+            await self._look(until)
+            master = self._master
+            if master is None and self._runtime.now() >= until:
+                raise StoreUnavailable(self._nobody_knows())
+        return master
+
+    async def masters(self, until: float) -> list[Address]:
+        """Return the master."""
+        return [await self.server("", until)]
+
+    def doubt(self, address: Address) -> None:
+        """Ask again who is the master."""
+        if self._master == address:
+            self._master = None
+
+    def moved(self, error: ReplyError, asked: Address) -> Address:
+        """Refuse: only a Cluster moves things."""
+        raise StoreError(f"the Redis server at {asked} is part of a cluster; write redis+cluster:// ({error})")
+
+    async def _ask(self, guide: Address, until: float) -> bool:
+        reply = await self._link(guide).command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._service, until=until)
+        if reply is None:
+            return False
+        self._master = Address(reply[0].decode(), int(reply[1]))
+        return True
+
+    def _nobody_knows(self) -> str:
+        return (
+            f"no Sentinel knows a master of the service {self._service!r}; check the name after the last slash of the "
+            "URL, and `SENTINEL MASTERS`"
+        )
+
+
+class Cluster(_Discovered):
+    """The node that serves the slot of a name."""
+
+    clustered = True
+
+    def __init__(self, runtime: Runtime, nodes: list[Address], link: OpenLink) -> None:
+        """Ask `nodes` first, and then whom they name."""
+        super().__init__(runtime, nodes, link)
+        self._seeds = list(nodes)
+        self._slots: list[Address | None] = [None] * SLOTS
+        self._stale = True
+
+    async def server(self, name: str, until: float) -> Address:
+        """Return the master of the slot of a name."""
+        slot = slot_of(name)
+        address = self._slots[slot]
+        if address is None or self._stale:
+            await self._look(until)
+            address = self._slots[slot]
+        if address is None:
+            raise StoreUnavailable(f"no node of the cluster serves the slot of {name!r}, {slot}; see CLUSTER INFO")
+        return address
+
+    async def masters(self, until: float) -> list[Address]:
+        """Return all masters."""
+        if self._stale:
+            await self._look(until)
+        return sorted({address for address in self._slots if address is not None}, key=str)
+
+    def doubt(self, address: Address) -> None:  # noqa: ARG002 - any of them may have changed
+        """Ask again who serves what."""
+        self._stale = True
+
+    def moved(self, error: ReplyError, asked: Address) -> Address:
+        """Note where a slot went for good (MOVED); for the time of a migration (ASK) it is only said."""
+        slot, address = elsewhere(error, asked)
+        if error.code == "MOVED":
+            self._slots[slot] = address
+            self._stale = True
+        return address
+
+    async def _ask(self, guide: Address, until: float) -> bool:
+        reply = await self._link(guide).command("CLUSTER", "SLOTS", until=until)
+        slots: list[Address | None] = [None] * SLOTS
+        for first, last, master, *_replicas in reply:
+            host = master[0].decode() if master[0] else guide.host
+            slots[first : last + 1] = [Address(host, int(master[1]))] * (last - first + 1)
+        if slots.count(None) == SLOTS:
+            return False
+        self._slots, self._stale = slots, False
+        masters = {address for address in slots if address is not None}
+        self._guides = [guide, *(masters - {guide}), *(seed for seed in self._seeds if seed not in masters | {guide})]
+        return True
+
+    def _link(self, address: Address) -> Link:
+        return self._open_link(address)  # a node that is asked is one that is used
+
+    def _nobody_knows(self) -> str:
+        return "no node of the cluster knows who serves which slots; see CLUSTER INFO"
