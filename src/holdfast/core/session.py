@@ -228,7 +228,11 @@ class Session:
             attempt.hear(notice)
 
     def _ask_again(self) -> None:
-        """Have every waiter ask, not all at once: pushes to them may have been missed."""
+        """Have every waiter ask and every lease renewed, not all at once: the connection to the store was lost.
+
+        Pushes may have been missed; and if the store restarted, it had better hear soon who was there before.
+        """
+        self.keeper.hurry(GAP_SPREAD)
         for attempt in list(self.attempts.values()):
             after = micros(self.runtime.random() * GAP_SPREAD)
             attempt.hear(Notice(self.inbox, NoticeKind.GAP, "", after=after))
@@ -262,8 +266,8 @@ class Session:
         if ends_at > self._quarantined_until + 1.0:
             self._quarantined_until = ends_at
             log.warning(
-                "the store restarted or failed over, and may have forgotten grants: it grants nothing for %.1f s, until "
-                "the oldest of them has run out",
+                "the store restarted or failed over, and may have forgotten grants: it grants nothing for %.1f s, "
+                "until the oldest of them has run out",
                 seconds,
             )
 

@@ -100,9 +100,7 @@ class Step:
         self._tell_new_head(asking=ask.request)
         if granted is not None:
             return granted
-        if ask.wait:
-            return self._waiting(ask)
-        return Busy(max(self._frees_in(), RETRY), self._owners(), self._quarantine())
+        return self._waiting(ask) if ask.wait else self._busy()
 
     def release(self, release: Release) -> Outcome:
         """Let go, and pass the name on in the same step. A release that is asked again is no error."""
@@ -299,6 +297,9 @@ class Step:
         slow = ask.interval + ask.interval * min(place, 10) // 10
         poke_in = min(slow, self._frees_in() + place * STAGGER)
         return Waiting(self.state.counter, max(poke_in, RETRY), place, self._quarantine())
+
+    def _busy(self) -> Busy:
+        return Busy(max(self._frees_in(), RETRY), self._owners(), self._quarantine())
 
     def _frees_in(self) -> int:
         """Return how long until there may be room without anybody's doing: a delay ends, or else a lease does."""

@@ -5,7 +5,8 @@ from importlib.util import find_spec
 from urllib.parse import SplitResult
 
 from holdfast.errors import UsageError
-from holdfast.stores.redis.options import Deployment, deployment_of, deployment_of_client, rules_of
+from holdfast.stores.redis.deployment import Deployment
+from holdfast.stores.redis.options import deployment_of, deployment_of_client, rules_of
 from holdfast.stores.redis.store import RedisStore, capabilities_of
 from holdfast.stores.store import StoreSource
 

@@ -1,7 +1,9 @@
 """One Redis, of whatever shape: which servers, how to reach them, how safe to be, and what makes the links to them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from holdfast.errors import UsageError
 from holdfast.runtimes.aio import AsyncioRuntime
 from holdfast.runtimes.runtime import Runtime
 from holdfast.runtimes.threads import ThreadsRuntime
@@ -58,29 +60,26 @@ class Deployment:
 
     def link(self, runtime: Runtime, address: Address, hearing: Hearing) -> Link:
         """Make a link to a server that holds names."""
-        return _link(runtime, self.access, address, hearing, self.rules.guard != NO_GUARD, self.shape == "cluster")
+        make = _maker(runtime)
+        identify, sharded = self.rules.guard != NO_GUARD, self.shape == "cluster"
+        return make(runtime, self.access, address, hearing, identify=identify, sharded=sharded)
 
     def _guide(self, runtime: Runtime, address: Address) -> Link:
-        return _link(runtime, self.guides, address, Hearing(_ignore_push, _ignore_gap), identify=False, sharded=False)
+        make = _maker(runtime)
+        return make(runtime, self.guides, address, Hearing(_ignore_push, _ignore_gap), identify=False, sharded=False)
 
 
-def _link(
-    runtime: Runtime,
-    access: Access,
-    address: Address,
-    hearing: Hearing,
-    identify: bool,
-    sharded: bool,  # noqa: FBT001
-) -> Link:
+def _maker(runtime: Runtime) -> Callable[..., Link]:
+    """Return what makes the links of a runtime."""
     if isinstance(runtime, ThreadsRuntime):
         from holdfast.stores.redis.threads import ThreadLink
 
-        return ThreadLink(runtime, access, address, hearing, identify=identify, sharded=sharded)
+        return ThreadLink
     if isinstance(runtime, AsyncioRuntime):
         from holdfast.stores.redis.aio import AsyncLink
 
-        return AsyncLink(runtime, access, address, hearing, identify=identify, sharded=sharded)
-    raise TypeError(runtime)
+        return AsyncLink
+    raise UsageError(f"the Redis store does not run in a {type(runtime).__name__}; use Client or AsyncClient")
 
 
 def _ignore_push(payload: bytes) -> None:

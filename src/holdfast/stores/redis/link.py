@@ -65,7 +65,7 @@ class Link(Protocol):
     async def run_replicated(
         self, script: Script, keys: tuple[Word, ...], args: tuple[Word, ...], until: float, replicas: int
     ) -> Answer:
-        """The same, with a WAIT for `replicas` replicas in the same round trip."""
+        """Run a script, with a WAIT for `replicas` replicas in the same round trip."""
         ...
 
     async def run_asking(self, script: Script, keys: tuple[Word, ...], args: tuple[Word, ...], until: float) -> Answer:

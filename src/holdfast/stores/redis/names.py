@@ -35,7 +35,7 @@ def pattern(prefix: str) -> str:
 
 
 def slot_of(name: str) -> int:
-    """Return the slot of a Cluster in which a name lives: CRC16 (XMODEM) of its tag, as the Cluster specification has it."""
+    """Return the slot of a Cluster in which a name lives: CRC16 (XMODEM) of its tag, as Redis Cluster specifies."""
     tag = state_key(name)[len(PREFIX) + 1 : -1]
     return binascii.crc_hqx(tag.encode(), 0) % SLOTS
 

@@ -32,7 +32,7 @@ def deployment_of(parts: SplitResult) -> Deployment:
     options = login | _take_options(query)
     if query:
         known = ", ".join(sorted([*RULES, *OPTIONS, "sentinel_username", "sentinel_password"]))
-        raise UsageError(f"{sorted(query)[0]!r} is no option of a Redis URL; there are {known}.")
+        raise UsageError(f"{min(query)!r} is no option of a Redis URL; there are {known}.")
     if parts.scheme == "unix":
         return Deployment("single", [_socket(parts)], Access(options), rules)
     tls = scheme == "rediss"
