@@ -43,12 +43,12 @@ def command(*words: Word) -> bytes:
 
 def evalsha(script: Script, keys: tuple[Word, ...], args: tuple[Word, ...], run_id: bytes) -> bytes:
     """Pack the call of a script that the server knows, with the run id as its last argument."""
-    return command(b"EVALSHA", script.digest, len(keys), *keys, *args, run_id)
+    return _pack((b"EVALSHA", script.digest, len(keys), *keys, *args, run_id))
 
 
 def eval_text(script: Script, keys: tuple[Word, ...], args: tuple[Word, ...], run_id: bytes) -> bytes:
     """Pack the same with the script's text: the answer to NOSCRIPT. The server knows it from then on."""
-    return command(b"EVAL", script.text, len(keys), *keys, *args, run_id)
+    return _pack((b"EVAL", script.text, len(keys), *keys, *args, run_id))
 
 
 def wait(replicas: int, left: float) -> bytes:

@@ -1,0 +1,274 @@
+"""The thread that hears a server's messages, on a connection of its own.
+
+Only this thread touches the connection, because Python's TLS sockets are not made for two at once. Others say what
+they want to hear, ring a bell, and wait. When a connection is lost, the thread makes another, subscribes again, and
+then says that messages may have been missed.
+"""
+
+import contextlib
+import logging
+import select
+import socket
+import threading
+from collections.abc import Callable
+
+from holdfast.errors import StoreError, StoreUnavailable
+from holdfast.runtimes.threads import ThreadsRuntime
+from holdfast.stores.redis.link import Address, Hearing
+from holdfast.stores.redis.sockets import BROKEN, Connection
+from holdfast.stores.redis.subscriptions import Subscriptions, Waiter
+
+log = logging.getLogger("holdfast")
+
+FIRST_PAUSE = 0.02
+LONGEST_PAUSE = 1.0
+"""How long to wait between attempts to connect, in seconds: at first, and at most."""
+
+CLOSING = 2.0
+"""The longest that close() waits for the thread, in seconds. It may be stuck in connecting, and ends by itself then."""
+
+
+class Bell:
+    """Wakes a thread that waits in poll()."""
+
+    def __init__(self) -> None:
+        """Make the two ends."""
+        self._inside, self._outside = socket.socketpair()
+        self._inside.settimeout(0)
+        self._outside.settimeout(0)
+
+    def fileno(self) -> int:
+        """Return the descriptor to wait on."""
+        return self._inside.fileno()
+
+    def ring(self) -> None:
+        """Wake the thread, from any other. It does not matter whether it is there any more."""
+        with contextlib.suppress(OSError):
+            self._outside.send(b".")
+
+    def hush(self) -> None:
+        """Wait for the next ring. To be called before looking at what there is to do."""
+        with contextlib.suppress(BlockingIOError):
+            self._inside.recv(4096)
+
+    def close(self) -> None:
+        """Close both ends."""
+        self._inside.close()
+        self._outside.close()
+
+
+class Listener:
+    """Hears one server for one client. Its thread runs from the first `listen` to `close`."""
+
+    quiet = 5.0
+    """After how many seconds of silence to ask whether the server is there, and how many to wait for its answer."""
+
+    def __init__(
+        self,
+        runtime: ThreadsRuntime,
+        address: Address,
+        hearing: Hearing,
+        dial: Callable[[], Connection],
+        *,
+        sharded: bool,
+    ) -> None:
+        """Prepare to listen."""
+        self._runtime = runtime
+        self._address = address
+        self._hearing = hearing
+        self._dial = dial
+        self._mutex = threading.Lock()
+        self._subscriptions = Subscriptions(sharded=sharded)
+        self._bell = Bell()
+        self._stopped = False
+        self._thread: threading.Thread | None = None
+        # The rest belongs to the thread.
+        self._connection: Connection | None = None
+        self._failures = 0
+        self._heard = 0.0
+        self._probed = False
+
+    async def listen(self, channel: str, until: float) -> None:
+        """Subscribe, and return once the server has confirmed it."""
+        done = self._runtime.event()
+        waiter = Waiter(done.set)
+        if not self._want(channel.encode(), waiter):
+            return
+        told = False
+        try:
+            told = await done.wait(until)
+        finally:
+            if not told:
+                self._change(lambda: self._subscriptions.stop_waiting(channel.encode(), waiter))
+        if not told:
+            raise StoreUnavailable(
+                f"the Redis server at {self._address} did not confirm a subscription in time; "
+                "ask again, and check the server and the network"
+            )
+        if waiter.error is not None:
+            raise waiter.error
+
+    def ignore(self, channel: str) -> None:
+        """Give a subscription up."""
+        self._change(lambda: self._subscriptions.drop(channel.encode()))
+
+    def close(self) -> None:
+        """Stop the thread, which closes what is open. Idempotent."""
+        with self._mutex:
+            self._stopped = True
+            thread = self._thread
+        self._bell.ring()
+        if thread is None:
+            self._bell.close()
+        elif thread is not threading.current_thread():
+            thread.join(CLOSING)
+
+    def abandon(self) -> None:
+        """In a forked child: close its copies. The thread is not here."""
+        self._bell.close()
+        if self._connection is not None:
+            self._connection.abandon()
+
+    def _want(self, channel: bytes, waiter: Waiter) -> bool:
+        with self._mutex:
+            if self._stopped:
+                raise StoreUnavailable(f"the link to the Redis server at {self._address} is closed; make a new client")
+            if not self._subscriptions.want(channel, waiter):
+                return False
+            self._start()
+        self._bell.ring()
+        return True
+
+    def _start(self) -> None:
+        if self._thread is None:
+            thread = threading.Thread(target=self._work, name="holdfast-redis-inbox", daemon=True)
+            thread.start()
+            self._thread = thread
+
+    def _change(self, change: Callable[[], None]) -> None:
+        with self._mutex:
+            change()
+        self._bell.ring()
+
+    # The thread.
+
+    def _work(self) -> None:
+        while not self._stopped:
+            try:
+                self._attend()
+            except StoreError as error:
+                with self._mutex:
+                    self._subscriptions.refuse(error)
+                self._start_over(error)
+            except BROKEN as error:
+                self._start_over(error)
+            except Exception as error:
+                log.exception("the inbox at %s met an error that it should have handled", self._address)
+                self._start_over(error)
+        self._disconnect()
+        self._bell.close()
+
+    def _attend(self) -> None:
+        """Connect once anything is wanted, and hear. Returns when stopped; raises StoreError or BROKEN."""
+        while not self._subscriptions:
+            if self._stopped:
+                return
+            self._pause(None)
+        self._connection = connection = self._dial()
+        self._notice()
+        self._hear(connection)
+
+    def _hear(self, connection: Connection) -> None:
+        ready = select.poll()
+        ready.register(connection, select.POLLIN)
+        ready.register(self._bell, select.POLLIN)
+        bell = self._bell.fileno()
+        while not self._stopped:
+            self._request(connection)
+            for descriptor, _ in ready.poll(self._patience()):
+                if descriptor == bell:
+                    self._bell.hush()
+                else:
+                    self._take(connection)
+
+    def _request(self, connection: Connection) -> None:
+        """Tell the server what has changed in what is wanted, and ask a silent one whether it is there."""
+        with self._mutex:
+            packed = self._subscriptions.requests()
+            if self._is_suspect():
+                packed += self._subscriptions.probe()
+        if packed:
+            connection.post(packed, self.quiet)
+
+    def _is_suspect(self) -> bool:
+        """Tell whether it is time for a PING. Raises TimeoutError if the last one had no answer."""
+        if self._runtime.now() - self._heard < self.quiet:
+            return False
+        if self._probed:
+            raise TimeoutError("the server fell silent")
+        self._notice()
+        self._probed = True
+        return True
+
+    def _notice(self) -> None:
+        """Let the silence begin anew."""
+        self._heard = self._runtime.now()
+        self._probed = False
+
+    def _patience(self) -> float:
+        """Return for how long to hear before the silence is suspect, in milliseconds."""
+        return max(0.0, self._heard + self.quiet - self._runtime.now()) * 1000 + 1
+
+    def _take(self, connection: Connection) -> None:
+        for reply in connection.heard():
+            with self._mutex:
+                payload = self._subscriptions.take(reply)
+            if payload is not None:
+                self._push(payload)
+        self._notice()
+        self._catch_up()
+
+    def _push(self, payload: bytes) -> None:
+        try:
+            self._hearing.on_push(payload)
+        except Exception:
+            log.exception("a message could not be taken; whoever waits for it asks again by itself")
+
+    def _catch_up(self) -> None:
+        """Once the server has answered for all that is wanted: say so if messages may have been missed."""
+        with self._mutex:
+            self._failures *= not self._subscriptions.complete
+            over = self._subscriptions.gap_is_over()
+        if not over:
+            return
+        try:
+            self._hearing.on_gap()
+        except Exception:
+            log.exception("a gap could not be told; whoever waits asks again by itself")
+
+    def _start_over(self, error: Exception) -> None:
+        """Let the connection go, and wait a little, longer each time, before the next is made."""
+        log.log(
+            logging.WARNING if self._subscriptions and not self._failures else logging.DEBUG,
+            "the inbox at %s has no connection (%s); until it has one again, waiters ask by themselves",
+            self._address,
+            error,
+        )
+        self._disconnect()
+        longest = min(FIRST_PAUSE * 2**self._failures, LONGEST_PAUSE)
+        self._failures = min(self._failures + 1, 16)
+        self._pause(longest * (1 + self._runtime.random()) / 2)
+
+    def _pause(self, seconds: float | None) -> None:
+        """Wait for the bell."""
+        ready = select.poll()
+        ready.register(self._bell, select.POLLIN)
+        ready.poll(None if seconds is None else seconds * 1000)
+        self._bell.hush()
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+        with self._mutex:
+            self._subscriptions.lost()

@@ -1,0 +1,243 @@
+"""One connection to a Redis server over a blocking socket.
+
+redis-py makes it: TCP, TLS, credentials, database, names. Then its socket is ours, with a parser of hiredis: what
+redis-py does around every command costs more than the command. One thread at a time uses a connection.
+
+Rule of this file: a connection on which anything went wrong is never used again, so that a reply that comes late
+answers nobody.
+"""
+
+import contextlib
+import os
+import select
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import hiredis
+import redis
+from redis.backoff import NoBackoff
+from redis.connection import AbstractConnection
+from redis.exceptions import RedisError
+from redis.retry import Retry
+
+from holdfast.errors import StoreUnavailable
+from holdfast.stores.redis import wire
+from holdfast.stores.redis.access import Access
+from holdfast.stores.redis.link import Address
+
+CHUNK = 65536
+"""How much is read at once, in bytes."""
+
+ONE_RECORD = 16384
+"""A request up to this size is sent by TLS whole or not at all; plain sockets take far more at once."""
+
+SLACK = 1.25
+"""How much longer than asked a socket may wait, so that not every request sets its timeout anew."""
+
+BROKEN = (OSError, hiredis.ProtocolError)
+"""What goes wrong with a connection. Timeouts and errors of TLS are OSErrors."""
+
+
+class Unsent(StoreUnavailable):
+    """Nothing of the request was sent: it may be tried on another connection."""
+
+
+class Connection:
+    """A socket that speaks RESP 2, and the server process at its other end. Nothing comes on it unasked."""
+
+    __slots__ = ("__weakref__", "_feed", "_gets", "_recv", "_send", "_socket", "_timeout", "run_id", "used")
+
+    def __init__(self, connected: socket.socket) -> None:
+        """Take over a socket on which no reply is due."""
+        reader = wire.new_reader()
+        self._socket = connected
+        self._send = _sender(connected)
+        self._recv = connected.recv
+        self._feed, self._gets = reader.feed, reader.gets
+        self._timeout = connected.gettimeout() or 0.0
+        self.run_id = b""
+        self.used = 0.0
+        """When it was last taken, for its owner to note."""
+
+    def ask(self, packed: bytes, left: float) -> Any:  # noqa: ANN401 - whatever the server answers
+        """Send a request and return its reply, in `left` seconds or a little more. Raises Unsent or BROKEN.
+
+        If several requests are packed, `reply` returns the other replies.
+        """
+        if not left <= self._timeout <= left * SLACK:
+            self._limit(left)
+        try:
+            sent = self._send(packed)
+        except OSError as error:
+            sent = self._send_later(packed, error)
+        if sent < len(packed):
+            self._socket.sendall(memoryview(packed)[sent:])
+        self._feed(self._receive())
+        reply = self._gets()
+        return self.reply() if reply is wire.NOTHING else reply
+
+    def reply(self) -> Any:  # noqa: ANN401 - whatever the server answers
+        """Return the next reply. Raises BROKEN."""
+        while (reply := self._gets()) is wire.NOTHING:
+            self._feed(self._receive())
+        return reply
+
+    def is_stale(self) -> bool:
+        """Tell whether an idle connection was closed by the server, or has heard something that nobody asked for."""
+        ready = select.poll()
+        ready.register(self._socket, select.POLLIN)
+        return bool(ready.poll(0))
+
+    def close(self) -> None:
+        """Close it, also for the copies that forked children may have."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self.abandon()
+
+    def abandon(self) -> None:
+        """In a forked child: close this copy without a word, and leave the parent's as it is."""
+        self._send = self._socket.send  # which knows that its descriptor is no longer ours
+        with contextlib.suppress(OSError):
+            self._socket.close()
+
+    # What the listener needs: to be woken when something came, and never to wait in here.
+
+    def fileno(self) -> int:
+        """Return the descriptor to wait on."""
+        return self._socket.fileno()
+
+    def never_wait(self) -> None:
+        """From now on, have `heard` return at once what there is."""
+        self._socket.settimeout(0)
+
+    def post(self, packed: bytes, within: float) -> None:
+        """Send, and leave it to `heard` to receive the replies. Raises OSError."""
+        self._socket.settimeout(within)
+        self._socket.sendall(packed)
+        self._socket.settimeout(0)
+
+    def heard(self) -> Iterator[Any]:
+        """Return what has come by now. Raises BROKEN."""
+        while True:
+            try:
+                self._feed(self._receive())
+            except (BlockingIOError, ssl.SSLWantReadError):
+                return
+            while (reply := self._gets()) is not wire.NOTHING:
+                yield reply
+            if not (isinstance(self._socket, ssl.SSLSocket) and self._socket.pending()):
+                return
+
+    def _receive(self) -> bytes:
+        data = self._recv(CHUNK)
+        if not data:
+            raise ConnectionResetError("the server closed the connection")
+        return data
+
+    def _send_later(self, packed: bytes, error: OSError) -> int:
+        """Return 0 if a request can yet be sent. Raises Unsent if no part of it was, else the error."""
+        if isinstance(error, BlockingIOError):
+            return 0
+        if isinstance(error, TimeoutError) or len(packed) > ONE_RECORD:
+            raise error
+        raise Unsent("the server closed the connection before a request was sent") from error
+
+    def _limit(self, left: float) -> None:
+        self._timeout = max(left, 0.001) * (1 + SLACK) / 2
+        self._socket.settimeout(self._timeout)
+
+
+def _sender(connected: socket.socket) -> Callable[[bytes], int]:
+    """Return what sends as much as the system takes at once: Python's own send() would first ask whether it does."""
+    if isinstance(connected, ssl.SSLSocket):
+        return connected.send
+    return partial(os.write, connected.fileno())
+
+
+class _Punctual(AbstractConnection):
+    """Has all steps of connecting together end by one instant: redis-py limits each of them alone."""
+
+    left: Callable[[], float]
+    """Tells what is left, in seconds. To be set before connecting."""
+    _sock: Any
+
+    @property
+    def socket_timeout(self) -> float:
+        """How long the next step may take."""
+        return max(0.001, self.left())
+
+    @socket_timeout.setter
+    def socket_timeout(self, value: float | None) -> None: ...
+
+    @property
+    def socket_connect_timeout(self) -> float:
+        """How long the next address may take."""
+        return self.socket_timeout
+
+    @socket_connect_timeout.setter
+    def socket_connect_timeout(self, value: float | None) -> None: ...
+
+    def send_packed_command(self, command: Any, check_health: bool = True) -> None:  # noqa: ANN401, FBT001, FBT002
+        """Send a part of the handshake."""
+        self._sock.settimeout(self.socket_timeout)
+        super().send_packed_command(command, check_health)  # type: ignore[no-untyped-call]
+
+    def surrender(self) -> socket.socket:
+        """Return the socket, and forget it: redis-py would close it by and by."""
+        ours: socket.socket = self._sock
+        self._sock = None
+        return ours
+
+
+class _Tcp(_Punctual, redis.Connection):
+    pass
+
+
+class _Tls(_Punctual, redis.SSLConnection):
+    pass
+
+
+class _Local(_Punctual, redis.UnixDomainSocketConnection):
+    pass
+
+
+def dial(access: Access, address: Address, now: Callable[[], float], until: float, *, identify: bool) -> Connection:
+    """Connect by `until`, and learn the run id if told to. Raises StoreError, StoreUnavailable if it may pass."""
+    try:
+        connection = Connection(_connect(access, address, now, until))
+    except (RedisError, OSError) as error:
+        raise wire.cannot_connect(address, error) from error
+    try:
+        if identify:
+            reply = connection.ask(wire.IDENTIFY, until - now())
+            connection.run_id = wire.identity_of(address, reply)
+    except BROKEN as error:
+        connection.close()
+        raise wire.cannot_connect(address, error) from error
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _connect(access: Access, address: Address, now: Callable[[], float], until: float) -> socket.socket:
+    options = {**access.connection_options(address), "protocol": 2, "retry": Retry(NoBackoff(), 0)}
+    kind: Any = _Local if address.path else _Tls if access.tls else _Tcp
+    connecting = kind(**options)
+    connecting.left = lambda: until - now()
+    connecting.connect()
+    connected: socket.socket = connecting.surrender()
+    if not address.path:
+        _keep_alive(connected)
+    return connected
+
+
+def _keep_alive(connected: socket.socket) -> None:
+    """Have the system notice within a minute that the other machine is gone, also while nobody asks anything."""
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
+        if option := getattr(socket, name, None):
+            connected.setsockopt(socket.IPPROTO_TCP, option, value)

@@ -1,0 +1,255 @@
+"""A link of the threads runtime: a pool of connections for requests, and a thread that listens.
+
+Every `async def` here blocks in place. A request takes the connection that was used last, so that few stay in use.
+One on which anything went wrong is closed, and the idle ones that have had no answer since go with it: they are
+likely to be as dead.
+"""
+
+import contextlib
+import math
+import threading
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NoReturn, TypeVar
+from weakref import WeakSet
+
+from holdfast.errors import StoreUnavailable
+from holdfast.runtimes.threads import ThreadsRuntime
+from holdfast.stores.redis import wire
+from holdfast.stores.redis.access import Access
+from holdfast.stores.redis.link import Address, Answer, Hearing, ReplyError, Word
+from holdfast.stores.redis.listener import Listener
+from holdfast.stores.redis.scripts import Script
+from holdfast.stores.redis.sockets import BROKEN, Connection, Unsent, dial
+
+IDLE = 0.1
+"""After how many idle seconds to see whether the server has closed a connection, before it is used."""
+
+T = TypeVar("T")
+
+ASKING = wire.command(b"ASKING")
+
+Keys = tuple[Word, ...]
+Pack = Callable[[Script, Keys, Keys, bytes], bytes]
+
+
+class ThreadLink:
+    """A way to one server, for the threads of one client."""
+
+    def __init__(
+        self,
+        runtime: ThreadsRuntime,
+        access: Access,
+        address: Address,
+        hearing: Hearing,
+        *,
+        identify: bool = True,
+        sharded: bool = False,
+    ) -> None:
+        """Prepare; nothing is connected yet.
+
+        Without `identify` the server is not asked for its run id, and scripts get an empty one. Channels are
+        `sharded` in a cluster.
+        """
+        self._now = runtime.now
+        self._access = access
+        self._address = address
+        self._identify = identify
+        self._make_listener = partial(Listener, runtime, address, hearing, self._dial_inbox, sharded=sharded)
+        self._closed = False
+        self._start_anew()
+
+    def __repr__(self) -> str:
+        return f"<ThreadLink to {self._address}>"
+
+    async def run(self, script: Script, keys: Keys, args: Keys, until: float) -> Answer:
+        """Run a script. The way of every acquisition: it takes no detour over `_exchange`, which costs."""
+        connection = self._take(until)
+        try:
+            reply = connection.ask(wire.evalsha(script, keys, args, connection.run_id), until - connection.used)
+        except Unsent:
+            self._lose(connection)
+            return self._run_text(self._connect(until), script, keys, args, until)
+        except BaseException as error:  # noqa: BLE001 - it is raised again
+            self._fail(connection, error)
+        if type(reply) is ReplyError and reply.code == "NOSCRIPT":
+            return self._run_text(connection, script, keys, args, until)
+        self._put_back(connection)
+        if type(reply) is ReplyError:
+            raise reply
+        return Answer(reply, connection.run_id)
+
+    async def run_replicated(self, script: Script, keys: Keys, args: Keys, until: float, replicas: int) -> Answer:
+        """Run a script, and learn how many replicas have what it wrote. They are waited for most of the time left."""
+
+        def attempt(connection: Connection, pack: Pack) -> Answer:
+            left = until - self._now()
+            packed = pack(script, keys, args, connection.run_id)
+            reply = connection.ask(packed + wire.wait(replicas, left), left)
+            return Answer(reply, connection.run_id, connection.reply())
+
+        answer = self._exchange(lambda connection: _known(connection, attempt), until)
+        wire.raise_if_error(answer.value)
+        wire.raise_if_error(answer.acknowledged)
+        return answer
+
+    async def run_asking(self, script: Script, keys: Keys, args: Keys, until: float) -> Answer:
+        """Run a script right after an ASKING."""
+
+        def attempt(connection: Connection, pack: Pack) -> Answer:
+            packed = pack(script, keys, args, connection.run_id)
+            connection.ask(ASKING + packed, until - self._now())  # what it says against that, it says once more
+            return Answer(connection.reply(), connection.run_id)
+
+        answer = self._exchange(lambda connection: _known(connection, attempt), until)
+        wire.raise_if_error(answer.value)
+        return answer
+
+    async def command(self, *words: Word, until: float) -> Any:  # noqa: ANN401 - whatever the command answers
+        """Send a plain command."""
+        packed = wire.command(*words)
+        reply = self._exchange(lambda connection: connection.ask(packed, until - connection.used), until)
+        wire.raise_if_error(reply)
+        return reply
+
+    async def listen(self, channel: str, until: float) -> None:
+        """Subscribe to a channel, and return once the server has confirmed it."""
+        await self._inbox().listen(channel, until)
+
+    async def ignore(self, channel: str) -> None:
+        """Give a subscription up."""
+        if self._listener is not None:
+            self._listener.ignore(channel)
+
+    async def close(self) -> None:
+        """Disconnect. Requests that are under way end by themselves."""
+        with self._mutex:
+            self._closed = True
+            listener = self._listener
+        self._drop_idle()
+        if listener is not None:
+            listener.close()
+
+    def abandon(self) -> None:
+        """In a forked child: close its copies of all sockets, and be as new."""
+        for connection in self._all:
+            connection.abandon()
+        if self._listener is not None:
+            self._listener.abandon()
+        self._start_anew()
+
+    def _start_anew(self) -> None:
+        self._mutex = threading.Lock()
+        self._listener: Listener | None = None
+        self._idle: deque[Connection] = deque()
+        self._all: WeakSet[Connection] = WeakSet()
+        """Those in use too: a forked child has copies of all."""
+
+    def _inbox(self) -> Listener:
+        with self._mutex:
+            self._check_open()
+            if self._listener is None:
+                self._listener = self._make_listener()
+            return self._listener
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreUnavailable(f"the link to the Redis server at {self._address} is closed; make a new client")
+
+    # Requests.
+
+    def _run_text(self, connection: Connection, script: Script, keys: Keys, args: Keys, until: float) -> Answer:
+        """Run a script that the server does not know."""
+        packed = wire.eval_text(script, keys, args, connection.run_id)
+        reply = self._talk(connection, lambda connection: connection.ask(packed, until - self._now()))
+        wire.raise_if_error(reply)
+        return Answer(reply, connection.run_id)
+
+    def _exchange(self, talk: Callable[[Connection], T], until: float) -> T:
+        """Have a request and its replies on any connection."""
+        connection = self._take(until)
+        try:
+            return self._talk(connection, talk)
+        except Unsent:
+            return self._talk(self._connect(until), talk)
+
+    def _talk(self, connection: Connection, talk: Callable[[Connection], T]) -> T:
+        """Have a request and its replies on a connection, and keep it only if all went well."""
+        try:
+            said = talk(connection)
+        except BaseException as error:  # noqa: BLE001 - it is raised again
+            self._fail(connection, error)
+        self._put_back(connection)
+        return said
+
+    def _take(self, until: float) -> Connection:
+        """Return a connection on which no reply is due."""
+        now = self._now()
+        if now >= until:
+            raise StoreUnavailable(f"no time was left to ask the Redis server at {self._address}; allow more")
+        while True:
+            try:
+                connection = self._idle.pop()
+            except IndexError:
+                return self._connect(until)
+            if now - connection.used < IDLE or not connection.is_stale():
+                connection.used = now
+                return connection
+            self._discard(connection)
+
+    def _connect(self, until: float) -> Connection:
+        self._check_open()
+        until = min(until, self._now() + self._access.connect_timeout)
+        connection = self._dial(until, identify=self._identify)
+        connection.used = self._now()
+        self._all.add(connection)
+        return connection
+
+    def _dial(self, until: float, *, identify: bool) -> Connection:
+        return dial(self._access, self._address, self._now, until, identify=identify)
+
+    def _dial_inbox(self) -> Connection:
+        return self._dial(self._now() + self._access.connect_timeout, identify=False)
+
+    def _drop_idle(self, before: float = math.inf) -> None:
+        """Close the idle connections that were last taken before an instant."""
+        kept: list[Connection] = []
+        while self._idle:
+            with contextlib.suppress(IndexError):  # others take them meanwhile
+                connection = self._idle.popleft()
+                if connection.used < before:
+                    self._discard(connection)
+                else:
+                    kept.append(connection)
+        self._idle.extend(kept)
+
+    def _fail(self, connection: Connection, error: BaseException) -> NoReturn:
+        """Drop a connection on which something went wrong, and say what."""
+        if not isinstance(error, (Unsent, *BROKEN)):
+            self._discard(connection)
+            raise error
+        self._lose(connection)
+        if isinstance(error, Unsent):
+            raise Unsent(f"the Redis server at {self._address} closed the connection; ask again") from error.__cause__
+        raise wire.unanswered(self._address, error) from error
+
+    def _lose(self, connection: Connection) -> None:
+        """Drop a connection that is dead, and those that are likely so too."""
+        self._discard(connection)
+        self._drop_idle(connection.used)
+
+    def _put_back(self, connection: Connection) -> None:
+        self._idle.append(connection)
+        if self._closed:
+            self._drop_idle()
+
+    def _discard(self, connection: Connection) -> None:
+        connection.close()
+        self._all.discard(connection)
+
+
+def _known(connection: Connection, attempt: Callable[[Connection, Pack], Answer]) -> Answer:
+    """Run a script by its digest, and by its text if the server does not know it."""
+    answer = attempt(connection, wire.evalsha)
+    return attempt(connection, wire.eval_text) if wire.is_error(answer.value, "NOSCRIPT") else answer
