@@ -8,7 +8,7 @@ turned out to be closed before the request could be sent.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from holdfast.stores.redis.scripts import Script
 
@@ -16,8 +16,7 @@ Word = str | bytes | int
 """A part of a command. Text travels as UTF-8."""
 
 
-@dataclass(slots=True, frozen=True)
-class Address:
+class Address(NamedTuple):
     """Where a server listens: a host and a port, or the path of a Unix socket."""
 
     host: str

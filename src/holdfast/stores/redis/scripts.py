@@ -17,6 +17,8 @@ class Script:
 
     name: str
     text: str
+    guarded: bool
+    """Whether it always looks at the marker, so that its answer says that this process was taken note of."""
     digest: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -30,8 +32,8 @@ def _read(name: str) -> str:
     return "\n".join(_read(line.removeprefix(INCLUDE)) if line.startswith(INCLUDE) else line for line in lines)
 
 
-def _script(name: str, flags: str = "") -> Script:
-    return Script(name, f"#!lua{flags}\n{_read(name)}\n")
+def _script(name: str, flags: str = "", *, guarded: bool = False) -> Script:
+    return Script(name, f"#!lua{flags}\n{_read(name)}\n", guarded)
 
 
 INCLUDE = "--@include "
@@ -40,9 +42,9 @@ INCLUDE = "--@include "
 ALLOW_OOM = " flags=allow-oom"
 """For what frees memory, or must not fail for the lack of it."""
 
-ACQUIRE = _script("acquire")
+ACQUIRE = _script("acquire", guarded=True)
 RELEASE = _script("release", ALLOW_OOM)
-RENEW = _script("renew", ALLOW_OOM)
+RENEW = _script("renew", ALLOW_OOM, guarded=True)
 LEAVE = _script("leave", ALLOW_OOM)
 REVOKE = _script("revoke", ALLOW_OOM)
 INSPECT = _script("inspect", " flags=no-writes")

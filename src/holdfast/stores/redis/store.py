@@ -6,7 +6,7 @@ whatever was not answered may simply be asked again; a server's error reply says
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from holdfast.core.deadlines import micros
 from holdfast.core.messages import (
@@ -59,6 +59,15 @@ class Wiring(Protocol):
         ...
 
 
+class _Call(NamedTuple):
+    """What a link is asked to run."""
+
+    script: Script
+    keys: tuple[Word, ...]
+    args: tuple[Word, ...]
+    until: float
+
+
 class RedisStore:
     """One client's access to the locks in Redis."""
 
@@ -74,7 +83,7 @@ class RedisStore:
         self._deliver: Callable[[Notice], None] = _ignore
         self._hearing = Hearing(self._heard, self._missed)
         self._markers = Markers()
-        self._seen: dict[str, bytes] = {}
+        self._seen: dict[Word, bytes] = {}
         """By marker: the process that this client last saw there. Another one may have forgotten grants."""
         self._publish = "SPUBLISH" if self._topology.clustered else "PUBLISH"
         self._bound = micros(rules.max_ttl)
@@ -116,7 +125,7 @@ class RedisStore:
         return await self._acquire(ask, until)
 
     async def _acquire(self, ask: Ask, until: float) -> Reply:
-        answer = await self._run(scripts.ACQUIRE, ask.name, ask.request, codec.ask_args(ask), until, durable=True)
+        answer = await self._run(scripts.ACQUIRE, ask.name, ask.request, codec.ask_args(ask), until)
         reply = codec.reply_of(answer.value)
         if answer.acknowledged < self._rules.replicas and isinstance(reply, Granted):
             raise OutcomeUnknown(self._too_few(answer))
@@ -157,7 +166,7 @@ class RedisStore:
             state = state_key(renewal.name)
             keys += [state, state + ":q"]
         args, name = codec.renewal_args(renewals), renewals[0].name
-        answer = await self._call(scripts.RENEW, name, (self._marker(name), *keys), args, until, durable=True)
+        answer = await self._call(scripts.RENEW, name, (self._marker(name), *keys), args, until)
         if answer.acknowledged < self._rules.replicas:
             raise OutcomeUnknown(self._too_few(answer))
         return [codec.renewed(each) for each in answer.value]
@@ -202,52 +211,60 @@ class RedisStore:
 
     # -- requests ------------------------------------------------------------------------------------------
 
-    async def _run(
-        self, script: Script, name: str, request: str, args: tuple[Word, ...], until: float, *, durable: bool = False
-    ) -> Answer:
+    async def _run(self, script: Script, name: str, request: str, args: tuple[Word, ...], until: float) -> Answer:
+        """Run a script about one request for one name."""
         state = state_key(name)
         keys = (self._marker(name), state, state + ":q", f"{state}:t:{request}")
-        return await self._call(script, name, keys, args, until, durable=durable)
+        return await self._call(script, name, keys, args, until)
 
     async def _call(
-        self,
-        script: Script,
-        name: str,
-        keys: tuple[Word, ...],
-        args: tuple[Word, ...],
-        until: float,
-        *,
-        durable: bool = False,
+        self, script: Script, name: str, keys: tuple[Word, ...], args: tuple[Word, ...], until: float
     ) -> Answer:
         """Run a script where the name is held, follow it if it moved, and note which process answered."""
-        marker, rules = keys[0], self._rules
-        args = (self._publish, rules.guard, self._seen.get(str(marker), b""), self._bound, *args)
-        address = await self._topology.server(name, until)
-        if self._home is not None and address != self._home:
-            await self._settle(address, until)
-        asking = False
+        marker = keys[0]
+        seen = self._seen.get(marker, b"")
+        address = self._topology.known or await self._find(name, until)
+        call = _Call(script, keys, (self._publish, self._rules.guard, seen, self._bound, *args), until)
+        try:
+            if script.guarded and self._rules.replicas:
+                answer = await self._link(address).run_replicated(*call, self._rules.replicas)
+            else:
+                answer = await self._link(address).run(*call)
+        except ReplyError as error:
+            answer = await self._follow(error, address, call)
+        except StoreUnavailable:
+            self._topology.doubt(address)
+            raise
+        if answer.run_id != seen and script.guarded:
+            self._seen[marker] = answer.run_id
+        return answer
+
+    async def _follow(self, error: ReplyError, address: Address, call: "_Call") -> Answer:
+        """Go where a MOVED or an ASK of a cluster says, and on from there if need be; else say what the error means."""
         for _ in range(HOPS):
+            if error.code not in ELSEWHERE:
+                raise self._refused(address, error) from error
+            address = self._topology.moved(error, address)
             link = self._link(address)
             try:
-                if asking:
-                    answer = await link.run_asking(script, keys, args, until)
-                elif durable and rules.replicas:
-                    answer = await link.run_replicated(script, keys, args, until, rules.replicas)
-                else:
-                    answer = await link.run(script, keys, args, until)
-            except ReplyError as error:
-                if error.code not in ELSEWHERE:
-                    raise self._refused(address, error) from error
-                last, asking = error, error.code == "ASK"
-                address = self._topology.moved(error, address)
-                continue
+                if error.code == "ASK":
+                    return await link.run_asking(*call)
+                if call.script.guarded and self._rules.replicas:
+                    return await link.run_replicated(*call, self._rules.replicas)
+                return await link.run(*call)
+            except ReplyError as another:
+                error = another
             except StoreUnavailable:
                 self._topology.doubt(address)
                 raise
-            if rules.guard and script in GUARDED:
-                self._seen[str(marker)] = answer.run_id
-            return answer
-        raise explain(address, last) from last
+        raise explain(address, error) from error
+
+    async def _find(self, name: str, until: float) -> Address:
+        """Ask the topology; if all names have moved to another server, listen there from now on."""
+        address = await self._topology.server(name, until)
+        if self._home is not None and address != self._home:
+            await self._settle(address, until)
+        return address
 
     def _refused(self, address: Address, error: ReplyError) -> Exception:
         if error.code in STALE:
@@ -337,10 +354,6 @@ class RedisStore:
 
     def _missed(self) -> None:
         self._deliver(Notice(self._inbox, NoticeKind.GAP, ""))
-
-
-GUARDED = frozenset({scripts.ACQUIRE, scripts.RENEW})
-"""The scripts that always look at the marker, so that their answer says that this process was taken note of."""
 
 
 def capabilities_of(rules: Rules) -> Capabilities:

@@ -20,6 +20,8 @@ class Topology(Protocol):
     """Who holds what."""
 
     clustered: bool
+    known: Address | None
+    """The one server that holds all names, if there is one and it is beyond doubt."""
 
     async def server(self, name: str, until: float) -> Address:
         """Return the server that holds a name. Raises StoreUnavailable if nobody can tell."""
@@ -50,7 +52,7 @@ class OneServer:
 
     def __init__(self, address: Address) -> None:
         """Use the server at `address`."""
-        self._address = address
+        self._address = self.known = address
 
     async def server(self, name: str, until: float) -> Address:  # noqa: ARG002 - whatever the name
         """Return the one."""
@@ -151,14 +153,14 @@ class Sentinels(_Discovered):
         """Ask `sentinels`, over links that `open_link` makes, who is the master of `service`."""
         super().__init__(runtime, sentinels, open_link)
         self._service = service
-        self._master: Address | None = None
+        self.known: Address | None = None
 
     async def server(self, name: str, until: float) -> Address:  # noqa: ARG002 - one master for all names
         """Return the master."""
-        master = self._master
+        master = self.known
         while master is None:
             await self._look(until)
-            master = self._master
+            master = self.known
             if master is None and self._runtime.now() >= until:
                 raise StoreUnavailable(self._nobody_knows())
         return master
@@ -169,8 +171,8 @@ class Sentinels(_Discovered):
 
     def doubt(self, address: Address) -> None:
         """Ask again who is the master."""
-        if self._master == address:
-            self._master = None
+        if self.known == address:
+            self.known = None
 
     def moved(self, error: ReplyError, asked: Address) -> Address:
         """Refuse: only a Cluster moves things."""
@@ -180,7 +182,7 @@ class Sentinels(_Discovered):
         reply = await self._link(guide).command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._service, until=until)
         if reply is None:
             return False
-        self._master = Address(reply[0].decode(), int(reply[1]))
+        self.known = Address(reply[0].decode(), int(reply[1]))
         return True
 
     def _nobody_knows(self) -> str:
@@ -194,6 +196,7 @@ class Cluster(_Discovered):
     """The node that serves the slot of a name."""
 
     clustered = True
+    known = None
 
     def __init__(self, runtime: Runtime, nodes: list[Address], link: OpenLink) -> None:
         """Ask `nodes` first, and then whom they name."""

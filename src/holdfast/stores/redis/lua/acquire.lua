@@ -4,27 +4,41 @@
 --       14 capacity  15 lock_delay  16 proposal  17 wait (1 or 0)
 -- Returns  {1, token, ttl} granted  {2, counter, poke_in, place, quarantine} waiting
 --          {3, retry_in, quarantine, owner...} busy  {4, capacity} mismatch  {5} gone
---@include state
+--@include start
 
 local request, inbox, owner, wait = ARGV[5], ARGV[6], ARGV[7], ARGV[17] == '1'
 local ttl, first_ttl, weight, wanted = tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[13]), tonumber(ARGV[14])
 local delay, proposal = tonumber(ARGV[15]), tonumber(ARGV[16])
 
+local found = call('MGET', KEYS[1], KEYS[4])
+local marker, buried = found[1] and cmsgpack.unpack(found[1]), found[2]
+
+-- Whether the marker says that this process may grant, and need not be written.
+local function unquestioned()
+    local run_id, seen, ends, longest = ARGV[#ARGV], ARGV[3], marker[3], marker[4]
+    return marker[1] == run_id and ends <= now and longest >= ttl and longest >= tonumber(ARGV[4])
+        and marker[5] > now + RETENTION + longest
+        and (ends > 0 or (ARGV[2] == '1' and (seen == '' or seen == run_id)))
+end
+
+-- The usual case, told apart before anything that it does not need is made: nobody holds, waits or keeps others away.
+if state and not buried and not state[HOLDERS][1] and state[QUEUED] == 0 and state[BLOCKED] == 0
+    and state[RELEASED] ~= request and (ARGV[2] == '0' or (marker and unquestioned())) then
+    local token = math.max(state[COUNTER] + 1, now, math.min(proposal, now + PROPOSAL_BOUND))
+    local expires = now + first_ttl
+    state[COUNTER], state[CAPACITY], state[USED] = token, wanted, now
+    state[HOLDERS] = { { request, inbox, owner, token, weight, ttl, delay, now, expires, true } }
+    if state[KEYS_EXPIRE] < expires + delay + RETENTION / 2 then
+        state[KEYS_EXPIRE] = expires + delay + RETENTION
+        call('PEXPIREAT', K, math.ceil(state[KEYS_EXPIRE] / 1000))
+    end
+    call('HSET', K, '=', cmsgpack.pack(state))
+    return { 1, token, first_ttl }
+end
+--@include state
+
 open()
-local buried = call('GET', KEYS[4])
 local refused = request == released or (buried and tonumber(buried) > now)
-
-local function grant()
-    hold(request, inbox, owner, next_token(proposal), weight, ttl, delay, first_ttl, true)
-    return { 1, counter, first_ttl }
-end
-
-if not refused and not head and not holders[1] and math.max(blocked, quarantine(ttl)) <= now then
-    capacity = wanted
-    local reply = grant()
-    save()
-    return reply
-end
 --@include queue
 
 look()
@@ -49,8 +63,8 @@ local function join()
     if before then
         it[W_JOINED] = before[W_JOINED]
     else
-        seq = seq + 1
-        call('ZADD', Q, seq, request)
+        last_place, queued = last_place + 1, queued + 1
+        call('ZADD', Q, last_place, request)
         if not head then
             head = request
             call('PEXPIREAT', Q, math.ceil(math.max(expires, now + RETENTION) / 1000))
@@ -80,7 +94,10 @@ local function acquire()
         pass_on()
         if not agree() then return { 4, capacity } end
     end
-    if not head and fits(weight) then return grant() end
+    if not head and fits(weight) then
+        hold(request, inbox, owner, next_token(proposal), weight, ttl, delay, first_ttl, true)
+        return { 1, counter, first_ttl }
+    end
     join()
     local token = advance(request, first_ttl)
     if not token and not wait then dequeue(request) end

@@ -2,6 +2,7 @@
 --
 -- Returns  {capacity, counter, blocked_for, {holder...}, {waiter...}}, a holder being
 --          {owner, token, weight, held_for, expires_in, ttl, confirmed}, a waiter {owner, weight, waited_for, alive}
+--@include start
 --@include state
 --@include queue
 --@include views

@@ -2,6 +2,7 @@
 --
 -- ARGV  5 request  6 unsure (1: an ask may still be under way, so leave a tombstone)
 -- Returns  {place, quarantine, owner...}: how many stood before it, and who holds
+--@include start
 --@include state
 --@include queue
 

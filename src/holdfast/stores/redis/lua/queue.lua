@@ -17,6 +17,7 @@ end
 
 local function dequeue(request)
     if call('ZREM', Q, request) == 1 then
+        queued = queued - 1
         call('HDEL', K, 'w' .. request)
         if request == head then head = call('ZRANGE', Q, 0, 0)[1] end
     end

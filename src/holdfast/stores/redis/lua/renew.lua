@@ -3,6 +3,7 @@
 -- KEYS  1 marker, then for each lease: state  queue
 -- ARGV  5 owner  6 inbox, then for each lease: request  token  ttl  weight  capacity  lock_delay
 -- Returns for each  0 renewed  2 it had run out  3 it had, and another holder followed
+--@include start
 --@include state
 --@include queue
 
@@ -37,6 +38,8 @@ local replies = {}
 for i = 1, (#KEYS - 1) / 2 do
     local at = 7 + (i - 1) * EACH
     K, Q = KEYS[2 * i], KEYS[2 * i + 1]
+    packed = call('HGET', K, '=')
+    state = packed and cmsgpack.unpack(packed)
     open()
     look()
     pass_on()

@@ -1,6 +1,7 @@
 -- Take the name from whoever holds it, tell them, and pass it on. Burns a token, to fence them off.
 --
 -- Returns  the holders, as inspect shows them
+--@include start
 --@include state
 --@include queue
 --@include views

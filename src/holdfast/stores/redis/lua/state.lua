@@ -1,25 +1,6 @@
--- The state of one name, and the rules of the grant table that need no queue. See core/table.py, which decides.
---
--- KEYS  1 marker of this node (hash), 2 state (hash), 3 queue (zset), 4 tombstone (string)
--- ARGV  1 PUBLISH or SPUBLISH, 2 guard (0 off, 1 observed, 2 strict), 3 the run id that the client saw last, or "",
---       4 max_ttl of the client; the last is the run id of this process. The operation's own are in between.
---
--- State   '=' all but the queue, packed; w<request> a waiter, packed. Instants and durations are microseconds.
--- Queue   the requests that wait, scored by their place.
--- Marker  see `quarantine`.
+-- The rules of the grant table that need no queue. See core/table.py, which decides.
 
-local call = redis.call
-local time = call('TIME')
-local now = time[1] * 1000000 + time[2]
-
-local PROPOSAL_BOUND, RETRY, MARGIN, STAGGER = 3600000000, 1000, 1000000, 10000
-local TOMBSTONE, RETENTION = 30000000, 3600000000
-
--- What each place in a packed holder means.
-local REQUEST, INBOX, OWNER, TOKEN, WEIGHT, TTL, DELAY, GRANTED, EXPIRES, CONFIRMED = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
-
-local K, Q = KEYS[2], KEYS[3]
-local counter, capacity, holders, blocked, block, released, used, seq, expires
+local counter, capacity, holders, blocked, block, released, used, last_place, expires, queued
 local head -- of the queue
 local quarantined -- until when; found out when first needed
 
@@ -43,17 +24,11 @@ local function lapse()
     holders = kept
 end
 
--- Read the state as it is now.
+-- Take the state that was read, as it is now.
 local function open()
-    head = call('ZRANGE', Q, 0, 0)[1]
-    local packed = call('HGET', K, '=')
-    if not packed then
-        counter, capacity, holders, blocked, block, released, used, seq, expires = 0, 1, {}, 0, 0, '', 0, 0, 0
-        return
-    end
-    local f = cmsgpack.unpack(packed)
-    counter, capacity, holders, blocked, block, released, used, seq, expires =
-        f[1], f[2], f[3], f[4], f[5], f[6], f[7], f[8], f[9]
+    local f = state or { 0, 1, {}, 0, 0, '', 0, 0, 0, 0 }
+    counter, capacity, holders, blocked, block, released, used, last_place, expires, queued = unpack(f)
+    head = queued > 0 and call('ZRANGE', Q, 0, 0)[1]
     if holders[1] then lapse() end
     if blocked > 0 then
         blocked = math.min(blocked, now + block)
@@ -70,7 +45,8 @@ local function save()
     end
     local late = expires < idle_after + RETENTION / 2
     if late then expires = idle_after + RETENTION end
-    call('HSET', K, '=', cmsgpack.pack({ counter, capacity, holders, blocked, block, released, now, seq, expires }))
+    call('HSET', K, '=', cmsgpack.pack({ counter, capacity, holders, blocked, block, released, now, last_place,
+        expires, queued }))
     if late then
         local at = math.ceil(expires / 1000)
         call('PEXPIREAT', K, at)

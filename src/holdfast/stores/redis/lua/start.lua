@@ -1,0 +1,28 @@
+-- What every script begins with.
+--
+-- KEYS  1 marker of this node (hash), 2 state (hash), 3 queue (zset), 4 tombstone (string)
+-- ARGV  1 PUBLISH or SPUBLISH, 2 guard (0 off, 1 observed, 2 strict), 3 the run id that the client saw last, or "",
+--       4 max_ttl of the client; the last is the run id of this process. The operation's own are in between.
+--
+-- State   '=' all but the queue, packed; w<request> a waiter, packed. Instants and durations are microseconds.
+-- Queue   the requests that wait, scored by their place.
+-- Marker  see `quarantine` in state.lua.
+
+local call = redis.call
+local time = call('TIME')
+local now = time[1] * 1000000 + time[2]
+
+local PROPOSAL_BOUND, RETRY, MARGIN, STAGGER = 3600000000, 1000, 1000000, 10000
+local TOMBSTONE, RETENTION = 30000000, 3600000000
+
+-- What each place in a packed holder means.
+local REQUEST, INBOX, OWNER, TOKEN, WEIGHT, TTL, DELAY, GRANTED, EXPIRES, CONFIRMED = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
+
+local K, Q = KEYS[2], KEYS[3]
+
+-- What each place in the packed state means.
+local COUNTER, CAPACITY, HOLDERS, BLOCKED, BLOCK, RELEASED, USED, LAST_PLACE, KEYS_EXPIRE, QUEUED =
+    1, 2, 3, 4, 5, 6, 7, 8, 9, 10
+
+local packed = call('HGET', K, '=')
+local state = packed and cmsgpack.unpack(packed)
