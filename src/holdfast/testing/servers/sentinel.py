@@ -120,10 +120,20 @@ class SentinelGroup:
 
     def is_complete(self) -> bool:
         """Tell whether all run, and all sentinels see a master, all replicas and each other, and all well."""
-        return all(holds(partial(self._sees_all_well, sentinel)) for sentinel in self.sentinels)
+        return all(server.serves for server in [*self.servers, *self.sentinels]) and all(
+            holds(partial(self._sees_all_well, sentinel)) for sentinel in self.sentinels
+        )
+
+    def mend(self) -> None:
+        """Start all over, on the same ports, if the group isn't complete.
+
+        That is quicker than to wait until sentinels believe that all is well again.
+        """
+        if not self.is_complete():
+            self.restart()
 
     def restart(self) -> None:
-        """Start all over, on the same ports: quicker than to wait until sentinels believe that all is well again."""
+        """Start all over, on the same ports."""
         for server in [*self.sentinels, *self.servers]:
             server.kill()
         self.start()

