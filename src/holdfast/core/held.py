@@ -11,7 +11,7 @@ holder may have been told already. Loss is told exactly once.
 import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from typing import Any
@@ -72,7 +72,7 @@ class HeldLease:
     let_go: bool = False
     outcome: Outcome | None = None
     _signal: Event | None = None
-    _callbacks: list[Callable[[str], None]] = field(default_factory=list[Callable[[str], None]])
+    _callbacks: tuple[Callable[[str], None], ...] = ()
 
     def trusted(self) -> bool:
         """Tell whether the lease is certainly still ours."""
@@ -143,7 +143,7 @@ class HeldLease:
         """Have `tell(reason)` called on loss, at once if it is lost already. Its errors are logged."""
         with self.mutex:
             if not self.lost_because:
-                self._callbacks.append(tell)
+                self._callbacks += (tell,)
                 return
         self.runtime.post(partial(_call, tell, self.lost_because, self.name))
 
@@ -174,7 +174,7 @@ class HeldLease:
         """In a forked child: become inert. The mutex may have been held by a thread that is not here."""
         self.mutex = self.runtime.mutex()
         self.lost_because = FORKED
-        self._callbacks.clear()
+        self._callbacks = ()
 
     def _ttl_to_ask(self, wanted: int) -> int:
         """Return the ttl to renew with: no longer than it takes to be valid until max_hold ends it."""
@@ -204,7 +204,7 @@ class HeldLease:
 
     def _tell(self) -> None:
         with self.mutex:
-            signal, callbacks = self._signal, list(self._callbacks)
+            signal, callbacks = self._signal, self._callbacks
         if signal is not None:
             signal.set()
         for tell in callbacks:
