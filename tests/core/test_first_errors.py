@@ -22,8 +22,8 @@ def test_a_bare_path_is_told_how_to_become_a_url(url: str) -> None:
 
 def test_an_unknown_scheme_is_told_what_there_is_without_the_password() -> None:
     """A store that is not there yet is named, what there is too, and a password in the URL is not."""
-    with pytest.raises(UsageError, match="'redis'; there are sqlite, memory") as caught:
-        Client("redis://user:hunter2@host")
+    with pytest.raises(UsageError, match="'mongodb'; there are sqlite, memory") as caught:
+        Client("mongodb://user:hunter2@host")
     assert "hunter2" not in str(caught.value)
 
 
