@@ -1,0 +1,118 @@
+"""One Redis server keeps every guarantee, however it is reached."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from holdfast.stores.redis.deployment import Rules
+from holdfast.stores.redis.store import capabilities_of
+from holdfast.stores.store import StoreSource
+from holdfast.stores.urls import store_source
+from holdfast.testing.conformance import StoreConformance
+from holdfast.testing.servers import RedisServer, RedisTlsServer, wait_until
+from tests.redis.servers import PASSWORD, USER, ValkeyServer, assert_mortal, documented_user, tidy
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_immortal(redis_server: RedisServer, redis_tls: RedisTlsServer) -> Iterator[None]:
+    """After all tests, look at what is left on the servers that others use too."""
+    yield
+    assert_mortal(redis_server, redis_tls)
+
+
+class RedisConformance(StoreConformance):
+    """The suite, with the default rules."""
+
+    capabilities = capabilities_of(Rules())
+
+
+class TestServer(RedisConformance):
+    """`redis://`."""
+
+    @pytest.fixture
+    def source(self, redis_server: RedisServer) -> StoreSource:
+        """Reach it by TCP."""
+        return store_source(redis_server.url)
+
+
+class TestTls(RedisConformance):
+    """`rediss://`."""
+
+    @pytest.fixture
+    def source(self, redis_tls: RedisTlsServer) -> StoreSource:
+        """Reach it by TLS."""
+        return store_source(f"{redis_tls.url}?ssl_ca_certs={redis_tls.certificates.authority}")
+
+
+@pytest.fixture(scope="module")
+def socket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Run a server that listens on a Unix socket as well."""
+    folder = tmp_path_factory.mktemp("redis")
+    with tidy(RedisServer(folder, options=("--unixsocket", str(folder / "socket")))):
+        yield folder / "socket"
+
+
+class TestSocket(RedisConformance):
+    """`unix://`."""
+
+    @pytest.fixture
+    def source(self, socket: Path) -> StoreSource:
+        """Reach it by its socket."""
+        return store_source(f"unix://{socket}")
+
+
+@pytest.fixture(scope="module")
+def strict_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """Run a server with the documented user; at the end see that nothing was refused."""
+    with tidy(RedisServer(tmp_path_factory.mktemp("redis"))) as server:
+        server.command(*documented_user())
+        yield server
+        assert server.command("ACL", "LOG") == []
+
+
+class TestUser(RedisConformance):
+    """A user who may do what docs/redis.md lists, and nothing else."""
+
+    @pytest.fixture
+    def source(self, strict_server: RedisServer) -> StoreSource:
+        """Reach it as that user."""
+        return store_source(strict_server.url_for(USER, quote(PASSWORD, safe="")))
+
+
+@pytest.fixture(scope="module")
+def replicated_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """Run a server and its replica."""
+    with tidy(RedisServer(tmp_path_factory.mktemp("redis"))) as master:
+        follow = ("--replicaof", *map(str, master.address))
+        with RedisServer(tmp_path_factory.mktemp("replica"), options=follow) as replica:
+            wait_until(lambda: replica.info("replication")["master_link_status"] == "up", "a replica that follows")
+            yield master
+
+
+class TestReplicated(StoreConformance):
+    """`redis://...?replicas=1`: a grant counts once a replica has it."""
+
+    capabilities = capabilities_of(Rules(replicas=1))
+
+    @pytest.fixture
+    def source(self, replicated_server: RedisServer) -> StoreSource:
+        """Reach the master."""
+        return store_source(f"{replicated_server.url}?replicas=1")
+
+
+@pytest.fixture(scope="module")
+def valkey_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """Run a Valkey server."""
+    with tidy(ValkeyServer(tmp_path_factory.mktemp("valkey"))) as server:
+        yield server
+
+
+class TestValkey(RedisConformance):
+    """`valkey://`."""
+
+    @pytest.fixture
+    def source(self, valkey_server: RedisServer) -> StoreSource:
+        """Reach it by TCP."""
+        return store_source(valkey_server.url.replace("redis", "valkey"))

@@ -1,0 +1,92 @@
+"""A client of redis-py leads to the same servers, with every guarantee: each in the colour of the client."""
+
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any
+
+import pytest
+
+from holdfast.stores.redis.deployment import Rules
+from holdfast.stores.redis.store import capabilities_of
+from holdfast.stores.store import StoreSource
+from holdfast.stores.urls import store_source
+from holdfast.testing.conformance import StoreConformance
+from holdfast.testing.servers import Cluster, RedisServer, SentinelGroup
+
+redis: Any = import_module("redis")  # so that type checkers don't take tests/redis for it
+redis_asyncio: Any = import_module("redis.asyncio")
+
+
+class BlockingConformance(StoreConformance):
+    """The suite for threads."""
+
+    capabilities = capabilities_of(Rules())
+    colours = ("threads",)
+
+
+class AsyncConformance(StoreConformance):
+    """The suite for asyncio."""
+
+    capabilities = capabilities_of(Rules())
+    colours = ("asyncio",)
+
+
+class TestRedis(BlockingConformance):
+    """`redis.Redis`."""
+
+    @pytest.fixture
+    def source(self, redis_server: RedisServer) -> Iterator[StoreSource]:
+        """Give the client instead of a URL."""
+        with redis.Redis.from_url(redis_server.url, decode_responses=True) as client:
+            yield store_source(client)
+
+
+class TestAsyncRedis(AsyncConformance):
+    """`redis.asyncio.Redis`."""
+
+    @pytest.fixture
+    def source(self, redis_server: RedisServer) -> StoreSource:
+        """Give the client instead of a URL. It is never connected, and so need not be closed."""
+        return store_source(redis_asyncio.Redis.from_url(redis_server.url, protocol=2))
+
+
+class TestMaster(BlockingConformance):
+    """`redis.sentinel.Sentinel.master_for`."""
+
+    @pytest.fixture
+    def source(self, redis_sentinel: SentinelGroup) -> Iterator[StoreSource]:
+        """Give the client instead of a URL."""
+        sentinel = redis.Sentinel(redis_sentinel.addresses)
+        with sentinel.master_for(redis_sentinel.service) as client:
+            yield store_source(client)
+
+
+class TestAsyncMaster(AsyncConformance):
+    """`redis.asyncio.sentinel.Sentinel.master_for`."""
+
+    @pytest.fixture
+    def source(self, redis_sentinel: SentinelGroup) -> StoreSource:
+        """Give the client instead of a URL."""
+        sentinel = redis_asyncio.Sentinel(redis_sentinel.addresses)
+        return store_source(sentinel.master_for(redis_sentinel.service))
+
+
+class TestRedisCluster(BlockingConformance):
+    """`redis.RedisCluster`."""
+
+    @pytest.fixture
+    def source(self, redis_cluster: Cluster) -> Iterator[StoreSource]:
+        """Give the client instead of a URL."""
+        host, port = redis_cluster.addresses[0]
+        with redis.RedisCluster(host=host, port=port) as client:
+            yield store_source(client)
+
+
+class TestAsyncRedisCluster(AsyncConformance):
+    """`redis.asyncio.RedisCluster`."""
+
+    @pytest.fixture
+    def source(self, redis_cluster: Cluster) -> StoreSource:
+        """Give the client instead of a URL."""
+        host, port = redis_cluster.addresses[0]
+        return store_source(redis_asyncio.RedisCluster(host=host, port=port))

@@ -1,0 +1,1 @@
+"""Redis and Valkey as they are: real servers, disturbed on purpose."""
