@@ -237,7 +237,8 @@ class Listener:
     def _catch_up(self) -> None:
         """Once the server has answered for all that is wanted: say so if messages may have been missed."""
         with self._mutex:
-            self._failures *= not self._subscriptions.complete
+            if self._subscriptions.is_complete():
+                self._failures = 0
             over = self._subscriptions.gap_is_over()
         if not over:
             return

@@ -166,14 +166,13 @@ class Subscriptions:
 
     # What becomes of it.
 
-    @property
-    def complete(self) -> bool:
-        """Whether the server has answered for all that is wanted."""
+    def is_complete(self) -> bool:
+        """Tell whether the server has answered for all that is wanted."""
         return all(each.confirmed for each in self._wanted.values())
 
     def gap_is_over(self) -> bool:
         """Tell, once, that messages may have been missed, and that all is heard again."""
-        over = self._missed and self.complete
+        over = self._missed and self.is_complete()
         self._missed &= not over
         return over
 

@@ -1,0 +1,121 @@
+"""What the tests of the threads link share: a link that is closed at the end, scripts, and an ear for what it hears."""
+
+import dataclasses
+import queue
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Any
+
+from holdfast.runtimes.threads import ThreadsRuntime, drive
+from holdfast.stores.redis import scripts
+from holdfast.stores.redis.access import Access
+from holdfast.stores.redis.link import Address, Answer, Hearing
+from holdfast.stores.redis.scripts import Script
+from holdfast.stores.redis.threads import ThreadLink
+from holdfast.testing.servers import RedisServer
+
+PATIENCE = 20.0
+"""How long to wait, in seconds, for what must happen: only ever used up by a failure."""
+
+
+def script(body: str) -> Script:
+    """Make a script."""
+    return dataclasses.replace(scripts.INSPECT, name="test", text=f"#!lua\n{body}\n")
+
+
+ECHO = script("return ARGV[1]")
+WHOLE = script("return {KEYS[1], ARGV[1], ARGV[2]}")
+COUNT = script("return redis.call('INCR', KEYS[1])")
+
+
+class Ear:
+    """Hears what a link hears."""
+
+    def __init__(self) -> None:
+        self.pushes: queue.Queue[bytes] = queue.Queue()
+        self.gaps: queue.Queue[str] = queue.Queue()
+        self.hearing = Hearing(self.pushes.put, lambda: self.gaps.put("gap"))
+
+    def push(self) -> bytes:
+        """Return the next message."""
+        return self.pushes.get(timeout=PATIENCE)
+
+    def gap(self) -> None:
+        """Wait for a gap to be told."""
+        self.gaps.get(timeout=PATIENCE)
+
+
+class Driven:
+    """A link whose operations are driven in the calling thread, and end in `PATIENCE` unless told otherwise."""
+
+    def __init__(self, address: Address, *, access: Access | None = None, **flags: bool) -> None:
+        self.runtime = ThreadsRuntime()
+        self.ear = Ear()
+        self.link = ThreadLink(self.runtime, access or Access(), address, self.ear.hearing, **flags)
+
+    def soon(self, seconds: float = PATIENCE) -> float:
+        """Return an instant."""
+        return self.runtime.now() + seconds
+
+    def run(self, what: Script, *args: str | bytes | int, key: str = "key", within: float = PATIENCE) -> Any:  # noqa: ANN401
+        """Run a script, return its value."""
+        return self.ask(what, *args, key=key, within=within).value
+
+    def ask(self, what: Script, *args: str | bytes | int, key: str = "key", within: float = PATIENCE) -> Answer:
+        """Run a script."""
+        return drive(self.link.run(what, (key,), args, self.soon(within)))
+
+    def command(self, *words: str | bytes | int, within: float = PATIENCE) -> Any:  # noqa: ANN401
+        """Send a plain command."""
+        return drive(self.link.command(*words, until=self.soon(within)))
+
+    def listen(self, channel: str, within: float = PATIENCE) -> None:
+        """Subscribe."""
+        drive(self.link.listen(channel, self.soon(within)))
+
+    def ignore(self, channel: str) -> None:
+        """Unsubscribe."""
+        drive(self.link.ignore(channel))
+
+    def close(self) -> None:
+        """Close."""
+        drive(self.link.close())
+
+    def listener(self) -> Any:  # noqa: ANN401 - it is looked into
+        """Return what listens."""
+        assert self.link._listener is not None
+        return self.link._listener
+
+
+@contextmanager
+def linked(
+    place: RedisServer | Address | tuple[str, int], *, access: Access | None = None, **flags: bool
+) -> Generator[Driven, None, None]:
+    """Make a link to a server, and close it."""
+    address = place.address if isinstance(place, RedisServer) else place
+    driven = Driven(address if isinstance(address, Address) else Address(*address), access=access, **flags)
+    try:
+        yield driven
+    finally:
+        driven.close()
+
+
+def at_once(works: list[Callable[[], None]]) -> None:
+    """Run all, each in a thread, and wait for their ends; raise the first error."""
+    errors: list[BaseException] = []
+
+    def run(work: Callable[[], None]) -> None:
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001 - it is raised below
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(work,), daemon=True) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE * 2)
+        assert not thread.is_alive()
+    if errors:
+        raise errors[0]
