@@ -1,5 +1,6 @@
 """A link of the threads runtime answers every request by its time, with its own answer or an error that tells."""
 
+import contextlib
 import itertools
 import random
 import signal
@@ -192,6 +193,29 @@ def test_an_interrupted_request_leaves_no_reply_behind(redis_server: RedisServer
         with paused(redis_server), alarmed(interrupt, 0.05), pytest.raises(KeyboardInterrupt):
             driven.run(ECHO, "interrupted")
         assert driven.run(ECHO, "next") == b"next"
+
+
+def test_a_reply_in_drops_is_not_waited_for_to_its_end() -> None:
+    """A reply that comes byte by byte, each in time, is not in time."""
+    gone = threading.Event()
+
+    def serve(server: socket.socket) -> None:
+        connection, _ = server.accept()
+        with connection:
+            while connection.recv(4096).startswith(b"*4\r\n$6\r\nCLIENT"):
+                connection.sendall(b"+OK\r\n")
+            connection.sendall(b"$100\r\n")
+            with contextlib.suppress(OSError):
+                while not gone.wait(0.02):
+                    connection.sendall(b".")
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        serving = threading.Thread(target=serve, args=(server,), daemon=True)
+        serving.start()
+        with linked(Address(*server.getsockname()), identify=False) as driven, pytest.raises(OutcomeUnknown):
+            driven.run(ECHO, "slow", within=0.2)
+        gone.set()
+        serving.join(PATIENCE)
 
 
 def test_a_lost_reply_is_unknown_and_the_request_not_repeated(proxy: Proxy, redis_server: RedisServer) -> None:

@@ -175,6 +175,7 @@ class Listener:
                 return
             self._pause(None)
         self._connection = connection = self._dial()
+        connection.never_wait()
         self._notice()
         self._hear(connection)
 
@@ -183,13 +184,18 @@ class Listener:
         ready.register(connection, select.POLLIN)
         ready.register(self._bell, select.POLLIN)
         bell = self._bell.fileno()
+        news = True
         while not self._stopped:
-            self._request(connection)
-            for descriptor, _ in ready.poll(self._patience()):
+            if news:
+                self._request(connection)
+            events = ready.poll(self._patience())
+            news = not events
+            for descriptor, _ in events:
                 if descriptor == bell:
                     self._bell.hush()
+                    news = True
                 else:
-                    self._take(connection)
+                    news |= self._take(connection)
 
     def _request(self, connection: Connection) -> None:
         """Tell the server what has changed in what is wanted, and ask a silent one whether it is there."""
@@ -219,14 +225,20 @@ class Listener:
         """Return for how long to hear before the silence is suspect, in milliseconds."""
         return max(0.0, self._heard + self.quiet - self._runtime.now()) * 1000 + 1
 
-    def _take(self, connection: Connection) -> None:
+    def _take(self, connection: Connection) -> bool:
+        """Take what came; return whether it was more than messages. Whoever is woken by one waits for us to be done."""
+        self._notice()
+        answered = False
         for reply in connection.heard():
             with self._mutex:
                 payload = self._subscriptions.take(reply)
-            if payload is not None:
+            if payload is None:
+                answered = True
+            else:
                 self._push(payload)
-        self._notice()
-        self._catch_up()
+        if answered:
+            self._catch_up()
+        return answered
 
     def _push(self, payload: bytes) -> None:
         try:

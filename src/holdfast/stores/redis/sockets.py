@@ -24,6 +24,7 @@ from redis.exceptions import RedisError
 from redis.retry import Retry
 
 from holdfast.errors import StoreUnavailable
+from holdfast.runtimes import clocks
 from holdfast.stores.redis import wire
 from holdfast.stores.redis.access import Access
 from holdfast.stores.redis.link import Address
@@ -77,11 +78,15 @@ class Connection:
             self._socket.sendall(memoryview(packed)[sent:])
         self._feed(self._receive())
         reply = self._gets()
-        return self.reply() if reply is wire.NOTHING else reply
+        return self.reply(left) if reply is wire.NOTHING else reply
 
-    def reply(self) -> Any:  # noqa: ANN401 - whatever the server answers
-        """Return the next reply. Raises BROKEN."""
+    def reply(self, left: float) -> Any:  # noqa: ANN401 - whatever the server answers
+        """Return the next reply, in `left` seconds or a little more, in however many pieces it comes. Raises BROKEN."""
+        until = clocks.steady() + left
         while (reply := self._gets()) is wire.NOTHING:
+            if (left := until - clocks.steady()) <= 0:
+                raise TimeoutError("the reply came too slowly")
+            self._limit(left)
             self._feed(self._receive())
         return reply
 

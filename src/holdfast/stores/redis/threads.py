@@ -87,7 +87,7 @@ class ThreadLink:
             left = until - self._now()
             packed = pack(script, keys, args, connection.run_id)
             reply = connection.ask(packed + wire.wait(replicas, left), left)
-            return Answer(reply, connection.run_id, connection.reply())
+            return Answer(reply, connection.run_id, connection.reply(until - self._now()))
 
         answer = self._exchange(lambda connection: _known(connection, attempt), until)
         wire.raise_if_error(answer.value)
@@ -100,7 +100,7 @@ class ThreadLink:
         def attempt(connection: Connection, pack: Pack) -> Answer:
             packed = pack(script, keys, args, connection.run_id)
             connection.ask(ASKING + packed, until - self._now())  # what it says against that, it says once more
-            return Answer(connection.reply(), connection.run_id)
+            return Answer(connection.reply(until - self._now()), connection.run_id)
 
         answer = self._exchange(lambda connection: _known(connection, attempt), until)
         wire.raise_if_error(answer.value)

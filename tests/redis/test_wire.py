@@ -1,0 +1,104 @@
+"""Errors say what happened and whether asking again may help, and never a secret."""
+
+import ssl
+
+import pytest
+import redis.exceptions as from_redis
+
+from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
+from holdfast.stores.redis import wire
+from holdfast.stores.redis.link import Address, ReplyError
+
+HERE = Address("example.org", 7000)
+
+
+def wrapped(inner: OSError) -> Exception:
+    """Return what redis-py makes of an error of the system."""
+    error = from_redis.ConnectionError(f"Error 1 connecting to example.org:7000. {inner}.")
+    error.__context__ = inner
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (wrapped(ConnectionRefusedError(111, "Connection refused")), "(Connection refused)"),
+        (wrapped(ssl.SSLError(1, "wrong version number")), "rediss://"),
+        (from_redis.TimeoutError("Timeout connecting to server"), "(timed out)"),
+        (TimeoutError("timed out"), "(timed out)"),
+        (from_redis.BusyLoadingError("Redis is loading the dataset in memory"), "loading"),
+        (from_redis.ConnectionError("max number of clients reached"), "max number of clients reached"),
+        (ReplyError("LOADING Redis is loading the dataset in memory"), "LOADING"),
+        (ReplyError("BUSY Redis is busy running a script"), "BUSY"),
+    ],
+    ids=str,
+)
+def test_what_may_pass_is_unavailable(error: Exception, reason: str) -> None:
+    """A server that is away, full or busy may be there later."""
+    made = wire.cannot_connect(HERE, error)
+    assert type(made) is StoreUnavailable
+    assert "example.org:7000" in str(made)
+    assert reason in str(made)
+
+
+@pytest.mark.parametrize(
+    ("error", "advice"),
+    [
+        (from_redis.AuthenticationError("invalid username-password pair or user is disabled."), "the password"),
+        (ReplyError("NOAUTH Authentication required."), "the password"),
+        (ReplyError("WRONGPASS invalid username-password pair"), "the password"),
+        (from_redis.NoPermissionError("this user has no permissions to run the 'select' command"), "its ACL"),
+        (from_redis.ResponseError("DB index is out of range"), "options of the URL"),
+        (wrapped(ssl.SSLCertVerificationError(1, "certificate verify failed")), "ssl_ca_certs"),
+    ],
+    ids=str,
+)
+def test_what_does_not_pass_is_an_error(error: Exception, advice: str) -> None:
+    """Who is refused will be refused again, and learns what to look at."""
+    made = wire.cannot_connect(HERE, error)
+    assert type(made) is StoreError
+    assert advice in str(made)
+
+
+def test_what_a_server_repeats_is_cut_off() -> None:
+    """The arguments of an unknown command may be credentials; neither the error nor its cause keeps them."""
+    error = from_redis.ResponseError("unknown command 'AUTH', with args beginning with: 'user' 'sesame'")
+    assert "sesame" not in str(wire.cannot_connect(HERE, error)) + str(error)
+
+
+def test_no_answer_is_an_unknown_outcome() -> None:
+    """A request that was sent and not answered may have been carried out."""
+    made = wire.unanswered(HERE, ConnectionResetError(104, "Connection reset by peer"))
+    assert type(made) is OutcomeUnknown
+    assert "example.org:7000 did not answer (Connection reset by peer)" in str(made)
+
+
+@pytest.mark.parametrize("info", [b"# Server\r\nrun_id:abc123\r\ntcp_port:1\r\n", b"txt:run_id:abc123\r\n"], ids=str)
+def test_the_run_id_is_found(info: bytes) -> None:
+    """In the reply to INFO, in either protocol."""
+    assert wire.identity_of(HERE, info) == b"abc123"
+
+
+@pytest.mark.parametrize("reply", [b"# Server\r\n", ReplyError("NOPERM no INFO for you"), None], ids=str)
+def test_a_server_that_hides_its_run_id_is_refused(reply: object) -> None:
+    """Without it no restart would be noticed; the error says what to allow or to turn off."""
+    with pytest.raises(StoreError, match=r'\+info.*guard="off"'):
+        wire.identity_of(HERE, reply)
+
+
+def test_waiting_for_replicas_ends() -> None:
+    """WAIT gets a time that ends before ours, and never 0, which is for ever."""
+    assert wire.wait(2, 1.0) == wire.command("WAIT", 2, 800)
+    assert wire.wait(2, 0.0) == wire.command("WAIT", 2, 1)
+
+
+def test_error_replies_are_values() -> None:
+    """A reader returns errors, whatever bytes they hold."""
+    reader = wire.new_reader()
+    assert reader.gets() is wire.NOTHING
+    reader.feed(b"-NOGO not \xff here\r\n$-1\r\n")
+    reply = reader.gets()
+    assert wire.is_error(reply, "NOGO")
+    with pytest.raises(ReplyError, match="NOGO not"):
+        wire.raise_if_error(reply)
+    assert reader.gets() is None
