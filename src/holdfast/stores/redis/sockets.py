@@ -76,7 +76,7 @@ class Connection:
             sent = self._send_later(packed, error)
         if sent < len(packed):
             self._socket.sendall(memoryview(packed)[sent:])
-        self._feed(self._receive())
+        self._feed(self._recv(CHUNK))  # nothing, if the connection was closed: `reply` finds that out
         reply = self._gets()
         return self.reply(left) if reply is wire.NOTHING else reply
 
