@@ -19,6 +19,9 @@ T = TypeVar("T")
 
 log = logging.getLogger("holdfast")
 
+OPENING = 5
+"""How many times as long as one request opening the store may take: several requests, when a program has no time."""
+
 GAP_SPREAD = 0.05
 """Within how many seconds all waiters of a client ask again after its inbox was cut off."""
 
@@ -77,7 +80,8 @@ class Session:
 
     async def _open(self, opening: Event) -> None:
         try:
-            self.inbox = await self.store.open(self.deliver, self.runtime.now() + self._operation_timeout)
+            until = self.runtime.now() + OPENING * self._operation_timeout
+            self.inbox = await self.store.open(self.deliver, until)
             self._opened = True
         finally:
             with self.mutex:

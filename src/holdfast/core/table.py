@@ -173,7 +173,12 @@ class Step:
             self._tell_new_head()
 
     def _advance(self, asking: str = "") -> Granted | None:
-        """Grant the heads of the queue while they fit; return the grant of `asking`, the others are pushed."""
+        """Grant the heads of the queue while they fit; return the grant of `asking`, the others are pushed.
+
+        While nothing fits, the queue is not even looked at: its dead are dropped when that matters.
+        """
+        if not self._fits(1):
+            return None
         answer = None
         while (ask := self._live_head(asking)) and self._fits(ask.weight):
             if ask.request == asking:

@@ -11,19 +11,13 @@ local ttl, first_ttl, weight, wanted = tonumber(ARGV[8]), tonumber(ARGV[9]), ton
 local delay, proposal = tonumber(ARGV[15]), tonumber(ARGV[16])
 
 local found = call('MGET', KEYS[1], KEYS[4])
-local marker, buried = found[1] and cmsgpack.unpack(found[1]), found[2]
+local buried = found[2]
+local usual = state and not buried and state[BLOCKED] == 0 and state[RELEASED] ~= request and state[USED] <= now
+    and unquestioned(found[1], ttl)
+local holder = usual and state[HOLDERS][1]
 
--- Whether the marker says that this process may grant, and need not be written.
-local function unquestioned()
-    local run_id, seen, ends, longest = ARGV[#ARGV], ARGV[3], marker[3], marker[4]
-    return marker[1] == run_id and ends <= now and longest >= ttl and longest >= tonumber(ARGV[4])
-        and marker[5] > now + RETENTION + longest
-        and (ends > 0 or (ARGV[2] == '1' and (seen == '' or seen == run_id)))
-end
-
--- The usual case, told apart before anything that it does not need is made: nobody holds, waits or keeps others away.
-if state and not buried and not state[HOLDERS][1] and state[QUEUED] == 0 and state[BLOCKED] == 0
-    and state[RELEASED] ~= request and (ARGV[2] == '0' or (marker and unquestioned())) then
+-- The two usual cases, told apart before anything that they do not need is made. First: nobody holds or waits.
+if usual and not holder and state[QUEUED] == 0 then
     local token = math.max(state[COUNTER] + 1, now, math.min(proposal, now + PROPOSAL_BOUND))
     local expires = now + first_ttl
     state[COUNTER], state[CAPACITY], state[USED] = token, wanted, now
@@ -34,6 +28,25 @@ if state and not buried and not state[HOLDERS][1] and state[QUEUED] == 0 and sta
     end
     call('HSET', K, '=', cmsgpack.pack(state))
     return { 1, token, first_ttl }
+end
+
+-- Second: somebody has it all, and a newcomer will wait.
+if holder and wait and not state[HOLDERS][2] and state[CAPACITY] == 1 and wanted == 1
+    and holder[EXPIRES] > now and holder[EXPIRES] <= now + holder[TTL] and holder[REQUEST] ~= request
+    and state[KEYS_EXPIRE] >= now + RETENTION * 3 / 4 then
+    local pushed_ttl, interval, patience = tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12])
+    local it = { inbox, owner, ttl, pushed_ttl, interval, patience, weight, delay, proposal, now, now + patience }
+    if call('HSETNX', K, 'w' .. request, cmsgpack.pack(it)) == 1 then
+        local place = state[QUEUED]
+        state[QUEUED], state[LAST_PLACE], state[USED] = place + 1, state[LAST_PLACE] + 1, now
+        state[SLOWEST] = place == 0 and interval or math.max(state[SLOWEST], interval)
+        call('ZADD', Q, state[LAST_PLACE], request)
+        if place == 0 then call('PEXPIREAT', Q, math.ceil(state[KEYS_EXPIRE] / 1000)) end
+        call('HSET', K, '=', cmsgpack.pack(state))
+        local slow = interval + math.floor(interval * math.min(place, 10) / 10)
+        local poke_in = math.min(slow, holder[EXPIRES] - now + place * STAGGER)
+        return { 2, state[COUNTER], math.max(poke_in, RETRY), place, 0 }
+    end
 end
 --@include state
 
@@ -64,6 +77,7 @@ local function join()
         it[W_JOINED] = before[W_JOINED]
     else
         last_place, queued = last_place + 1, queued + 1
+        slowest = head and math.max(slowest, it[W_INTERVAL]) or it[W_INTERVAL]
         call('ZADD', Q, last_place, request)
         if not head then
             head = request
@@ -85,7 +99,7 @@ local function acquire()
         pass_on()
         return { 5 }
     end
-    local holder = holder_of(request)
+    holder = holder_of(request)
     if holder then
         pass_on()
         return granted_before(holder)

@@ -1,9 +1,5 @@
 -- The queue of one name: who stands in it, and who of them is granted.
 
--- What each place in a packed waiter means.
-local W_INBOX, W_OWNER, W_TTL, W_PUSHED, W_INTERVAL, W_PATIENCE, W_WEIGHT, W_DELAY, W_PROPOSAL, W_JOINED, W_FRESH =
-    1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
-
 local head_before
 
 local function waiter(request)
@@ -51,17 +47,6 @@ local function quarantined_for()
     return math.max(0, quarantine(0) - now)
 end
 
--- Where pushes to an inbox go. In a Cluster the channel lies in the slot of the name.
-local function channel(inbox)
-    return (ARGV[1] == 'SPUBLISH' and K or 'holdfast') .. ':inbox:' .. inbox
-end
-
--- Push; return whether anybody listens.
-local function push(inbox, kind, number, request)
-    if inbox == '' then return true end
-    return call(ARGV[1], channel(inbox), string.format('%s %.0f %s', kind, number, request)) > 0
-end
-
 local function listening(inbox)
     if inbox == '' then return true end
     return call('PUBSUB', ARGV[1] == 'SPUBLISH' and 'SHARDNUMSUB' or 'NUMSUB', channel(inbox))[2] > 0
@@ -87,6 +72,7 @@ end
 
 -- Grant the heads of the queue while they fit; return the token of `asking`, the others are pushed.
 local function advance(asking, first_ttl)
+    if not fits(1) then return end
     local answer
     local it = live_head(asking)
     while it and fits(it[W_WEIGHT]) do

@@ -6,14 +6,44 @@
 
 local request, token, unsure = ARGV[5], tonumber(ARGV[6]), ARGV[7] == '1'
 
--- The usual case, told apart before anything that it does not need is made: the only holder lets go, and nobody waits.
-if state and not unsure and state[QUEUED] == 0 and state[BLOCKED] == 0 then
-    local holder = state[HOLDERS][1]
-    if holder and not state[HOLDERS][2] and holder[REQUEST] == request and holder[EXPIRES] > now then
-        state[HOLDERS], state[RELEASED], state[USED] = {}, request, now
-        call('HSET', K, '=', cmsgpack.pack(state))
-        return 1
+-- Grant the name to the first in the queue who is there; return how long the grant lasts.
+local function hand_off()
+    while state[QUEUED] > 0 do
+        local next_one = call('ZPOPMIN', Q)[1]
+        local it = cmsgpack.unpack(call('HGET', K, 'w' .. next_one))
+        call('HDEL', K, 'w' .. next_one)
+        state[QUEUED] = state[QUEUED] - 1
+        local grant = math.max(state[COUNTER] + 1, now, math.min(it[W_PROPOSAL], now + PROPOSAL_BOUND))
+        if it[W_FRESH] >= now and push(it[W_INBOX], 'G', grant, next_one) then
+            state[COUNTER] = grant
+            state[HOLDERS][1] = { next_one, it[W_INBOX], it[W_OWNER], grant, it[W_WEIGHT], it[W_TTL], it[W_DELAY], now,
+                now + it[W_PUSHED], false }
+            return it[W_PUSHED]
+        end
     end
+end
+
+-- Tell who is first now when to ask, if it may not ask by itself before this grant ends.
+local function tell_first(frees_in)
+    if frees_in >= 2 * state[SLOWEST] + MARGIN then return end
+    local first = call('ZRANGE', Q, 0, 0)[1]
+    local it = cmsgpack.unpack(call('HGET', K, 'w' .. first))
+    if now + frees_in < it[W_FRESH] - it[W_PATIENCE] + 2 * it[W_INTERVAL] + MARGIN then
+        push(it[W_INBOX], 'H', math.max(frees_in, RETRY), first)
+    end
+end
+
+-- The usual case, told apart before anything that it does not need is made: the only holder lets go.
+local holder = state and state[HOLDERS][1]
+if holder and not unsure and not state[HOLDERS][2] and holder[REQUEST] == request and holder[EXPIRES] > now
+    and state[BLOCKED] == 0 and state[CAPACITY] == 1 and state[USED] <= now
+    and (state[QUEUED] == 0 or (state[KEYS_EXPIRE] >= now + RETENTION * 3 / 4 and unquestioned(call('GET', KEYS[1]), 0)))
+then
+    state[HOLDERS], state[RELEASED], state[USED] = {}, request, now
+    local lasts = hand_off()
+    if lasts and state[QUEUED] > 0 then tell_first(lasts) end
+    call('HSET', K, '=', cmsgpack.pack(state))
+    return 1
 end
 --@include state
 --@include queue

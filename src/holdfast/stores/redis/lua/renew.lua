@@ -1,7 +1,7 @@
 -- Keep leases that are still held, and confirm provisional ones. None is ever shortened.
 --
 -- KEYS  1 marker, then for each lease: state  queue
--- ARGV  5 owner  6 inbox, then for each lease: request  token  ttl  weight  capacity  lock_delay
+-- ARGV  5 owner  6 inbox, then for each lease: request  token  ttl  weight (0: not told)  capacity  lock_delay
 -- Returns for each  0 renewed  2 it had run out  3 it had, and another holder followed
 --@include start
 --@include state
@@ -12,7 +12,7 @@ local EACH = 6
 -- Take up a lease that was granted by a store whose end this one did not see: it knows of no later grant. Its holder
 -- renews it, so it had not run out; and until the quarantine ends nobody else can be granted.
 local function restore(request, token, ttl, weight, wanted, delay)
-    if now >= quarantine(0) or token <= counter then return end
+    if weight == 0 or now >= quarantine(0) or token <= counter then return end
     if weight == wanted then holders = {} end -- of an earlier time: they had ended when this lease was granted
     if holders[1] and not (capacity == wanted and has_room(weight)) then return end
     capacity = wanted

@@ -21,8 +21,34 @@ local REQUEST, INBOX, OWNER, TOKEN, WEIGHT, TTL, DELAY, GRANTED, EXPIRES, CONFIR
 local K, Q = KEYS[2], KEYS[3]
 
 -- What each place in the packed state means.
-local COUNTER, CAPACITY, HOLDERS, BLOCKED, BLOCK, RELEASED, USED, LAST_PLACE, KEYS_EXPIRE, QUEUED =
-    1, 2, 3, 4, 5, 6, 7, 8, 9, 10
+local COUNTER, CAPACITY, HOLDERS, BLOCKED, BLOCK, RELEASED, USED, LAST_PLACE, KEYS_EXPIRE, QUEUED, SLOWEST =
+    1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
+
+-- What each place in a packed waiter means.
+local W_INBOX, W_OWNER, W_TTL, W_PUSHED, W_INTERVAL, W_PATIENCE, W_WEIGHT, W_DELAY, W_PROPOSAL, W_JOINED, W_FRESH =
+    1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
 
 local packed = call('HGET', K, '=')
 local state = packed and cmsgpack.unpack(packed)
+
+-- Whether this node may grant, and its marker need not be written. See `quarantine` in state.lua.
+local function unquestioned(marker, ttl)
+    if ARGV[2] == '0' then return true end
+    if not marker then return false end
+    marker = cmsgpack.unpack(marker)
+    local run_id, seen, ends, longest = ARGV[#ARGV], ARGV[3], marker[3], marker[4]
+    return marker[1] == run_id and ends <= now and longest >= ttl and longest >= tonumber(ARGV[4])
+        and marker[5] > now + RETENTION + longest
+        and (ends > 0 or (ARGV[2] == '1' and (seen == '' or seen == run_id)))
+end
+
+-- Where pushes to an inbox go. In a Cluster the channel lies in the slot of the name.
+local function channel(inbox)
+    return (ARGV[1] == 'SPUBLISH' and K or 'holdfast') .. ':inbox:' .. inbox
+end
+
+-- Push; return whether anybody listens.
+local function push(inbox, kind, number, request)
+    if inbox == '' then return true end
+    return call(ARGV[1], channel(inbox), string.format('%s %.0f %s', kind, number, request)) > 0
+end

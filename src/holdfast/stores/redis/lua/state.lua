@@ -1,6 +1,6 @@
 -- The rules of the grant table that need no queue. See core/table.py, which decides.
 
-local counter, capacity, holders, blocked, block, released, used, last_place, expires, queued
+local counter, capacity, holders, blocked, block, released, used, last_place, expires, queued, slowest
 local head -- of the queue
 local quarantined -- until when; found out when first needed
 
@@ -26,8 +26,8 @@ end
 
 -- Take the state that was read, as it is now.
 local function open()
-    local f = state or { 0, 1, {}, 0, 0, '', 0, 0, 0, 0 }
-    counter, capacity, holders, blocked, block, released, used, last_place, expires, queued = unpack(f)
+    local f = state or { 0, 1, {}, 0, 0, '', 0, 0, 0, 0, 0 }
+    counter, capacity, holders, blocked, block, released, used, last_place, expires, queued, slowest = unpack(f)
     head = queued > 0 and call('ZRANGE', Q, 0, 0)[1]
     if holders[1] then lapse() end
     if blocked > 0 then
@@ -46,7 +46,7 @@ local function save()
     local late = expires < idle_after + RETENTION / 2
     if late then expires = idle_after + RETENTION end
     call('HSET', K, '=', cmsgpack.pack({ counter, capacity, holders, blocked, block, released, now, last_place,
-        expires, queued }))
+        expires, queued, slowest }))
     if late then
         local at = math.ceil(expires / 1000)
         call('PEXPIREAT', K, at)
@@ -84,7 +84,9 @@ local function quarantine(ttl)
     if doubtful and ends == 0 then
         ends, changed = born + longest, true
     end
-    ends = math.min(ends, now + longest)
+    if ends > now + longest then -- the clock stepped back
+        ends, changed = now + longest, true
+    end
     if changed then
         gone = now + 24 * RETENTION + longest
         call('SET', KEYS[1], cmsgpack.pack({ run_id, born, ends, longest, gone }), 'PX', math.ceil((gone - now) / 1000))
