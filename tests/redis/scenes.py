@@ -1,0 +1,29 @@
+"""Scenes: tests that are written once for both colours, with what the conformance suite works with."""
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from holdfast import AsyncClient, Client
+from holdfast.stores.urls import store_source
+from holdfast.testing.conformance import run_check
+from holdfast.testing.conformance.check import COLOURS, Check
+from holdfast.testing.conformance.faces import AnyClient, BlockingClient
+from holdfast.testing.conformance.kit import Kit
+
+Scene = Callable[[Kit], Coroutine[Any, Any, None]]
+
+
+def play(colour: str, url: str, scene: Scene) -> None:
+    """Play a scene in one colour; `kit.client()` makes clients at `url`."""
+    run_check(Check(scene.__name__, "as the test says", scene), store_source(url), colour)
+
+
+def client_at(kit: Kit, url: str, **options: Any) -> AnyClient:  # noqa: ANN401 - options of a client
+    """Make a client of the scene's colour with options of its own; it is closed at the end."""
+    options = {"namespace": kit.space, "owner": "client", **options}
+    client = AsyncClient(url, **options) if kit.colour == COLOURS[1] else BlockingClient(Client(url, **options))
+    kit._closers.append(client.close)
+    return client
+
+
+__all__ = ["COLOURS", "Scene", "client_at", "play"]

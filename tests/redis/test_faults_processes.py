@@ -1,0 +1,229 @@
+"""Processes at one Redis server that are killed, stopped, forked and ended at bad moments."""
+
+import signal
+import statistics
+from collections.abc import Iterator
+from uuid import uuid4
+
+import pytest
+
+from holdfast import Client, Fence, StaleTokenError
+from holdfast.runtimes.clocks import steady
+from holdfast.testing.conformance.kit import Kit
+from holdfast.testing.servers import RedisServer
+from tests.hazards.helpers import Script, eventually
+from tests.redis.scenes import COLOURS, play
+from tests.redis.servers import assert_mortal
+
+HOLDER = """
+import asyncio, logging, sys, holdfast
+logging.disable()
+url, space, ttl, colour, *names = sys.argv[1:]
+leases = []
+
+def judge(lease):
+    try:
+        lease.check()
+        return "held"
+    except holdfast.LeaseLost:
+        return "lost"
+
+def block():
+    with holdfast.Client(url, namespace=space) as client:
+        for name in names:
+            leases.append(client.lock(name, ttl=float(ttl)).acquire())
+        print(*(lease.token for lease in leases), flush=True)
+        sys.stdin.readline()
+        print(*(judge(lease) for lease in leases), flush=True)
+        print(*(lease.release().name for lease in leases), flush=True)
+
+async def loop():
+    async with holdfast.AsyncClient(url, namespace=space) as client:
+        for name in names:
+            leases.append(await client.lock(name, ttl=float(ttl)).acquire())
+        print(*(lease.token for lease in leases), flush=True)
+        await asyncio.to_thread(sys.stdin.readline)
+        print(*(judge(lease) for lease in leases), flush=True)
+        print(*[(await lease.release()).name for lease in leases], flush=True)
+
+block() if colour == "threads" else asyncio.run(loop())
+"""
+
+WAITER = HOLDER.replace("leases = []", "leases = []; print('ready', flush=True)")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_immortal(redis_server: RedisServer) -> Iterator[None]:
+    """After all tests, look at what is left."""
+    yield
+    assert_mortal(redis_server)
+
+
+@pytest.fixture
+def space() -> str:
+    """Return a namespace of the test's own."""
+    return uuid4().hex
+
+
+def start(code: str, server: RedisServer, space: str, ttl: float, colour: str, *names: str) -> Script:
+    """Start a process that locks names."""
+    return Script(code, server.url, space, str(ttl), colour, *names)
+
+
+MANY = [f"name-{number}" for number in range(9)]
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+def test_a_killed_holder_is_followed_when_its_lease_ends(redis_server: RedisServer, colour: str) -> None:
+    """A waiter gets the lock of a killed holder when the lease ends: within 25 ms, in the middle of many."""
+
+    async def scene(kit: Kit) -> None:
+        judge = kit.client()
+        ends: dict[str, float] = {}
+        late: list[float] = []
+        living: list[float] = []
+
+        async def wait(name: str) -> float:
+            lease = await kit.client().lock(name, ttl=20).acquire()
+            lease.check()
+            return steady()
+
+        script = start(HOLDER, redis_server, kit.space, 0.5, colour, *MANY)
+        tokens = script.hear().split()
+        waiting = {name: kit.start(lambda name=name: wait(name)) for name in MANY}  # type: ignore[misc]
+        for name in MANY:
+            await kit.waiters(judge, name, 1)
+        script.kill()
+        for name in MANY:
+            (holder,) = (await judge.inspect(name)).holders
+            ends[name] = steady() + holder.expires_in
+        for name, running in waiting.items():
+            late.append(await running.result() - ends[name])
+        for name, token in zip(MANY, tokens, strict=True):
+            assert (await judge.inspect(name)).last_token > int(token)
+
+        for name in MANY:
+            lease = await judge.lock(f"living {name}", ttl=20).acquire()
+            running = kit.start(lambda name=name: wait(f"living {name}"))  # type: ignore[misc]
+            await kit.waiters(judge, f"living {name}", 1)
+            released = steady()
+            await lease.release()
+            living.append(await running.result() - released)
+        assert min(late) > -0.01, "nobody follows a lease that has not ended"
+        assert statistics.median(late) < 0.025 + 5 * statistics.median(living)
+
+    play(colour, redis_server.url, scene)
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+def test_killed_waiters_are_skipped_in_the_release(redis_server: RedisServer, space: str, colour: str) -> None:
+    """Any number of killed waiters delays nobody: the release passes them over in the same step."""
+    with Client(redis_server.url, namespace=space) as client:
+        lease = client.lock("name", ttl=20).acquire()
+        scripts = [start(WAITER, redis_server, space, 5, colour, "name") for _ in range(3)]
+        eventually(lambda: len(client.inspect("name").waiters) == 3, "three waiters")
+        for script in scripts:
+            script.kill()
+        lease.release()
+        with client.lock("name", timeout=0):
+            assert not client.inspect("name").waiters
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+def test_a_stopped_holder_finds_out_and_is_fenced_off(redis_server: RedisServer, space: str, colour: str) -> None:
+    """A holder that was stopped past its ttl is succeeded, knows it at its next check, and is refused by a fence."""
+    with Client(redis_server.url, namespace=space) as client:
+        script = start(HOLDER, redis_server, space, 0.3, colour, "name")
+        old = int(script.hear())
+        script.send(signal.SIGSTOP)
+        with client.lock("name", ttl=5, timeout=5) as lease:
+            fence = Fence()
+            fence.touch(lease.token)
+            script.send(signal.SIGCONT)
+            script.say()
+            assert script.end() == ("lost\nTAKEN_OVER\n", "")
+            with pytest.raises(StaleTokenError):
+                fence.touch(old)
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+def test_a_stopped_waiter_costs_no_more_than_a_provisional_lease(
+    redis_server: RedisServer, space: str, colour: str
+) -> None:
+    """A name that was granted to a stopped waiter goes to the next one when that grant is not confirmed."""
+    with Client(redis_server.url, namespace=space) as client:
+        lease = client.lock("name", ttl=20).acquire()
+        script = start(WAITER, redis_server, space, 0.4, colour, "name")
+        assert script.hear() == "ready"
+        eventually(lambda: client.inspect("name").waiters, "a waiter")
+        script.send(signal.SIGSTOP)
+        lease.release()
+        (holder,) = client.inspect("name").holders
+        assert not holder.confirmed
+        with client.lock("name", ttl=20, timeout=5) as mine:
+            assert mine.token > holder.token
+            script.send(signal.SIGCONT)
+            eventually(lambda: client.inspect("name").waiters, "the waiter, which did not take the old grant")
+        assert int(script.hear()) > mine.token
+        script.say()
+        assert script.end() == ("held\nRELEASED\n", "")
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+def test_a_process_that_ends_in_order_leaves_nothing(redis_server: RedisServer, space: str, colour: str) -> None:
+    """A process that is interrupted while it holds one name and waits for another leaves neither."""
+    with Client(redis_server.url, namespace=space) as client, client.lock("held", ttl=20):
+        script = start(WAITER, redis_server, space, 60, colour, "name", "held")
+        eventually(lambda: client.inspect("held").waiters, "a waiter")
+        assert client.inspect("name").holders
+        script.send(signal.SIGINT)
+        script.end()
+        assert not client.inspect("held").waiters
+        assert not client.inspect("name").holders
+
+
+FORK = """
+import os, sys, holdfast
+client = holdfast.Client(sys.argv[1], namespace=sys.argv[2])
+lease = client.lock("parent", ttl=1).acquire()
+waited = client.lock("waited")
+
+def child():
+    for act in (lease.check, lease.release, lease.extend):
+        try:
+            act()
+        except holdfast.ForkedLeaseError:
+            print("refused", flush=True)
+    with client.lock("child", ttl=5) as mine:
+        mine.extend()
+        assert client.lock("parent").try_acquire() is None
+
+pid = os.fork()
+if pid == 0:
+    try:
+        child()
+        os._exit(0)
+    except BaseException as error:
+        print(repr(error), flush=True)
+        os._exit(1)
+print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+lease.extend()
+print("waits", flush=True)
+with waited:
+    print(lease.release().name, flush=True)
+client.close()
+"""
+
+
+def test_a_forked_child_shares_nothing(redis_server: RedisServer, space: str) -> None:
+    """A child uses connections of its own; the parent's lease is inert there, and its inbox goes on hearing."""
+    with Client(redis_server.url, namespace=space) as client:
+        lease = client.lock("waited", ttl=20).acquire()
+        script = Script(FORK, redis_server.url, space)
+        heard = [script.hear() for _ in range(5)]
+        assert heard == ["refused", "refused", "refused", "0", "waits"]
+        eventually(lambda: client.inspect("waited").waiters, "the parent in the queue")
+        lease.release()
+        (holder,) = client.inspect("waited").holders
+        assert holder.token > lease.token, "handed over in the release: somebody listens"
+        assert script.end() == ("RELEASED\n", "")
