@@ -12,8 +12,15 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
+import bench.redis.hot
+import bench.redis.pair
+import bench.redis.tasks64
 from bench import fair, handoff, killed, pair, tasks256, threads32
 from bench.harness import FULL, QUICK, Report, Size
+from holdfast.testing.servers.redis import find_program
+from holdfast.testing.servers.redis import version as server_version
+
+PEERS = ("filelock", "fasteners", "redis", "hiredis", "python-redis-lock", "pottery", "uvloop")
 
 BENCHES: dict[str, Callable[[Size, Path], Report]] = {
     "pair": pair.run,
@@ -22,6 +29,9 @@ BENCHES: dict[str, Callable[[Size, Path], Report]] = {
     "tasks256": tasks256.run,
     "fair": fair.run,
     "killed": killed.run,
+    "redis_pair": bench.redis.pair.run,
+    "redis_tasks64": bench.redis.tasks64.run,
+    "redis_hot": bench.redis.hot.run,
 }
 
 
@@ -49,10 +59,12 @@ def run_one(name: str, size: Size) -> Report:
 
 def environment() -> str:
     """Return what the figures depend on, in one line."""
-    peers = ", ".join(f"{name} {version(name)}" for name in ("filelock", "fasteners"))
+    peers = ", ".join(f"{name} {version(name)}" for name in PEERS)
+    server = ".".join(map(str, server_version(find_program())))
     load = " ".join(f"{each:.1f}" for each in os.getloadavg())
     return (
-        f"{platform.python_implementation()} {platform.python_version()}, SQLite {sqlite3.sqlite_version}, {peers}; "
+        f"{platform.python_implementation()} {platform.python_version()}, SQLite {sqlite3.sqlite_version}, "
+        f"Redis server {server}, {peers}; "
         f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, load {load}"
     )
 
@@ -63,7 +75,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         description="Measure Holdfast's locks in turns with their floors and with other locks.",
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"some of {', '.join(BENCHES)}; all by default")
-    parser.add_argument("--quick", action="store_true", help="take half a minute, and be less sure")
+    parser.add_argument("--quick", action="store_true", help="take two minutes, and be less sure")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a bound was missed")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to FILE, too")
     options = parser.parse_args(arguments)

@@ -25,6 +25,11 @@ class Size:
     seconds: float
     kills: int
     ttl: float
+    hot: tuple[int, ...]
+    """How many processes contend for one hot lock."""
+    hot_rounds: int
+    window: float
+    """How long they do so, in seconds."""
 
 
 FULL = Size(
@@ -38,6 +43,9 @@ FULL = Size(
     seconds=1.5,
     kills=5,
     ttl=1.0,
+    hot=(2, 8, 32),
+    hot_rounds=3,
+    window=3.0,
 )
 QUICK = Size(
     rounds=2,
@@ -50,6 +58,9 @@ QUICK = Size(
     seconds=0.4,
     kills=1,
     ttl=1.0,
+    hot=(2, 8, 32),
+    hot_rounds=1,
+    window=1.0,
 )
 
 
@@ -73,15 +84,18 @@ class Bound:
     value: float
     limit: float
     unit: str = ""
+    at_least: bool = False
+    """Whether the limit is the least it may be, not the most."""
 
     @property
     def kept(self) -> bool:
         """Whether it does. Not a number never does."""
-        return self.value <= self.limit
+        return self.value >= self.limit if self.at_least else self.value <= self.limit
 
     def __str__(self) -> str:
         verdict = "OK" if self.kept else "MISSED"
-        return f"{verdict}: {self.text}: {self.value:.3g}{self.unit} (bound: {self.limit:g}{self.unit})"
+        limit = f"at {'least' if self.at_least else 'most'} {self.limit:g}{self.unit}"
+        return f"{verdict}: {self.text}: {self.value:.3g}{self.unit} (bound: {limit})"
 
 
 @dataclass(slots=True)

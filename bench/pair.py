@@ -1,23 +1,19 @@
 """What one uncontended acquire and release cost together."""
 
-import asyncio
 import sqlite3
-import statistics
 import threading
-import time
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Callable, Generator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import fasteners
 import filelock
 
-from bench.contenders import FASTENERS, FILELOCK, NAME, SQLITE_ASYNCIO, SQLITE_THREADS, Plain, sqlite_url
-from bench.harness import Bound, Report, Row, Size, duration, interleave, ratios, spread
-from holdfast import AsyncClient, AsyncLock, Client, Lock
+from bench.contenders import FASTENERS, FILELOCK, NAME, SQLITE_ASYNCIO, SQLITE_THREADS, sqlite_url
+from bench.harness import Bound, Report, Size, ratios
+from bench.timing import Measure, awaiting, blocking, lease_pair, measure_pairs, pair_report, plain_pair
+from holdfast import Client
 
-BATCH = 10
-"""How many pairs are timed together, so that reading the clock costs nothing beside them."""
 LIMIT = 3.0
 
 BARE = "bare SQLite pair"
@@ -38,59 +34,29 @@ MEANINGS = {
     FASTENERS: "fasteners.InterProcessLock: opens, locks and closes a file",
 }
 
-Measure = Callable[[int], float]
-"""Takes how many pairs to do, returns the seconds that one took."""
-
 
 def run(size: Size, folder: Path) -> Report:
     """Compare the pairs of all contenders."""
     with ExitStack() as stack:
-        measures = _open_all(stack, folder)
-        contenders = {label: _round(measure, size.pairs) for label, measure in measures.items()}
-        interleave(contenders, 1)  # warm up
-        medians = interleave(contenders, size.pair_rounds)
-    report = Report("pair", "an uncontended acquire + release", ["median", "min..max of rounds", "over bare"])
-    report.rows = [_row(label, rounds, medians[BARE]) for label, rounds in medians.items()]
+        medians = measure_pairs(_open_all(stack, folder), size.pairs, size.pair_rounds)
+    report = pair_report("pair", medians, MEANINGS, {"over bare": BARE})
     over_bare = ratios(medians[SQLITE_THREADS], medians[BARE])
     report.bounds = [Bound(f"{SQLITE_THREADS} / {BARE}, median of the rounds' ratios", over_bare.median, LIMIT)]
     return report
 
 
-def _row(label: str, rounds: list[float], bare: list[float]) -> Row:
-    found, over_bare = spread(rounds), ratios(rounds, bare)
-    cells = [duration(found.median), f"{duration(found.low)}..{duration(found.high)}", str(over_bare)]
-    return Row(label, cells, MEANINGS[label], {"seconds": rounds, "over_bare": over_bare.median})
-
-
-def _round(measure: Measure, pairs: int) -> Callable[[], float]:
-    return lambda: statistics.median(measure(BATCH) for _ in range(max(1, pairs // BATCH)))
-
-
 def _open_all(stack: ExitStack, folder: Path) -> dict[str, Measure]:
     enter = stack.enter_context
     return {
-        SQLITE_THREADS: _blocking(_lease_pair(enter(Client(sqlite_url(folder))).lock(NAME))),
-        BARE: _blocking(enter(_bare_pair(folder / "locks.db"))),
-        SQLITE_ASYNCIO: enter(_awaiting(sqlite_url(folder))),
-        "memory threads": _blocking(_lease_pair(enter(Client("memory://bench")).lock(NAME))),
-        "memory asyncio": enter(_awaiting("memory://bench-asyncio")),
-        "threading.Lock": _blocking(_plain_pair(threading.Lock())),
-        FILELOCK: _blocking(_plain_pair(filelock.FileLock(folder / "filelock"))),
-        FASTENERS: _blocking(_plain_pair(fasteners.InterProcessLock(folder / "fasteners"))),
+        SQLITE_THREADS: blocking(lease_pair(enter(Client(sqlite_url(folder))).lock(NAME))),
+        BARE: blocking(enter(_bare_pair(folder / "locks.db"))),
+        SQLITE_ASYNCIO: enter(awaiting(sqlite_url(folder))),
+        "memory threads": blocking(lease_pair(enter(Client("memory://bench")).lock(NAME))),
+        "memory asyncio": enter(awaiting("memory://bench-asyncio")),
+        "threading.Lock": blocking(plain_pair(threading.Lock())),
+        FILELOCK: blocking(plain_pair(filelock.FileLock(folder / "filelock"))),
+        FASTENERS: blocking(plain_pair(fasteners.InterProcessLock(folder / "fasteners"))),
     }
-
-
-def _lease_pair(lock: Lock) -> Callable[[], object]:
-    lock.acquire().release()  # opens the store and makes its file
-    return lambda: lock.acquire().release()
-
-
-def _plain_pair(lock: Plain) -> Callable[[], object]:
-    def pair() -> None:
-        lock.acquire()
-        lock.release()
-
-    return pair
 
 
 @contextmanager
@@ -106,38 +72,3 @@ def _bare_pair(path: Path) -> Generator[Callable[[], object]]:
             execute(DELETE, (NAME,))
 
         yield pair
-
-
-@contextmanager
-def _awaiting(url: str) -> Generator[Measure]:
-    with asyncio.Runner() as runner:
-        client = AsyncClient(url)
-        pair = _async_pair(client.lock(NAME))
-        try:
-            yield lambda count: runner.run(_time_awaited(pair, count))
-        finally:
-            runner.run(client.close())
-
-
-def _async_pair(lock: AsyncLock) -> Callable[[], Awaitable[object]]:
-    async def pair() -> None:
-        await (await lock.acquire()).release()
-
-    return pair
-
-
-def _blocking(pair: Callable[[], object]) -> Measure:
-    def measure(count: int) -> float:
-        started = time.perf_counter()
-        for _ in range(count):
-            pair()
-        return (time.perf_counter() - started) / count
-
-    return measure
-
-
-async def _time_awaited(pair: Callable[[], Awaitable[object]], count: int) -> float:
-    started = time.perf_counter()
-    for _ in range(count):
-        await pair()
-    return (time.perf_counter() - started) / count

@@ -21,6 +21,9 @@ TINY = Size(
     seconds=0.05,
     kills=1,
     ttl=0.2,
+    hot=(2,),
+    hot_rounds=1,
+    window=0.1,
 )
 
 
@@ -77,9 +80,11 @@ def test_duration(seconds: float, text: str) -> None:
 
 def test_bound() -> None:
     """A bound is kept up to its limit, and never by what is not a number."""
-    assert str(Bound("pair", 3.0, 3.0)) == "OK: pair: 3 (bound: 3)"
-    assert str(Bound("late", 51.0, 50.0, " ms")) == "MISSED: late: 51 ms (bound: 50 ms)"
+    assert str(Bound("pair", 3.0, 3.0)) == "OK: pair: 3 (bound: at most 3)"
+    assert str(Bound("late", 51.0, 50.0, " ms")) == "MISSED: late: 51 ms (bound: at most 50 ms)"
+    assert str(Bound("times", 2.0, 2.5, at_least=True)) == "MISSED: times: 2 (bound: at least 2.5)"
     assert not Bound("nothing measured", float("nan"), 3.0).kept
+    assert not Bound("nothing measured", float("nan"), 3.0, at_least=True).kept
 
 
 def test_table_lines_up() -> None:
@@ -96,10 +101,12 @@ def test_report_shows_and_keeps_everything() -> None:
     report = Report("pair", "a pair", ["median"], [Row("a", ["1 us"], "a lock", {"seconds": [1e-6]})], [])
     assert str(report).splitlines()[0] == "pair: a pair"
     report.bounds.append(Bound("limit", 1.0, 2.0))
-    assert str(report).splitlines()[-1] == "OK: limit: 1 (bound: 2)"
+    assert str(report).splitlines()[-1] == "OK: limit: 1 (bound: at most 2)"
     found = report.to_json()
     assert found["figures"] == {"a": {"seconds": [1e-6]}}
-    assert found["bounds"] == [{"text": "limit", "value": 1.0, "limit": 2.0, "unit": "", "kept": True}]
+    assert found["bounds"] == [
+        {"text": "limit", "value": 1.0, "limit": 2.0, "unit": "", "at_least": False, "kept": True}
+    ]
 
 
 def test_crowd_sees_two_at_once() -> None:

@@ -1,0 +1,176 @@
+"""The least that a lock in Redis can cost: scripts over a bare socket, packed and parsed by hiredis."""
+
+import itertools
+import secrets
+import socket
+from collections.abc import Callable, Generator
+from contextlib import closing, contextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+import hiredis
+
+from bench.contenders import NAME, Handle, clock
+from bench.redis.contenders import TTL
+from holdfast.core.deadlines import micros
+from holdfast.core.messages import Ask
+from holdfast.stores.redis import codec, scripts, wire
+from holdfast.stores.redis.link import Word
+from holdfast.stores.redis.names import NODE, state_key
+from holdfast.testing.servers import RedisServer
+
+OWN = "bare socket, own scripts"
+MINIMAL = "bare socket, least scripts"
+
+GRANTED = 1
+
+MEANINGS = {
+    OWN: "floor: Holdfast's two EVALSHA, and nothing else",
+    MINIMAL: "floor: EVALSHA of SET NX PX, then of compare-and-delete; no queue, no fencing token",
+}
+
+TAKE = "return redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2])"
+LET_GO = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
+
+pack: Callable[[tuple[Word, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]  # pyright: ignore[reportUnknownMemberType]
+
+
+class BareSocket:
+    """A connection that sends what it is given, and returns what comes back."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        """Use a connected socket."""
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        reader = hiredis.Reader()
+        self._send, self._recv = connected.sendall, connected.recv
+        self._feed, self._gets = reader.feed, reader.gets
+
+    def ask(self, *words: Word) -> Any:  # noqa: ANN401 - whatever the server answers
+        """Send one command and return its reply."""
+        self._send(pack(words))
+        return self.reply()
+
+    def reply(self) -> Any:  # noqa: ANN401
+        """Return the next reply."""
+        while (reply := self._gets()) is False:
+            self._feed(self._recv(65536))
+        return reply
+
+    def ask_all(self, commands: list[tuple[Word, ...]]) -> list[Any]:
+        """Send commands in one go and return their replies."""
+        self._send(b"".join(map(pack, commands)))
+        return [self.reply() for _ in commands]
+
+
+@contextmanager
+def bare_socket(server: RedisServer) -> Generator[BareSocket]:
+    """Connect to a server."""
+    with closing(socket.create_connection(server.address)) as connected:
+        yield BareSocket(connected)
+
+
+class OwnScripts:
+    """The commands that Holdfast sends for one name, word for word."""
+
+    def __init__(self, bare: BareSocket, name: str = NAME) -> None:
+        """Load the scripts, and learn which process this is."""
+        for script in (scripts.ACQUIRE, scripts.RELEASE):
+            bare.ask("SCRIPT", "LOAD", script.text)
+        self._run_id = wire.run_id_of(bare.ask("INFO", "server"))
+        prefix = secrets.token_hex(16)
+        self.inbox = f"{prefix}-0"
+        self._requests = (f"{prefix}-{n:x}" for n in itertools.count(1))
+        ttl, first = micros(TTL), 5_000_000
+        self._ask = Ask(name, "", self.inbox, "host/1234", ttl, first, first, 1_000_000, 4_000_000)
+        self._seen = b""
+        self._state = state_key(prefix)
+        bare.ask(*self.release(bare.ask(*self.acquire())[1]))  # now the server has noted which process it is
+        self._state = state_key(name)
+        self._seen = self._run_id
+
+    @property
+    def request(self) -> str:
+        """The request of the last acquire."""
+        return self._ask.request
+
+    def acquire(self) -> tuple[Word, ...]:
+        """Return the next acquire."""
+        self._ask.request = next(self._requests)
+        return self._evalsha(scripts.ACQUIRE, self._ask.request, codec.ask_args(self._ask))
+
+    def release(self, token: int) -> tuple[Word, ...]:
+        """Return the release of the last acquire."""
+        return self._evalsha(scripts.RELEASE, self._ask.request, (self._ask.request, token, 0))
+
+    def _evalsha(self, script: scripts.Script, request: str, args: tuple[Word, ...]) -> tuple[Word, ...]:
+        state = self._state
+        keys = (NODE, state, state + ":q", f"{state}:t:{request}")
+        common = (b"PUBLISH", 1, self._seen, 60_000_000)
+        return (b"EVALSHA", script.digest, len(keys), *keys, *common, *args, self._run_id)
+
+
+class BareHandle:
+    """A lock made of Holdfast's scripts over two bare sockets: whoever waits reads the inbox itself.
+
+    A floor, not a lock: it knows no timeout, no lost push, no renewal, no second thread.
+    """
+
+    def __init__(self, bare: BareSocket, inbox: BareSocket) -> None:
+        """Subscribe."""
+        self._bare = bare
+        self._inbox = inbox
+        self._mine = OwnScripts(bare)
+        self._token = 0
+        inbox.ask("SUBSCRIBE", f"holdfast:inbox:{self._mine.inbox}")
+
+    def acquire(self) -> float:
+        """Wait until the lock is held."""
+        kind, number, *_ = self._bare.ask(*self._mine.acquire())
+        self._token = number if kind == GRANTED else self._pushed()
+        return clock()
+
+    def release(self) -> float:
+        """Let go."""
+        now = clock()
+        self._bare.ask(*self._mine.release(self._token))
+        return now
+
+    def _pushed(self) -> int:
+        while True:
+            kind, token, request = self._inbox.reply()[2].split()
+            if kind == b"G" and request == self._mine.request.encode():
+                return int(token)
+
+
+@contextmanager
+def bare_handle(url: str) -> Generator[Handle]:
+    """Open a lock that is nothing but scripts."""
+    where = urlsplit(url)
+    address = (where.hostname or "", where.port or 0)
+    with closing(socket.create_connection(address)) as one, closing(socket.create_connection(address)) as other:
+        yield BareHandle(BareSocket(one), BareSocket(other))
+
+
+def own_pair(bare: BareSocket) -> Callable[[], object]:
+    """Return a pair of Holdfast's own scripts."""
+    mine = OwnScripts(bare)
+
+    def pair() -> None:
+        kind, token, _ = bare.ask(*mine.acquire())
+        released = bare.ask(*mine.release(token))
+        assert (kind, released) == (1, 1)  # noqa: S101 - else this is no floor
+
+    return pair
+
+
+def minimal_pair(bare: BareSocket) -> Callable[[], object]:
+    """Return the pair that every plain lock in Redis is made of."""
+    take, let_go = (bare.ask("SCRIPT", "LOAD", text) for text in (TAKE, LET_GO))
+    ttl = int(TTL * 1000)
+
+    def pair() -> None:
+        taken = bare.ask(b"EVALSHA", take, 1, "bare", "0123456789abcdef0123456789abcdef", ttl)
+        released = bare.ask(b"EVALSHA", let_go, 1, "bare", "0123456789abcdef0123456789abcdef")
+        assert (taken, released) == (b"OK", 1)  # noqa: S101
+
+    return pair

@@ -1,0 +1,261 @@
+"""Several processes, each with a client of its own, contend for one lock in Redis all the time.
+
+What is asked of a lock there: how often it changes hands, what each time costs the server, how long one waits, and
+whether everybody gets a share.
+"""
+
+import asyncio
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from bench.contenders import NAME, Handle, clock
+from bench.harness import Bound, Report, Row, Size, duration, interleave, percentile, ratios, spread
+from bench.redis.contenders import (
+    ASYNCIO,
+    LOOPS,
+    MEANINGS,
+    OPENERS,
+    PATIENCE,
+    POTTERY,
+    REDIS_LOCK,
+    REDIS_PY,
+    REDIS_PY_QUICK,
+    THREADS,
+    TTL,
+    redis_server,
+)
+from bench.redis.floor import MEANINGS as FLOOR
+from bench.redis.floor import OWN, bare_handle
+from bench.workers import Worker
+from holdfast import AsyncClient, AsyncLock
+from holdfast.testing.servers import RedisServer
+
+ALL = OPENERS | {OWN: bare_handle}
+PEERS = (REDIS_PY, REDIS_PY_QUICK, REDIS_LOCK, POTTERY)
+HOLDS = (0.0, 0.002)
+START_AFTER = 0.05
+
+FASTER = 3.0
+"""How many times as fast as the best peer, at most processes and no hold."""
+COMMANDS = 2.05
+"""How many commands an acquisition and its release may cost: two, and some for keeping connections alive."""
+FAIRNESS = 0.8
+"""What the least successful process gets, as a share of what the most successful one does."""
+SERVED = 0.1
+"""The same for a peer to compare with: one that lets a single process in again and again needs no hand-off."""
+
+SENT = {
+    REDIS_PY: ("set", "evalsha"),
+    REDIS_PY_QUICK: ("set", "evalsha"),
+    REDIS_LOCK: ("set", "blpop", "get"),
+    POTTERY: ("set", "evalsha"),
+}
+"""The commands that a peer's clients send. The server counts those of scripts too: the GET of python-redis-lock's
+script makes up for its EVALSHA, which is not counted here."""
+
+OUR_SENT = ("evalsha", "eval", "ping", "subscribe", "info", "hello", "auth", "select", "client|setinfo")
+
+
+@dataclass(slots=True)
+class Share:
+    """What one process got."""
+
+    grants: int = 0
+    """Within the window."""
+    waits: list[float] = field(default_factory=list[float])
+    """All of them, in seconds, also that which ended after the window."""
+
+    def note(self, asked: float, got: float, until: float) -> bool:
+        """Note an acquisition; return whether there is time for another."""
+        self.waits.append(got - asked)
+        in_time = got < until
+        self.grants += in_time
+        return in_time
+
+
+@dataclass(slots=True)
+class Contest:
+    """What all of them got in one window, and what it cost the server."""
+
+    shares: Sequence[Share]
+    seconds: float
+    commands: float
+    """Sent by clients, an acquisition."""
+    busy: float
+    """How long the server's processor worked, in seconds, an acquisition."""
+
+    def rate(self) -> float:
+        """Return the acquisitions a second."""
+        return sum(share.grants for share in self.shares) / self.seconds
+
+    def fairness(self) -> float:
+        """Return the fewest over the most."""
+        grants = [share.grants for share in self.shares]
+        return min(grants) / max(grants) if any(grants) else 0.0
+
+
+@dataclass(slots=True, frozen=True)
+class Case:
+    """One contender under one load."""
+
+    label: str
+    processes: int
+    hold: float
+
+    def __str__(self) -> str:
+        return f"{self.processes} x {self.hold * 1000:g} ms, {self.label}"
+
+
+def run(size: Size, folder: Path) -> Report:
+    """Let processes contend, a window each in turns."""
+    with ExitStack() as stack:
+        server = stack.enter_context(redis_server(folder))
+        workers = [stack.enter_context(Worker(serve, server.url)) for _ in range(max(size.hot))]
+        for worker in workers:
+            worker.answer()
+        contests: dict[Case, list[Contest]] = {}
+        for processes in size.hot:
+            for hold in HOLDS:
+                contests |= _contend_in_turns(server, workers[:processes], hold, size)
+    columns = ["acquired/s", "commands each", "server each", "wait p50", "p99", "max", "fewest/most"]
+    report = Report("redis_hot", f"processes on one hot lock, each holds it for so long, {size.window:g} s", columns)
+    report.rows = [_row(case, found) for case, found in contests.items()]
+    report.bounds = _bounds(contests, max(size.hot))
+    return report
+
+
+def _contend_in_turns(
+    server: RedisServer, workers: Sequence[Worker], hold: float, size: Size
+) -> dict[Case, list[Contest]]:
+    labels = [THREADS, *PEERS]
+    if hold == 0 and len(workers) == max(size.hot):
+        labels[1:1] = [ASYNCIO, OWN]
+    cases = {label: Case(label, len(workers), hold) for label in labels}
+    measures = {label: partial(_contest, server, workers, case, size.window) for label, case in cases.items()}
+    return {cases[label]: found for label, found in interleave(measures, size.hot_rounds).items()}
+
+
+def _contest(server: RedisServer, workers: Sequence[Worker], case: Case, seconds: float) -> Contest:
+    for worker in workers:
+        worker.order((case.label, case.hold))
+    for worker in workers:
+        worker.answer()
+    server.command("CONFIG", "RESETSTAT")
+    before = _processor(server)
+    start = clock() + START_AFTER
+    for worker in workers:
+        worker.order((start, start + seconds))
+    shares: list[Share] = [worker.answer() for worker in workers]
+    acquired = sum(len(share.waits) for share in shares)
+    return Contest(shares, seconds, _sent(server, case.label) / acquired, (_processor(server) - before) / acquired)
+
+
+def _sent(server: RedisServer, label: str) -> int:
+    """Return how many commands were sent by clients since the statistics were reset."""
+    calls = {key.removeprefix("cmdstat_"): _calls(value) for key, value in server.info("commandstats").items()}
+    return sum(calls.get(name, 0) for name in SENT.get(label, OUR_SENT))
+
+
+def _calls(value: str) -> int:
+    return int(value.partition("calls=")[2].partition(",")[0])
+
+
+def _processor(server: RedisServer) -> float:
+    used = server.info("cpu")
+    return float(used["used_cpu_user"]) + float(used["used_cpu_sys"])
+
+
+def _row(case: Case, contests: Sequence[Contest]) -> Row:
+    waits = [wait for contest in contests for share in contest.shares for wait in share.waits]
+    half, most, longest = percentile(waits, 0.5), percentile(waits, 0.99), max(waits)
+    rates, commands, busy, fairness = (
+        [contest.rate() for contest in contests],
+        [contest.commands for contest in contests],
+        [contest.busy for contest in contests],
+        [contest.fairness() for contest in contests],
+    )
+    cells = [
+        f"{statistics.median(rates):,.0f}",
+        f"{statistics.median(commands):.2f}",
+        duration(statistics.median(busy)),
+        *map(duration, (half, most, longest)),
+        f"{statistics.median(fairness):.2f}",
+    ]
+    figures = {"rates": rates, "commands": commands, "server_seconds": busy, "fairness": fairness}
+    return Row(str(case), cells, (MEANINGS | FLOOR)[case.label], figures | {"p50": half, "p99": most, "max": longest})
+
+
+def _bounds(contests: Mapping[Case, Sequence[Contest]], most: int) -> list[Bound]:
+    hot = {case.label: found for case, found in contests.items() if case.processes == most and case.hold == 0}
+    rates = {label: [contest.rate() for contest in found] for label, found in hot.items()}
+    fairness = {label: statistics.median(contest.fairness() for contest in found) for label, found in hot.items()}
+    commands = statistics.median(contest.commands for contest in hot[THREADS])
+    where = f"{most} x 0 ms, {THREADS}"
+    bounds = [
+        Bound(f"{where}: commands each, {commands:.4f}", commands, COMMANDS),
+        Bound(f"{where}: fewest/most", fairness[THREADS], FAIRNESS, at_least=True),
+    ]
+    if fair := [label for label in PEERS if fairness[label] >= SERVED]:
+        best = max(fair, key=lambda label: spread(rates[label]).median)
+        faster = ratios(rates[THREADS], rates[best]).median
+        text = f"{where} / {best}, the fastest peer whose fewest/most is at least {SERVED:g}"
+        bounds.append(Bound(text, faster, FASTER, at_least=True))
+    return bounds
+
+
+def serve(line: Connection, url: str) -> None:
+    """Be one of the processes."""
+    line.send("there")
+    while True:
+        label, hold = line.recv()
+        if label == ASYNCIO:
+            _serve_asyncio(line, url, hold)
+        else:
+            with ALL[label](url) as handle:
+                line.send("ready")
+                start, until = line.recv()
+                time.sleep(max(0.0, start - clock()))
+                line.send(contend(handle, hold, until))
+
+
+def contend(handle: Handle, hold: float, until: float) -> Share:
+    """Acquire, hold, release, again and again."""
+    share = Share()
+    while True:
+        asked = clock()
+        more = share.note(asked, handle.acquire(), until)
+        if hold:
+            time.sleep(hold)
+        handle.release()
+        if not more:
+            return share
+
+
+def _serve_asyncio(line: Connection, url: str, hold: float) -> None:
+    with asyncio.Runner(loop_factory=LOOPS[ASYNCIO]) as runner:
+        client = AsyncClient(url, operation_timeout=PATIENCE)
+        runner.run(client.inspect(NAME))
+        line.send("ready")
+        start, until = line.recv()
+        time.sleep(max(0.0, start - clock()))
+        line.send(runner.run(_contend_asyncio(client.lock(NAME, TTL), hold, until)))
+        runner.run(client.close())
+
+
+async def _contend_asyncio(lock: AsyncLock, hold: float, until: float) -> Share:
+    share = Share()
+    while True:
+        asked = clock()
+        lease = await lock.acquire()
+        more = share.note(asked, clock(), until)
+        if hold:
+            await asyncio.sleep(hold)
+        await lease.release()
+        if not more:
+            return share

@@ -1,0 +1,47 @@
+"""What one uncontended acquire and release in Redis cost together."""
+
+from contextlib import ExitStack
+from pathlib import Path
+
+from bench.contenders import NAME
+from bench.harness import Bound, Report, Size, ratios
+from bench.redis import contenders, floor
+from bench.redis.contenders import ASYNCIO, LOOPS, POTTERY, REDIS_LOCK, REDIS_PY, THREADS, UVLOOP
+from bench.redis.floor import MINIMAL, OWN
+from bench.timing import Measure, awaiting, blocking, lease_pair, measure_pairs, pair_report, plain_pair
+from holdfast import Client
+from holdfast.testing.servers import RedisServer
+
+OVER_OWN = 1.4
+OVER_REDIS_PY = 2.5
+
+
+def run(size: Size, folder: Path) -> Report:
+    """Compare the pairs of all contenders."""
+    with ExitStack() as stack:
+        server = stack.enter_context(contenders.redis_server(folder))
+        medians = measure_pairs(_open_all(stack, server), size.pairs, size.pair_rounds)
+    meanings = contenders.MEANINGS | floor.MEANINGS
+    report = pair_report("redis_pair", medians, meanings, {"over own": OWN, "over least": MINIMAL})
+    over_own, over_least = (ratios(medians[THREADS], medians[bare]).median for bare in (OWN, MINIMAL))
+    faster = ratios(medians[REDIS_PY], medians[THREADS]).median
+    report.bounds = [
+        Bound(f"{THREADS} / {OWN} (and {over_least:.3g} of the least)", over_own, OVER_OWN),
+        Bound(f"{REDIS_PY} / {THREADS}", faster, OVER_REDIS_PY, at_least=True),
+    ]
+    return report
+
+
+def _open_all(stack: ExitStack, server: RedisServer) -> dict[str, Measure]:
+    enter, url = stack.enter_context, server.url
+    client = enter(contenders.redis_py_client(url))
+    return {
+        THREADS: blocking(lease_pair(enter(Client(url)).lock(NAME))),
+        OWN: blocking(floor.own_pair(enter(floor.bare_socket(server)))),
+        MINIMAL: blocking(floor.minimal_pair(enter(floor.bare_socket(server)))),
+        REDIS_PY: blocking(plain_pair(contenders.redis_py_lock(client))),
+        REDIS_LOCK: blocking(plain_pair(contenders.python_redis_lock(client))),
+        POTTERY: blocking(plain_pair(contenders.pottery_lock(client))),
+        ASYNCIO: enter(awaiting(url, LOOPS[ASYNCIO])),
+        UVLOOP: enter(awaiting(url, LOOPS[UVLOOP])),
+    }

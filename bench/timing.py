@@ -1,0 +1,96 @@
+"""How long a pair of acquire and release takes, in either colour, and the report of it."""
+
+import asyncio
+import statistics
+import time
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import contextmanager
+
+from bench.contenders import NAME, Plain
+from bench.harness import Report, Row, duration, interleave, ratios, spread
+from holdfast import AsyncClient, AsyncLock, Lock
+
+BATCH = 10
+"""How many pairs are timed together, so that reading the clock costs nothing beside them."""
+
+Measure = Callable[[int], float]
+"""Takes how many pairs to do, returns the seconds that one took."""
+
+
+def lease_pair(lock: Lock) -> Callable[[], object]:
+    """Return a pair of a Client's lock, which is used once before: that opens the store."""
+    lock.acquire().release()
+    return lambda: lock.acquire().release()
+
+
+def plain_pair(lock: Plain) -> Callable[[], object]:
+    """Return a pair of a lock of the usual kind."""
+
+    def pair() -> None:
+        lock.acquire()
+        lock.release()
+
+    return pair
+
+
+@contextmanager
+def awaiting(url: str, loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None) -> Generator[Measure]:
+    """Measure the pair of an AsyncClient in a loop of its own."""
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        client = AsyncClient(url)
+        pair = _async_pair(client.lock(NAME))
+        try:
+            yield lambda count: runner.run(_time_awaited(pair, count))
+        finally:
+            runner.run(client.close())
+
+
+def _async_pair(lock: AsyncLock) -> Callable[[], Awaitable[object]]:
+    async def pair() -> None:
+        await (await lock.acquire()).release()
+
+    return pair
+
+
+def blocking(pair: Callable[[], object]) -> Measure:
+    """Measure a pair that blocks."""
+
+    def measure(count: int) -> float:
+        started = time.perf_counter()
+        for _ in range(count):
+            pair()
+        return (time.perf_counter() - started) / count
+
+    return measure
+
+
+async def _time_awaited(pair: Callable[[], Awaitable[object]], count: int) -> float:
+    started = time.perf_counter()
+    for _ in range(count):
+        await pair()
+    return (time.perf_counter() - started) / count
+
+
+def measure_pairs(measures: Mapping[str, Measure], pairs: int, rounds: int) -> dict[str, list[float]]:
+    """Measure all contenders in turns; return the median of each round."""
+    contenders = {label: _round(measure, pairs) for label, measure in measures.items()}
+    interleave(contenders, 1)  # warm up
+    return interleave(contenders, rounds)
+
+
+def _round(measure: Measure, pairs: int) -> Callable[[], float]:
+    return lambda: statistics.median(measure(BATCH) for _ in range(max(1, pairs // BATCH)))
+
+
+def pair_report(
+    name: str, medians: Mapping[str, list[float]], meanings: Mapping[str, str], floors: Mapping[str, str]
+) -> Report:
+    """Report on pairs; `floors` says, by the head of a column, what all are compared with in it."""
+    report = Report(name, "an uncontended acquire + release", ["median", "min..max of rounds", *floors])
+    for label, rounds in medians.items():
+        found = spread(rounds)
+        over = {head: ratios(rounds, medians[floor]) for head, floor in floors.items()}
+        cells = [duration(found.median), f"{duration(found.low)}..{duration(found.high)}", *map(str, over.values())]
+        figures = {"seconds": rounds, **{head.replace(" ", "_"): each.median for head, each in over.items()}}
+        report.rows.append(Row(label, cells, meanings[label], figures))
+    return report
