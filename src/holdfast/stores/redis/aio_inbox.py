@@ -1,0 +1,158 @@
+"""A line that also listens: its subscriptions outlive its connections."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.errors import OutcomeUnknown, StoreError
+from holdfast.runtimes.aio import AsyncioRuntime
+from holdfast.stores.redis import wire
+from holdfast.stores.redis.access import Access
+from holdfast.stores.redis.aio_line import Line
+from holdfast.stores.redis.aio_pipeline import NotSentError, Patience, Pipeline
+from holdfast.stores.redis.link import Address, Hearing, ReplyError
+
+log = logging.getLogger("holdfast")
+
+SHORTEST_PAUSE = 0.02
+LONGEST_PAUSE = 1.0
+"""Between attempts to connect again for the sake of subscriptions, in seconds, give or take a half."""
+
+PING = wire.command(b"PING")
+MESSAGES = frozenset({b"message", b"smessage"})
+ENDS = frozenset({b"unsubscribe", b"sunsubscribe"})
+
+
+class InboxLine(Line):
+    """While there are subscriptions, a task connects again by itself and looks after a server that fell silent."""
+
+    def __init__(
+        self,
+        runtime: AsyncioRuntime,
+        access: Access,
+        address: Address,
+        patience: Patience,
+        *,
+        identify: bool,
+        hearing: Hearing,
+        sharded: bool,
+    ) -> None:
+        """Prepare; nothing is connected yet."""
+        super().__init__(runtime, access, address, patience, identify=identify)
+        self._hearing = hearing
+        self._prefix = b"s" if sharded else b""
+        self._channels: set[str] = set()
+        self._tending: asyncio.Task[None] | None = None
+
+    async def listen(self, channel: str, until: float) -> None:
+        """Subscribe, and return once that is confirmed. Idempotent."""
+        while True:
+            pipe = await self.ready(until)
+            try:
+                if channel not in pipe.channels:
+                    await self._subscribe(pipe, channel, until)
+                break
+            except NotSentError:
+                continue
+        self._channels.add(channel)
+        if self._tending is None and not self._stopped:
+            self._tending = self._runtime.loop.create_task(self._tend(), name="holdfast-inbox")
+
+    def ignore(self, channel: str) -> None:
+        """Unsubscribe, and do not wait for the confirmation."""
+        self._channels.discard(channel)
+        if (pipe := self.pipe) is not None and channel in pipe.channels:
+            pipe.channels.discard(channel)
+            self._ask(pipe, b"unsubscribe", channel, self._runtime.now() + self._patience.sign).cancel()
+
+    def stop(self) -> None:
+        """Disconnect, and connect no more."""
+        super().stop()
+        if self._tending is not None:
+            self._tending.cancel()
+
+    async def stopped(self) -> None:
+        """Wait, after `stop`, until nothing of this is left."""
+        if self._tending is not None:
+            await asyncio.wait({self._tending})
+        await super().stopped()
+
+    # -- subscriptions -------------------------------------------------------------------------------------
+
+    async def _subscribe(self, pipe: Pipeline, channel: str, until: float) -> None:
+        wire.raise_if_error(await self._ask(pipe, b"subscribe", channel, until))
+        pipe.channels.add(channel)
+
+    def _ask(self, pipe: Pipeline, verb: bytes, channel: str, until: float) -> "asyncio.Future[Any]":
+        """Send what is answered by a push that begins with the same words, or by an error."""
+        words = [self._prefix + verb, channel.encode()]
+        return pipe.request(wire.command(*words), until, words)
+
+    async def _greet(self, pipe: Pipeline) -> None:
+        """Ask who it is, and subscribe before any request goes out: who is not heard to listen may be passed over."""
+        await super()._greet(pipe)
+        with contextlib.suppress(ReplyError):  # requests can do without, and the task tries again
+            await self._catch_up(pipe)
+
+    async def _catch_up(self, pipe: Pipeline) -> None:
+        """Subscribe to what a connection lacks, and then tell of the gap.
+
+        A channel that has moved to another server is given up: who waits learns where it is when asking again.
+        """
+        if not (missing := list(self._channels - pipe.channels)):
+            return
+        until = self._runtime.now() + self._access.connect_timeout
+        ends = await asyncio.gather(*(self._subscribe(pipe, each, until) for each in missing), return_exceptions=True)
+        for channel, end in zip(missing, ends, strict=True):
+            if wire.is_error(end, "MOVED"):
+                self._channels.discard(channel)
+            elif end is not None:
+                raise end
+        self._tell(self._hearing.on_gap)
+
+    def _hear(self, push: list[Any]) -> None:
+        """Pass messages on. That the server ends a subscription by itself means that the channel has moved."""
+        if push[0] in MESSAGES:
+            self._tell(self._hearing.on_push, push[2])
+        elif push[0] in ENDS and self.pipe is not None:
+            self.pipe.channels.discard(push[1].decode())
+            self.pipe.stirred.set()
+
+    def _tell(self, action: Callable[..., None], *what: bytes) -> None:
+        try:
+            action(*what)
+        except Exception:
+            log.exception("a message could not be taken; whoever waits for it asks again by itself")
+
+    # -- the task that looks after them --------------------------------------------------------------------
+
+    async def _tend(self) -> None:
+        try:
+            pause = SHORTEST_PAUSE
+            while self._channels:
+                began = self._runtime.now()
+                with contextlib.suppress(StoreError, NotSentError, ReplyError):
+                    pipe = await self.ready(began + self._access.connect_timeout)
+                    await self._catch_up(pipe)
+                    await self._watch(pipe)
+                lasted = self._runtime.now() - began
+                pause = SHORTEST_PAUSE if lasted > LONGEST_PAUSE else min(2 * pause, LONGEST_PAUSE)
+                await self._runtime.sleep(pause * (0.5 + self._runtime.random()))
+        finally:
+            self._tending = None
+
+    async def _watch(self, pipe: Pipeline) -> None:
+        """Return when there is something to do for the subscriptions. Cut off a server that gives no sign of life."""
+        while self._channels and self._channels <= pipe.channels and not pipe.lost:
+            pipe.stirred.clear()
+            await pipe.stirred.wait(pipe.heard + self._patience.quiet)
+            if not pipe.lost and (now := self._runtime.now()) >= pipe.heard + self._patience.quiet:
+                await self._demand_sign(pipe, now)
+
+    async def _demand_sign(self, pipe: Pipeline, now: float) -> None:
+        with contextlib.suppress(OutcomeUnknown, NotSentError):
+            await pipe.request(PING, now + self._patience.sign)
+        if pipe.heard < now:
+            pipe.cut(TimeoutError())

@@ -1,0 +1,199 @@
+"""A way to one server that is connected when it is needed, and again when its connection was lost.
+
+redis-py connects: TCP or a Unix socket, TLS, HELLO, credentials and their providers, the database. Then a Pipeline
+takes over its transport.
+"""
+
+import asyncio
+import contextlib
+import logging
+from typing import Any
+
+from redis.asyncio.connection import AbstractConnection, Connection, SSLConnection, UnixDomainSocketConnection
+from redis.exceptions import RedisError
+
+from holdfast.errors import OutcomeUnknown, StoreError
+from holdfast.runtimes.aio import AsyncioRuntime
+from holdfast.stores.redis import wire
+from holdfast.stores.redis.access import Access
+from holdfast.stores.redis.aio_pipeline import NotSentError, Patience, Pipeline, blank
+from holdfast.stores.redis.link import Address
+
+log = logging.getLogger("holdfast")
+
+BREATH = 0.02
+"""How long after a failed attempt to connect the next one may begin, in seconds."""
+
+
+class Line:
+    """At most one connection, shared by all who need it."""
+
+    def __init__(
+        self,
+        runtime: AsyncioRuntime,
+        access: Access,
+        address: Address,
+        patience: Patience,
+        *,
+        identify: bool,
+    ) -> None:
+        """Prepare; nothing is connected yet. `identify`: ask the server who it is."""
+        self.pipe: Pipeline | None = None
+        """The connection, if there is one."""
+        self._runtime = runtime
+        self._access = access
+        self._address = address
+        self._patience = patience
+        self._identify = identify
+        self._connecting: asyncio.Task[StoreError | None] | None = None
+        self._dialled: AbstractConnection | None = None
+        self._latest: Pipeline | None = None
+        self._not_before = 0.0
+        self._stopped = False
+
+    async def ready(self, until: float) -> Pipeline:
+        """Return a connection that takes requests. Raises StoreUnavailable, or StoreError if it is refused."""
+        while (pipe := self.pipe) is None or pipe.clogged:
+            if pipe is None:
+                await self._connected(until)
+            elif not await pipe.unclogged.wait(until):
+                raise wire.cannot_connect(self._address, TimeoutError())
+        return pipe
+
+    async def _connected(self, until: float) -> None:
+        """Wait for the attempt to connect that is under way, or begin one."""
+        if self._stopped:
+            raise StoreError(f"the client of the Redis server at {self._address} is closed; make a new one")
+        if (task := self._connecting) is None:
+            task = self._connecting = self._runtime.loop.create_task(self._connect(), name="holdfast-connect")
+            task.add_done_callback(self._stop_waiting)
+        await asyncio.wait({task}, timeout=max(0.0, until - self._runtime.now()))
+        if not task.done():
+            raise wire.cannot_connect(self._address, TimeoutError())
+        if not task.cancelled() and (error := task.result()) is not None:
+            raise type(error)(*error.args) from error.__cause__  # each caller gets one with a traceback of its own
+
+    def _stop_waiting(self, _task: "asyncio.Task[Any]") -> None:
+        self._connecting = None
+
+    async def _connect(self) -> StoreError | None:
+        """Connect, and return what went wrong: several wait for it, or nobody."""
+        if (early := self._not_before - self._runtime.now()) > 0.0:
+            await asyncio.sleep(early)
+        try:
+            async with asyncio.timeout(self._access.connect_timeout):
+                pipe = await self._dial()
+        except Exception as error:  # noqa: BLE001 - what redis-py raises for a wrong option could be anything
+            self._not_before = self._runtime.now() + BREATH
+            return self._reason(error)
+        if not pipe.lost:
+            self.pipe = pipe
+        return None
+
+    def _reason(self, error: Exception) -> StoreError:
+        if isinstance(error, OutcomeUnknown | NotSentError):
+            error = ConnectionResetError("the connection was lost at once")
+        if isinstance(error.__cause__, RedisError):  # on a Unix socket, redis-py wraps what the server says
+            error = error.__cause__
+        return error if isinstance(error, StoreError) else wire.cannot_connect(self._address, error)
+
+    async def _dial(self) -> Pipeline:
+        """Connect and greet. Leaves no socket behind if that fails."""
+        self._dialled = connection = new_connection(self._access, self._address)
+        try:
+            await connection.connect()  # type: ignore[no-untyped-call]
+            writer = self._detach(connection)
+        except BaseException:
+            await hang_up(connection)
+            raise
+        self._latest = pipe = Pipeline(self._runtime, self._address, self._patience, writer, self._hear, self._forget)
+        try:
+            await self._greet(pipe)
+        except BaseException:
+            pipe.cut(ConnectionAbortedError("connecting was given up"))
+            await pipe.closed()
+            raise
+        return pipe
+
+    def _detach(self, connection: Any) -> asyncio.StreamWriter:  # noqa: ANN401 - what redis-py keeps to itself
+        """Take the stream of a connection away from it, if it is in order and still wanted."""
+        reader: Any = connection._reader  # noqa: SLF001
+        writer: asyncio.StreamWriter = connection._writer  # noqa: SLF001
+        if self._stopped:  # the wait_for() of some Pythons, which redis-py uses, may swallow a cancellation
+            raise ConnectionAbortedError("the client was closed")
+        if writer.is_closing() or reader.at_eof() or reader.exception() is not None:
+            raise ConnectionResetError("the connection was closed by the server")
+        if reader._buffer:  # noqa: SLF001
+            raise ConnectionResetError("the server said more than it was asked")
+        connection._reader = connection._writer = None  # noqa: SLF001
+        return writer
+
+    async def _greet(self, pipe: Pipeline) -> None:
+        """Say what is said first on a new connection."""
+        if self._identify:
+            reply = await pipe.request(wire.IDENTIFY, self._runtime.now() + self._access.connect_timeout)
+            pipe.run_id = wire.identity_of(self._address, reply)
+
+    def _hear(self, push: list[Any]) -> None:
+        """Take what the server says unasked: here, nothing is expected."""
+
+    def _forget(self, pipe: Pipeline) -> None:
+        if self.pipe is pipe:
+            self.pipe = None
+
+    def stop(self) -> None:
+        """Disconnect, and connect no more."""
+        self._stopped = True
+        if self._connecting is not None:
+            self._connecting.cancel()
+        if self._latest is not None:
+            self._latest.cut(ConnectionAbortedError("the client was closed"))
+
+    async def stopped(self) -> None:
+        """Wait, after `stop`, until nothing of this is left."""
+        if self._connecting is not None:
+            await asyncio.wait({self._connecting})
+        if self._latest is not None:
+            await self._latest.closed()
+
+    def abandon(self) -> None:
+        """In a forked child: let go of the socket, also of one that is being connected."""
+        self._stopped = True
+        self.pipe = None
+        if self._latest is not None:
+            self._latest.abandon()
+        if self._dialled is not None and (writer := _writer_of(self._dialled)) is not None:
+            blank(writer.transport)
+
+
+def new_connection(access: Access, address: Address) -> AbstractConnection:
+    """Make one of redis-py's connections, which does not repeat or expect anything by itself."""
+    kind: Any = UnixDomainSocketConnection if address.path else SSLConnection if access.tls else Connection
+    made: AbstractConnection = kind(
+        **{
+            **access.connection_options(address),
+            "protocol": 3,
+            "retry": None,
+            "retry_on_error": [],
+            "retry_on_timeout": False,
+            "health_check_interval": 0,
+            "decode_responses": False,
+            "socket_timeout": access.connect_timeout,
+            "socket_connect_timeout": access.connect_timeout,
+        }
+    )
+    return made
+
+
+async def hang_up(connection: Any) -> None:  # noqa: ANN401 - what redis-py keeps to itself
+    """Close the socket of a connection that came to nothing, if it has one."""
+    if (writer := _writer_of(connection)) is not None:
+        writer.transport.abort()
+        connection._reader = connection._writer = None  # noqa: SLF001
+        with contextlib.suppress(Exception):
+            await writer.wait_closed()
+
+
+def _writer_of(connection: Any) -> asyncio.StreamWriter | None:  # noqa: ANN401 - what redis-py keeps to itself
+    writer: asyncio.StreamWriter | None = connection._writer  # noqa: SLF001
+    return writer

@@ -1,0 +1,123 @@
+"""What the tests of the asyncio link share: links, ears, and event loops that must not be left with a complaint."""
+
+import asyncio
+import gc
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from holdfast.runtimes.aio import AsyncioRuntime
+from holdfast.stores.redis.access import Access
+from holdfast.stores.redis.aio import AsyncLink
+from holdfast.stores.redis.aio_pipeline import Pipeline
+from holdfast.stores.redis.link import Address, Hearing
+from holdfast.stores.redis.scripts import Script
+
+PATIENCE = 60.0
+"""How long to wait, in seconds, for what must happen: only ever used up by a failure."""
+
+LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
+    "asyncio": asyncio.new_event_loop,
+    "uvloop": uvloop.new_event_loop,
+}
+
+ECHO = Script("echo", "return {ARGV[1], KEYS[1]}", guarded=False)
+WHO = Script("who", "return ARGV[#ARGV]", guarded=False)
+COUNT = Script("count", "return redis.call('INCR', KEYS[1])", guarded=False)
+FAIL = Script("fail", "return redis.error_reply('OUCH ' .. ARGV[1])", guarded=False)
+
+
+def run(main: Callable[[], Coroutine[Any, Any, None]], loop: str = "asyncio") -> None:
+    """Run `main` to its end, and see that it leaves no task, and that asyncio has nothing to complain of."""
+    complaints: list[dict[str, Any]] = []
+
+    async def bounded() -> None:
+        async with asyncio.timeout(PATIENCE):
+            await main()
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
+        runner.get_loop().set_exception_handler(lambda _loop, context: complaints.append(context))
+        runner.run(bounded())
+        gc.collect()
+    assert complaints == []
+
+
+class Ears:
+    """What a link has heard."""
+
+    def __init__(self) -> None:
+        """Start with nothing."""
+        self.pushes: asyncio.Queue[bytes] = asyncio.Queue()
+        self.gaps: asyncio.Queue[None] = asyncio.Queue()
+
+    def hearing(self) -> Hearing:
+        """Return what to give to a link."""
+        return Hearing(self.pushes.put_nowait, lambda: self.gaps.put_nowait(None))
+
+
+@asynccontextmanager
+async def link_to(
+    where: tuple[str, int] | Address,
+    ears: Ears | None = None,
+    access: Access | None = None,
+    **options: bool,
+) -> AsyncGenerator[AsyncLink]:
+    """Make a link to a server, and close it."""
+    hearing = (ears or Ears()).hearing()
+    address = where if isinstance(where, Address) else Address(*where)
+    link = AsyncLink(AsyncioRuntime(), access or Access(), address, hearing, **options)
+    try:
+        yield link
+    finally:
+        await link.close()
+
+
+def soon(seconds: float = PATIENCE) -> float:
+    """Return a deadline so many seconds from now."""
+    return AsyncioRuntime().now() + seconds
+
+
+async def echo(link: AsyncLink, word: str, until: float | None = None) -> bytes:
+    """Have the server say a word, and see that the reply belongs to this request."""
+    answer = await link.run(ECHO, (word,), (word,), until or soon())
+    assert answer.value == [word.encode(), word.encode()]
+    return answer.run_id
+
+
+async def client_id(link: AsyncLink) -> int:
+    """Return what tells a link's connection from all others at the server."""
+    number: int = await link.command("CLIENT", "ID", until=soon())
+    return number
+
+
+def pipe_of(link: AsyncLink) -> Pipeline:
+    """Return the connection of a link."""
+    pipe = link._line.pipe
+    assert pipe is not None
+    return pipe
+
+
+async def happens(condition: Callable[[], object]) -> None:
+    """Wait until a condition is true."""
+    while not condition():  # noqa: ASYNC110 - nobody tells
+        await asyncio.sleep(0.002)
+
+
+async def is_lost(pipe: Pipeline) -> None:
+    """Wait until a connection is found to be lost."""
+    await happens(lambda: pipe.lost)
+
+
+def sockets() -> set[str]:
+    """Return the sockets that this process has open."""
+    found: set[str] = set()
+    for each in Path("/proc/self/fd").iterdir():
+        try:
+            found.add(str(each.readlink()))
+        except FileNotFoundError:  # it was the folder's own
+            continue
+    return {each for each in found if each.startswith("socket:")}
