@@ -41,12 +41,17 @@ LASTING = {
 }
 """What asking again cannot mend."""
 
+FORBIDDEN = ("The user executing the script can't", "ACL failure in script")
+"""How Redis and Valkey say NOPERM of what a script does, behind the code ERR."""
+
 
 def explain(address: Address, error: ReplyError) -> StoreError:
     """Return what an error reply means, as the error that users get. The reply itself is the cause."""
     text = str(error)
     if error.code == "ERR" and "max number of clients" in text:
         return StoreUnavailable(f"the Redis server at {address} has reached its maxclients; raise it ({text})")
+    if error.code == "ERR" and any(each in text for each in FORBIDDEN):
+        return StoreError(f"the Redis server at {address} {LASTING['NOPERM']} ({text})")
     if error.code in PASSING:
         return StoreUnavailable(f"the Redis server at {address} {PASSING[error.code]} ({text})")
     if error.code in LASTING:

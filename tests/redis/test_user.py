@@ -1,0 +1,159 @@
+"""A user needs what docs/redis.md lists for its kind of server, and nothing of it is too much."""
+
+import re
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from holdfast import Client, LockTimeout, StoreError, StoreUnavailable
+from holdfast.stores.redis import store
+from holdfast.stores.redis.aio_pipeline import Patience
+from holdfast.stores.redis.listener import Listener
+from holdfast.testing.conformance.kit import Kit
+from holdfast.testing.servers import Cluster, RedisServer, SentinelGroup
+from tests.redis.scenes import COLOURS, play
+from tests.redis.servers import DOCUMENT, PASSWORD, USER, ValkeyServer, documented_user, tidy
+
+SECRET = quote(PASSWORD, safe="")
+
+SERVERS = {"redis": RedisServer, "valkey": ValkeyServer}
+
+RARELY = {"unsubscribe", "asking"}
+"""Needed when a master is replaced and when a slot moves, which does not happen here."""
+
+
+def documented_additions(kind: str) -> list[str]:
+    """Return what docs/redis.md adds for a kind of server: the code in the line of its table."""
+    (line,) = re.findall(rf"^\| {kind} \|.*$", DOCUMENT.read_text("utf-8"), re.MULTILINE)
+    return re.findall(r"\+[a-z|-]+", line.replace(r"\|", "|"))
+
+
+def commands_of(permissions: Iterable[str]) -> set[str]:
+    """Return the commands that are allowed."""
+    return {word[1:] for word in permissions if word.startswith("+")}
+
+
+async def everything(kit: Kit) -> None:
+    """Do all that a client can do."""
+    here, there = kit.client(), kit.client()
+
+    async def wait() -> None:
+        async with there.lock("name", ttl=20):
+            pass
+
+    lease = await here.lock("name", ttl=20).acquire()
+    waiting = [kit.start(wait) for _ in range(2)]
+    await kit.waiters(here, "name", 2)
+    leaving = kit.start(lambda: here.lock("name", ttl=20).acquire(timeout=0.05))
+    with pytest.raises(LockTimeout):
+        await leaving.result()
+    assert await here.names() == ["name"]
+    await lease.extend()
+    await lease.release()
+    for running in waiting:
+        await running.result()
+    await here.lock("name", ttl=20).acquire()
+    await there.revoke("name")
+    raw = await kit.raw()
+    await raw.leave(raw.ask("name"), unsure=True)
+    left = await kit.raw()
+    await raw.win(raw.ask("many", capacity=3))
+    await left.acquire(left.ask("many", capacity=3, weight=3))
+    await left.close()
+    await raw.acquire(raw.ask("many", capacity=3))
+    await kit.pause(0.2)  # whoever hears nothing for so long asks whether the server is there
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have silent connections looked after, and idle channels dropped, at once."""
+    monkeypatch.setattr(store, "IDLE_CHANNEL", -1.0)
+    monkeypatch.setattr(Listener, "quiet", 0.05)
+    monkeypatch.setattr(Patience.__init__, "__defaults__", (1.0, 0.05, 5.0))
+
+
+@contextmanager
+def watched(*servers: RedisServer) -> Generator[set[str], None, None]:
+    """Collect what servers are asked to do; see that nothing was refused to anybody."""
+    used: set[str] = set()
+    for server in servers:
+        server.command("CONFIG", "RESETSTAT")
+        server.command("ACL", "LOG", "RESET")
+        server.command("SCRIPT", "FLUSH")
+    yield used
+    for server in servers:
+        stats = server.info("commandstats")
+        used |= {name.removeprefix("cmdstat_") for name, counts in stats.items() if not counts.startswith("calls=0,")}
+        assert server.command("ACL", "LOG") == []
+
+
+@pytest.mark.parametrize("kind", SERVERS)
+def test_the_documented_permissions_are_what_it_takes(tmp_path: Path, kind: str) -> None:
+    """All that a client does is allowed by the documented line, and each word of the line is needed."""
+    with tidy(SERVERS[kind](tmp_path)) as server:
+        server.command(*documented_user(), *(documented_additions("Valkey.*") if kind == "valkey" else []))
+        with watched(server) as used:
+            for colour in COLOURS:
+                play(colour, server.url_for(USER, SECRET), everything)
+        assert commands_of(documented_user()) - RARELY <= used
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+def test_the_documented_additions_for_replicas(tmp_path: Path, colour: str) -> None:
+    """With `replicas=` it takes one word more."""
+    with tidy(RedisServer(tmp_path / "master")) as server:
+        follow = ("--replicaof", *map(str, server.address))
+        with RedisServer(tmp_path / "replica", options=follow):
+            additions = documented_additions("`replicas=`")
+            server.command(*documented_user(), *additions)
+            with watched(server) as used:
+                play(colour, f"{server.url_for(USER, SECRET)}?replicas=1", everything)
+            assert commands_of(additions) <= used
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+def test_the_documented_additions_for_a_cluster(redis_cluster: Cluster, colour: str) -> None:
+    """In a Cluster it takes some words more, and some less."""
+    additions = documented_additions("Cluster")
+    for node in redis_cluster.nodes:
+        node.command(*documented_user(), *additions)
+    try:
+        with watched(*redis_cluster.nodes) as used:
+            play(colour, redis_cluster.url.replace("://", f"://{USER}:{SECRET}@"), everything)
+        assert commands_of(additions) - RARELY <= used
+    finally:
+        for node in redis_cluster.nodes:
+            node.command("ACL", "DELUSER", USER)
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+def test_the_documented_user_of_sentinels(redis_sentinel: SentinelGroup, colour: str) -> None:
+    """A Sentinel is asked one thing only."""
+    additions = documented_additions("Sentinels")
+    for sentinel in redis_sentinel.sentinels:
+        sentinel.command("ACL", "SETUSER", "guide", "on", f">{PASSWORD}", *additions)
+    try:
+        play(colour, f"{redis_sentinel.url}?sentinel_username=guide&sentinel_password={SECRET}", everything)
+        assert [sentinel.command("ACL", "LOG") for sentinel in redis_sentinel.sentinels] == [[], [], []]
+    finally:
+        for sentinel in redis_sentinel.sentinels:
+            sentinel.command("ACL", "DELUSER", "guide")
+
+
+WITHOUT = {"~holdfast:*": "resetkeys", "&holdfast:*": "resetchannels"}
+
+
+@pytest.mark.parametrize("kind", SERVERS)
+@pytest.mark.parametrize("lacks", ["+evalsha", "+time", "+hset", "+subscribe", "+info", "~holdfast:*", "&holdfast:*"])
+def test_a_user_who_may_too_little_is_told_so(tmp_path: Path, lacks: str, kind: str) -> None:
+    """Whoever lacks a command, the keys or the channels is told at once, and sent to the documentation."""
+    with SERVERS[kind](tmp_path) as server:
+        server.command(*documented_user())
+        server.command("ACL", "SETUSER", USER, WITHOUT.get(lacks, lacks.replace("+", "-")))
+        told = pytest.raises(StoreError, match=r"allow this user|docs/redis\.md")
+        with Client(server.url_for(USER, SECRET)) as client, told as caught:
+            client.lock("name").acquire()
+        assert not isinstance(caught.value, StoreUnavailable)
