@@ -47,6 +47,11 @@ class Move:
         for node in self._masters:
             self._setslot(node, "NODE", self.target)
 
+    def give_up(self) -> None:
+        """Leave the slot where it is, if nothing was carried yet."""
+        for node in (self.target, self.source):
+            node.command("CLUSTER", "SETSLOT", self.slot, "STABLE")
+
     def _setslot(self, node: ClusterNode, what: str, about: ClusterNode) -> None:
         node.command("CLUSTER", "SETSLOT", self.slot, what, about.command("CLUSTER", "MYID"))
 
