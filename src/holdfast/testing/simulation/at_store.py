@@ -28,6 +28,8 @@ class Followed:
     """What was seen of one name so far."""
 
     token: int = 0
+    tokens: dict[str, int] = field(default_factory=dict[str, int])
+    """By request: the token by which it was granted the name."""
     holders: dict[str, Holder] = field(default_factory=dict[str, Holder])
     granted_at: dict[str, float] = field(default_factory=dict[str, float])
     """When each holder was granted the name, in true time."""
@@ -43,6 +45,8 @@ class StoreChecks:
     def __init__(self, world: World, tell: Tell, trace: Trace, prompt_within: float) -> None:
         """Tell what is broken; `prompt_within` in seconds, 0 if nobody need be prompt."""
         self.grants = 0
+        self.restored = 0
+        """How many leases that a node had forgotten were taken up again."""
         self._world = world
         self._tell = tell
         self._trace = trace
@@ -62,7 +66,11 @@ class StoreChecks:
         self._note_ends(node, name, state, followed)
         for holder in state.holders:
             if holder.request not in followed.holders:
-                self._check_grant(node, name, holder, state, followed)
+                if followed.tokens.get(holder.request) == holder.token:
+                    self.restored += 1
+                    self._trace("store", f"{name}: {holder.request} takes its lease up again")
+                else:
+                    self._check_grant(node, name, holder, state, followed)
         followed.holders = {holder.request: holder for holder in state.holders}
         self._follow_queue(state, followed)
         self._check_once(name, state)
@@ -110,6 +118,7 @@ class StoreChecks:
         self.grants += 1
         self._trace("store", f"{name}: granted to {holder.request}, token {holder.token}")
         followed.granted_at[holder.request] = self._world.time
+        followed.tokens[holder.request] = holder.token
         if holder.token <= followed.token:
             self._tell(Invariant.TOKENS, f"{name}: token {holder.token} was granted after {followed.token}")
         followed.token = max(followed.token, holder.token)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from holdfast.errors import UsageError
 from holdfast.testing.simulation.plan import Plan
 from holdfast.testing.simulation.run import Report, simulate
-from holdfast.testing.simulation.runner import Tally, run_scenarios
+from holdfast.testing.simulation.runner import Tally, run_scenarios, shared_seeds
 from holdfast.testing.simulation.scenarios import BY_NAME, SCENARIOS, Scenario
 from holdfast.testing.simulation.shrink import shrink
 
@@ -32,10 +32,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run_many(scenarios: Sequence[Scenario], seeds: int, first: int, jobs: int) -> int:
     """Run seeds `first` and up, print a table, and explain the first broken promise of each scenario."""
     began = time.monotonic()
-    tallies = run_scenarios(scenarios, seeds, first, jobs, _progress(seeds * len(scenarios)))
+    runs = sum(shared_seeds(each, seeds) for each in scenarios)
+    tallies = run_scenarios(scenarios, seeds, first, jobs, _progress(runs))
     elapsed = time.monotonic() - began
     _say(table(tallies))
-    runs = sum(tally.seeds for tally in tallies)
     _say(f"{runs:,} runs, seeds {first} to {first + seeds - 1}, in {elapsed:.1f} s: {runs / elapsed:.0f} runs a second")
     failed = [tally for tally in tallies if tally.broken]
     for tally in failed:

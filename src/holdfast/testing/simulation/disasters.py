@@ -3,7 +3,6 @@
 import random
 from collections.abc import Callable
 
-from holdfast.core.messages import Release
 from holdfast.testing.simulation.checker import Checker
 from holdfast.testing.simulation.faults import Faults
 from holdfast.testing.simulation.network import RECOVERY
@@ -48,6 +47,8 @@ class Disasters:
             (faults.restarts, self._restart),
             (faults.amnesia, self._amnesia),
             (faults.failovers, self._fail_over),
+            (faults.stalls, self._stall),
+            (faults.flushes, self._flush),
             (faults.revokes, self._revoke),
         ]
         for count, happen in kinds:
@@ -59,7 +60,7 @@ class Disasters:
         self._checker.trace("calm", "all faults stop")
         for client in self._clients:
             client.link.faults = Faults()
-            client.store.when_sent = client.store.when_granted = None
+            client.link.when_sent = client.link.when_granted = None
             client.link.deaf_until = client.link.mute_until = 0.0
         self._node.slow_until = 0.0
         self._node.down_until = min(self._node.down_until, self._world.time)
@@ -94,7 +95,7 @@ class Disasters:
         if self._rng.random() < 0.5:
             self._pause_for(client, duration)
         else:
-            client.store.when_sent = lambda: self._pause_for(client, duration)
+            client.link.when_sent = lambda: self._pause_for(client, duration)
 
     def _pause_for(self, client: Client, duration: float) -> None:
         self._note("client paused", f"{client.process.name} is paused for {duration:.3f} s")
@@ -107,7 +108,7 @@ class Disasters:
         if self._rng.random() < 0.5:
             self._kill(client)
         else:
-            client.store.when_granted = lambda: self._kill(client)
+            client.link.when_granted = lambda: self._kill(client)
 
     def _kill(self, client: Client) -> None:
         self._note("client crashed", f"{client.process.name} dies")
@@ -135,41 +136,46 @@ class Disasters:
     def _restart(self) -> None:
         self._note("restart with all", "the store restarts with all of its state")
         self._break_connections()
-        self._node.restart(self._rng.uniform(0.01, 1.0), lambda name: True)  # noqa: ARG005
+        self._node.restart(self._rng.uniform(0.01, 1.0))
 
     def _amnesia(self) -> None:
-        names = self._node.names()
-        kept = [name for name in names if self._rng.random() < 0.3]
-        what = ", ".join(kept) or "nothing"
-        self._note(f"restart with {'some' if kept else 'nothing'}", f"the store restarts with the state of {what}")
         self._break_connections()
-        self._node.restart(self._rng.uniform(0.01, 1.0), kept.__contains__)
-        self._forget()
+        self._forget(self._node.forget(self._rng.uniform(0.01, 1.0), self._rng))
 
     def _fail_over(self) -> None:
-        self._note("failover", f"a replica that is {self._node.lag:.3f} s behind is promoted")
         self._break_connections()
-        self._node.fail_over(self._rng.uniform(0.05, 1.0))
-        self._forget()
+        self._forget(self._node.fail_over(self._rng.uniform(0.05, 1.0), self._rng))
+
+    def _forget(self, what: str) -> None:
+        """Note what the store has forgotten: what it is, a colon, and how."""
+        self._note(what.partition(":")[0], what)
+        for _ in range(self._plan.faults.newcomers):
+            self._world.at(self._node.down_until, self._replace)
+        for kind in self._plan.scenario.kinds:
+            self._checker.store.forgot(self._node, kind.name)
+
+    def _stall(self) -> None:
+        until = self._world.time + self._rng.uniform(0.1, 2.0)
+        self._note("replicas stalled", f"the replicas get nothing until {until:.3f}")
+        self._node.stall(until)
+
+    def _flush(self) -> None:
+        self._note("scripts forgotten", "the server forgets all scripts")
+        self._node.forget_scripts()
 
     def _revoke(self) -> None:
         names = self._node.names()
         if names:
             name = self._rng.choice(names)
             self._note("taken by force", f"somebody takes {name} by force")
-            self._node.step(name, lambda step: step.revoke())
+            self._node.revoke(name)
 
     def touch_all(self) -> None:
         """Have somebody ask for every name: a clock that stepped back is healed by whoever asks."""
         for name in self._node.names():
-            release = Release(name, "nobody", 0)
-            self._node.step(name, lambda step, release=release: step.release(release))  # type: ignore[misc]
+            self._node.touch(name)
 
     def _break_connections(self) -> None:
         for client in self._clients:
             if not client.process.crashed:
                 client.link.cut()
-
-    def _forget(self) -> None:
-        for kind in self._plan.scenario.kinds:
-            self._checker.store.forgot(self._node, kind.name)

@@ -42,6 +42,12 @@ class Faults:
     """The store restarts with some or none of its state."""
     failovers: int = 0
     """A replica that lags behind is promoted."""
+    newcomers: int = 0
+    """A client that was never there before comes as soon as the store that forgot is back."""
+    stalls: int = 0
+    """The replicas get nothing for a while."""
+    flushes: int = 0
+    """A Redis server forgets all scripts."""
     revokes: int = 0
     """Somebody takes a name by force."""
 

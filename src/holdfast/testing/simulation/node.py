@@ -1,14 +1,19 @@
-"""A simulated store node: the grant table behind a clock that may step, and a replica that lags."""
+"""Simulated store nodes: what the checks look at and disasters happen to, and the one that runs the grant table."""
 
+import random
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from holdfast.core.messages import Notice
+from holdfast.core.messages import Notice, Release
 from holdfast.core.state import NameState
 from holdfast.core.table import Step
 from holdfast.runtimes.simulated import EPOCH, World
 from holdfast.stores.sqlite import codec
 from holdfast.stores.tabled import Steps
+
+if TYPE_CHECKING:
+    from collections import Counter
 
 T = TypeVar("T")
 
@@ -20,18 +25,99 @@ class StepWatcher(Protocol):
         """Look at the state of `name`."""
 
 
-class Node:
-    """One server that runs the grant table. States are stored as text, as the SQLite store does."""
+class Node(ABC):
+    """Where the truth about locks lives in a run, whatever it consists of."""
 
-    def __init__(self, world: World, watcher: StepWatcher, rate: float = 1.0, offset: float = 1000.0) -> None:
-        """Start empty; `lag` is how many seconds the replica is behind."""
+    def __init__(self, world: World, rate: float, offset: float) -> None:
+        """Start with a clock that runs at a rate."""
         self.world = world
-        self.lag = 0.0
         self.down_until = 0.0
         self.slow_until = 0.0
-        self._watcher = watcher
         self._rate = rate
-        self._offset = offset
+        self._offset: float = offset
+
+    def is_down(self) -> bool:
+        """Tell whether nobody is there to answer."""
+        return self.down_until > self.world.time
+
+    def takes(self, happened: "Counter[str]") -> float:
+        """Return how much longer than usual a request takes now."""
+        slow = self.slow_until > self.world.time
+        happened["request slow"] += slow
+        return self.world.random.uniform(0.05, 0.5) if slow else 0.0
+
+    # -- what the checks look at ---------------------------------------------------------------------------
+
+    @abstractmethod
+    def clock(self) -> int:
+        """Return the clock that judges expiry, in microseconds."""
+
+    @abstractmethod
+    def state(self, name: str) -> NameState:
+        """Return the state of a name, to look at."""
+
+    @abstractmethod
+    def names(self) -> list[str]:
+        """List all names that were ever used."""
+
+    @abstractmethod
+    def listens(self, inbox: str) -> bool:
+        """Tell whether somebody listens at an inbox."""
+
+    def keeps_until(self, name: str, request: str, token: int) -> float:
+        """Return the true time until which a lease is kept as things are now; 0 if it is not."""
+        for holder in self.state(name).holders:
+            if holder.request == request and holder.token == token:
+                return self.in_true_time(holder.expires_at)
+        return 0.0
+
+    def in_true_time(self, instant: int) -> float:
+        """Return the true time at which the clock that judges expiry shows an instant."""
+        return self.world.time + (instant - self.clock()) / 1e6 / self._rate
+
+    # -- what somebody does to it --------------------------------------------------------------------------
+
+    @abstractmethod
+    def revoke(self, name: str) -> None:
+        """Take a name by force."""
+
+    @abstractmethod
+    def touch(self, name: str) -> None:
+        """Ask something about a name, as anybody might, that changes nothing by itself."""
+
+    # -- disasters -----------------------------------------------------------------------------------------
+
+    def forget_scripts(self) -> None:  # noqa: B027 - most know none
+        """Forget the scripts that clients have told."""
+
+    def stall(self, until: float) -> None:  # noqa: B027 - most have no replica that can
+        """Let the replicas get nothing until a time."""
+
+    def step_clock(self, seconds: float, *, wall: bool) -> None:  # noqa: ARG002 - some have no other clock
+        """Let the clock that judges expiry step; also the wall clock if told."""
+        self._offset += seconds
+
+    @abstractmethod
+    def restart(self, downtime: float) -> None:
+        """Be down for a while, and come back with all that was stored."""
+
+    @abstractmethod
+    def forget(self, downtime: float, rng: random.Random) -> str:
+        """Be down for a while, and come back with some or nothing; say which, and what is left."""
+
+    @abstractmethod
+    def fail_over(self, downtime: float, rng: random.Random) -> str:
+        """Die, and be replaced by a replica as it is now; say which it was."""
+
+
+class TableNode(Node):
+    """One server that runs the grant table. States are stored as text, as the SQLite store does."""
+
+    def __init__(self, world: World, watcher: StepWatcher, rate: float, offset: float, lag: float) -> None:
+        """Start empty; `lag` is how many seconds the replica is behind (0: there is none)."""
+        super().__init__(world, rate, offset)
+        self._lag = lag
+        self._watcher = watcher
         self._wall_offset = 0.0
         self._states: dict[str, tuple[int, str]] = {}
         self._loaded: dict[str, NameState] = {}
@@ -47,16 +133,9 @@ class Node:
         """Return the node's wall clock in microseconds."""
         return EPOCH + round((self.world.time + self._wall_offset) * 1e6)
 
-    def keeps_until(self, name: str, request: str, token: int) -> float:
-        """Return the true time until which a lease is kept as things are now; 0 if it is not held."""
-        for holder in self.state(name).holders:
-            if holder.request == request and holder.token == token:
-                return self.world.time + (holder.expires_at - self.clock()) / 1e6 / self._rate
-        return 0.0
-
     def step_clock(self, seconds: float, *, wall: bool) -> None:
         """Let the clock that judges expiry step; also the wall clock if told."""
-        self._offset += seconds
+        super().step_clock(seconds, wall=wall)
         if wall:
             self._wall_offset += seconds
 
@@ -99,8 +178,8 @@ class Node:
 
     def _save(self, name: str, state: NameState) -> None:
         saved = self._states[name] = (state.counter, codec.dump(state))
-        if self.lag:
-            self.world.after(self.lag, lambda: self._replica.__setitem__(name, saved))
+        if self._lag:
+            self.world.after(self._lag, lambda: self._replica.__setitem__(name, saved))
 
     # -- inboxes -------------------------------------------------------------------------------------------
 
@@ -116,18 +195,35 @@ class Node:
         """Tell whether somebody listens at an inbox."""
         return inbox in self._inboxes
 
+    # -- what somebody does to it --------------------------------------------------------------------------
+
+    def revoke(self, name: str) -> None:
+        """Take a name by force."""
+        self.step(name, lambda step: step.revoke())
+
+    def touch(self, name: str) -> None:
+        """Release what nobody holds."""
+        self.step(name, lambda step: step.release(Release(name, "nobody", 0)))
+
     # -- disasters -----------------------------------------------------------------------------------------
 
-    def restart(self, downtime: float, keep: Callable[[str], bool]) -> None:
-        """Be down for a while, and come back with the names that `keep` says."""
-        self.down_until = self.world.time + downtime
-        self._inboxes.clear()
-        self._states = {name: saved for name, saved in self._states.items() if keep(name)}
-        self._loaded.clear()
+    def restart(self, downtime: float) -> None:
+        """Be down for a while, and come back with all that was stored."""
+        self._return_with(downtime, self._states)
 
-    def fail_over(self, downtime: float) -> None:
+    def forget(self, downtime: float, rng: random.Random) -> str:
+        """Be down for a while, and come back with the states of some names or of none."""
+        kept = {name: saved for name, saved in self._states.items() if rng.random() < 0.3}
+        self._return_with(downtime, kept)
+        return f"restart with {'some' if kept else 'nothing'}: {', '.join(kept) or 'no name'} is left"
+
+    def fail_over(self, downtime: float, rng: random.Random) -> str:  # noqa: ARG002 - there is one replica
         """Die, and be replaced by the replica as it is now."""
+        self._return_with(downtime, dict(self._replica))
+        return f"failover: a replica that is {self._lag:.3f} s behind is promoted"
+
+    def _return_with(self, downtime: float, states: dict[str, tuple[int, str]]) -> None:
         self.down_until = self.world.time + downtime
         self._inboxes.clear()
-        self._states = dict(self._replica)
+        self._states = states
         self._loaded.clear()

@@ -4,15 +4,19 @@ import hashlib
 import logging
 import random
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from holdfast.runtimes.simulated import EndlessError, Process, World
+from holdfast.runtimes.simulated import EndlessError, Process, SimRuntime, World
+from holdfast.stores.redis.deployment import Rules
 from holdfast.testing.simulation.checker import Checker
 from holdfast.testing.simulation.disasters import Disasters
+from holdfast.testing.simulation.followed import FollowedStore, Vanishing
 from holdfast.testing.simulation.invariants import Invariant, Violation
-from holdfast.testing.simulation.network import EmbeddedStore, Link, RemoteStore
-from holdfast.testing.simulation.node import Node
+from holdfast.testing.simulation.network import Link
+from holdfast.testing.simulation.node import Node, TableNode
 from holdfast.testing.simulation.plan import Plan
+from holdfast.testing.simulation.table_stores import EmbeddedStore, RemoteStore
 from holdfast.testing.simulation.workload import Client
 
 DRAIN = 30.0
@@ -84,9 +88,8 @@ class Run:
         self._world.most_events = MOST_EVENTS
         self._checker = Checker(self._world, self._trace, scenario.prompt_within, scenario.healthy)
         self._world.after_event = self._checker.clients.after_event
-        self._node = Node(self._world, self._checker, self._rate(), self._rng.uniform(500.0, 5000.0))
+        self._node, self._store = self._make_node()
         self._checker.clients.keeps_until = self._node.keeps_until
-        self._node.lag = self._rng.uniform(0.01, 1.5) if plan.faults.failovers else 0.0
         self._disasters = Disasters(
             plan, self._node, self._clients, rng=self._rng, checker=self._checker, replace=self._add_client
         )
@@ -102,6 +105,7 @@ class Run:
         for client in self._clients:
             client.process.close()
         grants = checker.store.grants
+        self._happened["lease taken up again"] += checker.store.restored
         self._trace("end", f"{world.events} events, {grants} grants")
         digest = self._digest.hexdigest()
         return Report(
@@ -124,11 +128,31 @@ class Run:
         if self._tracing:
             self._lines.append(line)
 
+    def _make_node(self) -> tuple[Node, Callable[[SimRuntime, Link], Vanishing]]:
+        """Make the node of the scenario, and what makes a client's store at it."""
+        scenario, rng, world, checker = self._plan.scenario, self._rng, self._world, self._checker
+        rate, offset = self._rate(), rng.uniform(500.0, 5000.0)
+        if scenario.redis is not None:
+            from holdfast.testing.simulation.redis.node import RedisNode
+            from holdfast.testing.simulation.redis.wiring import SimulatedRedisStore
+
+            redis = scenario.redis
+            rules = Rules(redis.guard, redis.replicas, scenario.ttls[-1])
+            lags = [rng.uniform(0.001, 0.02 if redis.replicas else 1.5) for _ in range(redis.copies)]
+            skews = [rng.uniform(-1.0, 1.0) * self._plan.faults.disorder for _ in range(redis.copies + 1)]
+            redis_node = RedisNode(world, checker, rules, rate=rate, lags=lags, skews=[0.0 for _ in skews])
+            if redis.copies:
+                redis_node.begin_known()
+            return redis_node, lambda runtime, link: SimulatedRedisStore(runtime, redis_node, link)
+        node = TableNode(world, checker, rate, offset, rng.uniform(0.01, 1.5) if self._plan.faults.failovers else 0.0)
+        store = EmbeddedStore if scenario.embedded else RemoteStore
+        return node, lambda runtime, link: store(runtime, node, link, checker)
+
     def _rate(self) -> float:
         return 1.0 + self._rng.uniform(-1.0, 1.0) * self._plan.faults.drift
 
     def _add_client(self) -> None:
-        rng, plan, checker, node = self._rng, self._plan, self._checker, self._node
+        rng, plan, checker = self._rng, self._plan, self._checker
         process = Process(
             self._world,
             f"c{len(self._clients) + 1}",
@@ -136,14 +160,14 @@ class Run:
             rng.uniform(0.0, 9000.0),
             wall_offset=round(rng.uniform(-1e6, 1e6) * plan.faults.disorder),
         )
-        link = Link(self._world, plan.faults, self._happened)
-        store = EmbeddedStore if plan.scenario.embedded else RemoteStore
+        link = Link(process, plan.faults, self._happened, checker.trace)
         client = Client(
             process,
             checker,
             link,
-            lambda runtime: store(runtime, node, link, checker),
-            plan.scenario.kinds[: plan.names],
+            lambda runtime: FollowedStore(self._store(runtime, link), link, checker),
+            kinds=plan.scenario.kinds[: plan.names],
+            ttls=plan.scenario.ttls,
         )
         self._clients.append(client)
         client.start(plan.tasks, plan.rounds)
@@ -155,7 +179,8 @@ class Run:
 
     def _drain(self) -> None:
         """Let everybody finish and leave, and look what remains."""
-        self._world.run(self._world.time + DRAIN)
+        redis = self._plan.scenario.redis
+        self._world.run(self._world.time + DRAIN + (2 * self._plan.scenario.ttls[-1] if redis and redis.guard else 0.0))
         for client in self._clients:
             if client.process.crashed:
                 continue

@@ -1,9 +1,10 @@
 """Many runs, in several processes: what they add up to."""
 
+import math
 import multiprocessing
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 
@@ -63,18 +64,19 @@ def run_seeds(name: str, seeds: Iterable[int]) -> Tally:
 
 
 def run_scenarios(
-    scenarios: Iterable[Scenario],
+    scenarios: Sequence[Scenario],
     seeds: int,
     first: int = 0,
     jobs: int = 2,
     progress: Callable[[int], None] | None = None,
 ) -> list[Tally]:
-    """Run scenarios on `seeds` seeds each, in `jobs` processes; tell `progress` how many runs are done."""
+    """Run each scenario on its share of `seeds` seeds, in `jobs` processes; tell `progress` how many runs are done."""
     tallies = {scenario.name: Tally(scenario.name) for scenario in scenarios}
     chunks = [
-        (name, range(start, min(start + CHUNK, first + seeds)))
+        (scenario.name, range(start, min(start + CHUNK, first + shared_seeds(scenario, seeds))))
         for start in range(first, first + seeds, CHUNK)
-        for name in tallies
+        for scenario in scenarios
+        if start < first + shared_seeds(scenario, seeds)
     ]
     done = 0
     for tally in _carry_out(chunks, jobs):
@@ -83,6 +85,11 @@ def run_scenarios(
         if progress is not None:
             progress(done)
     return list(tallies.values())
+
+
+def shared_seeds(scenario: Scenario, seeds: int) -> int:
+    """Return on how many of so many seeds a scenario is run."""
+    return math.ceil(seeds * scenario.share)
 
 
 def _carry_out(chunks: list[tuple[str, range]], jobs: int) -> Iterator[Tally]:

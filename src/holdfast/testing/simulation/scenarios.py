@@ -5,8 +5,9 @@ thousands of seeds. An invariant that a scenario does not promise is not ignored
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from holdfast.stores.redis.deployment import NO_GUARD, OBSERVED, STRICT
 from holdfast.testing.simulation.at_store import ASKING
 from holdfast.testing.simulation.faults import Faults
 from holdfast.testing.simulation.invariants import Invariant
@@ -28,6 +29,8 @@ ALWAYS = frozenset(
 )
 SAFE = ALWAYS | {Invariant.EXCLUSION, Invariant.BACKED, Invariant.KEPT}
 PROMPT = SAFE | {Invariant.PROMPT}
+FORGETFUL = ALWAYS - {Invariant.CLEAN}
+GUARDED = FORGETFUL | {Invariant.EXCLUSION, Invariant.BACKED}
 
 ALLOWED_DRIFT = 0.0049
 """Each clock's own share of the 1 % that two clocks may drift apart."""
@@ -35,8 +38,25 @@ ALLOWED_DRIFT = 0.0049
 
 EVERY = "every store"
 EMBEDDED = "memory, SQLite"
-SERVERS = "server stores (to come)"
+REDIS = "Redis"
+UNGUARDED = 'Redis with `guard="off"`'
 SECOND = "the old holder is sure of its lease while a new one is granted"
+
+
+TTLS = (0.3, 1.0, 3.0, 8.0)
+SHORT = (0.3, 1.0, 3.0)
+"""The ttls of scenarios in which many a quarantine has to be over in the end."""
+
+
+@dataclass(slots=True, frozen=True)
+class Redis:
+    """The Redis of a scenario: the shipped Lua on simulated servers."""
+
+    guard: int
+    copies: int = 0
+    """How many replicas there are. If any, a Sentinel names the master."""
+    replicas: int = 0
+    """How many of them must have a grant before it counts."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -50,9 +70,16 @@ class Scenario:
     faults: Faults
     unless: Mapping[Invariant, str] = field(default_factory=dict[Invariant, str], hash=False)
     """Why something is not promised, in a few words of the guarantee table."""
-    concerns: str = SERVERS
+    concerns: str = REDIS
     """The stores that it can happen to."""
+    row: str = ""
+    """The scenario that tells the guarantee table the same, of another kind of node; "" if this one has its own row."""
+    share: float = 1.0
+    """On what share of the seeds it is run where many scenarios are."""
     embedded: bool = False
+    redis: Redis | None = None
+    ttls: tuple[float, ...] = TTLS
+    """What is asked for, in seconds."""
     kinds: tuple[Kind, ...] = MUTEXES
     healthy: bool = False
     """Whether nothing goes wrong but that waiters are cancelled and clients die: then no lease may be lost at all."""
@@ -60,10 +87,8 @@ class Scenario:
     """How long a free name may have a live waiter, in seconds; 0 if that is not promised."""
 
 
-FORGETS = {
-    Invariant.BACKED: SECOND,
-    Invariant.CLEAN: "what was given up may come back, until it lapses",
-}
+GIVEN_UP = "what was given up may come back, until it lapses"
+FORGETS = {Invariant.BACKED: SECOND, Invariant.CLEAN: GIVEN_UP}
 
 WIRE = Faults(
     loss=0.2,
@@ -82,7 +107,7 @@ WIRE = Faults(
     restarts=2,
 )
 
-SCENARIOS = (
+TABLED = (
     Scenario(
         "calm",
         "Nothing goes wrong, but waiters are cancelled and clients die",
@@ -127,20 +152,22 @@ SCENARIOS = (
         "amnesia",
         "The store forgets grants (it restarts without its state, or a replica that lags is promoted), while wall "
         "clocks agree",
-        ALWAYS - {Invariant.CLEAN},
+        FORGETFUL,
         Faults(loss=0.05, cancel=0.2, pauses=1, crashes=1, amnesia=3, failovers=2),
         FORGETS,
+        concerns=UNGUARDED,
     ),
     Scenario(
         "amnesia_disorder",
         "The store forgets grants, and the wall clocks of clients disagree by seconds",
-        ALWAYS - {Invariant.CLEAN, Invariant.TOKENS, Invariant.FENCE},
+        FORGETFUL - {Invariant.TOKENS, Invariant.FENCE},
         Faults(disorder=5.0, loss=0.05, cancel=0.2, pauses=1, crashes=1, amnesia=3, failovers=2),
         {
             **FORGETS,
             Invariant.TOKENS: "a client whose clock is behind may be granted a smaller one",
             Invariant.FENCE: "they are told by their tokens",
         },
+        concerns=UNGUARDED,
     ),
     Scenario(
         "force",
@@ -151,5 +178,73 @@ SCENARIOS = (
         concerns=EVERY,
     ),
 )
+"""Those whose node runs the grant table itself."""
+
+
+def _on_redis(name: str, redis: Redis, *, ttls: tuple[float, ...] = TTLS, **faults: int) -> Scenario:
+    """Return a scenario of the grant table as one of Redis."""
+    scenario = next(each for each in TABLED if each.name == name)
+    faulty = replace(scenario.faults, **faults)
+    return replace(scenario, name=f"redis_{name}", row=name, redis=redis, ttls=ttls, faults=faulty, share=0.25)
+
+
+LOSES = Faults(loss=0.05, cancel=0.2, cuts=1, pauses=1, crashes=2, amnesia=2, failovers=2, restarts=1)
+"""Whatever a Redis can be left with after a restart or a failover."""
+
+FAILS_OVER = replace(LOSES, amnesia=0)
+
+ON_REDIS = (
+    _on_redis("calm", Redis(OBSERVED)),
+    _on_redis("wire", Redis(OBSERVED), flushes=2),
+    _on_redis("weights", Redis(OBSERVED), flushes=2),
+    _on_redis("amnesia", Redis(NO_GUARD, copies=2), ttls=SHORT),
+    Scenario(
+        "redis_strict",
+        "Redis restarts with old data or with none, or a replica that lags is promoted",
+        GUARDED,
+        LOSES,
+        {Invariant.CLEAN: GIVEN_UP},
+        'Redis with `guard="strict"`',
+        redis=Redis(STRICT, copies=2),
+        ttls=SHORT,
+        share=0.25,
+    ),
+    Scenario(
+        "redis_observed",
+        "Redis restarts with old data, or a replica that lags is promoted",
+        GUARDED,
+        FAILS_OVER,
+        {Invariant.CLEAN: GIVEN_UP},
+        'Redis with `guard="observed"` (the default)',
+        redis=Redis(OBSERVED, copies=2),
+        ttls=SHORT,
+        share=0.25,
+    ),
+    Scenario(
+        "redis_emptied",
+        "Redis restarts with no data at all",
+        FORGETFUL,
+        replace(LOSES, failovers=0, newcomers=2),
+        {Invariant.BACKED: "a client that never used it may be the first to ask", Invariant.CLEAN: GIVEN_UP},
+        'Redis with `guard="observed"` (the default)',
+        redis=Redis(OBSERVED),
+        ttls=SHORT,
+        share=0.25,
+    ),
+    Scenario(
+        "redis_replicas",
+        "A replica that lags is promoted",
+        GUARDED,
+        replace(FAILS_OVER, stalls=3),
+        {Invariant.CLEAN: GIVEN_UP},
+        'Redis with `guard="off"` and `replicas` as many as there are',
+        redis=Redis(NO_GUARD, copies=2, replicas=2),
+        ttls=SHORT,
+        share=0.25,
+    ),
+)
+"""Those in which the shipped Lua is run."""
+
+SCENARIOS = TABLED + ON_REDIS
 
 BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}

@@ -14,8 +14,9 @@ from holdfast.runtimes.simulated import Cancelled, Future, Process, SimRuntime, 
 from holdfast.testing.simulation.at_clients import Believed
 from holdfast.testing.simulation.checker import Checker
 from holdfast.testing.simulation.faults import Faults
+from holdfast.testing.simulation.followed import FollowedStore
 from holdfast.testing.simulation.invariants import Invariant
-from holdfast.testing.simulation.network import Link, SimulatedStore
+from holdfast.testing.simulation.network import Link
 from holdfast.testing.simulation.resource import Resource
 
 EVERYONE = 1000
@@ -43,8 +44,10 @@ class Client:
         process: Process,
         checker: Checker,
         link: Link,
-        store: Callable[[SimRuntime], SimulatedStore],
+        store: Callable[[SimRuntime], FollowedStore],
+        *,
         kinds: tuple[Kind, ...],
+        ttls: tuple[float, ...],
     ) -> None:
         """Make a client that uses names of `kinds`."""
         runtime = SimRuntime(process)
@@ -56,6 +59,7 @@ class Client:
         self._runtime = runtime
         self._checker = checker
         self._kinds = kinds
+        self._ttls = ttls
 
     @property
     def world(self) -> World:
@@ -90,7 +94,7 @@ class Client:
         max_hold = rng.choice((NEVER, NEVER, NEVER, NEVER, 1.5))
         want = Want(
             kind.name,
-            micros(rng.choice((0.3, 1.0, 3.0, 8.0))),
+            micros(rng.choice(self._ttls)),
             micros(rng.choice((0.0, 0.0, 0.0, 0.2))),
             max_hold,
             weight,
@@ -141,7 +145,7 @@ class Client:
 
     async def _extend(self, held: HeldLease, rng: random.Random) -> None:
         try:
-            await self.session.extend(held, rng.choice((None, 1.0, 5.0)))
+            await self.session.extend(held, min(rng.choice((None, 1.0, 5.0)) or NEVER, self._ttls[-1]))
         except (LeaseLost, StoreError) as error:
             self._checker.trace(self.process.name, f"{held.request} is not extended: {error}")
 

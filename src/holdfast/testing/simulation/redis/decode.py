@@ -1,0 +1,54 @@
+"""From the keys of a name back to a state of the grant table, to look at: what stands where is said in `start.lua`."""
+
+from dataclasses import dataclass
+
+from holdfast.core.messages import Ask
+from holdfast.core.state import Holder, NameState, Waiter
+from holdfast.stores.redis.names import state_key
+from holdfast.testing.simulation.redis.keyspace import Keyspace, SortedSet
+from holdfast.testing.simulation.redis.messagepack import unpacked
+
+
+@dataclass(slots=True)
+class Marker:
+    """What a node remembers of the process that granted here. Times are microseconds."""
+
+    run_id: str
+    born: int
+    ends: int
+    """End of the quarantine; 0 if there was none."""
+    longest: int
+
+
+def marker_at(keys: Keyspace, key: str) -> Marker | None:
+    """Return the marker in a keyspace, if there is one."""
+    packed = keys.value(key.encode())
+    return Marker(*unpacked(packed)[:4]) if isinstance(packed, bytes) else None
+
+
+def state_of(keys: Keyspace, name: str) -> NameState:
+    """Return what a keyspace knows of a name. Tombstones are keys of their own, and are left out."""
+    key = state_key(name).encode()
+    fields, places = keys.value(key), keys.value(key + b":q")
+    if not isinstance(fields, dict):
+        return NameState()
+    counter, capacity, holders, blocked, block, released, used = unpacked(fields[b"="])[:7]
+    order = places.order if isinstance(places, SortedSet) else []
+    return NameState(
+        counter,
+        capacity,
+        [Holder(*holder) for holder in holders],
+        [_waiter(name, request.decode(), fields[b"w" + request], capacity) for _, request in order],
+        blocked,
+        block,
+        {},
+        released,
+        used,
+    )
+
+
+def _waiter(name: str, request: str, packed: bytes, capacity: int) -> Waiter:
+    inbox, owner, ttl, pushed_ttl, interval, patience, weight, delay, proposal, joined, fresh = unpacked(packed)
+    times = (ttl, pushed_ttl, pushed_ttl, interval, patience)
+    ask = Ask(name, request, inbox, owner, *times, weight, capacity, delay, proposal)
+    return Waiter(ask, joined, fresh)

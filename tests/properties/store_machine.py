@@ -1,0 +1,320 @@
+"""Histories of a store, and beside it the grant table itself, asked the same."""
+
+# ruff: noqa: D102, PLR0917 - a rule's name says what happens; Hypothesis gives its arguments by name
+
+from collections.abc import Callable, Coroutine, Sequence
+from copy import deepcopy
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule
+
+from holdfast.core.messages import Ask, Leave, NameView, Notice, Release, Renewal
+from holdfast.core.state import NameState
+from holdfast.core.table import TOMBSTONE, Step
+from holdfast.runtimes.runtime import Datagrams
+from holdfast.runtimes.threads import ThreadsRuntime, drive
+from holdfast.stores.memory import MemoryStore, MemoryTable
+from holdfast.stores.sqlite.store import SqliteStore
+from holdfast.stores.store import Store
+
+NAMES = ("name", "n\0ame", "名")
+SECOND = 1_000_000
+START = 5_000 * 3_600 * SECOND
+
+picks = st.integers(0, 2**16)
+lengths = st.sampled_from([1, 100, 1_000, 1_000, 60_000]).map(lambda thousandths: thousandths * 1_000)
+
+
+class Clocks:
+    """The store's clock and the wall clock, moved by hand."""
+
+    def __init__(self) -> None:
+        self.now = START
+        self.stamp = 2 * START
+
+    def clock(self) -> int:
+        return self.now
+
+    def wall(self) -> int:
+        return self.stamp
+
+
+class _ByHand(ThreadsRuntime):
+    """A runtime that receives datagrams when told to, so that they come before a test looks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._receivers: list[tuple[Datagrams, Callable[[bytes], None]]] = []
+
+    def listen(self, source: Datagrams, receive: Callable[[bytes], None]) -> Callable[[], None]:
+        self._receivers.append((source, receive))
+        return self._receivers.clear
+
+    def pump(self) -> None:
+        for source, receive in self._receivers:
+            while True:
+                try:
+                    datagram = source.recv(4096)
+                except BlockingIOError:
+                    break
+                receive(datagram)
+
+
+class Client:
+    """A client of the store under test."""
+
+    def __init__(self, make: Callable[[ThreadsRuntime], Store]) -> None:
+        self.runtime = _ByHand()
+        self.store = make(self.runtime)
+        self.notices: list[Notice] = []
+        self.inbox = drive(self.store.open(self.notices.append, self.until()))
+
+    def until(self) -> float:
+        return self.runtime.now() + 10
+
+    def heard(self) -> list[Notice]:
+        self.runtime.pump()
+        heard = list(self.notices)
+        self.notices.clear()
+        return heard
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """Some clients of a store, and beside it the grant table itself, asked the same."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clocks = Clocks()
+        self.opened = self.open_store()
+        self.states: dict[str, NameState] = {}
+        self.clients = [Client(self.make) for _ in range(3)]
+        self.asks: list[Ask] = []
+
+    def open_store(self) -> object:
+        """Prepare what all clients share."""
+        raise NotImplementedError
+
+    def make(self, runtime: ThreadsRuntime) -> Store:
+        """Make a client's store."""
+        raise NotImplementedError
+
+    def teardown(self) -> None:
+        """Close the clients."""
+        for client in self.clients:
+            drive(client.store.close())
+
+    def table(self, name: str) -> Step:
+        """Return a step of the oracle."""
+        state = self.states.setdefault(name, NameState())
+        inboxes = {client.inbox for client in self.clients}
+        return Step(state, self.clocks.now, self.clocks.stamp, lambda inbox: not inbox or inbox in inboxes)
+
+    def check(
+        self,
+        client: int,
+        names: Sequence[str],
+        ask: Callable[[Store, float], Coroutine[Any, Any, object]],
+        expect: Callable[[dict[str, Step]], object],
+        *,
+        ttl: int | None = None,
+        buries: str = "",
+    ) -> None:
+        """Have a client ask its store, and compare its reply and all notices with those of the oracle.
+
+        `ttl` is the longest one that is asked for, and `buries` a request that is given up by this.
+        """
+        asker, steps = self.clients[client % 3], {name: self.table(name) for name in names}
+        self.prepare(client % 3, steps, ttl)
+        answer = drive(ask(asker.store, asker.until()))
+        assert answer == expect(steps)
+        notices = [notice for step in steps.values() for notice in step.notices]
+        for each in self.clients:
+            assert each.heard() == [notice for notice in notices if notice.inbox == each.inbox]
+        self.conclude(client % 3, steps, ttl, buries)
+
+    def prepare(self, client: int, steps: dict[str, Step], ttl: int | None) -> None:
+        """Tell the oracle what it can't know."""
+
+    def conclude(self, client: int, steps: dict[str, Step], ttl: int | None, buries: str) -> None:
+        """Look at more than replies and notices."""
+
+    def recent(self, pick: int) -> Ask:
+        """Return one of the last few asks."""
+        return self.asks[-1 - pick % min(len(self.asks), 8)]
+
+    def token(self, ask: Ask) -> int:
+        """Return the token by which a request holds, or one that is not its own."""
+        state = self.states.get(ask.name, NameState())
+        return next((each.token for each in state.holders if each.request == ask.request), state.counter)
+
+    @rule(
+        client=picks,
+        name=st.sampled_from([NAMES[0], *NAMES]),
+        ttl=lengths,
+        patience=lengths,
+        weight=st.sampled_from([1, 1, 3]),
+        capacity=st.sampled_from([3, 3, 3, 4]),
+        lock_delay=st.sampled_from([0, 0, SECOND]),
+        proposal=st.sampled_from([0, 2**52]),
+        wait=st.sampled_from([True, True, False]),
+        reachable=st.sampled_from([True, True, True, False]),
+    )
+    def ask(
+        self,
+        client: int,
+        name: str,
+        ttl: int,
+        patience: int,
+        weight: int,
+        capacity: int,
+        lock_delay: int,
+        proposal: int,
+        wait: bool,
+        reachable: bool,
+    ) -> None:
+        inbox = self.clients[client % 3].inbox if reachable else ""
+        request = f"r{len(self.asks)}"
+        owner = f"owner {len(self.asks)} é"
+        times = (ttl, ttl, ttl // 2, ttl // 8, patience)
+        self.asks.append(Ask(name, request, inbox, owner, *times, weight, capacity, lock_delay, proposal, wait))
+        self.ask_again(client, 0)
+
+    @rule(client=picks, pick=picks)
+    def ask_again(self, client: int, pick: int) -> None:
+        if self.asks:
+            ask = self.recent(pick)
+            self.check(
+                client,
+                [ask.name],
+                lambda store, until: store.acquire(ask, until),
+                lambda steps: steps[ask.name].acquire(deepcopy(ask)),
+                ttl=ask.ttl,
+            )
+
+    def let_go(self, client: int, release: Release) -> None:
+        """Release."""
+        self.check(
+            client,
+            [release.name],
+            lambda store, until: store.release(release, until),
+            lambda steps: steps[release.name].release(release),
+            buries=release.request if release.unsure else "",
+        )
+
+    @rule(client=picks, pick=picks, unsure=st.booleans())
+    def release(self, client: int, pick: int, unsure: bool) -> None:
+        if self.asks:
+            ask = self.recent(pick)
+            self.let_go(client, Release(ask.name, ask.request, self.token(ask), unsure))
+
+    @rule(client=picks, pick=picks)
+    def release_by_a_holder(self, client: int, pick: int) -> None:
+        held = {each.request for state in self.states.values() if state.queue for each in state.holders}
+        if asks := [each for each in self.asks if each.request in held]:
+            ask = asks[pick % len(asks)]
+            self.let_go(client, Release(ask.name, ask.request, self.token(ask)))
+
+    def keep(self, client: int, renewals: list[Renewal]) -> None:
+        """Renew."""
+        self.check(
+            client,
+            [each.name for each in renewals],
+            lambda store, until: store.renew(renewals, until),
+            lambda steps: [steps[each.name].renew(each) for each in renewals],
+            ttl=max(each.ttl for each in renewals),
+        )
+
+    @rule(client=picks, chosen=st.lists(picks, min_size=1, max_size=4), ttl=lengths)
+    def renew(self, client: int, chosen: list[int], ttl: int) -> None:
+        if self.asks:
+            asks = sorted((self.recent(pick) for pick in chosen), key=lambda ask: ask.name)
+            self.keep(client, [Renewal(ask.name, ask.request, self.token(ask), ttl) for ask in asks])
+
+    @rule(client=picks, pick=picks, unsure=st.booleans())
+    def leave(self, client: int, pick: int, unsure: bool) -> None:
+        if self.asks:
+            ask = self.recent(pick)
+            leave = Leave(ask.name, ask.request, unsure)
+            self.check(
+                client,
+                [ask.name],
+                lambda store, until: store.leave(leave, until),
+                lambda steps: steps[ask.name].leave(leave),
+                buries=ask.request if unsure else "",
+            )
+
+    @rule(client=picks, name=st.sampled_from(NAMES))
+    def revoke(self, client: int, name: str) -> None:
+        self.check(client, [name], lambda store, until: store.revoke(name, until), lambda steps: steps[name].revoke())
+
+    @rule(client=picks)
+    def look(self, client: int) -> None:
+        asker = self.clients[client % 3]
+        for name in NAMES:
+            assert drive(asker.store.inspect(name, asker.until())) == self.view(name)
+        in_use = [name for name in NAMES if name in self.states and self.in_use(name)]
+        assert drive(asker.store.names("", asker.until())) == sorted(in_use)
+        assert drive(asker.store.names("n\0", asker.until())) == [name for name in in_use if name.startswith("n\0")]
+
+    def view(self, name: str) -> NameView:
+        """Return what the oracle shows."""
+        step = self.table(name)
+        step.state = deepcopy(step.state)
+        return step.view(name)
+
+    def in_use(self, name: str) -> bool:
+        """Tell whether a name is held or waited for."""
+        return self.states[name].idle_after() > self.clocks.now
+
+    @rule(by=lengths)
+    def time_goes_by(self, by: int) -> None:
+        self.clocks.now += by
+        self.clocks.stamp += by
+
+    @rule(by=st.sampled_from([TOMBSTONE, 2 * 3_600 * SECOND]))
+    def much_time_goes_by(self, by: int) -> None:
+        self.clocks.now += by
+
+    @rule(by=st.integers(-START, SECOND))
+    def wall_clock_steps(self, by: int) -> None:
+        self.clocks.stamp = max(0, self.clocks.stamp + by)
+
+    @rule(client=picks)
+    def a_client_comes_anew(self, client: int) -> None:
+        drive(self.clients[client % 3].store.close())
+        self.clients[client % 3] = Client(self.make)
+
+
+class MemoryMachine(StoreMachine):
+    """The memory store."""
+
+    def open_store(self) -> object:
+        """Make a table."""
+        self._table = MemoryTable(self.clocks.clock, self.clocks.wall)
+        return self._table
+
+    def make(self, runtime: ThreadsRuntime) -> Store:
+        """Make a client's store."""
+        return MemoryStore(runtime, self._table)
+
+
+class SqliteMachine(StoreMachine):
+    """The embedded store."""
+
+    def open_store(self) -> object:
+        """Make a folder for a lock file."""
+        self._folder = TemporaryDirectory()
+        return self._folder
+
+    def make(self, runtime: ThreadsRuntime) -> Store:
+        """Make a client's store."""
+        path = Path(self._folder.name) / "locks.db"
+        return SqliteStore(runtime, path, self.clocks.clock, self.clocks.wall)
+
+    def teardown(self) -> None:
+        """Close the clients and remove the file."""
+        super().teardown()
+        self._folder.cleanup()
