@@ -233,10 +233,13 @@ class Step:
     def _restore(self, renewal: Renewal) -> Holder | None:
         """Take up a lease that was granted by a store whose end this one did not see: it knows of no later grant.
 
-        Its holder renews it, so it had not run out; and until the quarantine ends nobody else can be granted.
+        Its holder renews it, so it had not run out; and until the quarantine ends nobody else can be granted. It may
+        be that only its renewals were forgotten: then its token is the last that is known, and nobody holds.
         """
         ask, state = renewal.ask, self.state
-        if ask is None or self.now >= self.quarantined_until or renewal.token <= state.counter:
+        if ask is None or self.now >= self.quarantined_until or renewal.token < state.counter:
+            return None
+        if renewal.token == state.counter and (state.holders or renewal.request == state.last_released):
             return None
         if ask.weight == ask.capacity:
             state.holders = []  # of an earlier time: they had ended when this lease was granted

@@ -10,9 +10,11 @@
 local EACH = 6
 
 -- Take up a lease that was granted by a store whose end this one did not see: it knows of no later grant. Its holder
--- renews it, so it had not run out; and until the quarantine ends nobody else can be granted.
+-- renews it, so it had not run out; and until the quarantine ends nobody else can be granted. It may be that only its
+-- renewals were forgotten: then its token is the last that is known, and nobody holds.
 local function restore(request, token, ttl, weight, wanted, delay)
-    if weight == 0 or now >= quarantine(0) or token <= counter then return end
+    if weight == 0 or now >= quarantine(0) or token < counter then return end
+    if token == counter and (holders[1] or request == released) then return end
     if weight == wanted then holders = {} end -- of an earlier time: they had ended when this lease was granted
     if holders[1] and not (capacity == wanted and has_room(weight)) then return end
     capacity = wanted

@@ -1,0 +1,177 @@
+"""A server that crashes and comes back with all, some or none of what it knew, or is followed by its replica."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from holdfast import Client, Lease, Outcome
+from holdfast.runtimes.clocks import steady
+from holdfast.testing.conformance.kit import Kit
+from holdfast.testing.servers import Clock, Proxy, RedisServer, wait_until
+from tests.redis.scenes import COLOURS, play
+from tests.redis.servers import assert_mortal
+
+MAX_TTL = 1.2
+"""The longest ttl in use, in seconds: how long a server is quarantined that may have forgotten grants."""
+
+TTL = 1.0
+
+PERSISTENCE = {
+    "none": (),
+    "snapshot": (),
+    "log": ("--appendonly", "yes", "--appendfsync", "always"),
+    "torn log": ("--appendonly", "yes", "--appendfsync", "always"),
+}
+
+
+def crash(server: RedisServer, persistence: str) -> None:
+    """Kill a server, and start it again."""
+    server.kill()
+    if persistence == "torn log":
+        (log,) = server.folder.glob("appendonlydir/*.incr.aof")
+        with log.open("r+b") as file:
+            file.truncate(log.stat().st_size - 7)
+    server.start()
+
+
+@pytest.mark.parametrize(
+    ("persistence", "colour"),
+    [(each, colour) for each in ("none", "snapshot") for colour in COLOURS]
+    + [("log", "threads"), ("torn log", "asyncio")],
+)
+def test_a_crash_costs_no_lease_and_gives_none_twice(tmp_path: Path, persistence: str, colour: str) -> None:
+    """A holder outlives the crash of the server, whatever that forgot; others get nothing before all old leases end."""
+    with RedisServer(tmp_path, options=PERSISTENCE[persistence]) as server:
+
+        async def scene(kit: Kit) -> None:
+            holder, waiter = kit.client(owner="holder"), kit.client()
+            lease = await holder.lock("held", ttl=TTL).acquire()
+            free = await holder.lock("free", ttl=TTL).acquire()
+            await free.release()
+            waiting = kit.start(lambda: waiter.lock("held", ttl=TTL).acquire())
+            await kit.waiters(waiter, "held", 1)
+            if persistence == "snapshot":
+                server.command("SAVE")
+                await kit.pause(1.1 * TTL)  # since when the lease was renewed, which the snapshot does not know
+            crash(server, persistence)
+            crashed = kit.now()
+
+            stranger = kit.client()
+
+            async def retaken() -> bool:
+                return bool((await stranger.inspect("held")).holders)
+
+            await kit.until(retaken, "the lease known again")
+            other = kit.start(lambda: stranger.lock("free", ttl=TTL).acquire())
+            while kit.now() < crashed + 0.8 * MAX_TTL:
+                lease.check()
+                assert not waiting.done()
+                assert not other.done()
+                await kit.pause(0.02)
+            follower = await other.result()
+            assert kit.now() - crashed > 0.95 * MAX_TTL
+            assert follower.token > free.token
+
+            (view,) = (await stranger.inspect("held")).holders
+            assert (view.owner, view.token) == ("holder", lease.token)
+            assert await lease.release() is Outcome.RELEASED
+            assert (await waiting.result()).token > lease.token
+
+        play(colour, f"{server.url}?max_ttl={MAX_TTL}", scene)
+        assert_mortal(server)
+
+
+@contextmanager
+def cut_off(server: RedisServer, options: str) -> Generator[tuple[Lease, float], None, None]:
+    """Have a holder that cannot be reached, and that believes in its lease until it ends."""
+    with Proxy(server.address) as proxy:
+        host, port = proxy.address
+        with Client(f"redis://{host}:{port}?{options}", retry_for=0, operation_timeout=0.1) as client:
+            lease = client.lock("name", ttl=TTL).acquire()
+            proxy.blackhole()
+            yield lease, steady()
+
+
+MATRIX = {
+    # guard, whether anybody knows of the crash, what is kept -> whether a second one is let in
+    ("off", True, "none"): True,
+    ("off", True, "torn log"): True,
+    ("off", True, "log"): False,
+    ("observed", False, "none"): True,
+    ("observed", True, "none"): False,
+    ("observed", False, "torn log"): False,
+    ("observed", True, "torn log"): False,
+    ("strict", False, "none"): False,
+    ("strict", False, "log"): False,
+}
+
+
+@pytest.mark.parametrize(("guard", "known", "persistence"), MATRIX)
+def test_what_each_guard_keeps(tmp_path: Path, guard: str, known: bool, persistence: str) -> None:
+    """As docs/redis.md says: who is let in after a crash while a holder that is cut off still believes."""
+    options = f"max_ttl={MAX_TTL}&guard={guard}"
+    with RedisServer(tmp_path, options=PERSISTENCE[persistence]) as server:
+        url = f"{server.url}?{options}"
+        with Client(url) as witness, Client(url) as newcomer:
+            witness.lock("other", ttl=TTL).acquire().release()
+            with cut_off(server, options) as (lease, cut):
+                crash(server, persistence)
+                second = (witness if known else newcomer).lock("name", ttl=TTL).acquire()
+                assert (lease.remaining() > 0) is MATRIX[guard, known, persistence]
+                assert second.token > lease.token
+                assert steady() < cut + 2 * MAX_TTL
+                second.release()
+
+
+def test_a_strict_guard_waits_at_a_new_server(tmp_path: Path) -> None:
+    """Who can't tell a new server from one that forgot everything, and takes no risk, waits; the default does not."""
+    with RedisServer(tmp_path) as server:
+        began = steady()
+        with Client(f"{server.url}?max_ttl={MAX_TTL}&guard=observed") as client:
+            client.lock("name", ttl=TTL).acquire().release()
+        at_once = steady() - began
+        server.command("FLUSHALL")
+        with Client(f"{server.url}?max_ttl={MAX_TTL}&guard=strict") as client:
+            client.lock("name", ttl=TTL).acquire().release()
+        assert steady() - began > at_once + MAX_TTL
+
+
+@pytest.mark.parametrize(("skew", "colour"), [(0.0, "threads"), (20.0, "asyncio"), (-20.0, "threads")])
+def test_a_promoted_replica_gives_nothing_before_old_leases_end(tmp_path: Path, skew: float, colour: str) -> None:
+    """However wrong a promoted replica's clock is, nobody is let in beside a holder, and tokens grow."""
+    clock = Clock(tmp_path / "clock")
+    clock.set(wall=skew)
+    with RedisServer(tmp_path / "master") as master:
+        follow = ("--replicaof", *map(str, master.address))
+        with RedisServer(tmp_path / "replica", options=follow, clock=clock) as replica, Proxy(master.address) as front:
+            wait_until(lambda: replica.info("replication")["master_link_status"] == "up", "a replica that follows")
+            host, port = front.address
+
+            async def scene(kit: Kit) -> None:
+                holder, waiter = kit.client(), kit.client()
+                lease = await holder.lock("name", ttl=TTL).acquire()
+                raw = await kit.raw()
+                silent = await raw.win(raw.ask("silent", ttl=TTL))
+                after_lease = kit.start(lambda: waiter.lock("name", ttl=TTL).acquire())
+                after_silent = kit.start(lambda: waiter.lock("silent", ttl=TTL).acquire())
+                await kit.waiters(waiter, "name", 1)
+                assert master.command("WAIT", 1, 5000) == 1
+                master.kill()
+                ends = kit.now() + TTL
+                replica.command("REPLICAOF", "NO", "ONE")
+                front.target = replica.address
+                front.cut()
+                follower = await after_silent.result()
+                assert kit.now() > ends - 0.02, "a lease that nobody renews ends in its time"
+                assert follower.token > silent
+                lease.check()
+                assert not after_lease.done()
+                await lease.release()
+                assert (await after_lease.result()).token > lease.token
+
+            play(colour, f"redis://{host}:{port}?max_ttl={MAX_TTL}", scene)
+            assert_mortal(replica)
+    clock.close()
