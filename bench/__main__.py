@@ -1,26 +1,24 @@
-"""The command: python -m bench [NAMES...] [--quick] [--check] [--json FILE]."""
+"""The command: python -m bench [NAMES...] [--quick] [--check] [--json FILE] [--write FILE]."""
 
 import argparse
 import json
-import os
-import platform
-import sqlite3
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from importlib.metadata import version
 from pathlib import Path
 
+import bench.redis.handoff
 import bench.redis.hot
+import bench.redis.keep
+import bench.redis.killed
+import bench.redis.memory
 import bench.redis.pair
 import bench.redis.tasks64
 from bench import fair, handoff, killed, pair, tasks256, threads32
+from bench.environment import machine, software
 from bench.harness import FULL, QUICK, Report, Size
-from holdfast.testing.servers.redis import find_program
-from holdfast.testing.servers.redis import version as server_version
-
-PEERS = ("filelock", "fasteners", "redis", "hiredis", "python-redis-lock", "pottery", "uvloop")
+from bench.page import page
 
 BENCHES: dict[str, Callable[[Size, Path], Report]] = {
     "pair": pair.run,
@@ -32,6 +30,10 @@ BENCHES: dict[str, Callable[[Size, Path], Report]] = {
     "redis_pair": bench.redis.pair.run,
     "redis_tasks64": bench.redis.tasks64.run,
     "redis_hot": bench.redis.hot.run,
+    "redis_handoff": bench.redis.handoff.run,
+    "redis_killed": bench.redis.killed.run,
+    "redis_keep": bench.redis.keep.run,
+    "redis_memory": bench.redis.memory.run,
 }
 
 
@@ -39,11 +41,14 @@ def main(arguments: Sequence[str] | None = None, size: Size | None = None) -> in
     """Run benchmarks and print what they found; return 1 if --check was given and a bound was missed."""
     options = _parse(arguments)
     names = options.names or list(BENCHES)
-    print(environment(), "\n", sep="", flush=True)
+    on, of = machine(), software()
+    print(f"{of}; {on}\n", flush=True)
     reports = [run_one(name, size or (QUICK if options.quick else FULL)) for name in names]
     if options.json:
-        found = {"environment": environment(), "benches": {report.name: report.to_json() for report in reports}}
+        found = {"machine": on, "software": of, "benches": {report.name: report.to_json() for report in reports}}
         options.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    if options.write:
+        options.write.write_text(page(reports, on, of, quick=options.quick), encoding="utf-8")
     missed = [bound for report in reports for bound in report.bounds if not bound.kept]
     return 1 if missed and options.check else 0
 
@@ -57,27 +62,16 @@ def run_one(name: str, size: Size) -> Report:
     return report
 
 
-def environment() -> str:
-    """Return what the figures depend on, in one line."""
-    peers = ", ".join(f"{name} {version(name)}" for name in PEERS)
-    server = ".".join(map(str, server_version(find_program())))
-    load = " ".join(f"{each:.1f}" for each in os.getloadavg())
-    return (
-        f"{platform.python_implementation()} {platform.python_version()}, SQLite {sqlite3.sqlite_version}, "
-        f"Redis server {server}, {peers}; "
-        f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, load {load}"
-    )
-
-
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description="Measure Holdfast's locks in turns with their floors and with other locks.",
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"some of {', '.join(BENCHES)}; all by default")
-    parser.add_argument("--quick", action="store_true", help="take two minutes, and be less sure")
+    parser.add_argument("--quick", action="store_true", help="take four minutes, and be less sure")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a bound was missed")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to FILE, too")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="write a page in Markdown to FILE, too")
     options = parser.parse_args(arguments)
     # Not `choices`: before Python 3.12 argparse then refuses to be given none.
     if unknown := [name for name in options.names if name not in BENCHES]:

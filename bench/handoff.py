@@ -3,8 +3,9 @@
 import random
 import statistics
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -23,52 +24,64 @@ from bench.harness import Report, Row, Size, duration, interleave, percentile, r
 from bench.workers import CONTEXT, Worker
 
 LABELS = (SQLITE_THREADS, SQLITE_ASYNCIO, FILELOCK, FILELOCK_QUICK, FASTENERS, PIPE)
-HOLD = (0.005, 0.02)
-"""Between what times the lock is held, at random, so that no poll falls into step; seconds."""
+HOLD = (0.005, 0.055)
+"""Between what times the lock is held, at random, in seconds: all of a poll's 50 ms, so that none falls into step."""
+
+Openers = Mapping[str, Callable[[], AbstractContextManager[Handle]]]
+Pass = Callable[[str, int], list[float]]
+"""Takes a label and how often to pass its lock, each way; returns how long each pass took."""
 
 
 def run(size: Size, folder: Path) -> Report:
     """Pass the lock of each contender between two processes."""
-    ours, theirs = CONTEXT.Pipe()
-    with Worker(play, ours, folder, "first") as first, Worker(play, theirs, folder, "second") as second:
-        ours.close()
-        theirs.close()
-        rounds = interleave({label: _round(first, second, label, size.passes) for label in LABELS}, size.rounds)
-    report = Report(
-        "handoff",
-        "from the start of a release in one process to the return of acquire in the next",
-        ["p50", "p99", f"p50 over {SQLITE_THREADS}"],
-    )
-    medians = {label: [statistics.median(waits) for waits in found] for label, found in rounds.items()}
-    for label, found in rounds.items():
-        waits = [wait for each in found for wait in each]
-        half, most = percentile(waits, 0.5), percentile(waits, 0.99)
-        over = ratios(medians[label], medians[SQLITE_THREADS])
-        figures = {"p50": half, "p99": most, "medians": medians[label], "passes": len(waits)}
-        report.rows.append(Row(label, [duration(half), duration(most), str(over)], MEANINGS[label], figures))
+    openers = {label: partial(OPENERS[label], folder) for label in LABELS}
+    with two_players(openers, HOLD) as passed:
+        rounds = interleave({label: partial(passed, label, size.passes) for label in LABELS}, size.rounds)
+    title = "from the start of a release in one process to the return of acquire in the next"
+    report = Report("handoff", title, ["p50", "p99", f"p50 over {SQLITE_THREADS}"])
+    report.rows = [
+        handoff_row(label, found, rounds[SQLITE_THREADS], MEANINGS[label]) for label, found in rounds.items()
+    ]
     return report
 
 
-def _round(first: Worker, second: Worker, label: str, passes: int) -> Callable[[], list[float]]:
-    def measure() -> list[float]:
-        for worker in (first, second):
-            worker.order((label, passes))
-        waits: list[float] = first.answer() + second.answer()
-        return waits
+def handoff_row(label: str, rounds: list[list[float]], base: list[list[float]], meaning: str) -> Row:
+    """Return the row of a contender: its passes, round by round, and what it is compared with."""
+    waits = [wait for each in rounds for wait in each]
+    half, most = percentile(waits, 0.5), percentile(waits, 0.99)
+    medians = list(map(statistics.median, rounds))
+    over = ratios(medians, list(map(statistics.median, base)))
+    figures = {"p50": half, "p99": most, "medians": medians, "passes": len(waits)}
+    return Row(label, [duration(half), duration(most), str(over)], meaning, figures)
 
-    return measure
+
+@contextmanager
+def two_players(openers: Openers, hold: tuple[float, float]) -> Generator[Pass]:
+    """Start two processes that pass locks to each other, each held for a time between these."""
+    ours, theirs = CONTEXT.Pipe()
+    with Worker(play, ours, openers, hold, "first") as first, Worker(play, theirs, openers, hold, "second") as second:
+        ours.close()
+        theirs.close()
+
+        def passed(label: str, passes: int) -> list[float]:
+            for worker in (first, second):
+                worker.order((label, passes))
+            waits: list[float] = first.answer() + second.answer()
+            return waits
+
+        yield passed
 
 
-def play(line: Connection, peer: Connection, folder: Path, place: str) -> None:
+def play(line: Connection, peer: Connection, openers: Openers, hold: tuple[float, float], place: str) -> None:
     """Be one of the two processes."""
     with ExitStack() as stack:
-        handles = {label: stack.enter_context(OPENERS[label](folder)) for label in LABELS}
+        handles = {label: stack.enter_context(opener()) for label, opener in openers.items()}
         while True:
             label, passes = line.recv()
-            line.send(_volley(handles[label], peer, passes, holding=place == "first"))
+            line.send(_volley(handles[label], peer, passes, hold, holding=place == "first"))
 
 
-def _volley(handle: Handle, peer: Connection, passes: int, *, holding: bool) -> list[float]:
+def _volley(handle: Handle, peer: Connection, passes: int, hold: tuple[float, float], *, holding: bool) -> list[float]:
     """Pass the lock to and fro; return what each of our waits took."""
     if holding:
         handle.acquire()
@@ -79,7 +92,7 @@ def _volley(handle: Handle, peer: Connection, passes: int, *, holding: bool) -> 
     for _ in range(passes):
         if holding:
             peer.recv()
-            time.sleep(random.uniform(*HOLD))  # by then the other waits
+            time.sleep(random.uniform(*hold))  # by then the other waits
             peer.send(handle.release())
             peer.recv()  # only now may we ask: a lock without a queue would let us overtake
         else:

@@ -30,6 +30,11 @@ class Size:
     hot_rounds: int
     window: float
     """How long they do so, in seconds."""
+    leases: int
+    """How many leases one client keeps alive."""
+    leases_ttl: float
+    tasks_waiting: int
+    threads_waiting: int
 
 
 FULL = Size(
@@ -41,11 +46,15 @@ FULL = Size(
     tasks=256,
     processes=8,
     seconds=1.5,
-    kills=5,
+    kills=9,
     ttl=1.0,
     hot=(2, 8, 32),
     hot_rounds=3,
     window=3.0,
+    leases=10_000,
+    leases_ttl=5.0,
+    tasks_waiting=2000,
+    threads_waiting=200,
 )
 QUICK = Size(
     rounds=2,
@@ -56,11 +65,15 @@ QUICK = Size(
     tasks=256,
     processes=8,
     seconds=0.4,
-    kills=1,
+    kills=3,
     ttl=1.0,
     hot=(2, 8, 32),
     hot_rounds=1,
     window=1.0,
+    leases=10_000,
+    leases_ttl=3.0,
+    tasks_waiting=2000,
+    threads_waiting=200,
 )
 
 
@@ -86,16 +99,31 @@ class Bound:
     unit: str = ""
     at_least: bool = False
     """Whether the limit is the least it may be, not the most."""
+    why: str = ""
+    """Where the rest goes, should it be missed: a sentence without its full stop."""
 
     @property
     def kept(self) -> bool:
         """Whether it does. Not a number never does."""
         return self.value >= self.limit if self.at_least else self.value <= self.limit
 
+    @property
+    def verdict(self) -> str:
+        """The same, in a word."""
+        return "OK" if self.kept else "MISSED"
+
+    @property
+    def measured(self) -> str:
+        """The figure, with its unit."""
+        return f"{self.value:.4g}{self.unit}"
+
+    @property
+    def demand(self) -> str:
+        """What it has to be."""
+        return f"at {'least' if self.at_least else 'most'} {self.limit:g}{self.unit}"
+
     def __str__(self) -> str:
-        verdict = "OK" if self.kept else "MISSED"
-        limit = f"at {'least' if self.at_least else 'most'} {self.limit:g}{self.unit}"
-        return f"{verdict}: {self.text}: {self.value:.3g}{self.unit} (bound: {limit})"
+        return f"{self.verdict}: {self.text}: {self.measured} (bound: {self.demand})"
 
 
 @dataclass(slots=True)
@@ -118,12 +146,19 @@ class Report:
     rows: list[Row] = field(default_factory=list[Row])
     bounds: list[Bound] = field(default_factory=list[Bound])
 
+    @property
+    def heads(self) -> list[str]:
+        """The heads of all columns, the first of which holds the contenders."""
+        return ["", *self.columns, "what it is"]
+
+    @property
+    def lines(self) -> list[list[str]]:
+        """What stands below the heads."""
+        return [[row.label, *row.cells, row.meaning] for row in self.rows]
+
     def __str__(self) -> str:
-        heads = ["", *self.columns, "what it is"]
-        lines = table(heads, [[row.label, *row.cells, row.meaning] for row in self.rows])
-        return "\n".join(
-            [f"{self.name}: {self.title}", "", *lines, *(["", *map(str, self.bounds)] * bool(self.bounds))]
-        )
+        bounds = ["", *map(str, self.bounds)] if self.bounds else []
+        return "\n".join([f"{self.name}: {self.title}", "", *table(self.heads, self.lines), *bounds])
 
     def to_json(self) -> dict[str, Any]:
         """Return the figures and bounds, for machines."""

@@ -7,11 +7,13 @@ later. Locks of the kernel end with the process, which is as soon as can be, on 
 import random
 import threading
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
+from statistics import median
 
 from bench.contenders import (
     FILELOCK,
@@ -26,7 +28,7 @@ from bench.contenders import (
     sqlite_threads,
     sqlite_url,
 )
-from bench.harness import Bound, Report, Row, Size, duration, interleave, spread
+from bench.harness import Bound, Report, Row, Size, duration, interleave
 from bench.workers import Worker
 from holdfast import Client
 
@@ -39,7 +41,8 @@ class Case:
     """One kind of waiter, and the kind of holder that it waits for."""
 
     waiter: Handle
-    hold: Callable[[Connection, Path, float], None]
+    holder: Callable[[], AbstractContextManager[Handle]]
+    """Opens the lock in the process that will be killed."""
     left: Callable[[], float]
     """How long the lease of the dead holder will last."""
 
@@ -56,51 +59,55 @@ class Wait:
 def run(size: Size, folder: Path) -> Report:
     """Kill holders."""
     with ExitStack() as stack:
-        contenders = {label: _round(case, size, folder) for label, case in _open_all(stack, size, folder).items()}
-        waits = interleave(contenders, size.kills)
-    columns = ["after the kill", "at most", "after the lease's end", "at most"]
-    report = Report("killed", f"a holder with ttl {size.ttl:g} s is killed while another waits; granted ...", columns)
-    for label, found in waits.items():
-        kills, ends = [wait.since_kill for wait in found], [wait.since_end for wait in found]
-        cells = [
-            duration(spread(kills).median),
-            duration(max(kills)),
-            duration(spread(ends).median),
-            duration(max(ends)),
-        ]
-        report.rows.append(Row(label, cells, MEANINGS[label], {"since_kill": kills, "since_end": ends}))
-        if label != FILELOCK:
-            late = max(ends) * 1000
-            report.bounds.append(Bound(f"{label}: granted after the last renewal + ttl, latest", late, LIMIT, " ms"))
+        waits = kill(_open_all(stack, size, folder), size)
+    report = killed_report("killed", size, waits, MEANINGS)
+    for label in (SQLITE_THREADS, SQLITE_ASYNCIO):
+        late = max(wait.since_end for wait in waits[label]) * 1000
+        report.bounds.append(Bound(f"{label}: granted after the last renewal + ttl, latest", late, LIMIT, " ms"))
     return report
 
 
 def _open_all(stack: ExitStack, size: Size, folder: Path) -> dict[str, Case]:
     enter = stack.enter_context
-    watcher = enter(Client(sqlite_url(folder)))
-
-    def left() -> float:
-        return max((holder.expires_in for holder in watcher.inspect(NAME).holders), default=0.0)
-
+    left = partial(lease_left, enter(Client(sqlite_url(folder))))
+    holder = partial(sqlite_threads, folder, size.ttl)
     return {
-        SQLITE_THREADS: Case(enter(sqlite_threads(folder, size.ttl)), hold_lease, left),
-        SQLITE_ASYNCIO: Case(enter(sqlite_asyncio(folder, size.ttl)), hold_lease, left),
-        FILELOCK: Case(enter(file_lock(folder)), hold_file, lambda: 0.0),
+        SQLITE_THREADS: Case(enter(sqlite_threads(folder, size.ttl)), holder, left),
+        SQLITE_ASYNCIO: Case(enter(sqlite_asyncio(folder, size.ttl)), holder, left),
+        FILELOCK: Case(enter(file_lock(folder)), partial(file_lock, folder), lambda: 0.0),
     }
 
 
-def _round(case: Case, size: Size, folder: Path) -> Callable[[], Wait]:
-    def measure() -> Wait:
-        with Worker(case.hold, folder, size.ttl) as holder:
-            holder.answer()
-            killing = Killing(holder, size.ttl * random.uniform(0.5, 0.9), case.left)
-            killing.start()
-            got = case.waiter.acquire()
-            case.waiter.release()
-            killing.join()
-        return Wait(got - killing.at, got - killing.lease_ends_at)
+def lease_left(watcher: Client) -> float:
+    """Return how many seconds the lease on the name still has, by the store's clock."""
+    return max((holder.expires_in for holder in watcher.inspect(NAME).holders), default=0.0)
 
-    return measure
+
+def kill(cases: Mapping[str, Case], size: Size) -> dict[str, list[Wait]]:
+    """Kill holders, in turns, and return how long the waiters waited."""
+    return interleave({label: partial(_kill_one, case, size.ttl) for label, case in cases.items()}, size.kills)
+
+
+def _kill_one(case: Case, ttl: float) -> Wait:
+    with Worker(hold, case.holder) as holder:
+        holder.answer()
+        killing = Killing(holder, ttl * random.uniform(0.5, 0.9), case.left)
+        killing.start()
+        got = case.waiter.acquire()
+        case.waiter.release()
+        killing.join()
+    return Wait(got - killing.at, got - killing.lease_ends_at)
+
+
+def killed_report(name: str, size: Size, waits: Mapping[str, Sequence[Wait]], meanings: Mapping[str, str]) -> Report:
+    """Report on waits for dead holders."""
+    columns = ["after the kill", "at most", "after the lease's end", "at most"]
+    report = Report(name, f"a holder with ttl {size.ttl:g} s is killed while another waits; granted ...", columns)
+    for label, found in waits.items():
+        kills, ends = [wait.since_kill for wait in found], [wait.since_end for wait in found]
+        cells = [duration(pick(values)) for values in (kills, ends) for pick in (median, max)]
+        report.rows.append(Row(label, cells, meanings[label], {"since_kill": kills, "since_end": ends}))
+    return report
 
 
 class Killing(threading.Thread):
@@ -124,19 +131,9 @@ class Killing(threading.Thread):
         self.lease_ends_at = asked + self._left()
 
 
-def hold_lease(line: Connection, folder: Path, ttl: float) -> None:
-    """Hold, and be renewed, until killed."""
-    with sqlite_threads(folder, ttl) as handle:
-        _hold(line, handle)
-
-
-def hold_file(line: Connection, folder: Path, _ttl: float) -> None:
-    """Hold until killed."""
-    with file_lock(folder) as handle:
-        _hold(line, handle)
-
-
-def _hold(line: Connection, handle: Handle) -> None:
-    handle.acquire()
-    line.send("held")
-    line.recv()
+def hold(line: Connection, opener: Callable[[], AbstractContextManager[Handle]]) -> None:
+    """Hold, and be renewed if that is the lock's way, until killed."""
+    with opener() as handle:
+        handle.acquire()
+        line.send("held")
+        line.recv()

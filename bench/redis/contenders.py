@@ -1,6 +1,7 @@
 """Every lock in Redis that is measured, behind the face of `bench.contenders`. A place is the URL of the server."""
 
 import asyncio
+import math
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, closing, contextmanager
 from functools import partial
@@ -8,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pottery
-import redis
 import redis_lock  # type: ignore[import-untyped]
 import uvloop
+from redis.client import Redis
 from redis.lock import Lock as RedisPyLock
 
 from bench.contenders import NAME, AsyncHandle, Handle, LeaseHandle, Plain, PlainHandle
@@ -28,6 +29,10 @@ REDIS_PY = "redis-py"
 REDIS_PY_QUICK = "redis-py, 1 ms"
 REDIS_LOCK = "python-redis-lock"
 POTTERY = "pottery"
+
+REDIS_PY_KEY = f"redis-py:{NAME}"
+REDIS_LOCK_KEY = f"lock:{NAME}"
+"""Where those two keep their lock."""
 
 MEANINGS = {
     THREADS: "holdfast.Client, one a process",
@@ -55,25 +60,25 @@ def redis_server(folder: Path) -> Generator[RedisServer]:
 @contextmanager
 def redis_py_client(url: str) -> Generator[Any]:
     """Connect redis-py; without its timeout, which would cut a BLPOP short."""
-    with closing(redis.Redis.from_url(url, socket_timeout=None)) as client:  # pyright: ignore[reportUnknownMemberType]
+    with closing(Redis.from_url(url, socket_timeout=None)) as client:  # pyright: ignore[reportUnknownMemberType]
         client.ping()  # pyright: ignore[reportUnknownMemberType]
         yield client
 
 
-def redis_py_lock(client: Any, poll: float = 0.1, name: str = NAME) -> Plain:  # noqa: ANN401 - partly untyped
+def redis_py_lock(client: Any, poll: float = 0.1, ttl: float = TTL) -> Plain:  # noqa: ANN401 - partly untyped
     """Make a lock of redis-py that polls every `poll` seconds."""
-    return RedisPyLock(client, f"redis-py:{name}", timeout=TTL, sleep=poll)
+    return RedisPyLock(client, REDIS_PY_KEY, timeout=ttl, sleep=poll)
 
 
-def python_redis_lock(client: Any, name: str = NAME) -> Plain:  # noqa: ANN401
-    """Make a lock of python-redis-lock, without its renewal."""
-    lock: Plain = redis_lock.Lock(client, name, expire=int(TTL))
+def python_redis_lock(client: Any, ttl: float = TTL) -> Plain:  # noqa: ANN401
+    """Make a lock of python-redis-lock, without its renewal. It counts in whole seconds."""
+    lock: Plain = redis_lock.Lock(client, NAME, expire=math.ceil(ttl))
     return lock
 
 
-def pottery_lock(client: Any, name: str = NAME) -> Plain:  # noqa: ANN401
+def pottery_lock(client: Any) -> Plain:  # noqa: ANN401
     """Make a Redlock of pottery with one master."""
-    return pottery.Redlock(key=name, masters={client}, auto_release_time=TTL)
+    return pottery.Redlock(key=NAME, masters={client}, auto_release_time=TTL)
 
 
 @contextmanager

@@ -151,6 +151,16 @@ def bare_handle(url: str) -> Generator[Handle]:
         yield BareHandle(BareSocket(one), BareSocket(other))
 
 
+def beyond(floor: str, reached: float, limit: float) -> str:
+    """Say why Holdfast misses a bound that is a multiple of a peer's speed, of which the floor reaches so much."""
+    if reached < limit:
+        return (
+            f"{floor}, no client around them, reach only {reached:.2f} times: the server's own work on the queue, the "
+            "fencing token and the hand-over, in a script, is more than a plain SET and a compare-and-delete"
+        )
+    return f"{floor}, no client around them, reach {reached:.2f} times: the rest is the client's own work, in Python"
+
+
 def own_pair(bare: BareSocket) -> Callable[[], object]:
     """Return a pair of Holdfast's own scripts."""
     mine = OwnScripts(bare)

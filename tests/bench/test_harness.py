@@ -1,6 +1,7 @@
 """The benchmarks' statistics are right, they measure in turns, and every one of them runs."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from bench.__main__ import BENCHES, main
 from bench.crowd import Crowd
 from bench.fair import unfairness
 from bench.harness import Bound, Report, Row, Size, duration, interleave, percentile, ratios, spread, table
+from bench.page import UNKNOWN
 
 TINY = Size(
     rounds=1,
@@ -24,6 +26,10 @@ TINY = Size(
     hot=(2,),
     hot_rounds=1,
     window=0.1,
+    leases=20,
+    leases_ttl=0.3,
+    tasks_waiting=4,
+    threads_waiting=2,
 )
 
 
@@ -105,7 +111,7 @@ def test_report_shows_and_keeps_everything() -> None:
     found = report.to_json()
     assert found["figures"] == {"a": {"seconds": [1e-6]}}
     assert found["bounds"] == [
-        {"text": "limit", "value": 1.0, "limit": 2.0, "unit": "", "at_least": False, "kept": True}
+        {"text": "limit", "value": 1.0, "limit": 2.0, "unit": "", "at_least": False, "why": "", "kept": True}
     ]
 
 
@@ -127,15 +133,30 @@ def test_unfairness() -> None:
     assert unfairness([0, 0]) == float("inf")
 
 
-def test_every_benchmark_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("name", BENCHES)
+def test_every_benchmark_runs(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each benchmark prints its table and leaves its figures in the file."""
     file = tmp_path / "found.json"
-    assert main(["--json", str(file)], TINY) == 0
-    printed = capsys.readouterr().out
-    found = json.loads(file.read_text(encoding="utf-8"))
-    assert list(found["benches"]) == list(BENCHES)
-    assert all(f"\n{name}: " in printed for name in BENCHES)
-    assert all(bench["figures"] for bench in found["benches"].values())
+    assert main(["--json", str(file), name], TINY) == 0
+    assert f"\n{name}: " in capsys.readouterr().out
+    found = json.loads(file.read_text(encoding="utf-8"))["benches"]
+    assert list(found) == [name]
+    assert found[name]["figures"]
+
+
+def _nothing(name: str, _size: Size, _folder: Path) -> Report:
+    return Report(name, "nothing", [])
+
+
+def test_all_benchmarks_run_if_none_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In their order."""
+    for name in BENCHES:
+        monkeypatch.setitem(BENCHES, name, partial(_nothing, name))
+    assert main([], TINY) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.removesuffix(": nothing") for line in printed if line.endswith(": nothing")] == list(BENCHES)
 
 
 def test_an_unknown_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
@@ -154,3 +175,37 @@ def test_check_fails_on_a_missed_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(BENCHES, "pair", missing)
     assert main(["pair"], TINY) == 0
     assert main(["pair", "--check"], TINY) == 1
+
+
+def test_the_page_shows_what_was_missed_and_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every table is there, and no bound that was missed goes without a reason."""
+
+    def found(_size: Size, _folder: Path) -> Report:
+        rows = [Row("a", ["1 us"], "this | that", {})]
+        bounds = [Bound("kept", 1.0, 1.0), Bound("late", 2.0, 1.0, " s", why="it slept"), Bound("odd", 2.0, 1.0)]
+        return Report("pair", "a pair", ["median"], rows, bounds)
+
+    monkeypatch.setitem(BENCHES, "pair", found)
+    file = tmp_path / "page.md"
+    main(["pair", "--quick", "--write", str(file)], TINY)
+    lines = file.read_text(encoding="utf-8").splitlines()
+    assert any("a quick run" in line for line in lines)
+    assert "Kept: 1 of 3 bounds." in lines
+    assert lines[lines.index("## pair") :] == [
+        "## pair",
+        "",
+        "A pair.",
+        "",
+        "|  | median | what it is |",
+        "| --- | --: | --- |",
+        "| a | 1 us | this \\| that |",
+        "",
+        "|  | bound | measured | must be |",
+        "| --- | --- | --: | --: |",
+        "| **OK** | kept | 1 | at most 1 |",
+        "| **MISSED** | late | 2 s | at most 1 s |",
+        "| **MISSED** | odd | 2 | at most 1 |",
+        "",
+        "- Missed, late: it slept.",
+        f"- Missed, odd: {UNKNOWN}.",
+    ]

@@ -1,0 +1,35 @@
+"""What the figures depend on."""
+
+import os
+import platform
+import sqlite3
+from importlib.metadata import version
+from pathlib import Path
+
+from holdfast.testing.servers.redis import find_program
+from holdfast.testing.servers.redis import version as server_version
+
+PEERS = ("filelock", "fasteners", "redis", "hiredis", "python-redis-lock", "pottery", "uvloop")
+
+
+def software() -> str:
+    """Return the versions of all that is measured."""
+    peers = ", ".join(f"{name} {version(name)}" for name in PEERS)
+    server = ".".join(map(str, server_version(find_program())))
+    python = f"{platform.python_implementation()} {platform.python_version()}"
+    return f"{python}, SQLite {sqlite3.sqlite_version}, Redis server {server}, {peers}"
+
+
+def machine() -> str:
+    """Return what it is measured on, and how busy that is already."""
+    kernel = platform.release().partition("-")[0]
+    load = " ".join(f"{each:.1f}" for each in os.getloadavg())
+    return f"{_processor()}, {os.cpu_count()} cores, {platform.system()} {kernel}, load average {load} before"
+
+
+def _processor() -> str:
+    """Return the model of the processor, or what kind it is if the system doesn't say."""
+    listed = Path("/proc/cpuinfo")
+    lines = listed.read_text("utf-8").splitlines() if listed.exists() else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else platform.machine()

@@ -1,0 +1,67 @@
+"""The reports as a page for people to read: tables in Markdown, each with its bounds and what became of them."""
+
+from collections.abc import Iterable, Sequence
+
+from bench.harness import Bound, Report
+
+HEAD = """# Benchmarks
+
+`python -m bench --write docs/benchmarks.md` measured this and wrote it; do not edit it.{quick}
+
+- {machine}
+- {software}
+
+## How to read it
+
+The machine is noisy: what else it does comes and goes, and is seldom over when a round is. So all contenders of a
+table were measured in turns, A B C A B C, and what counts is a ratio: it is taken within each round, and the median of
+the rounds is given, with the least and the greatest in brackets. A ratio that spreads far is not worth much. A time is
+true of this machine in that hour, and a p99 or a maximum tells as much of the machine as of the lock. Clients, servers
+and everything else share its cores, so where many processes contend, whoever wakes fewer of them looks faster.
+
+A *floor* is no lock: it is the least that the work can cost, so that one sees what is left to gain. Other libraries
+are used with their defaults unless the table says otherwise; most have no order, no renewal and no fencing token.
+
+The bounds are goals, and are not moved to fit what was measured. One that is missed says so, and why.
+
+{summary}
+"""
+
+UNKNOWN = "why is not known yet; measure again on an idle machine before you believe it"
+
+
+def page(reports: Sequence[Report], machine: str, software: str, *, quick: bool) -> str:
+    """Render all reports."""
+    bounds = [bound for report in reports for bound in report.bounds]
+    kept = sum(bound.kept for bound in bounds)
+    head = HEAD.format(
+        quick=" It was a quick run: few rounds, each of them short." if quick else "",
+        machine=machine,
+        software=software,
+        summary=f"Kept: {kept} of {len(bounds)} bounds.",
+    )
+    return "\n".join([head, *map(_section, reports)])
+
+
+def _section(report: Report) -> str:
+    lines = [f"## {report.name}", "", f"{report.title[:1].upper()}{report.title[1:]}.", ""]
+    lines += markdown_table(report.heads, report.lines, figures=range(1, len(report.heads) - 1))
+    if report.bounds:
+        rows = [[f"**{bound.verdict}**", bound.text, bound.measured, bound.demand] for bound in report.bounds]
+        lines += ["", *markdown_table(["", "bound", "measured", "must be"], rows, figures=(2, 3))]
+    missed = [bound for bound in report.bounds if not bound.kept]
+    return "\n".join([*lines, *(["", *map(_reason, missed)] if missed else []), ""])
+
+
+def _reason(bound: Bound) -> str:
+    return f"- Missed, {bound.text}: {bound.why or UNKNOWN}."
+
+
+def markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]], figures: Iterable[int]) -> list[str]:
+    """Lay out a table, with the columns of `figures` to the right."""
+    rule = ["--:" if at in set(figures) else "---" for at in range(len(heads))]
+    return [_line(heads), _line(rule), *map(_line, rows)]
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"

@@ -1,0 +1,98 @@
+"""One client that holds many leases in Redis and does nothing but keep them: what that costs it and the server.
+
+All of its leases are renewed by its keeper, up to 100 in one request, after about a third of their ttl.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.contenders import NAME
+from bench.harness import Bound, Report, Row, Size
+from bench.redis.contenders import ASYNCIO, MEANINGS, PATIENCE, THREADS, redis_server
+from bench.redis.usage import calls, processor
+from holdfast import AsyncClient, Client, Outcome
+from holdfast.testing.servers import RedisServer
+
+TTLS = 1.5
+"""How long the leases are kept, as a multiple of their ttl: about four renewals of each."""
+
+
+@dataclass(slots=True)
+class Kept:
+    """What it took to keep them, a second, and what became of them."""
+
+    client: float
+    """Seconds of processor."""
+    server: float
+    requests: float
+    lost: int
+
+
+class Meter:
+    """Measures a stretch in which this process does nothing but keep leases."""
+
+    def __init__(self, server: RedisServer) -> None:
+        """Begin."""
+        self._server = server
+        server.command("CONFIG", "RESETSTAT")
+        self._before = processor(server)
+        self._mine, self._began = time.process_time(), time.monotonic()
+
+    def stop(self) -> Kept:
+        """Return what was used; which leases are lost is not known yet."""
+        passed = time.monotonic() - self._began
+        mine = time.process_time() - self._mine
+        theirs, requests = processor(self._server) - self._before, calls(self._server).get("evalsha", 0)
+        return Kept(mine / passed, theirs / passed, requests / passed, 0)
+
+
+def run(size: Size, folder: Path) -> Report:
+    """Keep leases by a Client, then by an AsyncClient."""
+    names = [f"{NAME}-{number}" for number in range(size.leases)]
+    with ExitStack() as stack:
+        server = stack.enter_context(redis_server(folder))
+        kept = {
+            THREADS: _keep(server, names, size.leases_ttl),
+            ASYNCIO: asyncio.run(_keep_async(server, names, size.leases_ttl)),
+        }
+    ttl, seconds = size.leases_ttl, size.leases_ttl * TTLS
+    title = f"{size.leases:,} leases of one client, ttl {ttl:g} s, kept for {seconds:g} s"
+    report = Report("redis_keep", title, ["client's CPU", "server's CPU", "requests/s", "leases lost"])
+    for label, found in kept.items():
+        cells = [f"{found.client:.1%}", f"{found.server:.1%}", f"{found.requests:,.0f}", str(found.lost)]
+        figures = {"client": found.client, "server": found.server, "requests": found.requests, "lost": found.lost}
+        report.rows.append(Row(label, cells, MEANINGS[label], figures))
+        report.bounds.append(Bound(f"{label}: leases lost", found.lost, 0))
+    return report
+
+
+def _keep(server: RedisServer, names: Sequence[str], ttl: float) -> Kept:
+    with Client(server.url, operation_timeout=PATIENCE) as client:
+        leases = [client.lock(name, ttl).acquire() for name in names]
+        meter = Meter(server)
+        time.sleep(ttl * TTLS)
+        kept = meter.stop()
+        held = [lease.remaining() > 0 for lease in leases]
+        kept.lost = _lost(held, [lease.release() for lease in leases])
+    return kept
+
+
+async def _keep_async(server: RedisServer, names: Sequence[str], ttl: float) -> Kept:
+    async with AsyncClient(server.url, operation_timeout=PATIENCE) as client:
+        leases = await asyncio.gather(*(client.lock(name, ttl).acquire() for name in names))
+        meter = Meter(server)
+        await asyncio.sleep(ttl * TTLS)
+        kept = meter.stop()
+        held = [lease.remaining() > 0 for lease in leases]
+        kept.lost = _lost(held, await asyncio.gather(*(lease.release() for lease in leases)))
+    return kept
+
+
+def _lost(held: Sequence[bool], outcomes: Sequence[Outcome]) -> int:
+    """Count what was lost by the client's clock, or what the server no longer knew when it was given back."""
+    kept = sum(mine and outcome is Outcome.RELEASED for mine, outcome in zip(held, outcomes, strict=True))
+    return len(outcomes) - kept

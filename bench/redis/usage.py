@@ -1,0 +1,29 @@
+"""What a Redis server has used: commands, processor, memory."""
+
+from holdfast.testing.servers import RedisServer
+
+
+def calls(server: RedisServer) -> dict[str, int]:
+    """Return how often each command was carried out since the statistics were reset."""
+    found = server.info("commandstats")
+    return {key.removeprefix("cmdstat_"): _calls(value) for key, value in found.items()}
+
+
+def _calls(value: str) -> int:
+    return int(value.partition("calls=")[2].partition(",")[0])
+
+
+def processor(server: RedisServer) -> float:
+    """Return how long its process has been running on a processor, in seconds."""
+    used = server.info("cpu")
+    return float(used["used_cpu_user"]) + float(used["used_cpu_sys"])
+
+
+def memory(server: RedisServer) -> int:
+    """Return how many bytes it has allocated."""
+    return int(server.info("memory")["used_memory"])
+
+
+def connections(server: RedisServer) -> int:
+    """Return how many clients are connected to it."""
+    return int(server.info("clients")["connected_clients"])
