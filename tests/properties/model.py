@@ -25,7 +25,7 @@ from holdfast.core.messages import (
     Waiting,
 )
 from holdfast.core.state import Holder, NameState, Waiter
-from holdfast.core.table import PROPOSAL_BOUND, RETRY, TOMBSTONE
+from holdfast.core.table import MARGIN, PROPOSAL_BOUND, RETRY, TOMBSTONE
 from holdfast.outcome import Outcome
 
 LONGEST_DELAY = 40
@@ -48,6 +48,7 @@ class Taken:
     answer: Answer
     notices: list[Notice]
     listening: Callable[[str], bool]
+    quarantined_until: int = 0
 
     def __post_init__(self) -> None:
         self.own = self.request.request if self.request is not None else ""
@@ -55,7 +56,11 @@ class Taken:
         self.live = {each.request: each for each in self.before.holders if each.expires_at > self.now}
         self.ended = [each for each in self.before.holders if each.expires_at <= self.now]
         self.held = {each.request: each for each in self.after.holders}
-        self.granted = [each for each in self.after.holders if each.request not in self.live]
+        self.quarantine = max(0, self.quarantined_until - self.now)
+        new = [each for each in self.after.holders if each.request not in self.live]
+        renewed = self.own if isinstance(self.request, Renewal) and self.quarantine else ""
+        self.taken_up = [each for each in new if each.request == renewed]
+        self.granted = [each for each in new if each not in self.taken_up]
         self.stood = [each.ask.request for each in self.before.queue]
         self.stands = [each.ask.request for each in self.after.queue]
 
@@ -75,6 +80,13 @@ class Judge:
     stepped_back: bool = False
     """Whether the store's clock stepped back during a delay: then it may end sooner, but still not stretch."""
 
+    def forgets(self, state: NameState) -> None:
+        """Note that a state is all that the store still knows."""
+        self.last_token = state.counter
+        self.last_released = state.last_released
+        self.given_up = dict(state.tombstones)
+        self.delays = [state.blocked_until] if state.blocked_until else []
+
     def judge(self, taken: Taken) -> None:
         """Raise AssertionError if the step was not right."""
         now = taken.now
@@ -83,6 +95,7 @@ class Judge:
         assert sum(each.weight for each in taken.after.holders) <= taken.after.capacity
         self._judge_holders(taken)
         self._judge_grants(taken)
+        self._judge_taken_up(taken)
         self._judge_queue(taken)
         self._judge_push(taken)
         if isinstance(taken.request, Ask):
@@ -115,7 +128,8 @@ class Judge:
                 self._judge_kept(taken, holder, taken.held[request])
             else:
                 by_itself = isinstance(taken.request, Release | Leave) and request == taken.own
-                assert by_itself or taken.request is None, "a live holder lost the name"
+                by_a_later_one = any(each.weight == taken.after.capacity for each in taken.taken_up)
+                assert by_itself or taken.request is None or by_a_later_one, "a live holder lost the name"
         for holder in taken.after.holders:
             assert taken.now < holder.expires_at <= taken.now + holder.ttl
 
@@ -133,6 +147,7 @@ class Judge:
             self.last_token += 1  # which is burnt
         for holder in taken.granted:
             assert not self.delays, "granted during a lock delay"
+            assert not taken.quarantine, "granted in quarantine"
             assert holder.token > self.last_token, "a token that does not increase"
             assert holder.token >= taken.wall
             assert holder.token <= max(self.last_token + 1, taken.wall + PROPOSAL_BOUND)
@@ -140,6 +155,28 @@ class Judge:
             self.last_token = holder.token
             self._judge_order(taken, holder)
         assert taken.after.counter >= max(self.last_token, taken.before.counter)
+
+    def _judge_taken_up(self, taken: Taken) -> None:
+        """In quarantine, and only then, the holder of a forgotten lease takes it up again: with nobody it excludes."""
+        renewal = taken.request
+        if not isinstance(renewal, Renewal) or renewal.request in taken.live:
+            return
+        ask, before = renewal.ask, taken.before
+        newest = renewal.token > before.counter
+        if renewal.token == before.counter:
+            newest = not taken.live and renewal.request != self.last_released
+        room = ask is not None and (ask.weight == ask.capacity or _fits_beside(ask, before, taken.live))
+        if not (ask and taken.quarantine and newest and room):
+            assert not taken.taken_up, "a lease was taken up that is over"
+            return
+        assert taken.taken_up, "a lease that was forgotten was not taken up"
+        [holder] = taken.taken_up
+        assert (holder.token, holder.weight, holder.ttl) == (renewal.token, ask.weight, renewal.ttl)
+        assert (holder.expires_at, holder.lock_delay) == (taken.now + renewal.ttl, ask.lock_delay)
+        assert (holder.inbox, holder.owner, holder.confirmed) == (ask.inbox, ask.owner, True)
+        assert taken.after.capacity == ask.capacity
+        assert taken.after.counter == renewal.token
+        self.last_token = max(self.last_token, holder.token)
 
     def _judge_order(self, taken: Taken, granted: Holder) -> None:
         """Nobody alive who came earlier is left behind."""
@@ -166,7 +203,7 @@ class Judge:
             if request not in taken.stands and request not in taken.held and request != taken.own:
                 assert taken.dead(waiter), "a live waiter vanished"
         assert not set(taken.stands) & set(taken.held), "somebody holds and waits"
-        if taken.after.queue and not self.delays:
+        if taken.after.queue and not self.delays and not taken.quarantine:
             used = sum(each.weight for each in taken.after.holders)
             assert used + taken.after.queue[0].ask.weight > taken.after.capacity, "the head waits although it fits"
 
@@ -175,9 +212,21 @@ class Judge:
         sent = [(each.inbox, each.request, each.token) for each in taken.notices if each.kind is NoticeKind.GRANTED]
         assert sent == [each for each in pushed if each[0]], "grants and pushes differ"
         heads = [each.request for each in taken.notices if each.kind is NoticeKind.HEAD]
-        head = taken.after.queue[0].ask if taken.after.queue else None
-        is_new = head is not None and head.request not in (taken.asking, *taken.stood[:1])
-        assert heads == ([head.request] if head is not None and is_new and head.inbox else []), "a head was not told"
+        head = taken.after.queue[0] if taken.after.queue else None
+        if head is None or head.ask.request in (taken.asking, *taken.stood[:1]) or not head.ask.inbox:
+            assert not heads, "somebody was told that it is first, who was before, or is not"
+            return
+        frees_at = max(taken.after.blocked_until, taken.quarantined_until)
+        if frees_at <= taken.now:
+            frees_at = min((each.expires_at for each in taken.after.holders), default=taken.now)
+        if taken.taken_up and taken.own in taken.stood[:1]:
+            return  # it waited only in the mind of the store; the next one asks within its interval
+        asks_by = head.fresh_until - head.ask.patience + 2 * head.ask.interval
+        told = frees_at < asks_by + MARGIN
+        assert heads == ([head.ask.request] if told else []), "a head was not told, or for nothing"
+        assert [each.after for each in taken.notices if each.kind is NoticeKind.HEAD] == (
+            [max(frees_at - taken.now, RETRY)] if told else []
+        )
 
     # -- by request ----------------------------------------------------------------------------------------
 
@@ -199,11 +248,13 @@ class Judge:
             assert answer.place == taken.stands.index(ask.request)
             assert answer.counter == taken.after.counter
             assert RETRY <= answer.poke_in <= max(RETRY, 2 * ask.interval)
+            assert answer.quarantine == taken.quarantine
         else:
             assert isinstance(answer, Busy)
             assert not ask.wait
             assert ask.request not in taken.stands
             assert answer.holders == tuple(each.owner for each in taken.after.holders)
+            assert answer.quarantine == taken.quarantine
 
     def _judge_release(self, taken: Taken, release: Release) -> None:
         if release.request in taken.live:
@@ -217,7 +268,7 @@ class Judge:
             self._give_up(taken, release.request)
 
     def _judge_renewal(self, taken: Taken, renewal: Renewal) -> None:
-        holder = taken.live.get(renewal.request)
+        holder = taken.live.get(renewal.request) or next(iter(taken.taken_up), None)
         if holder is None or holder.token != renewal.token:
             assert taken.answer is self._fate(taken, renewal.token)
             return
@@ -226,6 +277,8 @@ class Judge:
         assert taken.held[renewal.request].confirmed
 
     def _judge_leave(self, taken: Taken, leave: Leave) -> None:
+        assert isinstance(taken.answer, Left)
+        assert taken.answer.quarantine == taken.quarantine
         assert leave.request not in taken.held, "who left holds the name"
         assert leave.request not in taken.stands, "who left waits"
         if leave.unsure:
@@ -249,3 +302,9 @@ class Judge:
 
     def _fate(self, taken: Taken, token: int) -> Outcome:
         return Outcome.TAKEN_OVER if taken.after.counter > token else Outcome.EXPIRED
+
+
+def _fits_beside(ask: Ask, state: NameState, live: dict[str, Holder]) -> bool:
+    """Tell whether a request fits beside those who hold, by the capacity that they agreed on."""
+    used = sum(each.weight for each in live.values())
+    return not live or (state.capacity == ask.capacity and used + ask.weight <= state.capacity)

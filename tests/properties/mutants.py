@@ -8,7 +8,7 @@ They change what goes in and what comes out of the true table, and know nothing 
 from dataclasses import replace
 
 from holdfast.core.messages import Ask, Granted, HolderView, Leave, Left, Notice, NoticeKind, Release, Renewal, Reply
-from holdfast.core.table import Step
+from holdfast.core.table import RETRY, Step
 from holdfast.outcome import Outcome
 
 
@@ -246,6 +246,102 @@ class AskedAgainGetsAnotherToken(Step):
                 holder.token = self.state.counter = self.state.counter + 1
                 return Granted(holder.token, reply.ttl)
         return reply
+
+
+class GrantsInQuarantine(Step):
+    """Who asks is granted whatever may have been forgotten."""
+
+    def acquire(self, ask: Ask) -> Reply:
+        self.quarantined_until = 0
+        return super().acquire(ask)
+
+
+class HandsOverInQuarantine(Step):
+    """A release grants the next whatever may have been forgotten."""
+
+    def release(self, release: Release) -> Outcome:
+        self.quarantined_until = 0
+        return super().release(release)
+
+
+class QuarantineIsNotTold(Step):
+    """Who leaves is not told why it had to wait."""
+
+    def leave(self, leave: Leave) -> Left:
+        return replace(super().leave(leave), quarantine=0)
+
+
+class NothingIsTakenUp(Step):
+    """A lease that was forgotten is lost."""
+
+    def renew(self, renewal: Renewal) -> Outcome | None:
+        return super().renew(replace(renewal, ask=None))
+
+
+class AnythingIsTakenUpAtAnyTime(Step):
+    """A lease that ran out is taken up again if nobody followed, quarantine or not."""
+
+    def renew(self, renewal: Renewal) -> Outcome | None:
+        self.quarantined_until = max(self.quarantined_until, self.now + 1)
+        return super().renew(renewal)
+
+
+class WhatWasFollowedIsTakenUp(Step):
+    """A lease that another one followed is taken up again."""
+
+    def renew(self, renewal: Renewal) -> Outcome | None:
+        counter, self.state.counter = self.state.counter, min(self.state.counter, renewal.token - 1)
+        outcome = super().renew(renewal)
+        self.state.counter = max(self.state.counter, counter)
+        return outcome
+
+
+class WhatWasReleasedIsTakenUp(Step):
+    """A renewal that comes after the release revives the lease."""
+
+    def renew(self, renewal: Renewal) -> Outcome | None:
+        released, self.state.last_released = self.state.last_released, ""
+        outcome = super().renew(renewal)
+        self.state.last_released = released
+        return outcome
+
+
+class MoreIsTakenUpThanThereIs(Step):
+    """A lease is taken up again whether it fits or not."""
+
+    def renew(self, renewal: Renewal) -> Outcome | None:
+        holders = self.state.holders
+        if renewal.ask is not None and all(each.request != renewal.request for each in holders):
+            self.state.holders = []
+            outcome = super().renew(renewal)
+            self.state.holders = holders + self.state.holders
+            return outcome
+        return super().renew(renewal)
+
+
+class TakenUpWithANewToken(Step):
+    """A lease that is taken up again gets another token."""
+
+    def renew(self, renewal: Renewal) -> Outcome | None:
+        return super().renew(replace(renewal, token=renewal.token + 1) if renewal.ask else renewal)
+
+
+class HeadsAreToldTheWrongTime(Step):
+    """Who becomes first is told to ask when it likes."""
+
+    def leave(self, leave: Leave) -> Left:
+        left = super().leave(leave)
+        self.notices = [replace(each, after=0) if each.kind is NoticeKind.HEAD else each for each in self.notices]
+        return left
+
+
+class HeadsAreToldForNothing(Step):
+    """Who becomes first is told so even if it asks long before anything happens."""
+
+    def _tell_new_head(self, asking: str = "") -> None:
+        head = self._head()
+        if head and head not in {self._head_before, asking}:
+            self._notify(self.state.queue[0].ask.inbox, NoticeKind.HEAD, head, after=max(self._frees_in(), RETRY))
 
 
 MUTANTS: list[type[Step]] = [

@@ -17,7 +17,7 @@ CAPACITY = 3
 INBOXES = ("a", "b", "c")
 
 picks = st.integers(0, 2**16)
-lengths = st.sampled_from([1, 20, 100, 300, 300])
+lengths = st.sampled_from([1, 20, 100, 300, 300, 5_000_000])
 
 
 def copy(state: NameState) -> NameState:
@@ -40,6 +40,11 @@ class TableMachine(RuleBasedStateMachine):
         self.state = NameState()
         self.now = 10_000
         self.wall = 50_000
+        self.quarantined_until = 0
+        self.forgotten: list[NameState] = []
+        """What the store knew at earlier times."""
+        self.tokens: dict[str, int] = {}
+        """By request: the token by which it ever held."""
         self.open = set(INBOXES)
         self.asks: list[Ask] = []
         self.judge = Judge()
@@ -47,10 +52,17 @@ class TableMachine(RuleBasedStateMachine):
     def take(self, request: Request, operation: Callable[[Step], Answer]) -> None:
         """Take one step, and have it judged."""
         before = copy(self.state)
-        step = self.make(self.state, self.now, self.wall, self.listening)
+        step = self.make(self.state, self.now, self.wall, self.listening, self.quarantined_until)
         answer = operation(step)
         self.state = step.state
-        self.judge.judge(Taken(before, self.state, self.now, self.wall, request, answer, step.notices, self.listening))
+        seen = (before, self.state, self.now, self.wall, request, answer, step.notices, self.listening)
+        self.judge.judge(Taken(*seen, self.quarantined_until))
+        self.tokens |= {holder.request: holder.token for holder in self.state.holders}
+
+    def keep(self, ask: Ask, ttl: int) -> None:
+        """Take the step of a renewal that says what the lease came of."""
+        renewal = Renewal("name", ask.request, self.tokens[ask.request], ttl, ask)
+        self.take(renewal, lambda step: step.renew(renewal))
 
     def let_go(self, release: Release) -> None:
         """Take the step of a release."""
@@ -159,6 +171,30 @@ class TableMachine(RuleBasedStateMachine):
             renewal = Renewal("name", request, self.token(request), ttl)
             self.take(renewal, lambda step: step.renew(renewal))
 
+    @rule(pick=picks, ttl=lengths)
+    def take_up(self, pick: int, ttl: int) -> None:
+        if asks := [each for each in self.asks[-8:] if each.request in self.tokens]:
+            self.keep(asks[pick % len(asks)], ttl)
+
+    @rule()
+    def a_copy_is_taken(self) -> None:
+        self.forgotten.append(copy(self.state))
+
+    @rule(pick=picks, quarantine=st.sampled_from([30, 300, 300]))
+    def the_store_forgets(self, pick: int, quarantine: int) -> None:
+        kept = [NameState(), *self.forgotten[-3:]]
+        self.state = copy(kept[pick % len(kept)])
+        self.judge.forgets(self.state)
+        self.quarantined_until = self.now + quarantine
+
+    @rule()
+    def whoever_holds_takes_it_up_again(self) -> None:
+        held = {each.request for each in self.state.holders}
+        self.the_store_forgets(0, 300)
+        for ask in self.asks:
+            if ask.request in held:
+                self.keep(ask, 300)
+
     @rule(pick=picks, unsure=st.booleans())
     def leave(self, pick: int, unsure: bool) -> None:
         if self.asks:
@@ -203,6 +239,7 @@ class TableMachine(RuleBasedStateMachine):
     def clock_steps_back(self, by: int) -> None:
         if self.now - by > 0:
             self.now -= by
+            self.quarantined_until = min(self.quarantined_until, self.now + 300)
             self.judge.stepped_back = True
 
     @rule(by=st.integers(-20_000, 1_000))

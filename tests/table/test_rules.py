@@ -1,4 +1,4 @@
-"""The eight rules of the grant table, each by examples named after what it guarantees."""
+"""The nine rules of the grant table, each by examples named after what it guarantees."""
 
 from typing import TYPE_CHECKING
 
@@ -515,7 +515,152 @@ def test_the_longest_of_several_delays_counts() -> None:
         name.win("c", capacity=2)
 
 
-# -- 8. a clock that stepped back ---------------------------------------------------------------------------------
+# -- 8. quarantine ------------------------------------------------------------------------------------------------
+
+QUARANTINE = 5 * TTL
+
+
+def test_nobody_is_granted_in_quarantine() -> None:
+    """Whoever asks is told how long it lasts, keeps a place, and is granted when it is over, to the microsecond."""
+    name = Name()
+    name.forget(QUARANTINE)
+    reply = name.ask("a", wait=False)
+    assert reply == Busy(QUARANTINE, (), QUARANTINE)
+    assert isinstance(name.ask("b"), Waiting)
+    name.now += QUARANTINE - 1
+    assert name.ask("b") == Waiting(0, RETRY, 0, 1)
+    name.now += 1
+    assert isinstance(name.ask("b"), Granted)
+
+
+def test_nothing_is_handed_over_in_quarantine() -> None:
+    """A release in quarantine grants nobody: who holds may be only one of those who were granted."""
+    name = Name()
+    name.win("a")
+    name.ask("b")
+    name.quarantined_until = name.now + QUARANTINE
+    assert name.release("a") is Outcome.RELEASED
+    assert (name.holders(), name.queue()) == ("", "b")
+    assert name.leave("b").quarantine == QUARANTINE
+
+
+def test_a_holder_takes_up_a_lease_that_was_forgotten() -> None:
+    """A renewal in quarantine of a lease that the store does not know makes it known, with its token."""
+    name = Name()
+    token = name.win("a", lock_delay=500)
+    name.forget(QUARANTINE)
+    assert name.take_up("a", token) is None
+    assert (name.holders(), name.token("a"), name.state.counter) == ("a", token, token)
+    holder = name.state.holders[0]
+    assert (holder.expires_at, holder.lock_delay, holder.confirmed) == (name.now + TTL, 500, True)
+    assert name.release("a") is Outcome.RELEASED
+
+
+def test_a_holder_takes_up_a_lease_whose_renewals_were_forgotten() -> None:
+    """A replica that lags knows of a grant, and believes that it has run out: its holder knows better."""
+    name = Name()
+    token = name.win("a")
+    name.now += TTL
+    name.quarantined_until = name.now + QUARANTINE
+    assert name.take_up("a", token) is None
+    assert name.token("a") == token
+
+
+def test_a_waiter_that_takes_up_a_lease_waits_no_more() -> None:
+    """Who was granted by a push that the store forgot stands in its queue, as far as it knows; but holds."""
+    name = Name()
+    name.ask("a")
+    name.release("a")
+    name.win("b")
+    name.ask("a")
+    name.state.last_released = ""
+    name.state.holders = []
+    name.quarantined_until = name.now + QUARANTINE
+    assert name.take_up("a", name.state.counter + 1) is None
+    assert (name.holders(), name.queue()) == ("a", "")
+
+
+def test_a_lease_that_was_taken_up_for_less_is_granted_for_as_long_as_it_is_said() -> None:
+    """Who asks again is told for how long it holds, and does so, whatever its last renewal was for."""
+    name = Name()
+    token = name.win("a")
+    name.forget(QUARANTINE)
+    name.take_up("a", token, ttl=1)
+    assert name.ask("a") == Granted(token, TTL)
+    name.now += TTL - 1
+    assert name.view().holders[0].token == token
+
+
+def test_nothing_is_taken_up_outside_a_quarantine() -> None:
+    """A lease that ran out while the store was there is over."""
+    name = Name()
+    token = name.win("a")
+    name.forget(QUARANTINE)
+    name.now += QUARANTINE
+    assert name.take_up("a", token) is Outcome.EXPIRED
+    assert name.holders() == ""
+
+
+def test_nothing_is_taken_up_without_what_it_came_of() -> None:
+    """A store can't know weight and capacity of what it forgot."""
+    name = Name()
+    token = name.win("a")
+    name.forget(QUARANTINE)
+    assert name.renew("a", token) is Outcome.EXPIRED
+
+
+def test_what_was_followed_is_not_taken_up() -> None:
+    """A lease that the store knows was followed by another grant, or was taken by force, is over."""
+    followed: list[Callable[[Name], object]] = [
+        lambda name: (name.release("a"), name.win("b")),
+        lambda name: name.revoke(),
+    ]
+    for follow in followed:
+        name = Name()
+        token = name.win("a")
+        follow(name)
+        name.quarantined_until = name.now + QUARANTINE
+        assert name.take_up("a", token) is Outcome.TAKEN_OVER
+
+
+def test_what_was_released_is_not_taken_up() -> None:
+    """A renewal that is late comes after the release of its lease, and revives nothing."""
+    name = Name()
+    token = name.win("a")
+    name.release("a")
+    name.quarantined_until = name.now + QUARANTINE
+    assert name.take_up("a", token) is Outcome.EXPIRED
+    assert name.holders() == ""
+
+
+def test_an_exclusive_lease_ends_older_ones_when_it_is_taken_up() -> None:
+    """Whatever the store thinks is held: it had ended when a later lease of everything was granted."""
+    name = Name()
+    name.win("a", capacity=3)
+    name.ask("w", capacity=3, weight=3)
+    name.leave("w")
+    name.quarantined_until = name.now + QUARANTINE
+    assert name.take_up("w", name.state.counter + 1) is None
+    assert name.holders() == "w"
+
+
+def test_a_lease_is_taken_up_beside_others_if_it_fits() -> None:
+    """Of a semaphore no more is taken up than there is; and nothing by another count."""
+    name = Name()
+    tokens = {who: name.win(who, capacity=2) for who in "ab"}
+    name.ask("c", capacity=2)
+    name.ask("d", capacity=3)
+    name.forget(QUARANTINE)
+    assert name.take_up("a", tokens["a"]) is None
+    assert name.take_up("b", tokens["b"]) is None
+    assert name.take_up("c", tokens["b"] + 1) is Outcome.EXPIRED
+    assert name.release("b") is Outcome.RELEASED
+    assert name.take_up("d", tokens["b"] + 1) is Outcome.EXPIRED
+    assert name.take_up("c", tokens["b"] + 1) is None
+    assert name.holders() == "ac"
+
+
+# -- 9. a clock that stepped back ---------------------------------------------------------------------------------
 
 
 def test_a_clock_that_stepped_back_does_not_stretch_a_lease() -> None:

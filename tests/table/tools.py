@@ -32,7 +32,9 @@ class Name:
         self.state = NameState()
         self.now = now
         self.wall = wall
+        self.quarantined_until = 0
         self.deaf: set[str] = set()
+        self.asks: dict[str, Ask] = {}
         self.notices: list[Notice] = []
 
     def ask(
@@ -52,9 +54,9 @@ class Name:
         box = who if inbox is None else inbox
         pushed = min(PUSHED, ttl)
         times = (ttl, ttl, pushed, INTERVAL, patience)
-        return self._step().acquire(
-            Ask("name", who, box, f"owner {who}", *times, weight, capacity, lock_delay, proposal, wait)
-        )
+        made = Ask("name", who, box, f"owner {who}", *times, weight, capacity, lock_delay, proposal, wait)
+        self.asks[who] = made
+        return self._step().acquire(made)
 
     def win(self, who: str, *, ttl: int = TTL, capacity: int = 1, weight: int = 1, lock_delay: int = 0) -> int:
         """Ask for what must be granted; return the token."""
@@ -69,6 +71,15 @@ class Name:
     def renew(self, who: str, token: int | None = None, ttl: int = TTL) -> RenewReply:
         """Renew."""
         return self._step().renew(Renewal("name", who, self.token(who) if token is None else token, ttl))
+
+    def forget(self, quarantine: int) -> None:
+        """Forget all, and be in quarantine for a while."""
+        self.state = NameState()
+        self.quarantined_until = self.now + quarantine
+
+    def take_up(self, who: str, token: int, ttl: int = TTL) -> RenewReply:
+        """Renew, and say what the lease came of, so that it can be taken up again."""
+        return self._step().renew(Renewal("name", who, token, ttl, self.asks[who]))
 
     def leave(self, who: str, *, unsure: bool = False) -> Left:
         """Leave."""
@@ -99,6 +110,6 @@ class Name:
         return [(each.request, each.token or each.after) for each in self.notices if each.kind is kind]
 
     def _step(self) -> Step:
-        step = Step(self.state, self.now, self.wall, lambda inbox: inbox not in self.deaf)
+        step = Step(self.state, self.now, self.wall, lambda inbox: inbox not in self.deaf, self.quarantined_until)
         self.notices = step.notices
         return step

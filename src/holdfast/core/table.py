@@ -227,6 +227,7 @@ class Step:
     def _granted_before(self, holder: Holder, ask: Ask) -> Granted:
         """Answer an ask of a request that holds already: its reply or its push was lost, or is on its way."""
         holder.confirmed = True
+        holder.ttl = max(holder.ttl, ask.first_ttl)
         holder.expires_at = max(holder.expires_at, self.now + ask.first_ttl)
         return Granted(holder.token, ask.first_ttl)
 

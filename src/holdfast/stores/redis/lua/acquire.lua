@@ -59,6 +59,7 @@ quarantine(ttl)
 
 local function granted_before(holder)
     holder[CONFIRMED] = true
+    holder[TTL] = math.max(holder[TTL], first_ttl)
     holder[EXPIRES] = math.max(holder[EXPIRES], now + first_ttl)
     return { 1, holder[TOKEN], first_ttl }
 end
