@@ -102,7 +102,9 @@ def _kill_one(case: Case, ttl: float) -> Wait:
 def killed_report(name: str, size: Size, waits: Mapping[str, Sequence[Wait]], meanings: Mapping[str, str]) -> Report:
     """Report on waits for dead holders."""
     columns = ["after the kill", "at most", "after the lease's end", "at most"]
-    report = Report(name, f"a holder with ttl {size.ttl:g} s is killed while another waits; granted ...", columns)
+    report = Report(
+        name, f"a holder with ttl {size.ttl:g} s is killed while another waits: when that one is granted", columns
+    )
     for label, found in waits.items():
         kills, ends = [wait.since_kill for wait in found], [wait.since_end for wait in found]
         cells = [duration(pick(values)) for values in (kills, ends) for pick in (median, max)]

@@ -6,8 +6,8 @@ from bench.harness import Bound, Report
 
 HEAD = """# Benchmarks
 
-`python -m bench --write docs/benchmarks.md` measured this and wrote it; do not edit it.{quick}
-
+`python -m bench --write docs/benchmarks.md` measured this and wrote it; do not edit it.
+{quick}
 - {machine}
 - {software}
 
@@ -35,7 +35,7 @@ def page(reports: Sequence[Report], machine: str, software: str, *, quick: bool)
     bounds = [bound for report in reports for bound in report.bounds]
     kept = sum(bound.kept for bound in bounds)
     head = HEAD.format(
-        quick=" It was a quick run: few rounds, each of them short." if quick else "",
+        quick="It was a quick run: few rounds, each of them short.\n" if quick else "",
         machine=machine,
         software=software,
         summary=f"Kept: {kept} of {len(bounds)} bounds.",
@@ -50,11 +50,11 @@ def _section(report: Report) -> str:
         rows = [[f"**{bound.verdict}**", bound.text, bound.measured, bound.demand] for bound in report.bounds]
         lines += ["", *markdown_table(["", "bound", "measured", "must be"], rows, figures=(2, 3))]
     missed = [bound for bound in report.bounds if not bound.kept]
-    return "\n".join([*lines, *(["", *map(_reason, missed)] if missed else []), ""])
+    return "\n".join([*lines, *(["", "Missed:", "", *map(_reason, missed)] if missed else []), ""])
 
 
 def _reason(bound: Bound) -> str:
-    return f"- Missed, {bound.text}: {bound.why or UNKNOWN}."
+    return f"- *{bound.text}*: {bound.why or UNKNOWN}."
 
 
 def markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]], figures: Iterable[int]) -> list[str]:

@@ -31,7 +31,7 @@ from bench.redis.contenders import (
     redis_server,
 )
 from bench.redis.floor import MEANINGS as FLOOR
-from bench.redis.floor import OWN, bare_handle, beyond
+from bench.redis.floor import OWN, WAKING, bare_handle, beyond
 from bench.redis.usage import calls, processor
 from bench.workers import Worker
 from holdfast import AsyncClient, AsyncLock
@@ -195,7 +195,7 @@ def _bounds(contests: Mapping[Case, Sequence[Contest]], most: int) -> list[Bound
         f"{best} lets the process that just released take the lock again while all others sleep: faster in sum, but its"
         f" fewest/most is {fairness[best]:.2f}, and somebody waited {duration(longest)}"
     )
-    why = beyond(OWN, ratios(rates[OWN], rates[fair]).median, FASTER)
+    why = beyond(OWN, ratios(rates[OWN], rates[fair]).median, FASTER, WAKING)
     spent = f"{where}: commands each, to two decimals (exactly {commands:.4f})"
     polls = "whoever is next in line, or is renewed, asks now and then without being told to"
     return [

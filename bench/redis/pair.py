@@ -27,7 +27,7 @@ def run(size: Size, folder: Path) -> Report:
     faster, floor_is = (ratios(medians[REDIS_PY], medians[label]).median for label in (THREADS, OWN))
     own_work = spread(one - other for one, other in zip(medians[THREADS], medians[OWN], strict=True)).median
     why = (
-        f"beside its two requests Holdfast works for {duration(own_work)} a pair, in Python, on the lease and the line"
+        f"beside the two requests the client works for {duration(own_work)}, in Python, on the lease and the connection"
     )
     report.bounds = [
         Bound(f"{THREADS} / {OWN} (and {over_least:.3g} of the least)", over_own, OVER_OWN, why=why),

@@ -206,6 +206,8 @@ def test_the_page_shows_what_was_missed_and_why(tmp_path: Path, monkeypatch: pyt
         "| **MISSED** | late | 2 s | at most 1 s |",
         "| **MISSED** | odd | 2 | at most 1 |",
         "",
-        "- Missed, late: it slept.",
-        f"- Missed, odd: {UNKNOWN}.",
+        "Missed:",
+        "",
+        "- *late*: it slept.",
+        f"- *odd*: {UNKNOWN}.",
     ]
