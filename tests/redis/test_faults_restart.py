@@ -37,11 +37,10 @@ def crash(server: RedisServer, persistence: str) -> None:
     server.start()
 
 
-@pytest.mark.parametrize(
-    ("persistence", "colour"),
-    [(each, colour) for each in ("none", "snapshot") for colour in COLOURS]
-    + [("log", "threads"), ("torn log", "asyncio")],
-)
+CRASHES = [*product(("none", "snapshot"), COLOURS), ("log", "threads"), ("torn log", "asyncio")]
+
+
+@pytest.mark.parametrize(("persistence", "colour"), CRASHES)
 def test_a_crash_costs_no_lease_and_gives_none_twice(tmp_path: Path, persistence: str, colour: str) -> None:
     """A holder outlives the crash of the server, whatever that forgot; others get nothing before all old leases end."""
     with RedisServer(tmp_path, options=PERSISTENCE[persistence]) as server:

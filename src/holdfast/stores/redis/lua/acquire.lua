@@ -74,7 +74,7 @@ local function join()
     local it = { inbox, owner, ttl, tonumber(ARGV[10]), tonumber(ARGV[11]), patience, weight, delay, proposal, now,
         now + patience }
     local before = waiter(request)
-    if before then
+    if before and call('ZRANK', Q, request) then
         it[W_JOINED] = before[W_JOINED]
     else
         last_place, queued = last_place + 1, queued + 1

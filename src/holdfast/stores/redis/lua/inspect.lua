@@ -9,9 +9,11 @@
 
 open()
 local waiters = {}
-for i, request in ipairs(call('ZRANGE', Q, 0, -1)) do
+for _, request in ipairs(call('ZRANGE', Q, 0, -1)) do
     local it = waiter(request)
-    local fresh = math.min(it[W_FRESH], now + it[W_PATIENCE]) >= now
-    waiters[i] = { it[W_OWNER], it[W_WEIGHT], now - it[W_JOINED], fresh and listening(it[W_INBOX]) and 1 or 0 }
+    if it then
+        local alive = math.min(it[W_FRESH], now + it[W_PATIENCE]) >= now and listening(it[W_INBOX])
+        waiters[#waiters + 1] = { it[W_OWNER], it[W_WEIGHT], now - it[W_JOINED], alive and 1 or 0 }
+    end
 end
 return { capacity, counter, math.max(0, blocked - now), shown_holders(), waiters }

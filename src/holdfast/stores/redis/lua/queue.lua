@@ -57,7 +57,8 @@ local function dead_weight(it)
     if it[W_FRESH] < now then return true end
     if it[W_WEIGHT] == 1 or fits(it[W_WEIGHT]) then return false end
     for _, request in ipairs(call('ZRANGE', Q, 0, -1)) do
-        if fits(waiter(request)[W_WEIGHT]) then return not listening(it[W_INBOX]) end
+        local other = waiter(request)
+        if other and fits(other[W_WEIGHT]) then return not listening(it[W_INBOX]) end
     end
     return false
 end
@@ -93,7 +94,7 @@ end
 local function tell_new_head(asking)
     if head and head ~= head_before and head ~= asking then
         local it, frees = waiter(head), frees_in()
-        if now + frees < it[W_FRESH] - it[W_PATIENCE] + 2 * it[W_INTERVAL] + MARGIN then
+        if it and now + frees < it[W_FRESH] - it[W_PATIENCE] + 2 * it[W_INTERVAL] + MARGIN then
             push(it[W_INBOX], 'H', math.max(frees, RETRY), head)
         end
     end

@@ -10,11 +10,13 @@ local request, token, unsure = ARGV[5], tonumber(ARGV[6]), ARGV[7] == '1'
 local function hand_off()
     while state[QUEUED] > 0 do
         local next_one = call('ZPOPMIN', Q)[1]
-        local it = cmsgpack.unpack(call('HGET', K, 'w' .. next_one))
+        if not next_one then state[QUEUED] = 0 break end -- the queue was evicted, or deleted
+        local waiter = call('HGET', K, 'w' .. next_one)
+        local it = waiter and cmsgpack.unpack(waiter)
         call('HDEL', K, 'w' .. next_one)
         state[QUEUED] = state[QUEUED] - 1
-        local grant = math.max(state[COUNTER] + 1, now, math.min(it[W_PROPOSAL], now + PROPOSAL_BOUND))
-        if it[W_FRESH] >= now and push(it[W_INBOX], 'G', grant, next_one) then
+        local grant = it and math.max(state[COUNTER] + 1, now, math.min(it[W_PROPOSAL], now + PROPOSAL_BOUND))
+        if it and it[W_FRESH] >= now and push(it[W_INBOX], 'G', grant, next_one) then
             state[COUNTER] = grant
             state[HOLDERS][1] = { next_one, it[W_INBOX], it[W_OWNER], grant, it[W_WEIGHT], it[W_TTL], it[W_DELAY], now,
                 now + it[W_PUSHED], false }
@@ -27,7 +29,9 @@ end
 local function tell_first(frees_in)
     if frees_in >= 2 * state[SLOWEST] + MARGIN then return end
     local first = call('ZRANGE', Q, 0, 0)[1]
-    local it = cmsgpack.unpack(call('HGET', K, 'w' .. first))
+    local waiter = first and call('HGET', K, 'w' .. first)
+    if not waiter then return end
+    local it = cmsgpack.unpack(waiter)
     if now + frees_in < it[W_FRESH] - it[W_PATIENCE] + 2 * it[W_INTERVAL] + MARGIN then
         push(it[W_INBOX], 'H', math.max(frees_in, RETRY), first)
     end

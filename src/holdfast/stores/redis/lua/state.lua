@@ -24,11 +24,14 @@ local function lapse()
     holders = kept
 end
 
--- Take the state that was read, as it is now.
+-- Take the state that was read, as it is now. State or queue may be gone without the other: evicted, or deleted.
 local function open()
     local f = state or { 0, 1, {}, 0, 0, '', 0, 0, 0, 0, 0 }
     counter, capacity, holders, blocked, block, released, used, last_place, expires, queued, slowest = unpack(f)
-    head = queued > 0 and call('ZRANGE', Q, 0, 0)[1]
+    if queued > 0 or not state then
+        head = call('ZRANGE', Q, 0, 0)[1]
+        if not head then queued = 0 elseif not state then queued = call('ZCARD', Q) end
+    end
     if holders[1] then lapse() end
     if blocked > 0 then
         blocked = math.min(blocked, now + block)
