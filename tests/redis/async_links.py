@@ -2,12 +2,13 @@
 
 import asyncio
 import gc
+import os
+import stat
 from collections.abc import AsyncGenerator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-
-import uvloop
 
 from holdfast.runtimes.aio import AsyncioRuntime
 from holdfast.stores.redis.access import Access
@@ -19,15 +20,17 @@ from holdfast.stores.redis.scripts import Script
 PATIENCE = 60.0
 """How long to wait, in seconds, for what must happen: only ever used up by a failure."""
 
-LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
-    "asyncio": asyncio.new_event_loop,
-    "uvloop": uvloop.new_event_loop,
-}
+LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {"asyncio": asyncio.new_event_loop}
+
+if find_spec("uvloop") is not None:
+    import uvloop
+
+    LOOPS["uvloop"] = uvloop.new_event_loop
 
 ECHO = Script("echo", "return {ARGV[1], KEYS[1]}", guarded=False)
 WHO = Script("who", "return ARGV[#ARGV]", guarded=False)
 COUNT = Script("count", "return redis.call('INCR', KEYS[1])", guarded=False)
-FAIL = Script("fail", "return redis.error_reply('OUCH ' .. ARGV[1])", guarded=False)
+FAIL = Script("fail", "redis.call('INCR', 'failures') return redis.error_reply('OUCH ' .. ARGV[1])", guarded=False)
 
 
 def run(main: Callable[[], Coroutine[Any, Any, None]], loop: str = "asyncio") -> None:
@@ -112,12 +115,12 @@ async def is_lost(pipe: Pipeline) -> None:
     await happens(lambda: pipe.lost)
 
 
-def sockets() -> set[str]:
-    """Return the sockets that this process has open."""
-    found: set[str] = set()
-    for each in Path("/proc/self/fd").iterdir():
-        try:
-            found.add(str(each.readlink()))
-        except FileNotFoundError:  # it was the folder's own
-            continue
-    return {each for each in found if each.startswith("socket:")}
+def sockets() -> set[tuple[int, int]]:
+    """Return the sockets that this process has open: their descriptors, and what tells them from others."""
+    found: set[tuple[int, int]] = set()
+    for each in Path("/dev/fd").iterdir():
+        with suppress(OSError):  # it was the folder's own
+            status = os.fstat(int(each.name))
+            if stat.S_ISSOCK(status.st_mode):
+                found.add((int(each.name), status.st_ino))
+    return found

@@ -12,6 +12,7 @@ from holdfast.stores.redis.aio import AsyncLink
 from holdfast.stores.redis.link import Address, Hearing, ReplyError
 from holdfast.testing.servers import Cluster, Proxy, RedisServer
 from tests.redis.async_links import LOOPS, Ears, client_id, echo, happens, is_lost, link_to, pipe_of, run, soon
+from tests.redis.test_resharding import Move
 
 
 @pytest.fixture
@@ -112,9 +113,12 @@ def test_gap(redis_server: RedisServer, loop: str) -> None:
         link = AsyncLink(AsyncioRuntime(), Access(), Address(*redis_server.address), hearing)
         await link.listen("gap", soon())
         await link.listen("gap-too", soon())
+        await link.listen("no-more", soon())
+        await link.ignore("no-more")
         for _ in range(3):
             redis_server.command("CLIENT", "KILL", "TYPE", "pubsub")
             assert await counts.get() == 1
+            assert listeners(redis_server, "no-more") == 0
             redis_server.command("PUBLISH", "gap", "one")
             redis_server.command("PUBLISH", "gap-too", "two")
             assert [await pushes.get(), await pushes.get()] == [b"one", b"two"]
@@ -143,6 +147,27 @@ def test_gap_by_a_request(redis_server: RedisServer) -> None:
     run(main)
 
 
+def test_refused_again(redis_acl: RedisServer) -> None:
+    """A channel that is refused when it should be heard again keeps no request back, and is tried until it is not."""
+
+    async def main() -> None:
+        redis_acl.command("ACL", "SETUSER", "moody", "on", ">pass", "+@all", "~*", "&*")
+        ears = Ears()
+        access = Access({"username": "moody", "password": "pass"})
+        async with link_to(redis_acl.address, ears, access) as link:
+            await link.listen("moods", soon())
+            pipe = pipe_of(link)
+            redis_acl.command("ACL", "SETUSER", "moody", "resetchannels")  # this also ends the connection
+            await is_lost(pipe)
+            await echo(link, "not kept back")
+            assert ears.gaps.empty()
+            redis_acl.command("ACL", "SETUSER", "moody", "&*")
+            await ears.gaps.get()
+            assert await link.command("PUBLISH", "moods", "heard", until=soon()) == 1
+
+    run(main)
+
+
 def test_dead_server(redis_server: RedisServer) -> None:
     """While the server is away, the link tries again and again; when it is back, it is heard again."""
 
@@ -161,17 +186,41 @@ def test_dead_server(redis_server: RedisServer) -> None:
     run(main)
 
 
+def test_pauses(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pauses between attempts to connect again double, up to a second."""
+
+    async def main() -> None:
+        pauses: list[float] = []
+
+        async def pause(seconds: float) -> None:
+            pauses.append(seconds)
+            await asyncio.sleep(0)
+
+        runtime = AsyncioRuntime()
+        monkeypatch.setattr(runtime, "random", lambda: 0.5)
+        monkeypatch.setattr(runtime, "sleep", pause)
+        ears = Ears()
+        link = AsyncLink(runtime, Access(), Address(*redis_server.address), ears.hearing())
+        await link.listen("pauses", soon())
+        await asyncio.to_thread(redis_server.kill)
+        await happens(lambda: len(pauses) >= 10)
+        assert pauses[:8] == [0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.0, 1.0]
+        await asyncio.to_thread(redis_server.start)
+        await ears.gaps.get()
+        await link.close()
+
+    run(main)
+
+
 def test_half_open(proxy: Proxy) -> None:
     """A peer that is gone without a word is noticed, and left for a new connection."""
 
     async def main() -> None:
         ears = Ears()
         async with link_to(proxy.address, ears) as link:
+            link.patience.overdue, link.patience.quiet, link.patience.sign = 3600.0, 0.05, 0.5
             await link.listen("half-open", soon())
-            link.patience.quiet = link.patience.sign = 0.05
-            await link.listen("stir", soon())
             pipe = pipe_of(link)
-            pipe.stirred.set()  # it looks at its patience again
             proxy.blackhole()
             await is_lost(pipe)
             proxy.heal()
@@ -221,9 +270,11 @@ def test_subscription_taken_away(redis_server: RedisServer) -> None:
     async def main() -> None:
         ears = Ears()
         async with link_to(redis_server.address, ears, sharded=True) as link:
+            link.patience.quiet = 3600.0
             await link.listen("taken", soon())
             with redis_server.connect() as wire:
                 pipe = pipe_of(link)
+                await happens(lambda: pipe.stirred._waiting)
                 pipe.data_received(b">3\r\n$12\r\nsunsubscribe\r\n$5\r\ntaken\r\n:0\r\n")
                 await ears.gaps.get()
                 assert wire.command("SPUBLISH", "taken", "heard") == 1
@@ -235,39 +286,23 @@ def test_subscription_taken_away(redis_server: RedisServer) -> None:
 
 def test_moved_channel(redis_cluster: Cluster) -> None:
     """In a Cluster, the answer to a channel of another node is MOVED; one that moves away is told as a gap."""
-    nodes = [node for node in redis_cluster.nodes if node.is_master()]
-    (reply,) = [nodes[0].command("CLUSTER", "KEYSLOT", "moving")]
-    assert isinstance(reply, int)
-    owner = next(node for node in nodes if any(reply in slots for slots in mine(node)))
-    other = next(node for node in nodes if node is not owner)
+    slot = redis_cluster.nodes[0].command("CLUSTER", "KEYSLOT", "moving")
+    assert isinstance(slot, int)
+    move = Move(redis_cluster, slot)
 
     async def main() -> None:
         ears = Ears()
-        async with link_to(other.address, sharded=True) as link:
+        async with link_to(move.target.address, sharded=True) as link:
             with pytest.raises(ReplyError) as caught:
                 await link.listen("moving", soon())
             assert caught.value.code == "MOVED"
-        async with link_to(owner.address, ears, sharded=True) as link:
+        async with link_to(move.source.address, ears, sharded=True) as link:
             await link.listen("moving", soon())
-            assert listeners(owner, "moving", sharded=True) == 1
-            for node in (owner, other):
-                node.command("CLUSTER", "SETSLOT", reply, "NODE", name_of(other))
+            assert listeners(move.source, "moving", sharded=True) == 1
+            move.begin()
+            move.carry()
+            move.end()
             await ears.gaps.get()
             assert link._line._channels == set()
-        for node in (other, owner):
-            node.command("CLUSTER", "SETSLOT", reply, "NODE", name_of(owner))
 
     run(main)
-
-
-def mine(node: RedisServer) -> list[range]:
-    """Return the slots of a node."""
-    lines = str(node.command("CLUSTER", "NODES")).splitlines()
-    (line,) = [line for line in lines if "myself" in line]
-    ends = [[int(end) for end in each.split("-")] for each in line.split()[8:]]
-    return [range(each[0], each[-1] + 1) for each in ends]
-
-
-def name_of(node: RedisServer) -> str:
-    """Return the name by which the others know a node."""
-    return str(node.command("CLUSTER", "MYID"))

@@ -13,6 +13,7 @@ from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from holdfast.runtimes.aio import AsyncioRuntime
 from holdfast.stores.redis.access import Access
 from holdfast.stores.redis.aio import AsyncLink
+from holdfast.stores.redis.aio_line import BREATH
 from holdfast.stores.redis.link import Address
 from holdfast.testing.servers import Proxy, RedisServer, RedisTlsServer
 from holdfast.testing.servers.ports import reserve
@@ -64,6 +65,22 @@ def test_nobody_there() -> None:
     run(main)
 
 
+def test_breath() -> None:
+    """Whoever asks again and again where nobody listens does not keep the machine busy with connecting."""
+
+    async def main() -> None:
+        with_nobody = reserve()
+        async with link_to(("127.0.0.1", with_nobody.port)) as link:
+            began = soon(0)
+            for _ in range(5):
+                with pytest.raises(StoreUnavailable):
+                    await echo(link, "in vain")
+            assert soon(0) - began > 4 * BREATH * 0.95
+        with_nobody.give_up()
+
+    run(main)
+
+
 def test_one_attempt_for_all(proxy: Proxy) -> None:
     """All who need a connection share one attempt, each waits no longer than it wants to, and no other pays."""
 
@@ -91,7 +108,7 @@ def test_slow_connection(proxy: Proxy) -> None:
     """Connecting ends after the time that it may take, whatever time the requests have."""
 
     async def main() -> None:
-        async with link_to(proxy.address, access=Access(connect_timeout=0.05)) as link:
+        async with link_to(proxy.address, access=Access(connect_timeout=0.4)) as link:
             proxy.blackhole()
             with pytest.raises(StoreUnavailable, match="timed out"):
                 await echo(link, "in vain")
@@ -126,6 +143,33 @@ def test_lost_while_greeting(proxy: Proxy) -> None:
     run(main)
 
 
+@pytest.mark.parametrize(("loop", "extra"), [(loop, extra) for loop in LOOPS for extra in ("hang up", "+more\r\n")])
+def test_odd_server(loop: str, extra: str) -> None:
+    """A server that hangs up after the handshake, or says more than it was asked, is not trusted with a request."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(4096):
+            if b"HELLO" in data:
+                writer.write(b"%1\r\n$5\r\nproto\r\n:3\r\n")
+            if b"LIB-VER" in data:
+                writer.write(b"+OK\r\n+OK\r\n" + (b"" if extra == "hang up" else extra.encode()))
+                if extra == "hang up":
+                    break
+        writer.close()
+
+    async def main() -> None:
+        before = sockets()
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        async with server, link_to(server.sockets[0].getsockname()) as link:
+            with pytest.raises(StoreUnavailable, match=r"closed|more than it was asked|lost at once") as caught:
+                await echo(link, "in vain")
+            assert type(caught.value) is StoreUnavailable
+        await server.wait_closed()
+        await happens(lambda: sockets() <= before)
+
+    run(main, loop)
+
+
 @pytest.mark.parametrize("unix", [False, True], ids=["tcp", "unix"])
 def test_wrong_password(tmp_path: Path, unix: bool) -> None:
     """A server that refuses us is no passing trouble: the error says so, and keeps the secret."""
@@ -153,10 +197,12 @@ def test_forbidden_info(redis_acl: RedisServer) -> None:
     async def main() -> None:
         redis_acl.command("ACL", "SETUSER", "blind", "on", ">pass", "~*", "&*", "+@all", "-info")
         access = Access({"username": "blind", "password": "pass"})
+        before = sockets()
         async with link_to(redis_acl.address, access=access) as link:
             with pytest.raises(StoreError, match=r'(?s)\+info.*guard="off"') as caught:
                 await echo(link, "in vain")
             assert type(caught.value) is StoreError
+            assert sockets() <= before
         async with link_to(redis_acl.address, access=access, identify=False) as link:
             await echo(link, "unguarded")
 
@@ -204,7 +250,7 @@ def test_replicas(redis_server: RedisServer, tmp_path: Path) -> None:
     async def main() -> None:
         async with link_to(redis_server.address) as link:
             nobody = asyncio.ensure_future(link.run_replicated(COUNT, ("alone",), (), soon(20.0), 1))
-            await happens(lambda: redis_server.info("clients")["blocked_clients"] == "1")
+            await happens(lambda: waiting_clients(redis_server))
             await echo(link, "not held up")
             assert not nobody.done()
             host, port = redis_server.address
@@ -227,13 +273,53 @@ def test_too_few_replicas(redis_server: RedisServer) -> None:
 
     async def main() -> None:
         async with link_to(redis_server.address) as link:
-            hasty, patient = soon(1.0), soon(20)
+            hasty, patient = soon(2.0), soon(20)
             ends = await asyncio.gather(
-                link.run_replicated(COUNT, ("few",), (), hasty, 1), link.run_replicated(COUNT, ("few",), (), patient, 2)
+                link.run_replicated(COUNT, ("few",), (), patient, 1), link.run_replicated(COUNT, ("few",), (), hasty, 2)
             )
             assert [end.acknowledged for end in ends] == [0, 0]
 
     run(main)
+
+
+def test_strictest_wait(proxy: Proxy) -> None:
+    """Requests that share a WAIT wait for the most replicas that one of them wants."""
+
+    async def main() -> None:
+        async with link_to(proxy.address) as link:
+            await link.run_replicated(COUNT, ("strict",), (), soon(), 0)
+            proxy.lose(1, containing=b"WAIT\r\n$1\r\n3\r\n")
+            asking = [link.run_replicated(COUNT, ("strict",), (), soon(10), replicas) for replicas in (1, 3, 2)]
+            ends = await asyncio.gather(*asking, return_exceptions=True)
+            assert [type(end) for end in ends] == [OutcomeUnknown] * 3
+            assert proxy.counts.lost == 1
+
+    run(main)
+
+
+def test_cancelled_wait(redis_server: RedisServer) -> None:
+    """Whoever gives up while replicas are waited for disturbs nobody, and leaves nothing to complain of."""
+
+    async def main() -> None:
+        async with link_to(redis_server.address) as link:
+            asking = [asyncio.ensure_future(link.run_replicated(COUNT, ("alone",), (), soon(), 1)) for _ in range(3)]
+            await happens(lambda: waiting_clients(redis_server))
+            asking[0].cancel()
+            redis_server.command("CLIENT", "UNBLOCK", *waiting_clients(redis_server))
+            assert [(await each).acknowledged for each in asking[1:]] == [0, 0]
+            given_up = asyncio.ensure_future(link.run_replicated(COUNT, ("alone",), (), soon(), 1))
+            await happens(lambda: waiting_clients(redis_server))
+            given_up.cancel()
+
+    run(main)
+
+
+def waiting_clients(server: RedisServer) -> list[str]:
+    """Return the ids of the connections that a WAIT holds up."""
+    clients = [
+        dict(word.split("=", 1) for word in line.split()) for line in str(server.command("CLIENT", "LIST")).splitlines()
+    ]
+    return [client["id"] for client in clients if client["cmd"] == "wait" and "b" in client["flags"]]
 
 
 def test_refused_wait(redis_acl: RedisServer) -> None:
@@ -310,12 +396,37 @@ def test_close_while_connecting(redis_server: RedisServer, loop: str) -> None:
             for _ in range(step):
                 await asyncio.sleep(0)
             await link.close()
+            assert {task for task in asyncio.all_tasks() if task.get_name().startswith("holdfast")} == set()
+            assert sockets() <= before, step
             (end,) = await asyncio.gather(asking, return_exceptions=True)
             assert end is None or isinstance(end, StoreError)
-            assert asyncio.all_tasks() == {asyncio.current_task()}
-            assert sockets() <= before, step
 
     run(main, loop)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_close_before_an_answer(redis_server: RedisServer, loop: str) -> None:
+    """Closing does not wait for a server that does not answer, and neither do those who wait for a connection."""
+
+    async def main() -> None:
+        redis_server.pause()
+        for access in (Access(connect_timeout=3600), Access({"password": SECRET}, connect_timeout=3600)):
+            before = sockets()
+            async with link_to(redis_server.address, access=access) as link:
+                asking = [asyncio.ensure_future(echo(link, f"{n}")) for n in range(3)]
+                await happens(lambda: has_socket(link))
+            assert sockets() <= before
+            ends = await asyncio.gather(*asking, return_exceptions=True)
+            assert all(isinstance(end, StoreError) for end in ends)
+        redis_server.resume()
+
+    run(main, loop)
+
+
+def has_socket(link: AsyncLink) -> bool:
+    """Tell whether a link is connected, be it that nobody has answered yet."""
+    dialled: Any = link._line._dialled
+    return link._line.pipe is not None or (dialled is not None and dialled._writer is not None)
 
 
 def test_close_ends_requests(proxy: Proxy) -> None:
@@ -369,7 +480,7 @@ def test_cancelled_loop(redis_server: RedisServer) -> None:
 def test_fork(redis_server: RedisServer, loop: str, far: str) -> None:
     """A forked child lets go of the connection without a word, and the parent goes on with it."""
 
-    def child_keeps(link: AsyncLink, inherited: set[str]) -> int:
+    def child_keeps(link: AsyncLink, inherited: set[tuple[int, int]]) -> int:
         child = os.fork()
         if child == 0:
             try:
@@ -380,10 +491,6 @@ def test_fork(redis_server: RedisServer, loop: str, far: str) -> None:
             finally:
                 os._exit(99)
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-    def has_socket(link: AsyncLink) -> bool:
-        dialled: Any = link._line._dialled
-        return link._line.pipe is not None or (dialled is not None and dialled._writer is not None)
 
     async def main() -> None:
         before = sockets()

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -97,10 +98,12 @@ def test_error_replies(redis_server: RedisServer) -> None:
     async def main() -> None:
         async with link_to(redis_server.address) as link:
             number = await client_id(link)
-            await asyncio.gather(*(ask(link, f"{n}") for n in range(50) for ask in (echo, fail)))
+            for _ in range(2):  # first by the text of the script, then by its digest
+                await asyncio.gather(*(ask(link, f"{n}") for n in range(50) for ask in (echo, fail)))
             with pytest.raises(ReplyError, match="unknown command"):
                 await link.command("NONSENSE", until=soon())
             assert await client_id(link) == number
+            assert await link.command("GETDEL", "failures", until=soon()) == b"100"
 
     run(main)
 
@@ -121,6 +124,44 @@ def test_deadline(proxy: Proxy) -> None:
             assert await client_id(link) == number
 
     run(main)
+
+
+def test_many_deadlines(proxy: Proxy) -> None:
+    """Each request ends by its own deadline, in whatever order they come; a partition leaves nothing out of order."""
+
+    async def main() -> None:
+        async with link_to(proxy.address) as link:
+            link.patience.overdue = 3600.0
+            number = await client_id(link)
+            proxy.blackhole()
+            deadlines = [soon(0.01 * place) for place in (9, 3, 6, 1, 7)]
+            ends = await asyncio.gather(*(echo(link, "late", each) for each in deadlines), return_exceptions=True)
+            assert [type(end) for end in ends] == [OutcomeUnknown] * 5
+            proxy.heal()
+            await echo(link, "in order")
+            assert await client_id(link) == number
+
+    run(main)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_held_up_loop(redis_server: RedisServer, loop: str) -> None:
+    """A reply that came while the event loop was held up is read before anybody is told that there was none."""
+
+    async def main() -> None:
+        async with link_to(redis_server.address) as link:
+            link.patience.overdue = 0.0
+            await echo(link, "warm")
+            number = await client_id(link)
+            for turn in range(5):
+                asking = [asyncio.ensure_future(echo(link, f"{turn}-{n}", soon(0.05))) for n in range(5)]
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+                time.sleep(0.15)  # noqa: ASYNC251 - that is the point
+                await asyncio.gather(*asking)
+            assert await client_id(link) == number
+
+    run(main, loop)
 
 
 def test_no_time_left(redis_server: RedisServer) -> None:
@@ -200,6 +241,8 @@ def test_not_sent(redis_server: RedisServer) -> None:
             unsent = [asyncio.ensure_future(echo(link, f"unsent-{n}")) for n in range(5)]
             replicated = asyncio.ensure_future(link.run_replicated(COUNT, ("not-sent",), (), soon(), 0))
             asking = asyncio.ensure_future(link.run_asking(ECHO, ("key",), ("asking",), soon()))
+            command = asyncio.ensure_future(link.command("ECHO", "word", until=soon()))
+            listening = asyncio.ensure_future(link.listen("channel", soon()))
             await asyncio.sleep(0)
             pipe_of(link).cut(ConnectionResetError("cut by the test"))
             with pytest.raises(OutcomeUnknown, match="cut by the test"):
@@ -207,6 +250,8 @@ def test_not_sent(redis_server: RedisServer) -> None:
             await asyncio.gather(*unsent)
             assert (await replicated).value == 1
             assert (await asking).value == [b"asking", b"key"]
+            assert await command == b"word"
+            await listening
             assert await client_id(link) != first
 
     run(main)
@@ -324,6 +369,26 @@ def test_backpressure(redis_server: RedisServer, loop: str) -> None:
             assert [len(load) for load in await asyncio.gather(*loads)] == [10_000_000] * 3
 
     run(main, loop)
+
+
+def test_lost_under_backpressure(redis_server: RedisServer) -> None:
+    """Requests that wait for room when the connection is lost have not gone out: they do so on the next one."""
+
+    async def main() -> None:
+        async with link_to(redis_server.address) as link:
+            start = (await link.run(COUNT, ("lost-room",), (), soon())).value
+            redis_server.pause()
+            load = asyncio.ensure_future(link.command("ECHO", "x" * 30_000_000, until=soon()))
+            await happens(lambda: pipe_of(link).clogged)
+            patient = asyncio.ensure_future(link.run(COUNT, ("lost-room",), (), soon()))
+            await asyncio.sleep(0)
+            pipe_of(link).cut(ConnectionResetError("cut by the test"))
+            redis_server.resume()
+            with pytest.raises(OutcomeUnknown):
+                await load
+            assert (await patient).value == start + 1
+
+    run(main)
 
 
 def test_asking(redis_server: RedisServer) -> None:

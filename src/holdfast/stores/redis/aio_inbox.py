@@ -137,9 +137,10 @@ class InboxLine(Line):
                     pipe = await self.ready(began + self._access.connect_timeout)
                     await self._catch_up(pipe)
                     await self._watch(pipe)
-                lasted = self._runtime.now() - began
-                pause = SHORTEST_PAUSE if lasted > LONGEST_PAUSE else min(2 * pause, LONGEST_PAUSE)
+                if self._runtime.now() - began > LONGEST_PAUSE:
+                    pause = SHORTEST_PAUSE
                 await self._runtime.sleep(pause * (0.5 + self._runtime.random()))
+                pause = min(2 * pause, LONGEST_PAUSE)
         finally:
             self._tending = None
 

@@ -123,7 +123,8 @@ class Line:
             raise ConnectionAbortedError("the client was closed")
         if writer.is_closing() or reader.at_eof() or reader.exception() is not None:
             raise ConnectionResetError("the connection was closed by the server")
-        if reader._buffer:  # noqa: SLF001
+        parser: Any = getattr(connection._parser, "_reader", None)  # noqa: SLF001
+        if reader._buffer or (parser is not None and parser.has_data()):  # noqa: SLF001
             raise ConnectionResetError("the server said more than it was asked")
         connection._reader = connection._writer = None  # noqa: SLF001
         return writer
@@ -146,6 +147,8 @@ class Line:
         self._stopped = True
         if self._connecting is not None:
             self._connecting.cancel()
+        if (writer := self._dialled_writer()) is not None:
+            writer.transport.abort()  # see _detach
         if self._latest is not None:
             self._latest.cut(ConnectionAbortedError("the client was closed"))
 
@@ -162,8 +165,11 @@ class Line:
         self.pipe = None
         if self._latest is not None:
             self._latest.abandon()
-        if self._dialled is not None and (writer := _writer_of(self._dialled)) is not None:
+        if (writer := self._dialled_writer()) is not None:
             blank(writer.transport)
+
+    def _dialled_writer(self) -> asyncio.StreamWriter | None:
+        return None if self._dialled is None else _writer_of(self._dialled)
 
 
 def new_connection(access: Access, address: Address) -> AbstractConnection:
