@@ -11,9 +11,10 @@ from types import TracebackType
 from typing import Self
 
 from holdfast import fork
-from holdfast.core.limits import check_duration, check_name
+from holdfast.core.limits import check_count, check_duration, check_name
 from holdfast.core.messages import HolderView, NameView
 from holdfast.core.session import Session, Settings
+from holdfast.core.turnstile import Budget
 from holdfast.errors import LeaseLost, UsageError
 from holdfast.primitives.lock import AsyncLock, Lock, LockOptions
 from holdfast.runtimes.aio import AsyncioRuntime
@@ -40,6 +41,8 @@ class _ClientBase:
         owner: str | None = None,
         operation_timeout: float = 1.0,
         retry_for: float = 10.0,
+        turn_count: int = 32,
+        turn_time: float = 0.05,
         store: StoreSource | None = None,
     ) -> None:
         """Prepare a client; the store is opened by the first operation.
@@ -53,6 +56,9 @@ class _ClientBase:
             operation_timeout: the longest, in seconds, that one request to the store may take.
             retry_for: how long, in seconds, an acquisition rides out a store that stops answering. A store that
                 cannot be opened in the first place is an error at once.
+            turn_count: how often this client hands a name on among its own threads or tasks, while somebody outside
+                waits for it; 0: always to whoever waits outside.
+            turn_time: for how many seconds it does.
             store: the source of a store of your own, instead of a URL.
 
         Raises UsageError if something can't be right.
@@ -65,6 +71,7 @@ class _ClientBase:
             check_name(owner, "an owner") if owner else _this_process(),
             check_duration(operation_timeout, "operation_timeout", 0.01),
             check_duration(retry_for, "retry_for"),
+            Budget(check_count(turn_count, "turn_count"), check_duration(turn_time, "turn_time")),
         )
         self._own_label = owner is not None
         self._source = store or store_source(url)

@@ -168,7 +168,8 @@ def test_closing_ends_all_who_wait_and_hold() -> None:
     threads = [threading.Thread(target=wait) for _ in range(3)]
     for thread in threads:
         thread.start()
-    eventually(lambda: len(other.inspect("others").waiters) == 3, "three waiters")
+    eventually(lambda: len(client.inspect("others").waiters) == 3, "three waiters")
+    assert len(other.inspect("others").waiters) == 1  # the two behind it wait within their client
     client.close()
     for thread in threads:
         thread.join(5)

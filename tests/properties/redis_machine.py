@@ -148,6 +148,8 @@ class RedisMachine(StoreMachine):
     @initialize(guard=st.sampled_from([NO_GUARD, OBSERVED, OBSERVED, STRICT]))
     def choose_the_guard(self, guard: int) -> None:
         self.guarded.guard = guard
+        for client in range(len(self.clients)):  # those that are there took the rules as they were
+            self.a_client_comes_anew(client)
 
     # -- the oracle ----------------------------------------------------------------------------------------
 

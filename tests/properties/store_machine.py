@@ -156,10 +156,11 @@ class StoreMachine(RuleBasedStateMachine):
         ttl=lengths,
         patience=lengths,
         weight=st.sampled_from([1, 1, 3]),
-        capacity=st.sampled_from([3, 3, 3, 4]),
+        capacity=st.sampled_from([1, 1, 1, 3, 3, 4]),
         lock_delay=st.sampled_from([0, 0, SECOND]),
         proposal=st.sampled_from([0, 2**52]),
         wait=st.sampled_from([True, True, False]),
+        span=st.sampled_from([1, 1, 7]),
         reachable=st.sampled_from([True, True, True, False]),
     )
     def ask(
@@ -173,13 +174,14 @@ class StoreMachine(RuleBasedStateMachine):
         lock_delay: int,
         proposal: int,
         wait: bool,
+        span: int,
         reachable: bool,
     ) -> None:
         inbox = self.clients[client % 3].inbox if reachable else ""
         request = f"r{len(self.asks)}"
         owner = f"owner {len(self.asks)} é"
         times = (ttl, ttl, ttl // 2, ttl // 8, patience)
-        self.asks.append(Ask(name, request, inbox, owner, *times, weight, capacity, lock_delay, proposal, wait))
+        self.asks.append(Ask(name, request, inbox, owner, *times, weight, capacity, lock_delay, proposal, wait, span))
         self.ask_again(client, 0)
 
     @rule(client=picks, pick=picks)

@@ -12,7 +12,7 @@ The rules, each of which has a model-checked counterexample when it is dropped:
 """
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from holdfast.core.deadlines import micros, seconds, valid_until
@@ -50,6 +50,13 @@ class Want:
     weight: int = 1
     capacity: int = 1
 
+    key: tuple[str, int, int] = field(init=False)
+    """What all wants have in common that may hand a lease on to each other."""
+
+    def __post_init__(self) -> None:
+        """Make the key."""
+        self.key = (self.name, self.ttl, self.lock_delay)
+
 
 class Attempt:
     """One acquisition of one name. Used once."""
@@ -66,15 +73,21 @@ class Attempt:
         "_unsure",
         "_until",
         "_want",
+        "wanted",
     )
 
-    def __init__(self, session: "Session", want: Want, until: float | None, *, wait: bool) -> None:
-        """Prepare to acquire by the local instant `until` (None: however long it takes), or in a single ask."""
+    def __init__(self, session: "Session", want: Want, until: float | None, *, wait: bool, span: int = 1) -> None:
+        """Prepare to acquire by the local instant `until` (None: however long it takes), or in a single ask.
+
+        With a `span` of more than one, as many tokens are reserved, to hand the lease on within this process.
+        """
+        self.wanted = False
+        """Whether somebody outside waits for what was granted."""
         self._session = session
         self._runtime = session.runtime
         self._want = want
         self._until = until
-        self._ask = _make_ask(session, want, wait=wait)
+        self._ask = _make_ask(session, want, wait, span)
         self._signal: Event | None = None
         """Made only when there is something to wait for."""
         self._poke_at = NEVER
@@ -105,7 +118,8 @@ class Attempt:
     def hear(self, notice: Notice) -> None:
         """Take a notice from the inbox: a grant, or that the name may become free before we meant to ask."""
         if notice.kind is NoticeKind.GRANTED:
-            self._granted = max(self._granted, notice.token)
+            if notice.token > self._granted:
+                self._granted, self.wanted = notice.token, notice.wanted
         else:
             self._poke_at = min(self._poke_at, self._runtime.now() + seconds(notice.after))
         if self._signal is not None:
@@ -121,6 +135,7 @@ class Attempt:
         while True:
             reply = await self._send()
             if isinstance(reply, Granted):
+                self.wanted = reply.wanted
                 held = self._enter(reply.token, valid_until(self._sent, reply.ttl))
             elif isinstance(reply, Waiting):
                 held = await self._stand(reply)
@@ -213,8 +228,10 @@ class Attempt:
             self._ask,
             want.name,
             self._ask.request,
+            token - self._ask.span + 1,
             token,
             want.ttl,
+            until,
             min(until, ends_at),
             unsure=self._unsure,
             ends_at=ends_at,
@@ -255,7 +272,7 @@ class Attempt:
         return self._session.patience(self._want.ttl)
 
 
-def _make_ask(session: "Session", want: Want, *, wait: bool) -> Ask:
+def _make_ask(session: "Session", want: Want, wait: bool, span: int) -> Ask:  # noqa: FBT001 - on the hot path
     ttl = want.ttl if want.max_hold == NEVER else min(want.ttl, micros(want.max_hold))
     pushed_ttl = ttl if ttl < FIRST_TTL else FIRST_TTL  # noqa: FURB136 - min() and max() cost more, on this path
     longest = INTERVAL if session.inbox else POLLING
@@ -274,4 +291,5 @@ def _make_ask(session: "Session", want: Want, *, wait: bool) -> Ask:
         want.lock_delay,
         session.proposal(),
         wait,
+        span,
     )

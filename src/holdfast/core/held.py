@@ -14,13 +14,16 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.core.deadlines import DRIFT, EPSILON, MICROS, valid_until
 from holdfast.core.messages import Ask, Renewal
 from holdfast.errors import ForkedLeaseError, LeaseLost
 from holdfast.outcome import Outcome
 from holdfast.runtimes.runtime import Event, Runtime
+
+if TYPE_CHECKING:
+    from holdfast.core.turnstile import Stile
 
 log = logging.getLogger("holdfast")
 
@@ -58,8 +61,13 @@ class HeldLease:
     name: str
     request: str
     token: int
+    last: int
+    """The last of the tokens that are reserved for its process: the one that the store knows it by."""
     ttl: int
+    kept_until: float
+    """Until when the store certainly keeps it."""
     valid_until: float
+    """The same, but for max_hold."""
     unsure: bool = False
     """Whether an ask of this request went unanswered, and may still arrive."""
     ends_at: float = NEVER
@@ -71,6 +79,8 @@ class HeldLease:
     lost_because: str = ""
     let_go: bool = False
     outcome: Outcome | None = None
+    stile: "Stile | None" = None
+    """Where others of this process may wait for it."""
     _signal: Event | None = None
     _callbacks: tuple[Callable[[str], None], ...] = ()
 
@@ -127,7 +137,8 @@ class HeldLease:
                 return False
             alive = self.runtime.now() < self.valid_until
             if alive:
-                self.valid_until = min(max(self.valid_until, valid_until(sent, ttl)), self.ends_at)
+                self.kept_until = max(self.kept_until, valid_until(sent, ttl))
+                self.valid_until = min(self.kept_until, self.ends_at)
                 self.failures = 0
         return alive or not self._expire()
 
@@ -183,7 +194,27 @@ class HeldLease:
 
     def renewal(self, wanted: int) -> Renewal:
         """Make the request to keep it for `wanted` microseconds more, or for what max_hold leaves of them."""
-        return Renewal(self.name, self.request, self.token, self._ttl_to_ask(wanted), self.ask)
+        return Renewal(self.name, self.request, self.last, self._ttl_to_ask(wanted), self.ask)
+
+    def successor(self, ends_at: float) -> "HeldLease":
+        """Make the lease of the next in this process, who takes the next token: the same holding, to the store."""
+        return HeldLease(
+            self.runtime,
+            self.mutex,
+            self.ask,
+            self.name,
+            self.request,
+            self.token + 1,
+            self.last,
+            self.ttl,
+            self.kept_until,
+            min(self.kept_until, ends_at),
+            unsure=self.unsure,
+            ends_at=ends_at,
+            due_at=self.due_at,
+            failures=self.failures,
+            stile=self.stile,
+        )
 
     def schedule(self, spread: float) -> float:
         """Set the next renewal after about a third of what is left, and return how long that is.
@@ -207,6 +238,8 @@ class HeldLease:
             signal, callbacks = self._signal, self._callbacks
         if signal is not None:
             signal.set()
+        if self.stile is not None:
+            self.stile.lost(self)
         for tell in callbacks:
             _call(tell, self.lost_because, self.name)
 

@@ -61,6 +61,12 @@ class Keeper:
         if lease.due_at < self._looks_at or lease.valid_until < self._looks_at:
             self._wake()
 
+    def replace(self, lease: HeldLease) -> None:
+        """Keep a lease in the place of the one that it was handed on from, which fell due at the same time."""
+        self._leases[lease.request] = lease
+        if lease.valid_until < self._looks_at:
+            self._wake()
+
     def hurry(self, within: float) -> None:
         """Renew every lease soon, within so many seconds: the store may have forgotten some."""
         for lease in self.kept():
@@ -69,8 +75,10 @@ class Keeper:
             self._wake()
 
     def discard(self, lease: HeldLease) -> None:
-        """Stop keeping a lease."""
-        self._leases.pop(lease.request, None)
+        """Stop keeping a lease; not the one that it was handed on to meanwhile."""
+        kept = self._leases.pop(lease.request, None)
+        if kept is not None and kept is not lease:
+            self._leases.setdefault(lease.request, kept)
 
     def find(self, request: str) -> HeldLease | None:
         """Return the lease that came of a request, if it is kept."""
@@ -164,13 +172,17 @@ class Keeper:
             replies = await self._store.renew(renewals, until)
         except Exception as error:  # noqa: BLE001 - whatever ails a store, the other leases must be kept
             for lease in batch:
-                self._failed(lease, error)
+                self._failed(self._now_held(lease), error)
         else:
             for lease, renewal, reply in zip(batch, renewals, replies, strict=True):
-                self._answered(lease, sent, renewal.ttl, reply)
+                self._answered(self._now_held(lease), sent, renewal.ttl, reply)
         finally:
             for lease in batch:
-                lease.renewing = False
+                lease.renewing = self._now_held(lease).renewing = False
+
+    def _now_held(self, lease: HeldLease) -> HeldLease:
+        """Return what became of a lease: it may have been handed on meanwhile."""
+        return self._leases.get(lease.request, lease)
 
     def _answered(self, lease: HeldLease, sent: float, ttl: int, reply: RenewReply) -> None:
         if reply is None:

@@ -36,3 +36,10 @@ def check_duration(value: object, what: str, least: float = 0.0) -> float:
 def check_timeout(value: object) -> float | None:
     """Return `value` if it is None (wait for ever) or a duration from 0 (ask once); else raise UsageError."""
     return None if value is None else check_duration(value, "timeout (or None, to wait for ever)")
+
+
+def check_count(value: object, what: str) -> int:
+    """Return `value` if it is a whole number from 0 on; else raise UsageError."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise UsageError(f"{what} must be a whole number from 0 on, not {value!r}")
+    return value

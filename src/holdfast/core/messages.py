@@ -36,6 +36,9 @@ class Ask:
     """A fencing token that the client would like to be surpassed: its clock, or the highest it has seen."""
     wait: bool = True
     """Whether to stand in the queue if the name is not free."""
+    span: int = 1
+    """How many tokens to reserve, so that the name can be handed on within the asker's process. With more than one,
+    the holder is told when somebody waits."""
 
 
 @dataclass(slots=True)
@@ -43,7 +46,10 @@ class Granted:
     """The name is the asker's, for `ttl` from the moment of the grant."""
 
     token: int
+    """The last of the tokens that were reserved for it."""
     ttl: int
+    wanted: bool = False
+    """Whether somebody else waits for the name."""
 
 
 @dataclass(slots=True)
@@ -130,6 +136,8 @@ class NoticeKind(StrEnum):
     GRANTED = "granted"
     HEAD = "head"
     REVOKED = "revoked"
+    WANTED = "wanted"
+    """Somebody waits for what this holder has."""
     GAP = "gap"
     """Pushes may have been missed: whoever waits asks again. Comes from a client's own connection, not the store."""
 
@@ -144,6 +152,8 @@ class Notice:
     token: int = 0
     after: int = 0
     """For HEAD: when the name may become free, so when to ask again at the latest."""
+    wanted: bool = False
+    """For GRANTED: whether somebody else waits for the name."""
 
 
 @dataclass(slots=True)

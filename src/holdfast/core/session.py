@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from holdfast.core.attempt import Attempt, Want
@@ -10,6 +10,7 @@ from holdfast.core.deadlines import micros, seconds
 from holdfast.core.held import FORKED, REFUSED, REVOKED, TAKEN, HeldLease
 from holdfast.core.keeper import Keeper
 from holdfast.core.messages import HolderView, Left, NameView, Notice, NoticeKind, Release
+from holdfast.core.turnstile import Budget, Turnstile
 from holdfast.errors import StoreError, StoreUnavailable, UsageError
 from holdfast.outcome import Outcome
 from holdfast.runtimes.runtime import Event, Runtime
@@ -36,6 +37,8 @@ class Settings:
     """The longest that one request to the store may take."""
     retry_for: float = 10.0
     """How long an acquisition rides out a store that does not answer."""
+    budget: Budget = field(default_factory=Budget)
+    """How long this process may keep a name to itself while others wait."""
 
 
 class Session:
@@ -53,6 +56,7 @@ class Session:
         self.inbox = ""
         self.attempts: dict[str, Attempt] = {}
         self.keeper = Keeper(runtime, store, self.patience)
+        self.turnstile = Turnstile(self, settings.budget)
         self._operation_timeout = settings.operation_timeout
         self._ample_ttl = micros(settings.operation_timeout * 5)
         self._local = store.capabilities.local
@@ -109,6 +113,7 @@ class Session:
 
     async def _dismiss_waiters(self, until: float) -> None:
         """Wake who waits, to find the client closed, and let them leave their queues."""
+        self.turnstile.dismiss()
         for attempt in list(self.attempts.values()):
             attempt.dismiss()
         while self.attempts and self.runtime.now() < until:
@@ -136,6 +141,8 @@ class Session:
         if not self._opened:
             await self.open()
         until = None if timeout is None else self.runtime.now() + timeout
+        if want.weight == want.capacity == 1:
+            return await self.turnstile.acquire(want, until, wait=timeout != 0)
         return await Attempt(self, want, until, wait=timeout != 0).run()
 
     async def release(self, held: HeldLease) -> Outcome:
@@ -149,8 +156,10 @@ class Session:
             return held.outcome
         if not held.let_it_go():
             return await self._released_by_another(held)
+        if held.stile is not None and self.turnstile.pass_on(held):
+            return Outcome.RELEASED
         self.keeper.discard(held)
-        release = Release(held.name, held.request, held.token, held.unsure)
+        release = Release(held.name, held.request, held.last, held.unsure)
         try:
             outcome = await self.store.release(release, self.runtime.now() + self.patience(held.ttl))
         except GeneratorExit:
@@ -204,9 +213,11 @@ class Session:
         held.check()
 
     async def inspect(self, name: str) -> NameView:
-        """Show who holds a name and who waits for it."""
+        """Show who holds a name and who waits for it; of those who wait in a local queue, only this client's own."""
         await self.open()
-        return await self.store.inspect(name, self.runtime.now() + self._operation_timeout)
+        view = await self.store.inspect(name, self.runtime.now() + self._operation_timeout)
+        view.waiters += self.turnstile.waiting(name)
+        return view
 
     async def names(self, prefix: str) -> list[str]:
         """List the names in use."""
@@ -224,6 +235,10 @@ class Session:
         """Take a push from the store. Called where the runtime runs its code."""
         if notice.kind is NoticeKind.REVOKED:
             self._revoked(notice)
+            return
+        if notice.kind is NoticeKind.WANTED:
+            if (held := self.keeper.find(notice.request)) is not None:
+                self.turnstile.wanted(held)
             return
         if notice.kind is NoticeKind.GAP:
             self._ask_again()
@@ -244,7 +259,7 @@ class Session:
 
     def _revoked(self, notice: Notice) -> None:
         held = self.keeper.find(notice.request)
-        if held is not None and held.token == notice.token and held.lose(REVOKED):
+        if held is not None and held.last == notice.token and held.lose(REVOKED):
             self.keeper.discard(held)
             log.warning("%s", held.loss())
 

@@ -20,6 +20,8 @@ class Holder:
     expires_at: int
     confirmed: bool
     """False until the holder was heard after the grant: it may not know of it, or be dead."""
+    told: bool = False
+    """Whether it is to be told when somebody waits."""
 
 
 @dataclass(slots=True)

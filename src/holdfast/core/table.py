@@ -93,12 +93,14 @@ class Step:
                 return Mismatch(state.capacity)
         if not state.queue and self._fits(ask.weight):
             return self._grant(ask, ask.first_ttl, confirmed=True)
-        self._join(ask)
+        if self._join(ask):
+            self._tell_holders()
         granted = self._advance(asking=ask.request)
         if granted is None and not ask.wait:
             self._drop(ask.request)
         self._tell_new_head(asking=ask.request)
         if granted is not None:
+            granted.wanted = bool(state.queue)
             return granted
         return self._waiting(ask) if ask.wait else self._busy()
 
@@ -187,7 +189,7 @@ class Step:
             elif self.listening(ask.inbox):
                 del self.state.queue[0]
                 pushed = self._grant(ask, ask.pushed_ttl, confirmed=False)
-                self._notify(ask.inbox, NoticeKind.GRANTED, ask.request, pushed.token)
+                self._notify(ask.inbox, NoticeKind.GRANTED, ask.request, pushed.token, wanted=bool(self.state.queue))
             else:
                 del self.state.queue[0]
         return answer
@@ -207,7 +209,7 @@ class Step:
         return any(self._fits(each.ask.weight) for each in self.state.queue) and not self.listening(head.ask.inbox)
 
     def _grant(self, ask: Ask, ttl: int, *, confirmed: bool) -> Granted:
-        token = self.state.counter = self._next_token(ask.proposal)
+        token = self.state.counter = self._next_token(ask.proposal) + ask.span - 1
         self.state.holders.append(
             Holder(
                 ask.request,
@@ -220,6 +222,7 @@ class Step:
                 self.now,
                 self.now + ttl,
                 confirmed,
+                ask.span > 1,
             )
         )
         return Granted(token, ttl)
@@ -229,7 +232,7 @@ class Step:
         holder.confirmed = True
         holder.ttl = max(holder.ttl, ask.first_ttl)
         holder.expires_at = max(holder.expires_at, self.now + ask.first_ttl)
-        return Granted(holder.token, ask.first_ttl)
+        return Granted(holder.token, ask.first_ttl, wanted=bool(self.state.queue))
 
     def _restore(self, renewal: Renewal) -> Holder | None:
         """Take up a lease that was granted by a store whose end this one did not see: it knows of no later grant.
@@ -261,6 +264,7 @@ class Step:
             self.now,
             expires_at,
             confirmed=True,
+            told=ask.span > 1,
         )
         state.holders.append(holder)
         return holder
@@ -290,15 +294,25 @@ class Step:
 
     # -- the queue -----------------------------------------------------------------------------------------
 
-    def _join(self, ask: Ask) -> None:
-        """Stand at the tail, or, having a place already, stay in it."""
+    def _join(self, ask: Ask) -> bool:
+        """Stand at the tail, or, having a place already, stay in it. Return whether this is news to the holders.
+
+        It is if nobody waited before; and when a waiter asks again, as the holder may not have heard.
+        """
         fresh_until = self.now + ask.patience
         for waiter in self.state.queue:
             if waiter.ask.request == ask.request:
                 waiter.ask = ask
                 waiter.fresh_until = fresh_until
-                return
+                return True
         self.state.queue.append(Waiter(ask, self.now, fresh_until))
+        return len(self.state.queue) == 1
+
+    def _tell_holders(self) -> None:
+        """Tell who asked for it that somebody waits."""
+        for holder in self.state.holders:
+            if holder.told:
+                self._notify(holder.inbox, NoticeKind.WANTED, holder.request)
 
     def _waiting(self, ask: Ask) -> Waiting:
         """Say when to ask again: the head when the name may become free, each next one a little later."""
@@ -400,9 +414,11 @@ class Step:
     def _bury(self, request: str) -> None:
         self.state.tombstones[request] = self.now + TOMBSTONE
 
-    def _notify(self, inbox: str, kind: NoticeKind, request: str, token: int = 0, after: int = 0) -> None:
+    def _notify(
+        self, inbox: str, kind: NoticeKind, request: str, token: int = 0, after: int = 0, *, wanted: bool = False
+    ) -> None:
         if inbox:
-            self.notices.append(Notice(inbox, kind, request, token, after))
+            self.notices.append(Notice(inbox, kind, request, token, after, wanted))
 
     def _owners(self) -> tuple[str, ...]:
         return tuple(holder.owner for holder in self.state.holders)

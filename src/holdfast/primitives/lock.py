@@ -56,7 +56,7 @@ class LockOptions:
         if self.ttl > max_ttl:
             raise UsageError(
                 f"ttl={self.ttl:g} is longer than this store's max_ttl of {max_ttl:g} s, for which it grants nothing "
-                f"after a restart. Take a shorter ttl (a lease is renewed for as long as it is held), or give the store "
+                "after a restart. Take a shorter ttl (a lease is renewed for as long as it is held), or give the store "
                 f"a longer max_ttl, as in redis://host?max_ttl={self.ttl:g}."
             )
         check_timeout(self.timeout)

@@ -22,18 +22,24 @@ from holdfast.core.messages import (
     Waiting,
 )
 from holdfast.outcome import Outcome
-from holdfast.stores.redis.link import Word
+from holdfast.stores.redis.messagepack import Packable
 
-KINDS = {ord("G"): NoticeKind.GRANTED, ord("H"): NoticeKind.HEAD, ord("R"): NoticeKind.REVOKED}
+KINDS = {
+    "G": (NoticeKind.GRANTED, False),
+    "g": (NoticeKind.GRANTED, True),
+    "H": (NoticeKind.HEAD, False),
+    "R": (NoticeKind.REVOKED, False),
+    "W": (NoticeKind.WANTED, False),
+}
+"""What the letter says that a push begins with: its kind, and for a grant whether somebody else waits."""
 
 OUTCOMES = (None, Outcome.RELEASED, Outcome.EXPIRED, Outcome.TAKEN_OVER)
 """By the number that a script returns."""
 
 
-def ask_args(ask: Ask) -> tuple[Word, ...]:
-    """Return the arguments of `acquire`."""
+def about_ask(ask: Ask) -> tuple[Packable, ...]:
+    """Return what is the same in all asks of a lock, for the first argument of `acquire`."""
     return (
-        ask.request,
         ask.inbox,
         ask.owner,
         ask.ttl,
@@ -44,8 +50,7 @@ def ask_args(ask: Ask) -> tuple[Word, ...]:
         ask.weight,
         ask.capacity,
         ask.lock_delay,
-        ask.proposal,
-        1 if ask.wait else 0,
+        ask.span,
     )
 
 
@@ -53,7 +58,7 @@ def reply_of(value: Any) -> Reply:  # noqa: ANN401 - as a script returns it
     """Read what `acquire` returned."""
     kind = value[0]
     if kind == 1:
-        return Granted(value[1], value[2])
+        return Granted(value[1], value[2], value[3] == 1)
     if kind == 2:  # noqa: PLR2004 - acquire.lua names them
         return Waiting(value[1], value[2], value[3], value[4])
     if kind == 3:  # noqa: PLR2004
@@ -61,16 +66,18 @@ def reply_of(value: Any) -> Reply:  # noqa: ANN401 - as a script returns it
     return Mismatch(value[1]) if kind == 4 else Gone()  # noqa: PLR2004
 
 
-def renewal_args(renewals: Sequence[Renewal]) -> tuple[Word, ...]:
-    """Return the arguments of `renew`, for leases of one client."""
-    args: list[Word] = ["", ""]
-    for renewal in renewals:
-        ask = renewal.ask
-        weight, capacity, delay = (ask.weight, ask.capacity, ask.lock_delay) if ask else (0, 1, 0)
-        if ask is not None:
-            args[:2] = [ask.owner, ask.inbox]
-        args += [renewal.request, renewal.token, renewal.ttl, weight, capacity, delay]
-    return tuple(args)
+def about_renewals(renewals: Sequence[Renewal]) -> tuple[Packable, ...]:
+    """Return the inbox and the owner of the one client whose leases these are."""
+    asks = [each.ask for each in renewals if each.ask is not None]
+    return (asks[0].inbox, asks[0].owner) if asks else ("", "")
+
+
+def renewal(each: Renewal) -> tuple[Packable, ...]:
+    """Return one lease, for `renew`. Without its ask it can be renewed, but not be taken up again."""
+    ask = each.ask
+    if ask is None:
+        return (each.request, each.token, each.ttl, 0, 1, 0, 1)
+    return (each.request, each.token, each.ttl, ask.weight, ask.capacity, ask.lock_delay, ask.span)
 
 
 def outcome_of(value: int) -> Outcome:
@@ -104,15 +111,15 @@ def view_of(name: str, value: Any) -> NameView:  # noqa: ANN401
 
 
 def notice_of(inbox: str, payload: bytes) -> Notice | None:
-    """Read a push: a letter for its kind, a number, and the request; None for what is not ours."""
-    kind = KINDS.get(payload[0]) if payload else None
-    words = payload.split(b" ")
-    if kind is None or len(words) != 3 or not words[1].isdigit():  # noqa: PLR2004
+    """Read a push: a letter, a number, and the request; None for what is not ours."""
+    letter, _, rest = payload.decode("utf-8", "replace").partition(" ")
+    number, _, request = rest.partition(" ")
+    kind, wanted = KINDS.get(letter, (None, False))
+    if kind is None or not request or not number.isdigit():
         return None
-    number, request = int(words[1]), words[2].decode()
-    return (
-        Notice(inbox, kind, request, after=number) if kind is NoticeKind.HEAD else Notice(inbox, kind, request, number)
-    )
+    if kind is NoticeKind.HEAD:
+        return Notice(inbox, kind, request, after=int(number))
+    return Notice(inbox, kind, request, int(number), wanted=wanted)
 
 
 def _text(value: bytes) -> str:

@@ -30,6 +30,7 @@ from holdfast.runtimes.runtime import Runtime
 from holdfast.stores.redis import codec, scripts
 from holdfast.stores.redis.deployment import STRICT, Rules
 from holdfast.stores.redis.link import Address, Answer, Hearing, Link, ReplyError, Word
+from holdfast.stores.redis.messagepack import Packable, pack
 from holdfast.stores.redis.names import NODE, Markers, name_of, pattern, slot_of, state_key
 from holdfast.stores.redis.scripts import Script
 from holdfast.stores.redis.topology import OpenLink, Topology
@@ -40,6 +41,9 @@ log = logging.getLogger("holdfast")
 
 HOPS = 5
 """How often one request follows a cluster's MOVED and ASK."""
+
+MOST_ASKS = 1000
+"""How many kinds of asks are kept packed. A program has few: they differ by ttl, delay and capacity."""
 
 IDLE_CHANNEL = 60.0
 """For how many seconds a channel that nobody seems to need is kept. Who waits asks every second or two."""
@@ -87,6 +91,9 @@ class RedisStore:
         """By marker: the process that this client last saw there. Another one may have forgotten grants."""
         self._publish = "SPUBLISH" if self._topology.clustered else "PUBLISH"
         self._bound = micros(rules.max_ttl)
+        self._about = pack(self._publish, rules.guard, self._bound)
+        """What every script is told of this client."""
+        self._asks: dict[tuple[Packable, ...], bytes] = {}
         self._channels: dict[str, tuple[Address, float]] = {}
         """In a Cluster: the names that are waited for, where we listen for them, and when that was last needed."""
         self._home: Address | None = None
@@ -125,11 +132,22 @@ class RedisStore:
         return await self._acquire(ask, until)
 
     async def _acquire(self, ask: Ask, until: float) -> Reply:
-        answer = await self._run(scripts.ACQUIRE, ask.name, ask.request, codec.ask_args(ask), until)
+        args = (self._about_ask(ask), ask.request, ask.proposal, 1 if ask.wait else 0)
+        answer = await self._run(scripts.ACQUIRE, ask.name, ask.request, args, until)
         reply = codec.reply_of(answer.value)
         if answer.acknowledged < self._rules.replicas and isinstance(reply, Granted):
             raise OutcomeUnknown(self._too_few(answer))
         return reply
+
+    def _about_ask(self, ask: Ask) -> bytes:
+        """Pack what is the same in all asks of a lock, once."""
+        key = codec.about_ask(ask)
+        about = self._asks.get(key)
+        if about is None:
+            if len(self._asks) >= MOST_ASKS:
+                self._asks.clear()
+            about = self._asks[key] = pack(self._publish, self._rules.guard, self._bound, *key)
+        return about
 
     async def _acquire_in_cluster(self, ask: Ask, until: float) -> Reply:
         """Subscribe to the channel of a name before waiting for it, but not before taking it if it is free."""
@@ -146,7 +164,7 @@ class RedisStore:
 
     async def release(self, release: Release, until: float) -> Outcome:
         """Let go, and hand over in the same step."""
-        args = (release.request, release.token, 1 if release.unsure else 0)
+        args = (self._about, release.request, release.token, 1 if release.unsure else 0)
         answer = await self._run(scripts.RELEASE, release.name, release.request, args, until)
         return codec.outcome_of(answer.value)
 
@@ -165,7 +183,9 @@ class RedisStore:
         for renewal in renewals:
             state = state_key(renewal.name)
             keys += [state, state + ":q"]
-        args, name = codec.renewal_args(renewals), renewals[0].name
+        name = renewals[0].name
+        about = pack(self._publish, self._rules.guard, self._bound, *codec.about_renewals(renewals))
+        args = (about, pack([codec.renewal(each) for each in renewals]))
         answer = await self._call(scripts.RENEW, name, (self._marker(name), *keys), args, until)
         if answer.acknowledged < self._rules.replicas:
             raise OutcomeUnknown(self._too_few(answer))
@@ -173,16 +193,16 @@ class RedisStore:
 
     async def leave(self, leave: Leave, until: float) -> Left:
         """Give up waiting; pass on a grant that crossed this."""
-        args = (leave.request, 1 if leave.unsure else 0)
+        args = (self._about, leave.request, 1 if leave.unsure else 0)
         return codec.left_of((await self._run(scripts.LEAVE, leave.name, leave.request, args, until)).value)
 
     async def inspect(self, name: str, until: float) -> NameView:
         """Show one name."""
-        return codec.view_of(name, (await self._run(scripts.INSPECT, name, "", (), until)).value)
+        return codec.view_of(name, (await self._run(scripts.INSPECT, name, "", (self._about,), until)).value)
 
     async def revoke(self, name: str, until: float) -> list[HolderView]:
         """Take a name from its holders, and tell them."""
-        return codec.holders_of((await self._run(scripts.REVOKE, name, "", (), until)).value)
+        return codec.holders_of((await self._run(scripts.REVOKE, name, "", (self._about,), until)).value)
 
     async def names(self, prefix: str, until: float) -> list[str]:
         """List the names in use: every key of ours is looked at, so this takes long where there are many."""
@@ -224,7 +244,7 @@ class RedisStore:
         marker = keys[0]
         seen = self._seen.get(marker, b"")
         address = self._topology.known or await self._find(name, until)
-        call = _Call(script, keys, (self._publish, self._rules.guard, seen, self._bound, *args), until)
+        call = _Call(script, keys, (args[0], seen, *args[1:]), until)
         try:
             if script.guarded and self._rules.replicas:
                 answer = await self._link(address).run_replicated(*call, self._rules.replicas)

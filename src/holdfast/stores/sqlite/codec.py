@@ -40,7 +40,7 @@ def _dump_holder(holder: Holder) -> str:
     """Encode a holder in the order of its fields."""
     return (
         f'["{holder.request}","{holder.inbox}",{_quote(holder.owner)},{holder.token},{holder.weight},{holder.ttl},'
-        f"{holder.lock_delay},{holder.granted_at},{holder.expires_at},{_TRUTH[holder.confirmed]}]"
+        f"{holder.lock_delay},{holder.granted_at},{holder.expires_at},{_TRUTH[holder.confirmed]},{_TRUTH[holder.told]}]"
     )
 
 
@@ -50,18 +50,18 @@ def _dump_waiter(waiter: Waiter) -> str:
     return (
         f'[{waiter.joined_at},{waiter.fresh_until},"{ask.request}","{ask.inbox}",{_quote(ask.owner)},{ask.ttl},'
         f"{ask.first_ttl},{ask.pushed_ttl},{ask.interval},{ask.patience},{ask.weight},{ask.capacity},"
-        f"{ask.lock_delay},{ask.proposal},{_TRUTH[ask.wait]}]"
+        f"{ask.lock_delay},{ask.proposal},{_TRUTH[ask.wait]},{ask.span}]"
     )
 
 
 def dump_notice(notice: Notice) -> bytes:
     """Encode a notice as one datagram."""
-    return f'["{notice.kind}","{notice.request}",{notice.token},{notice.after}]'.encode()
+    return f'["{notice.kind}","{notice.request}",{notice.token},{notice.after},{_TRUTH[notice.wanted]}]'.encode()
 
 
 def load_notice(inbox: str, datagram: bytes) -> Notice:
     """Decode a datagram. Raises ValueError or TypeError if it is none of ours."""
-    kind, request, token, after = _decode(datagram.decode())
+    kind, request, token, after, wanted = _decode(datagram.decode())
     if not (isinstance(request, str) and isinstance(token, int) and isinstance(after, int)):
         raise TypeError("not a notice")
-    return Notice(inbox, NoticeKind(kind), request, token, after)
+    return Notice(inbox, NoticeKind(kind), request, token, after, bool(wanted))

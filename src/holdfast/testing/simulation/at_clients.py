@@ -113,7 +113,7 @@ class LeaseChecks:
         held, process = believed.held, believed.process
         if believed.valid():
             believed_until = process.world.time + (held.valid_until - process.clock()) / process.rate
-            excess = believed_until - self.keeps_until(held.name, held.request, held.token)
+            excess = believed_until - self.keeps_until(held.name, held.request, held.last)
             if excess > GRANULARITY:
                 self.tell(Invariant.BACKED, f"{held.request} believes in {held.name} {excess:.3f} s beyond its grant")
 

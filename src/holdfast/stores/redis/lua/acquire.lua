@@ -1,67 +1,76 @@
 -- Grant the name, or keep a place in the queue, or refuse.
 --
--- ARGV  5 request  6 inbox  7 owner  8 ttl  9 first_ttl  10 pushed_ttl  11 interval  12 patience  13 weight
---       14 capacity  15 lock_delay  16 proposal  17 wait (1 or 0)
--- Returns  {1, token, ttl} granted  {2, counter, poke_in, place, quarantine} waiting
+-- ARGV  1 adds: inbox, owner, ttl, first_ttl, pushed_ttl, interval, patience, weight, capacity, lock_delay, span
+--       3 request  4 proposal  5 wait (1 or 0)
+-- Returns  {1, token, ttl, wanted} granted  {2, counter, poke_in, place, quarantine} waiting
 --          {3, retry_in, quarantine, owner...} busy  {4, capacity} mismatch  {5} gone
 --@include start
 
-local request, inbox, owner, wait = ARGV[5], ARGV[6], ARGV[7], ARGV[17] == '1'
-local ttl, first_ttl, weight, wanted = tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[13]), tonumber(ARGV[14])
-local delay, proposal = tonumber(ARGV[15]), tonumber(ARGV[16])
+local request, proposal, wait = ARGV[3], tonumber(ARGV[4]), ARGV[5] == '1'
 
+-- Whether nothing is out of the ordinary: the marker says that this process may grant, and need not be written.
 local found = call('MGET', KEYS[1], KEYS[4])
-local buried = found[2]
-local usual = state and not buried and state[BLOCKED] == 0 and state[RELEASED] ~= request and state[USED] <= now
-    and unquestioned(found[1], ttl)
-local holder = usual and state[HOLDERS][1]
-
--- The two usual cases, told apart before anything that they do not need is made. First: nobody holds or waits.
-if usual and not holder and state[QUEUED] == 0 then
-    local token = math.max(state[COUNTER] + 1, now, math.min(proposal, now + PROPOSAL_BOUND))
-    local expires = now + first_ttl
-    state[COUNTER], state[CAPACITY], state[USED] = token, wanted, now
-    state[HOLDERS] = { { request, inbox, owner, token, weight, ttl, delay, now, expires, true } }
-    if state[KEYS_EXPIRE] < expires + delay + RETENTION / 2 then
-        state[KEYS_EXPIRE] = expires + delay + RETENTION
-        call('PEXPIREAT', K, math.ceil(state[KEYS_EXPIRE] / 1000))
+local marker, buried = found[1], found[2]
+local usual = not buried and blocked == 0 and released ~= request and used <= now and not others
+if usual and guard > 0 then
+    usual = false
+    if marker then
+        local known, _, ends, longest, gone = cmsgpack.unpack(marker)
+        usual = known == run_id and ends <= now and longest >= ttl and longest >= bound
+            and gone > now + RETENTION + longest and (ends > 0 or (guard == 1 and (seen == '' or seen == run_id)))
     end
-    call('HSET', K, '=', cmsgpack.pack(state))
-    return { 1, token, first_ttl }
 end
 
--- Second: somebody has it all, and a newcomer will wait.
-if holder and wait and not state[HOLDERS][2] and state[CAPACITY] == 1 and wanted == 1
-    and holder[EXPIRES] > now and holder[EXPIRES] <= now + holder[TTL] and holder[REQUEST] ~= request
-    and state[KEYS_EXPIRE] >= now + RETENTION * 3 / 4 then
-    local pushed_ttl, interval, patience = tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12])
-    local it = { inbox, owner, ttl, pushed_ttl, interval, patience, weight, delay, proposal, now, now + patience }
-    if call('HSETNX', K, 'w' .. request, cmsgpack.pack(it)) == 1 then
-        local place = state[QUEUED]
-        state[QUEUED], state[LAST_PLACE], state[USED] = place + 1, state[LAST_PLACE] + 1, now
-        state[SLOWEST] = place == 0 and interval or math.max(state[SLOWEST], interval)
-        call('ZADD', Q, state[LAST_PLACE], request)
-        if place == 0 then call('PEXPIREAT', Q, math.ceil(state[KEYS_EXPIRE] / 1000)) end
-        call('HSET', K, '=', cmsgpack.pack(state))
-        local slow = interval + math.floor(interval * math.min(place, 10) / 10)
-        local poke_in = math.min(slow, holder[EXPIRES] - now + place * STAGGER)
-        return { 2, state[COUNTER], math.max(poke_in, RETRY), place, 0 }
+-- The two usual cases, told apart before anything that they do not need is made.
+local reply
+if usual and h_request == '' and queued == 0 then -- nobody holds or waits
+    counter = math.max(counter + 1, now, math.min(proposal, now + PROPOSAL_BOUND)) + span - 1
+    capacity, used = wanted, now
+    h_request, h_inbox, h_owner, h_token, h_weight, h_ttl, h_delay = request, inbox, owner, counter, weight, ttl, delay
+    h_granted, h_expires, h_confirmed, h_told = now, now + first_ttl, true, span > 1
+    if expires < h_expires + delay + RETENTION / 2 then
+        expires = h_expires + delay + RETENTION
+        call('PEXPIREAT', K, math.ceil(expires / 1000))
     end
+    reply = { 1, counter, first_ttl, 0 }
+elseif usual and wait and h_request ~= '' and h_request ~= request and capacity == 1 and wanted == 1
+    and h_expires > now and h_expires <= now + h_ttl and expires >= now + RETENTION * 3 / 4 then
+    -- somebody has it all, and a newcomer will wait
+    local it = cmsgpack.pack({ inbox, owner, ttl, pushed_ttl, interval, patience, weight, delay, proposal, span, now,
+        now + patience })
+    if call('HSETNX', K, 'w' .. request, it) == 1 then
+        local place = queued
+        queued, last_place, used = place + 1, last_place + 1, now
+        slowest = place == 0 and interval or math.max(slowest, interval)
+        call('ZADD', Q, last_place, request)
+        if place == 0 then
+            call('PEXPIREAT', Q, math.ceil(expires / 1000))
+            if h_told then push(h_inbox, 'W 0 ' .. h_request) end
+        end
+        local slow = interval + math.floor(interval * math.min(place, 10) / 10)
+        local poke_in = math.min(slow, h_expires - now + place * STAGGER)
+        reply = { 2, counter, math.max(poke_in, RETRY), place, 0 }
+    end
+end
+if reply then
+    call('HSET', K, '=', cmsgpack.pack(counter, capacity, blocked, block, released, used, last_place, expires, queued,
+        slowest, h_request, h_inbox, h_owner, h_token, h_weight, h_ttl, h_delay, h_granted, h_expires, h_confirmed,
+        h_told, others))
+    return reply
 end
 --@include state
-
-open()
-local refused = request == released or (buried and tonumber(buried) > now)
 --@include queue
 
+open()
 look()
 quarantine(ttl)
+local refused = request == released or (buried and tonumber(buried) > now)
 
 local function granted_before(holder)
     holder[CONFIRMED] = true
     holder[TTL] = math.max(holder[TTL], first_ttl)
     holder[EXPIRES] = math.max(holder[EXPIRES], now + first_ttl)
-    return { 1, holder[TOKEN], first_ttl }
+    return { 1, holder[TOKEN], first_ttl, head and 1 or 0 }
 end
 
 local function agree()
@@ -69,16 +78,15 @@ local function agree()
     return capacity == wanted
 end
 
+-- Stand at the tail, or, having a place already, stay in it. Tell the holders if that may be news to them.
 local function join()
-    local patience = tonumber(ARGV[12])
-    local it = { inbox, owner, ttl, tonumber(ARGV[10]), tonumber(ARGV[11]), patience, weight, delay, proposal, now,
-        now + patience }
+    local it = { inbox, owner, ttl, pushed_ttl, interval, patience, weight, delay, proposal, span, now, now + patience }
     local before = waiter(request)
     if before and call('ZRANK', Q, request) then
         it[W_JOINED] = before[W_JOINED]
     else
         last_place, queued = last_place + 1, queued + 1
-        slowest = head and math.max(slowest, it[W_INTERVAL]) or it[W_INTERVAL]
+        slowest = head and math.max(slowest, interval) or interval
         call('ZADD', Q, last_place, request)
         if not head then
             head = request
@@ -86,10 +94,15 @@ local function join()
         end
     end
     keep(request, it)
+    if before or queued == 1 then
+        for _, holder in ipairs(holders) do
+            if holder[TOLD] then push(holder[INBOX], 'W 0 ' .. holder[REQUEST]) end
+        end
+    end
 end
 
 local function waiting()
-    local place, interval = call('ZRANK', Q, request), tonumber(ARGV[11])
+    local place = call('ZRANK', Q, request)
     local slow = interval + math.floor(interval * math.min(place, 10) / 10)
     local poke_in = math.min(slow, frees_in() + place * STAGGER)
     return { 2, counter, math.max(poke_in, RETRY), place, quarantined_for() }
@@ -100,7 +113,7 @@ local function acquire()
         pass_on()
         return { 5 }
     end
-    holder = holder_of(request)
+    local holder = holder_of(request)
     if holder then
         pass_on()
         return granted_before(holder)
@@ -110,17 +123,17 @@ local function acquire()
         if not agree() then return { 4, capacity } end
     end
     if not head and fits(weight) then
-        hold(request, inbox, owner, next_token(proposal), weight, ttl, delay, first_ttl, true)
-        return { 1, counter, first_ttl }
+        hold(request, inbox, owner, next_token(proposal) + span - 1, weight, ttl, delay, first_ttl, true, span > 1)
+        return { 1, counter, first_ttl, 0 }
     end
     join()
     local token = advance(request, first_ttl)
     if not token and not wait then dequeue(request) end
     tell_new_head(request)
-    if token then return { 1, token, first_ttl } end
+    if token then return { 1, token, first_ttl, head and 1 or 0 } end
     return wait and waiting() or add_owners({ 3, math.max(frees_in(), RETRY), quarantined_for() })
 end
 
-local reply = acquire()
+reply = acquire()
 save()
 return reply

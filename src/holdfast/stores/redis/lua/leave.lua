@@ -1,16 +1,16 @@
 -- Give up a place in the queue, or pass on a grant that crossed this on its way.
 --
--- ARGV  5 request  6 unsure (1: an ask may still be under way, so leave a tombstone)
+-- ARGV  3 request  4 unsure (1: an ask may still be under way, so leave a tombstone)
 -- Returns  {place, quarantine, owner...}: how many stood before it, and who holds
 --@include start
 --@include state
 --@include queue
 
-local request = ARGV[5]
+local request = ARGV[3]
 
 open()
 look()
-if ARGV[6] == '1' then bury(request) end
+if ARGV[4] == '1' then bury(request) end
 local reply = add_owners({ call('ZRANK', Q, request) or call('ZCARD', Q), quarantined_for() })
 remove_holder(request)
 dequeue(request)

@@ -47,9 +47,11 @@ local function quarantined_for()
     return math.max(0, quarantine(0) - now)
 end
 
-local function listening(inbox)
-    if inbox == '' then return true end
-    return call('PUBSUB', ARGV[1] == 'SPUBLISH' and 'SHARDNUMSUB' or 'NUMSUB', channel(inbox))[2] > 0
+local function listening(to)
+    if to == '' then return true end
+    local sharded = publish == 'SPUBLISH'
+    local channel = (sharded and K or 'holdfast') .. ':inbox:' .. to
+    return call('PUBSUB', sharded and 'SHARDNUMSUB' or 'NUMSUB', channel)[2] > 0
 end
 
 -- Whether a head fell silent; or cannot be told and is too heavy for now, while a lighter one fits.
@@ -71,19 +73,24 @@ local function live_head(asking)
     end
 end
 
+local function hold_for(request, it, token, length, confirmed)
+    hold(request, it[W_INBOX], it[W_OWNER], token, it[W_WEIGHT], it[W_TTL], it[W_DELAY], length, confirmed,
+        it[W_SPAN] > 1)
+end
+
 -- Grant the heads of the queue while they fit; return the token of `asking`, the others are pushed.
-local function advance(asking, first_ttl)
+local function advance(asking, length)
     if not fits(1) then return end
     local answer
     local it = live_head(asking)
     while it and fits(it[W_WEIGHT]) do
-        local request, token = head, next_token(it[W_PROPOSAL])
+        local request, token = head, next_token(it[W_PROPOSAL]) + it[W_SPAN] - 1
         dequeue(request)
         if request == asking then
-            hold(request, it[W_INBOX], it[W_OWNER], token, it[W_WEIGHT], it[W_TTL], it[W_DELAY], first_ttl, true)
+            hold_for(request, it, token, length, true)
             answer = token
-        elseif push(it[W_INBOX], 'G', token, request) then
-            hold(request, it[W_INBOX], it[W_OWNER], token, it[W_WEIGHT], it[W_TTL], it[W_DELAY], it[W_PUSHED], false)
+        elseif push(it[W_INBOX], string.format('%s %.0f %s', head and 'g' or 'G', token, request)) then
+            hold_for(request, it, token, it[W_PUSHED], false)
         end
         it = live_head(asking)
     end
@@ -95,7 +102,7 @@ local function tell_new_head(asking)
     if head and head ~= head_before and head ~= asking then
         local it, frees = waiter(head), frees_in()
         if it and now + frees < it[W_FRESH] - it[W_PATIENCE] + 2 * it[W_INTERVAL] + MARGIN then
-            push(it[W_INBOX], 'H', math.max(frees, RETRY), head)
+            push(it[W_INBOX], string.format('H %.0f %s', math.max(frees, RETRY), head))
         end
     end
 end

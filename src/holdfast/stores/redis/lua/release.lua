@@ -1,52 +1,60 @@
 -- Let go, and pass the name on in the same step. A release that is asked again is no error.
 --
--- ARGV  5 request  6 token  7 unsure (1: an ask may still be under way, so leave a tombstone)
+-- ARGV  3 request  4 token  5 unsure (1: an ask may still be under way, so leave a tombstone)
 -- Returns  1 released  2 the lease had run out  3 it had, and another holder followed
 --@include start
 
-local request, token, unsure = ARGV[5], tonumber(ARGV[6]), ARGV[7] == '1'
+local request, token, unsure = ARGV[3], tonumber(ARGV[4]), ARGV[5] == '1'
 
--- Grant the name to the first in the queue who is there; return how long the grant lasts.
-local function hand_off()
-    while state[QUEUED] > 0 do
-        local next_one = call('ZPOPMIN', Q)[1]
-        if not next_one then state[QUEUED] = 0 break end -- the queue was evicted, or deleted
-        local waiter = call('HGET', K, 'w' .. next_one)
-        local it = waiter and cmsgpack.unpack(waiter)
-        call('HDEL', K, 'w' .. next_one)
-        state[QUEUED] = state[QUEUED] - 1
-        local grant = it and math.max(state[COUNTER] + 1, now, math.min(it[W_PROPOSAL], now + PROPOSAL_BOUND))
-        if it and it[W_FRESH] >= now and push(it[W_INBOX], 'G', grant, next_one) then
-            state[COUNTER] = grant
-            state[HOLDERS][1] = { next_one, it[W_INBOX], it[W_OWNER], grant, it[W_WEIGHT], it[W_TTL], it[W_DELAY], now,
-                now + it[W_PUSHED], false }
-            return it[W_PUSHED]
+-- Whether nothing is out of the ordinary: the only holder lets go, and if somebody waits, this process may grant.
+local usual = h_request == request and not unsure and not others and h_expires > now and blocked == 0
+    and capacity == 1 and used <= now
+if usual and queued > 0 then
+    usual = expires >= now + RETENTION * 3 / 4
+    if usual and guard > 0 then
+        local marker = call('GET', KEYS[1])
+        usual = false
+        if marker then
+            local known, _, ends, longest, gone = cmsgpack.unpack(marker)
+            usual = known == run_id and ends <= now and longest >= bound and gone > now + RETENTION + longest
+                and (ends > 0 or (guard == 1 and (seen == '' or seen == run_id)))
         end
     end
 end
 
--- Tell who is first now when to ask, if it may not ask by itself before this grant ends.
-local function tell_first(frees_in)
-    if frees_in >= 2 * state[SLOWEST] + MARGIN then return end
-    local first = call('ZRANGE', Q, 0, 0)[1]
-    local waiter = first and call('HGET', K, 'w' .. first)
-    if not waiter then return end
-    local it = cmsgpack.unpack(waiter)
-    if now + frees_in < it[W_FRESH] - it[W_PATIENCE] + 2 * it[W_INTERVAL] + MARGIN then
-        push(it[W_INBOX], 'H', math.max(frees_in, RETRY), first)
+-- The usual case, told apart before anything that it does not need is made.
+if usual then
+    h_request, h_inbox, h_owner, released, used = '', '', '', request, now
+    local lasts
+    while queued > 0 and not lasts do -- until one is there
+        local first = call('ZPOPMIN', Q)[1]
+        if not first then queued = 0 break end -- the queue was evicted, or deleted
+        local field = 'w' .. first
+        local waiter = call('HGET', K, field)
+        local it = waiter and cmsgpack.unpack(waiter)
+        call('HDEL', K, field)
+        queued = queued - 1
+        if it and it[W_FRESH] >= now then
+            local last = math.max(counter + 1, now, math.min(it[W_PROPOSAL], now + PROPOSAL_BOUND)) + it[W_SPAN] - 1
+            if push(it[W_INBOX], string.format('%s %.0f %s', queued > 0 and 'g' or 'G', last, first)) then
+                counter, lasts = last, it[W_PUSHED]
+                h_request, h_inbox, h_owner, h_token, h_weight, h_ttl, h_delay =
+                    first, it[W_INBOX], it[W_OWNER], last, it[W_WEIGHT], it[W_TTL], it[W_DELAY]
+                h_granted, h_expires, h_confirmed, h_told = now, now + lasts, false, it[W_SPAN] > 1
+            end
+        end
     end
-end
-
--- The usual case, told apart before anything that it does not need is made: the only holder lets go.
-local holder = state and state[HOLDERS][1]
-if holder and not unsure and not state[HOLDERS][2] and holder[REQUEST] == request and holder[EXPIRES] > now
-    and state[BLOCKED] == 0 and state[CAPACITY] == 1 and state[USED] <= now
-    and (state[QUEUED] == 0 or (state[KEYS_EXPIRE] >= now + RETENTION * 3 / 4 and unquestioned(call('GET', KEYS[1]), 0)))
-then
-    state[HOLDERS], state[RELEASED], state[USED] = {}, request, now
-    local lasts = hand_off()
-    if lasts and state[QUEUED] > 0 then tell_first(lasts) end
-    call('HSET', K, '=', cmsgpack.pack(state))
+    if lasts and queued > 0 and lasts < 2 * slowest + MARGIN then -- the new head may not ask in time by itself
+        local first = call('ZRANGE', Q, 0, 0)[1]
+        local waiter = first and call('HGET', K, 'w' .. first)
+        local it = waiter and cmsgpack.unpack(waiter)
+        if it and now + lasts < it[W_FRESH] - it[W_PATIENCE] + 2 * it[W_INTERVAL] + MARGIN then
+            push(it[W_INBOX], string.format('H %.0f %s', math.max(lasts, RETRY), first))
+        end
+    end
+    call('HSET', K, '=', cmsgpack.pack(counter, capacity, blocked, block, released, used, last_place, expires, queued,
+        slowest, h_request, h_inbox, h_owner, h_token, h_weight, h_ttl, h_delay, h_granted, h_expires, h_confirmed,
+        h_told, others))
     return 1
 end
 --@include state

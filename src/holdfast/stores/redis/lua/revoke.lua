@@ -12,7 +12,7 @@ local shown, victims = shown_holders(), holders
 holders = {}
 for _, holder in ipairs(victims) do
     block_since(now, holder[DELAY])
-    push(holder[INBOX], 'R', holder[TOKEN], holder[REQUEST])
+    push(holder[INBOX], string.format('R %.0f %s', holder[TOKEN], holder[REQUEST]))
 end
 if victims[1] then counter = next_token(0) end
 pass_on()

@@ -1,38 +1,40 @@
 -- The rules of the grant table that need no queue. See core/table.py, which decides.
 
-local counter, capacity, holders, blocked, block, released, used, last_place, expires, queued, slowest
+-- What each place in a holder means.
+local REQUEST, INBOX, OWNER, TOKEN, WEIGHT, TTL, DELAY, GRANTED, EXPIRES, CONFIRMED, TOLD =
+    1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
+
+local holders
 local head -- of the queue
 local quarantined -- until when; found out when first needed
 
-local function block_since(since, delay)
-    if delay > 0 and since + delay > blocked then
-        blocked, block = since + delay, delay
+local function block_since(since, length)
+    if length > 0 and since + length > blocked then
+        blocked, block = since + length, length
     end
 end
 
--- Let end what has ended by now, and cut down what a clock that stepped back has stretched.
-local function lapse()
-    local kept = {}
-    for _, holder in ipairs(holders) do
+-- Take the state that was read as it is now: let end what has ended, and cut down what a clock that stepped back has
+-- stretched. State or queue may be gone without the other: evicted, or deleted.
+local function open()
+    local all = others or {}
+    if h_request ~= '' then
+        table.insert(all, 1, { h_request, h_inbox, h_owner, h_token, h_weight, h_ttl, h_delay, h_granted, h_expires,
+            h_confirmed, h_told })
+    end
+    holders = {}
+    for _, holder in ipairs(all) do
         if holder[EXPIRES] <= now then
             block_since(holder[EXPIRES], holder[DELAY])
         else
             holder[EXPIRES] = math.min(holder[EXPIRES], now + holder[TTL])
-            kept[#kept + 1] = holder
+            holders[#holders + 1] = holder
         end
     end
-    holders = kept
-end
-
--- Take the state that was read, as it is now. State or queue may be gone without the other: evicted, or deleted.
-local function open()
-    local f = state or { 0, 1, {}, 0, 0, '', 0, 0, 0, 0, 0 }
-    counter, capacity, holders, blocked, block, released, used, last_place, expires, queued, slowest = unpack(f)
-    if queued > 0 or not state then
+    if queued > 0 or not packed then
         head = call('ZRANGE', Q, 0, 0)[1]
-        if not head then queued = 0 elseif not state then queued = call('ZCARD', Q) end
+        if not head then queued = 0 elseif not packed then queued = call('ZCARD', Q) end
     end
-    if holders[1] then lapse() end
     if blocked > 0 then
         blocked = math.min(blocked, now + block)
         if blocked <= now then blocked, block = 0, 0 end
@@ -48,8 +50,10 @@ local function save()
     end
     local late = expires < idle_after + RETENTION / 2
     if late then expires = idle_after + RETENTION end
-    call('HSET', K, '=', cmsgpack.pack({ counter, capacity, holders, blocked, block, released, now, last_place,
-        expires, queued, slowest }))
+    local first = table.remove(holders, 1) or { '', '', '', 0, 0, 0, 0, 0, 0, false, false }
+    call('HSET', K, '=', cmsgpack.pack(counter, capacity, blocked, block, released, now, last_place, expires, queued,
+        slowest, first[1], first[2], first[3], first[4], first[5], first[6], first[7], first[8], first[9], first[10],
+        first[11], holders[1] and holders or false))
     if late then
         local at = math.ceil(expires / 1000)
         call('PEXPIREAT', K, at)
@@ -64,22 +68,17 @@ end
 -- means that this node is new, or has forgotten everything: a strict guard takes it for the latter, an observant one
 -- only if the client has seen this node's marker, or another process, before.
 --
--- Marker  {run id, when it was first seen here, end of the quarantine or 0, longest ttl in use, expiry of the marker}
-local function quarantine(ttl)
+-- Marker, packed  run id, when it was first seen here, end of the quarantine or 0, longest ttl in use, its own expiry
+local function quarantine(longest_asked)
     if quarantined then return quarantined end
     quarantined = 0
-    local guard = ARGV[2]
-    if guard == '0' then return 0 end
-    local run_id, seen = ARGV[#ARGV], ARGV[3]
-    local packed = call('GET', KEYS[1])
-    local known, born, ends, bound, gone
-    if packed then
-        local marker = cmsgpack.unpack(packed)
-        known, born, ends, bound, gone = marker[1], marker[2], marker[3], marker[4], marker[5]
-    end
-    local longest = math.max(bound or 0, tonumber(ARGV[4]), ttl)
-    local doubtful = guard == '2' or (seen ~= '' and seen ~= run_id)
-    local changed = longest ~= bound or gone < now + RETENTION + longest
+    if guard == 0 then return 0 end
+    local packed_marker = call('GET', KEYS[1])
+    local known, born, ends, longest_known, gone
+    if packed_marker then known, born, ends, longest_known, gone = cmsgpack.unpack(packed_marker) end
+    local longest = math.max(longest_known or 0, bound, longest_asked)
+    local doubtful = guard == 2 or (seen ~= '' and seen ~= run_id)
+    local changed = longest ~= longest_known or gone < now + RETENTION + longest
     if known ~= run_id then
         doubtful = doubtful or known or seen ~= ''
         born, ends, changed = now, 0, true
@@ -92,33 +91,33 @@ local function quarantine(ttl)
     end
     if changed then
         gone = now + 24 * RETENTION + longest
-        call('SET', KEYS[1], cmsgpack.pack({ run_id, born, ends, longest, gone }), 'PX', math.ceil((gone - now) / 1000))
+        call('SET', KEYS[1], cmsgpack.pack(run_id, born, ends, longest, gone), 'PX', math.ceil((gone - now) / 1000))
     end
     quarantined = ends
     return ends
 end
 
-local function has_room(weight)
+local function has_room(more)
     if not holders[1] then return true end
-    for _, holder in ipairs(holders) do weight = weight + holder[WEIGHT] end
-    return weight <= capacity
+    for _, holder in ipairs(holders) do more = more + holder[WEIGHT] end
+    return more <= capacity
 end
 
 local function closed_until()
     return math.max(blocked, quarantine(0))
 end
 
-local function fits(weight)
-    return closed_until() <= now and has_room(weight)
+local function fits(more)
+    return closed_until() <= now and has_room(more)
 end
 
-local function next_token(proposal)
-    return math.max(counter + 1, now, math.min(proposal, now + PROPOSAL_BOUND))
+local function next_token(proposed)
+    return math.max(counter + 1, now, math.min(proposed, now + PROPOSAL_BOUND))
 end
 
-local function hold(request, inbox, owner, token, weight, ttl, delay, length, confirmed)
+local function hold(request, to, who, token, weighs, keeps, delays, length, confirmed, told)
     counter = token
-    holders[#holders + 1] = { request, inbox, owner, token, weight, ttl, delay, now, now + length, confirmed }
+    holders[#holders + 1] = { request, to, who, token, weighs, keeps, delays, now, now + length, confirmed, told }
 end
 
 local function holder_of(request)

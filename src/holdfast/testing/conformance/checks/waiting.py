@@ -49,13 +49,13 @@ async def _timeout(client: AnyClient, timeout: float) -> LockTimeout | None:
 
 @check(queue=True)
 async def waiters_are_served_in_order(kit: Kit) -> None:
-    """Waiters are granted in the order in which they joined the queue, across clients."""
-    clients = [kit.client() for _ in range(3)]
+    """Waiters of different clients are granted in the order in which they joined the queue."""
+    clients = [kit.client() for _ in range(7)]
     lease = await clients[0].lock("name", ttl=TTL).acquire()
     served: list[int] = []
 
     async def wait(number: int) -> None:
-        async with clients[number % len(clients)].lock("name", ttl=TTL):
+        async with clients[number + 1].lock("name", ttl=TTL):
             served.append(number)
 
     running: list[Running[None]] = []
@@ -66,6 +66,50 @@ async def waiters_are_served_in_order(kit: Kit) -> None:
     for each in running:
         await each.result()
     expect(served == list(range(6)), f"waiters are served in order, not {served}")
+
+
+@check(queue=True)
+async def waiters_of_a_client_are_served_in_order(kit: Kit) -> None:
+    """Waiters of one client are granted in the order in which they came, with growing tokens, from hand to hand."""
+    client = kit.client()
+    lease = await client.lock("name", ttl=TTL).acquire()
+    served: list[tuple[int, int]] = []
+
+    async def wait(number: int) -> None:
+        async with client.lock("name", ttl=TTL) as mine:
+            served.append((mine.token, number))
+
+    running: list[Running[None]] = []
+    for number in range(6):
+        running.append(kit.start(partial(wait, number)))
+        await kit.waiters(client, "name", number + 1)
+    await lease.release()
+    for each in running:
+        await each.result()
+    expect([number for _, number in served] == list(range(6)), f"waiters are served in order, not {served}")
+    expect(sorted(served) == served and served[0][0] > lease.token, f"tokens grow from hand to hand: {served}")
+
+
+@check(queue=True)
+async def a_client_lets_others_have_their_turn(kit: Kit) -> None:
+    """A client whose own waiters never run out still hands the name over to a client that waits."""
+    here, there = kit.client(), kit.client()
+    ended = False
+
+    async def take_again_and_again() -> int:
+        taken = 0
+        while not ended:
+            async with here.lock("name", ttl=TTL):
+                taken += 1
+                await kit.pause()
+        return taken
+
+    crowd = [kit.start(take_again_and_again) for _ in range(3)]
+    for _ in range(5):
+        async with there.lock("name", ttl=TTL, timeout=PATIENCE):
+            pass
+    ended = True
+    expect(sum([await each.result() for each in crowd]) > 0, "the crowd was served, too")
 
 
 @check(queue=True)

@@ -32,7 +32,9 @@ def state_of(keys: Keyspace, name: str) -> NameState:
     fields, places = keys.value(key), keys.value(key + b":q")
     if not isinstance(fields, dict):
         return NameState()
-    counter, capacity, holders, blocked, block, released, used = unpacked(fields[b"="])[:7]
+    counter, capacity, blocked, block, released, used, _last, _expire, _queued, _slowest, *rest = unpacked(fields[b"="])
+    first, others = rest[:-1], rest[-1]
+    holders = ([first] if first[0] else []) + (others or [])
     order = places.order if isinstance(places, SortedSet) else []
     return NameState(
         counter,
@@ -48,7 +50,9 @@ def state_of(keys: Keyspace, name: str) -> NameState:
 
 
 def _waiter(name: str, request: str, packed: bytes, capacity: int) -> Waiter:
-    inbox, owner, ttl, pushed_ttl, interval, patience, weight, delay, proposal, joined, fresh = unpacked(packed)
+    inbox, owner, ttl, pushed_ttl, interval, patience, weight, delay, proposal, span, joined, fresh = unpacked(packed)[
+        0
+    ]
     times = (ttl, pushed_ttl, pushed_ttl, interval, patience)
-    ask = Ask(name, request, inbox, owner, *times, weight, capacity, delay, proposal)
+    ask = Ask(name, request, inbox, owner, *times, weight, capacity, delay, proposal, span=span)
     return Waiter(ask, joined, fresh)

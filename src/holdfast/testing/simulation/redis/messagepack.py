@@ -17,12 +17,14 @@ INTEGERS = {
 LENGTHS = {0xD9: 1, 0xDA: 2, 0xDB: 4}
 
 
-def unpacked(data: bytes) -> Any:  # noqa: ANN401 - whatever was packed
-    """Return the one value in `data`. Raises ValueError for what the scripts never write."""
-    value, end = _read(data, 0)
-    if end != len(data):
-        raise ValueError(f"{len(data) - end} bytes too many")
-    return value
+def unpacked(data: bytes) -> list[Any]:
+    """Return the values in `data`, one after another. Raises ValueError for what the scripts never write."""
+    values: list[Any] = []
+    at = 0
+    while at < len(data):
+        value, at = _read(data, at)
+        values.append(value)
+    return values
 
 
 def _read(data: bytes, at: int) -> tuple[Any, int]:

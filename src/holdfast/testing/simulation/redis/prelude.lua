@@ -140,6 +140,21 @@ function unpack_value(s, at)
     return n, at + size
 end
 
+local function pack_all(...)
+    local parts = { ... }
+    for i = 1, select('#', ...) do parts[i] = pack_value(parts[i]) end
+    return concat(parts)
+end
+
+local function unpack_all(s)
+    local values, count, at = {}, 0, 1
+    while at <= #s do
+        count = count + 1
+        values[count], at = unpack_value(s, at)
+    end
+    return unpack(values, 1, count)
+end
+
 -- The reply of a script, as pairs of a kind and a value: 0 nil, 1 number or text, 2 an array of so many that follow.
 
 local function emit(out, value)
@@ -160,7 +175,7 @@ end
 -- What a script can see. As in Redis, it can make no global, and read none that is not there.
 local world = {
     redis = { call = call },
-    cmsgpack = { pack = pack_value, unpack = function(s) return (unpack_value(s, 1)) end },
+    cmsgpack = { pack = pack_all, unpack = unpack_all },
 }
 for _, name in ipairs({ 'assert', 'error', 'ipairs', 'math', 'next', 'pairs', 'pcall', 'select', 'string', 'table',
     'tonumber', 'tostring', 'type', 'unpack' }) do

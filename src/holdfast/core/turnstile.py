@@ -1,0 +1,249 @@
+"""Local hand-off: all contenders of one client for one name stand in one queue here, and one of them asks the store.
+
+A lease that is released is passed on to the next contender, who takes the next of the tokens that were reserved with
+it, without a word to the store: to the store it is one holding. That goes on for as long as
+
+*   the lease is certainly ours for a while, and tokens are left;
+*   nobody outside waits, or the budget of count and time is not used up. The store says with a grant whether somebody
+    waits, and tells the holder's inbox when the first comes, and again whenever a waiter asks again.
+
+Then it is released, and at the same time the next contender asks for it again, at the end of the queue outside. So it
+is first come, first served within the process, and between processes each has its turn.
+
+Only contenders for the same ttl and lock delay share a queue: what others rely on when a holder dies is the same for
+all of them. No contender is ever handed a lease that may be lost; when one is lost, the next contender asks the store.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from holdfast.core.attempt import Attempt, Want
+from holdfast.core.deadlines import seconds
+from holdfast.core.held import HeldLease
+from holdfast.core.messages import Left, WaiterView
+from holdfast.outcome import Outcome
+
+if TYPE_CHECKING:
+    from holdfast.core.session import Session
+    from holdfast.runtimes.runtime import Event
+
+SPAN = 1024
+"""How many tokens are reserved when others of this process wait. Microseconds, so to speak: that far may the last of
+them be ahead of the clock."""
+
+MARGIN = 4
+"""A lease is passed on while at least a fourth of a first lease is left of it."""
+
+
+@dataclass(slots=True, frozen=True)
+class Budget:
+    """For how long a process may keep a name to itself while somebody outside waits."""
+
+    count: int = 32
+    """How often it hands the name on."""
+    time: float = 0.05
+    """For how many seconds it does."""
+
+
+@dataclass(slots=True, eq=False)
+class Contender:
+    """One who waits here."""
+
+    want: Want
+    event: "Event"
+    since: float
+    lease: HeldLease | None = None
+    """What was handed to it."""
+    leads: bool = False
+    """Whether it is its turn to ask the store."""
+
+
+@dataclass(slots=True, eq=False)
+class Stile:
+    """The local queue in front of one name. There is one while somebody holds, asks or waits."""
+
+    owner: "Turnstile"
+    key: tuple[str, int, int]
+    contenders: deque[Contender] = field(default_factory=deque[Contender])
+    held: HeldLease | None = None
+    wanted: bool = False
+    """Whether somebody outside waits."""
+    passed: int = 0
+    since: float = 0.0
+
+    def lost(self, held: HeldLease) -> None:
+        """Let the next contender ask the store, though the holder has not let go."""
+        self.owner.step_aside(self, held)
+
+
+class Turnstile:
+    """All local queues of one client."""
+
+    def __init__(self, session: "Session", budget: Budget) -> None:
+        """Start without any."""
+        self._session = session
+        self._runtime = session.runtime
+        self._mutex = session.runtime.mutex()
+        self._budget = budget
+        self._stiles: dict[tuple[str, int, int], Stile] = {}
+
+    async def acquire(self, want: Want, until: float | None, *, wait: bool) -> HeldLease | Left:
+        """Hold `want`, after those of this process who came before."""
+        with self._mutex:
+            stile = self._stiles.get(want.key)
+            if stile is None:
+                stile = self._stiles[want.key] = Stile(self, want.key)
+                contender = None
+            elif wait:
+                contender = Contender(want, self._runtime.event(), self._runtime.now())
+                stile.contenders.append(contender)
+            else:
+                return self._left(stile)
+        if contender is None:
+            return await self._lead(stile, want, until, wait=wait, span=1)
+        return await self._stand(stile, contender, until)
+
+    def pass_on(self, held: HeldLease) -> bool:
+        """Hand a lease that is released to the next of this process, or have it ask; return whether it has it now."""
+        stile = held.stile
+        if stile is None:
+            return False
+        with self._mutex:
+            if stile.held is not held:
+                return False
+            if not (stile.contenders and self._may_pass(stile, held)):
+                stile.held = None
+                leader = self._next_leader(stile)
+                contender = None
+            else:
+                leader = None
+                contender = stile.contenders.popleft()
+                contender.lease = stile.held = held.successor(self._runtime.now() + contender.want.max_hold)
+                stile.passed += 1
+        if contender is None or contender.lease is None:
+            if leader is not None:
+                leader.event.set()
+            return False
+        self._session.keeper.replace(contender.lease)
+        held.settle(Outcome.RELEASED)
+        contender.event.set()
+        return True
+
+    def step_aside(self, stile: Stile, held: HeldLease) -> None:
+        """Note that a lease was lost."""
+        with self._mutex:
+            leader = None
+            if stile.held is held:
+                stile.held = None
+                leader = self._next_leader(stile)
+        if leader is not None:
+            leader.event.set()
+
+    def wanted(self, held: HeldLease) -> None:
+        """Note that somebody outside waits for a lease."""
+        if held.stile is not None:
+            held.stile.wanted = True
+
+    def waiting(self, name: str) -> list[WaiterView]:
+        """Show who waits here for a name: the store does not know of them."""
+        now, owner = self._runtime.now(), self._session.owner
+        with self._mutex:
+            here = [each for stile in self._stiles.values() if stile.key[0] == name for each in stile.contenders]
+        return [WaiterView(owner, each.want.weight, now - each.since, alive=True) for each in here]
+
+    def dismiss(self) -> None:
+        """Wake all who wait here, to find the client closed."""
+        for stile in list(self._stiles.values()):
+            for contender in list(stile.contenders):
+                contender.event.set()
+
+    # -- those who wait ------------------------------------------------------------------------------------
+
+    async def _stand(self, stile: Stile, contender: Contender, until: float | None) -> HeldLease | Left:
+        """Wait to be handed the lease, or to have to ask for it."""
+        try:
+            while not (contender.lease or contender.leads):
+                contender.event.clear()
+                self._session.refuse_if_closed()
+                if not await contender.event.wait(until) and self._withdraw(stile, contender):
+                    return self._left(stile)
+        except GeneratorExit:  # nothing can be awaited any more
+            self._abandon(stile, contender)
+            raise
+        except BaseException:
+            if not self._withdraw(stile, contender):
+                await self._runtime.finish(self._decline(stile, contender))
+            raise
+        if contender.lease is not None:
+            return contender.lease
+        return await self._lead(stile, contender.want, until, wait=True, span=SPAN)
+
+    def _left(self, stile: Stile) -> Left:
+        return Left((self._session.owner,) if stile.held else (), len(stile.contenders))
+
+    def _withdraw(self, stile: Stile, contender: Contender) -> bool:
+        """Leave the queue; False if its turn has come."""
+        with self._mutex:
+            if contender.lease or contender.leads:
+                return False
+            stile.contenders.remove(contender)
+            return True
+
+    def _abandon(self, stile: Stile, contender: Contender) -> None:
+        if not self._withdraw(stile, contender):
+            if contender.lease is not None:
+                self._session.keeper.discard(contender.lease)  # it ends at its ttl
+            else:
+                self._resign(stile)
+
+    async def _decline(self, stile: Stile, contender: Contender) -> None:
+        """Pass on what came just when it was no longer wanted."""
+        if contender.lease is not None:
+            await self._session.release(contender.lease)
+        else:
+            self._resign(stile)
+
+    # -- the one who asks ----------------------------------------------------------------------------------
+
+    async def _lead(self, stile: Stile, want: Want, until: float | None, *, wait: bool, span: int) -> HeldLease | Left:
+        """Ask the store; for a range of tokens if this name is contended here, for then it will be again."""
+        attempt = Attempt(self._session, want, until, wait=wait, span=span)
+        try:
+            won = await attempt.run()
+        except BaseException:
+            self._resign(stile)
+            raise
+        if not isinstance(won, HeldLease):
+            self._resign(stile)
+            return won
+        stile.passed, stile.since, stile.wanted = 0, self._runtime.now(), attempt.wanted
+        won.stile = stile
+        stile.held = won
+        if won.lost_because:
+            self.step_aside(stile, won)
+        return won
+
+    def _resign(self, stile: Stile) -> None:
+        """Let the next one ask."""
+        with self._mutex:
+            leader = self._next_leader(stile)
+        if leader is not None:
+            leader.event.set()
+
+    def _next_leader(self, stile: Stile) -> Contender | None:
+        """Return whose turn it is to ask the store; nobody's, and the queue is over. With the mutex held."""
+        if stile.contenders:
+            leader = stile.contenders.popleft()
+            leader.leads = True
+            return leader
+        self._stiles.pop(stile.key, None)
+        return None
+
+    def _may_pass(self, stile: Stile, held: HeldLease) -> bool:
+        now = self._runtime.now()
+        if held.token >= held.last or held.kept_until - now < seconds(held.ask.pushed_ttl) / MARGIN:
+            return False
+        if not stile.wanted:
+            return True
+        return stile.passed < self._budget.count and now - stile.since < self._budget.time

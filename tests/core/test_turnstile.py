@@ -1,0 +1,245 @@
+"""Local hand-off: within one client a lease goes from hand to hand without the store."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
+
+import pytest
+
+from holdfast import AsyncClient, Client, LeaseLost, LockTimeout, Outcome
+from holdfast.core.messages import Ask, Release, Reply
+from holdfast.errors import UsageError
+from holdfast.runtimes.runtime import Runtime
+from holdfast.stores.memory import MemoryStore, MemoryTable, memory_source
+from holdfast.stores.store import StoreSource
+from tests.hazards.helpers import eventually
+
+
+class Counting(MemoryStore):
+    """A memory store that counts what it is asked."""
+
+    asked: list[str]
+
+    async def acquire(self, ask: Ask, until: float) -> Reply:
+        """Count an ask."""
+        self.asked.append("acquire")
+        return await super().acquire(ask, until)
+
+    async def release(self, release: Release, until: float) -> Outcome:
+        """Count a release."""
+        self.asked.append("release")
+        return await super().release(release, until)
+
+
+def counting(table: MemoryTable, asked: list[str]) -> StoreSource:
+    """Return a source of stores that count."""
+
+    def make(runtime: Runtime) -> MemoryStore:
+        store = Counting(runtime, table)
+        store.asked = asked
+        return store
+
+    return StoreSource("counting", MemoryStore.capabilities, make)
+
+
+def run(work: Callable[[AsyncClient, list[str]], Coroutine[Any, Any, None]], owner: str | None = None) -> None:
+    """Run a coroutine with a client whose store counts."""
+
+    async def main() -> None:
+        asked: list[str] = []
+        async with AsyncClient(store=counting(MemoryTable(), asked), owner=owner) as client:
+            await work(client, asked)
+
+    asyncio.run(main())
+
+
+def all_wait(client: Client, count: int) -> bool:
+    """Tell whether so many wait."""
+    return len(client.inspect("name").waiters) == count
+
+
+async def lined_up(client: AsyncClient, name: str, count: int) -> None:
+    """Let tasks run until so many wait."""
+    while len((await client.inspect(name)).waiters) != count:  # noqa: ASYNC110 - there is no event for it
+        await asyncio.sleep(0)
+
+
+def test_the_store_is_not_asked_while_the_name_goes_from_hand_to_hand() -> None:
+    """A hundred tasks take a name a thousand times, with growing tokens, and the store hears a few words."""
+
+    async def work(client: AsyncClient, asked: list[str]) -> None:
+        tokens: list[int] = []
+
+        async def worker() -> None:
+            for _ in range(10):
+                async with client.lock("name") as lease:
+                    tokens.append(lease.token)
+                    await asyncio.sleep(0)
+
+        await asyncio.gather(*(worker() for _ in range(100)))
+        assert tokens == sorted(set(tokens))
+        assert len(tokens) == 1000
+        assert len(asked) <= 8
+
+    run(work)
+
+
+def test_contenders_of_threads_are_served_in_order() -> None:
+    """Threads of one client are served in the order in which they came."""
+    with Client(store=memory_source(MemoryTable())) as client:
+        lock = client.lock("name")
+        served: list[int] = []
+
+        def wait(number: int) -> None:
+            with lock:
+                served.append(number)
+
+        lease = lock.acquire()
+        threads = [threading.Thread(target=wait, args=(number,)) for number in range(8)]
+        for number, thread in enumerate(threads):
+            thread.start()
+            eventually(partial(all_wait, client, number + 1), "it waits")
+        lease.release()
+        for thread in threads:
+            thread.join(10)
+        assert served == list(range(8))
+
+
+@pytest.mark.parametrize("leaver", range(4))
+def test_a_contender_that_leaves_the_queue_leaves_nothing(leaver: int) -> None:
+    """Whoever is cancelled, at the head, in the middle or at the end of the queue, is passed by."""
+
+    async def work(client: AsyncClient, asked: list[str]) -> None:
+        held = await client.lock("name").acquire()
+        tasks = [asyncio.create_task(client.lock("name").acquire()) for _ in range(4)]
+        await lined_up(client, "name", 4)
+        tasks[leaver].cancel()
+        await asyncio.gather(tasks[leaver], return_exceptions=True)
+        await held.release()
+        for number, task in enumerate(tasks):
+            if number != leaver:
+                await (await task).release()
+        view = await client.inspect("name")
+        assert not view.holders
+        assert not view.waiters
+
+    run(work)
+
+
+def test_a_lease_that_comes_just_when_its_contender_is_cancelled_is_passed_on() -> None:
+    """A contender that was handed the lease, but is cancelled before it runs, hands it on."""
+
+    async def work(client: AsyncClient, asked: list[str]) -> None:
+        first = await client.lock("name").acquire()
+        second, third = (asyncio.create_task(client.lock("name").acquire()) for _ in range(2))
+        await lined_up(client, "name", 2)
+        await first.release()  # the second leads now: it asks for a range of tokens
+        lease = await second
+        fourth = asyncio.create_task(client.lock("name").acquire())
+        await lined_up(client, "name", 2)
+        await lease.release()  # handed to the third, which has not run yet
+        third.cancel()
+        await asyncio.gather(third, return_exceptions=True)
+        assert third.cancelled()
+        await (await asyncio.wait_for(fourth, 5)).release()
+        assert not (await client.inspect("name")).holders
+
+    run(work)
+
+
+def test_a_contender_that_times_out_says_who_holds() -> None:
+    """A timeout ends a local wait like any other, and names this client as the holder."""
+
+    async def work(client: AsyncClient, asked: list[str]) -> None:
+        async with client.lock("name"):
+            with pytest.raises(LockTimeout, match="me"):
+                await client.lock("name").acquire(0.02)
+            assert await client.lock("name").try_acquire() is None
+        assert asked == ["acquire", "release"]
+
+    run(work, owner="me")
+
+
+def test_nobody_is_handed_a_lost_lease() -> None:
+    """When a lease is lost while others wait for it here, the next of them asks the store, and nobody gets it."""
+    table = MemoryTable()
+
+    async def main() -> None:
+        async with AsyncClient(store=memory_source(table)) as client, AsyncClient(store=memory_source(table)) as other:
+            held = await client.lock("name").acquire()
+            waiting = [asyncio.create_task(client.lock("name").acquire()) for _ in range(2)]
+            await lined_up(client, "name", 2)
+            await other.revoke("name")
+            first = await asyncio.wait_for(waiting[0], 5)  # though the victim has not let go
+            assert first.token > held.token
+            with pytest.raises(LeaseLost):
+                held.check()
+            assert not (await held.release()).kept
+            assert first.remaining() > 0
+            await first.release()
+            await (await waiting[1]).release()
+
+    asyncio.run(main())
+
+
+def test_a_lease_is_renewed_whoever_has_it() -> None:
+    """A lease that goes from hand to hand outlives its ttl many times: it is renewed for all of them."""
+    with Client(store=memory_source(MemoryTable())) as client:
+        lock = client.lock("name", ttl=0.3)
+        end = time.monotonic() + 1.5
+        lost: list[LeaseLost] = []
+
+        def take_again_and_again() -> None:
+            while time.monotonic() < end:
+                try:
+                    with lock:
+                        time.sleep(0.01)
+                except LeaseLost as error:
+                    lost.append(error)
+
+        threads = [threading.Thread(target=take_again_and_again) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(10)
+        assert not lost
+
+
+@pytest.mark.parametrize(("turns", "order"), [(0, "here there here here"), (32, "here here here there")])
+def test_who_comes_next_depends_on_the_turns(turns: int, order: str) -> None:
+    """A name that is contended here and outside goes from hand to hand turn_count times, then outside."""
+    table = MemoryTable()
+
+    async def main() -> None:
+        here = AsyncClient(store=memory_source(table), turn_count=turns, turn_time=60)
+        async with here, AsyncClient(store=memory_source(table)) as there:
+            served: list[str] = []
+            gate = asyncio.Event()
+
+            async def take(client: AsyncClient, who: str) -> None:
+                async with client.lock("name"):
+                    served.append(who)
+                    await gate.wait()
+
+            lease = await here.lock("name").acquire()
+            crowd = [asyncio.create_task(take(here, "here")) for _ in range(3)]
+            await lined_up(here, "name", 3)
+            await lease.release()  # the first of the crowd asks the store, for a range of tokens
+            await lined_up(here, "name", 2)
+            outside = asyncio.create_task(take(there, "there"))
+            await lined_up(here, "name", 3)
+            await asyncio.sleep(0)  # the holder hears of it
+            gate.set()
+            await asyncio.gather(*crowd, outside)
+            assert " ".join(served) == order
+
+    asyncio.run(main())
+
+
+def test_a_turn_count_is_a_number() -> None:
+    """A turn count that can't be right is refused when the client is made."""
+    with pytest.raises(UsageError, match="turn_count"):
+        Client("memory://", turn_count=-1)
