@@ -14,7 +14,7 @@ from bench.contenders import NAME, Handle, clock
 from bench.redis.contenders import TTL
 from holdfast.core.deadlines import micros
 from holdfast.core.messages import Ask
-from holdfast.stores.redis import codec, scripts, wire
+from holdfast.stores.redis import codec, messagepack, scripts, wire
 from holdfast.stores.redis.link import Word
 from holdfast.stores.redis.names import NODE, state_key
 from holdfast.testing.servers import RedisServer
@@ -86,6 +86,9 @@ class OwnScripts:
         self._requests = (f"{prefix}-{n:x}" for n in itertools.count(1))
         ttl, first = micros(TTL), 5_000_000
         self._ask = Ask(name, "", self.inbox, "host/1234", ttl, first, first, 1_000_000, 4_000_000)
+        about = ("PUBLISH", 1, 60_000_000)
+        self._about = messagepack.pack(*about)
+        self._about_ask = messagepack.pack(*about, *codec.about_ask(self._ask))
         self._seen = b""
         self._state = state_key(prefix)
         bare.ask(*self.release(bare.ask(*self.acquire())[1]))  # now the server has noted which process it is
@@ -100,17 +103,16 @@ class OwnScripts:
     def acquire(self) -> tuple[Word, ...]:
         """Return the next acquire."""
         self._ask.request = next(self._requests)
-        return self._evalsha(scripts.ACQUIRE, self._ask.request, codec.ask_args(self._ask))
+        return self._evalsha(scripts.ACQUIRE, self._about_ask, self._ask.request, 0, 1)
 
     def release(self, token: int) -> tuple[Word, ...]:
         """Return the release of the last acquire."""
-        return self._evalsha(scripts.RELEASE, self._ask.request, (self._ask.request, token, 0))
+        return self._evalsha(scripts.RELEASE, self._about, self._ask.request, token, 0)
 
-    def _evalsha(self, script: scripts.Script, request: str, args: tuple[Word, ...]) -> tuple[Word, ...]:
+    def _evalsha(self, script: scripts.Script, about: bytes, request: str, *args: Word) -> tuple[Word, ...]:
         state = self._state
         keys = (NODE, state, state + ":q", f"{state}:t:{request}")
-        common = (b"PUBLISH", 1, self._seen, 60_000_000)
-        return (b"EVALSHA", script.digest, len(keys), *keys, *common, *args, self._run_id)
+        return (b"EVALSHA", script.digest, len(keys), *keys, about, self._seen, request, *args, self._run_id)
 
 
 class BareHandle:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, unquote
 
+from holdfast.core.limits import check_count
 from holdfast.errors import UsageError
 from holdfast.stores.redis.access import Access
 from holdfast.stores.redis.deployment import GUARDS, Deployment, Rules
@@ -61,8 +62,7 @@ def rules_of(guard: str, replicas: int, max_ttl: float) -> Rules:
     """Check the rules that a caller gives. Raises UsageError if one can't be right."""
     if guard not in GUARDS:
         raise UsageError(f"guard is one of {', '.join(GUARDS)}; see docs/redis.md for what each of them keeps.")
-    if isinstance(replicas, bool) or not isinstance(replicas, int) or replicas < 0:
-        raise UsageError("replicas is how many replicas must acknowledge a grant: a whole number, 0 for none.")
+    check_count(replicas, "replicas, how many replicas must acknowledge a grant,")
     if not 0 < max_ttl <= 10**7:
         raise UsageError("max_ttl is the longest ttl in use, in seconds: a positive number.")
     return Rules(GUARDS[guard], replicas, float(max_ttl))

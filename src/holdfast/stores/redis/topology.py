@@ -20,8 +20,11 @@ class Topology(Protocol):
     """Who holds what."""
 
     clustered: bool
-    known: Address | None
-    """The one server that holds all names, if there is one and it is beyond doubt."""
+
+    @property
+    def known(self) -> Address | None:
+        """The one server that holds all names, if there is one and it is beyond doubt."""
+        ...
 
     async def server(self, name: str, until: float) -> Address:
         """Return the server that holds a name. Raises StoreUnavailable if nobody can tell."""
