@@ -144,7 +144,7 @@ class BareHandle:
     def _pushed(self) -> int:
         while True:
             kind, token, request = self._inbox.reply()[2].split()
-            if kind == b"G" and request == self._mine.request.encode():
+            if kind in {b"G", b"g"} and request == self._mine.request.encode():
                 return int(token)
 
 
@@ -169,7 +169,7 @@ def own_pair(bare: BareSocket) -> Callable[[], object]:
     mine = OwnScripts(bare)
 
     def pair() -> None:
-        kind, token, _ = bare.ask(*mine.acquire())
+        kind, token, *_ = bare.ask(*mine.acquire())
         released = bare.ask(*mine.release(token))
         assert (kind, released) == (1, 1)  # noqa: S101 - else this is no floor
 
