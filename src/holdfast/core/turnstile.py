@@ -15,8 +15,9 @@ all of them. No contender is ever handed a lease that may be lost; when one is l
 """
 
 from collections import deque
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from holdfast.core.attempt import Attempt, Want
 from holdfast.core.deadlines import seconds
@@ -59,18 +60,22 @@ class Contender:
     """Whether it is its turn to ask the store."""
 
 
-@dataclass(slots=True, eq=False)
 class Stile:
     """The local queue in front of one name. There is one while somebody holds, asks or waits."""
 
-    owner: "Turnstile"
-    key: tuple[str, int, int]
-    contenders: deque[Contender] = field(default_factory=deque[Contender])
-    held: HeldLease | None = None
-    wanted: bool = False
-    """Whether somebody outside waits."""
-    passed: int = 0
-    since: float = 0.0
+    __slots__ = ("contenders", "held", "key", "owner", "passed", "since", "wanted")
+
+    def __init__(self, owner: "Turnstile", key: tuple[str, int, int]) -> None:
+        """Begin with somebody who asks the store, and nobody who waits. Short: it is on the way of every lock."""
+        self.owner = owner
+        self.key = key
+        self.contenders: deque[Contender] | None = None
+        """None until there is one."""
+        self.held: HeldLease | None = None
+        self.wanted = False
+        """Whether somebody outside waits."""
+        self.passed = 0
+        self.since = 0.0
 
     def lost(self, held: HeldLease) -> None:
         """Let the next contender ask the store, though the holder has not let go."""
@@ -88,21 +93,20 @@ class Turnstile:
         self._budget = budget
         self._stiles: dict[tuple[str, int, int], Stile] = {}
 
-    async def acquire(self, want: Want, until: float | None, *, wait: bool) -> HeldLease | Left:
+    def acquire(self, want: Want, until: float | None, *, wait: bool) -> Coroutine[Any, Any, HeldLease | Left]:
         """Hold `want`, after those of this process who came before."""
         with self._mutex:
             stile = self._stiles.get(want.key)
             if stile is None:
                 stile = self._stiles[want.key] = Stile(self, want.key)
-                contender = None
-            elif wait:
-                contender = Contender(want, self._runtime.event(), self._runtime.now())
-                stile.contenders.append(contender)
-            else:
-                return self._left(stile)
-        if contender is None:
-            return await self._lead(stile, want, until, wait=wait, span=1)
-        return await self._stand(stile, contender, until)
+                return self._lead(stile, want, until, wait=wait, span=1)
+            if not wait:
+                return self._turn_away(stile)
+            contender = Contender(want, self._runtime.event(), self._runtime.now())
+            if stile.contenders is None:
+                stile.contenders = deque()
+            stile.contenders.append(contender)
+        return self._stand(stile, contender, until)
 
     def pass_on(self, held: HeldLease) -> bool:
         """Hand a lease that is released to the next of this process, or have it ask; return whether it has it now."""
@@ -149,13 +153,13 @@ class Turnstile:
         """Show who waits here for a name: the store does not know of them."""
         now, owner = self._runtime.now(), self._session.owner
         with self._mutex:
-            here = [each for stile in self._stiles.values() if stile.key[0] == name for each in stile.contenders]
+            here = [each for stile in self._stiles.values() if stile.key[0] == name for each in stile.contenders or ()]
         return [WaiterView(owner, each.want.weight, now - each.since, alive=True) for each in here]
 
     def dismiss(self) -> None:
         """Wake all who wait here, to find the client closed."""
         for stile in list(self._stiles.values()):
-            for contender in list(stile.contenders):
+            for contender in list(stile.contenders or ()):
                 contender.event.set()
 
     # -- those who wait ------------------------------------------------------------------------------------
@@ -180,14 +184,18 @@ class Turnstile:
         return await self._lead(stile, contender.want, until, wait=True, span=SPAN)
 
     def _left(self, stile: Stile) -> Left:
-        return Left((self._session.owner,) if stile.held else (), len(stile.contenders))
+        return Left((self._session.owner,) if stile.held else (), len(stile.contenders or ()))
+
+    async def _turn_away(self, stile: Stile) -> Left:
+        return self._left(stile)
 
     def _withdraw(self, stile: Stile, contender: Contender) -> bool:
         """Leave the queue; False if its turn has come."""
         with self._mutex:
             if contender.lease or contender.leads:
                 return False
-            stile.contenders.remove(contender)
+            if stile.contenders:
+                stile.contenders.remove(contender)
             return True
 
     def _abandon(self, stile: Stile, contender: Contender) -> None:
@@ -217,7 +225,8 @@ class Turnstile:
         if not isinstance(won, HeldLease):
             self._resign(stile)
             return won
-        stile.passed, stile.since, stile.wanted = 0, self._runtime.now(), attempt.wanted
+        if span > 1:
+            stile.passed, stile.since, stile.wanted = 0, self._runtime.now(), attempt.wanted
         won.stile = stile
         stile.held = won
         if won.lost_because:

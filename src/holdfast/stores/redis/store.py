@@ -5,8 +5,8 @@ whatever was not answered may simply be asked again; a server's error reply says
 """
 
 import logging
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from holdfast.core.deadlines import micros
 from holdfast.core.messages import (
@@ -89,7 +89,9 @@ class RedisStore:
         self._markers = Markers()
         self._seen: dict[Word, bytes] = {}
         """By marker: the process that this client last saw there. Another one may have forgotten grants."""
-        self._publish = "SPUBLISH" if self._topology.clustered else "PUBLISH"
+        self._clustered = self._topology.clustered
+        self._replicas = rules.replicas
+        self._publish = "SPUBLISH" if self._clustered else "PUBLISH"
         self._bound = micros(rules.max_ttl)
         self._about = pack(self._publish, rules.guard, self._bound)
         """What every script is told of this client."""
@@ -104,7 +106,7 @@ class RedisStore:
     async def open(self, deliver: Callable[[Notice], None], until: float) -> str:
         """Connect, and subscribe to this client's channel; in a Cluster that is done for each name."""
         self._deliver = deliver
-        if self._topology.clustered:
+        if self._clustered:
             await self._topology.masters(until)
         else:
             await self._settle(await self._topology.server("", until), until)
@@ -125,17 +127,17 @@ class RedisStore:
 
     # -- operations ----------------------------------------------------------------------------------------
 
-    async def acquire(self, ask: Ask, until: float) -> Reply:
+    def acquire(self, ask: Ask, until: float) -> Coroutine[Any, Any, Reply]:
         """Grant, queue or refuse."""
-        if self._topology.clustered and ask.wait:
-            return await self._acquire_in_cluster(ask, until)
-        return await self._acquire(ask, until)
+        if self._clustered and ask.wait:
+            return self._acquire_in_cluster(ask, until)
+        return self._acquire(ask, until)
 
     async def _acquire(self, ask: Ask, until: float) -> Reply:
         args = (self._about_ask(ask), ask.request, ask.proposal, 1 if ask.wait else 0)
         answer = await self._run(scripts.ACQUIRE, ask.name, ask.request, args, until)
         reply = codec.reply_of(answer.value)
-        if answer.acknowledged < self._rules.replicas and isinstance(reply, Granted):
+        if answer.acknowledged < self._replicas and isinstance(reply, Granted):
             raise OutcomeUnknown(self._too_few(answer))
         return reply
 
@@ -170,7 +172,7 @@ class RedisStore:
 
     async def renew(self, renewals: Sequence[Renewal], until: float) -> list[RenewReply]:
         """Renew a batch: in one step, or in a Cluster in one for each name."""
-        if not self._topology.clustered:
+        if not self._clustered:
             return await self._renew(renewals, until)
         replies: list[RenewReply] = []
         for renewal in renewals:
@@ -187,7 +189,7 @@ class RedisStore:
         about = pack(self._publish, self._rules.guard, self._bound, *codec.about_renewals(renewals))
         args = (about, pack([codec.renewal(each) for each in renewals]))
         answer = await self._call(scripts.RENEW, name, (self._marker(name), *keys), args, until)
-        if answer.acknowledged < self._rules.replicas:
+        if answer.acknowledged < self._replicas:
             raise OutcomeUnknown(self._too_few(answer))
         return [codec.renewed(each) for each in answer.value]
 
@@ -231,11 +233,13 @@ class RedisStore:
 
     # -- requests ------------------------------------------------------------------------------------------
 
-    async def _run(self, script: Script, name: str, request: str, args: tuple[Word, ...], until: float) -> Answer:
+    def _run(
+        self, script: Script, name: str, request: str, args: tuple[Word, ...], until: float
+    ) -> Coroutine[Any, Any, Answer]:
         """Run a script about one request for one name."""
         state = state_key(name)
-        keys = (self._marker(name), state, state + ":q", f"{state}:t:{request}")
-        return await self._call(script, name, keys, args, until)
+        keys = (self._marker(name) if self._clustered else NODE, state, state + ":q", f"{state}:t:{request}")
+        return self._call(script, name, keys, args, until)
 
     async def _call(
         self, script: Script, name: str, keys: tuple[Word, ...], args: tuple[Word, ...], until: float
@@ -244,14 +248,15 @@ class RedisStore:
         marker = keys[0]
         seen = self._seen.get(marker, b"")
         address = self._topology.known or await self._find(name, until)
-        call = _Call(script, keys, (args[0], seen, *args[1:]), until)
+        link = self._links.get(address) or self._link(address)
+        args = (args[0], seen, *args[1:])
         try:
-            if script.guarded and self._rules.replicas:
-                answer = await self._link(address).run_replicated(*call, self._rules.replicas)
+            if self._replicas and script.guarded:
+                answer = await link.run_replicated(script, keys, args, until, self._replicas)
             else:
-                answer = await self._link(address).run(*call)
+                answer = await link.run(script, keys, args, until)
         except ReplyError as error:
-            answer = await self._follow(error, address, call)
+            answer = await self._follow(error, address, _Call(script, keys, args, until))
         except StoreUnavailable:
             self._topology.doubt(address)
             raise
@@ -269,8 +274,8 @@ class RedisStore:
             try:
                 if error.code == "ASK":
                     return await link.run_asking(*call)
-                if call.script.guarded and self._rules.replicas:
-                    return await link.run_replicated(*call, self._rules.replicas)
+                if call.script.guarded and self._replicas:
+                    return await link.run_replicated(*call, self._replicas)
                 return await link.run(*call)
             except ReplyError as another:
                 error = another
@@ -298,7 +303,7 @@ class RedisStore:
         )
 
     def _marker(self, name: str) -> str:
-        return self._markers.of(slot_of(name)) if self._topology.clustered else NODE
+        return self._markers.of(slot_of(name)) if self._clustered else NODE
 
     def _link(self, address: Address) -> Link:
         link = self._links.get(address)
