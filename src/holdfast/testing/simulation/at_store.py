@@ -5,6 +5,7 @@ Follows one node. A store of several nodes needs one of these for each, and the 
 
 from dataclasses import dataclass, field
 
+from holdfast.core.attempt import FIRST_TTL
 from holdfast.core.state import Holder, NameState, Waiter
 from holdfast.core.table import STAGGER
 from holdfast.runtimes.simulated import World
@@ -21,6 +22,8 @@ class Place:
 
     order: int
     since: float
+    fresh_until: int = 0
+    """By the store's clock, when it counts as dead unless it asks again."""
 
 
 @dataclass(slots=True)
@@ -125,9 +128,20 @@ class StoreChecks:
         if holder.granted_at < followed.delayed_until:
             early = (followed.delayed_until - holder.granted_at) / 1e6
             self._tell(Invariant.DELAY, f"{name}: {holder.request} was granted {early:.3f} s before the delay was over")
-        if not holder.confirmed and not node.listens(holder.inbox):
-            self._tell(Invariant.PROMPT, f"{name}: {holder.request} was granted by a push that nobody listens for")
+        if not holder.confirmed:
+            self._check_push(node, name, holder, followed)
         self._check_overtaking(name, holder.request, state, followed)
+
+    def _check_push(self, node: Node, name: str, holder: Holder, followed: Followed) -> None:
+        if not node.listens(holder.inbox):
+            self._tell(Invariant.PROMPT, f"{name}: {holder.request} was granted by a push that nobody listens for")
+        place = followed.queue.get(holder.request)
+        if place is not None and place.fresh_until < holder.granted_at:
+            silent = (holder.granted_at - place.fresh_until) / 1e6
+            self._tell(Invariant.PUSH, f"{name}: {holder.request} was granted, and is silent {silent:.3f} s too long")
+        length = holder.expires_at - holder.granted_at
+        if length > FIRST_TTL:
+            self._tell(Invariant.PUSH, f"{name}: {holder.request} was granted {length / 1e6:.3f} s, heard or not")
 
     def _check_overtaking(self, name: str, request: str, state: NameState, followed: Followed) -> None:
         place = followed.queue.get(request)
@@ -146,6 +160,7 @@ class StoreChecks:
             if place is None:
                 self._joins += 1
                 place = Place(self._joins, self._world.time)
+            place.fresh_until = waiter.fresh_until
             after[waiter.ask.request] = place
         followed.queue = after
 

@@ -12,12 +12,14 @@ LOSS          A loss is told exactly once, not later than the local deadline, an
               a lost lease is never believed in again.
 OVERHELD      No lease is believed in, or renewed, for longer than its max_hold.
 KEPT          No lease is lost before its deadline; where nothing goes wrong, none is lost at all.
+PUSH          A grant by push goes to a waiter that asked not long ago, and is short until its holder is heard.
 PROMPT        A name that is free has no live waiter, and a waiter that was granted knows it: where nothing goes
               wrong, within milliseconds; where wake-ups may be lost, within two intervals of asking.
 CLEAN         An acquisition that ended without a lease has left. Once its leave (or a release that knows of an ask
               without an answer) is acknowledged, nothing of it is seen again.
 DRAINED       Once the faults stop, everybody gets what they wait for, and in the end nothing is left in the store.
-NO_ERRORS     No operation raises anything but what it documents, and no background task dies.
+NO_ERRORS     No operation raises anything but what it documents, where nothing goes wrong none fails, and no
+              background task dies.
 
 `at_store` checks after every step of the store what can be seen there, `at_clients` what holders believe, after
 every event of the world.
@@ -41,6 +43,7 @@ class Invariant(StrEnum):
     LOSS = "loss"
     OVERHELD = "overheld"
     KEPT = "kept"
+    PUSH = "push"
     PROMPT = "prompt"
     CLEAN = "clean"
     DRAINED = "drained"

@@ -20,6 +20,7 @@ ALWAYS = frozenset(
         Invariant.FIFO,
         Invariant.ONCE,
         Invariant.DELAY,
+        Invariant.PUSH,
         Invariant.LOSS,
         Invariant.OVERHELD,
         Invariant.CLEAN,
@@ -185,13 +186,15 @@ def _on_redis(name: str, redis: Redis, *, ttls: tuple[float, ...] = TTLS, **faul
     """Return a scenario of the grant table as one of Redis."""
     scenario = next(each for each in TABLED if each.name == name)
     faulty = replace(scenario.faults, **faults)
-    return replace(scenario, name=f"redis_{name}", row=name, redis=redis, ttls=ttls, faults=faulty, share=0.25)
+    return replace(scenario, name=f"redis_{name}", row=name, redis=redis, ttls=ttls, faults=faulty, share=0.15)
 
 
 LOSES = Faults(loss=0.05, cancel=0.2, cuts=1, pauses=1, crashes=2, amnesia=2, failovers=2, restarts=1)
 """Whatever a Redis can be left with after a restart or a failover."""
 
 FAILS_OVER = replace(LOSES, amnesia=0)
+
+MIXED = (MUTEXES[0], *WEIGHTED)
 
 ON_REDIS = (
     _on_redis("calm", Redis(OBSERVED)),
@@ -206,8 +209,9 @@ ON_REDIS = (
         {Invariant.CLEAN: GIVEN_UP},
         'Redis with `guard="strict"`',
         redis=Redis(STRICT, copies=2),
+        kinds=MIXED,
         ttls=SHORT,
-        share=0.25,
+        share=0.15,
     ),
     Scenario(
         "redis_observed",
@@ -217,8 +221,9 @@ ON_REDIS = (
         {Invariant.CLEAN: GIVEN_UP},
         'Redis with `guard="observed"` (the default)',
         redis=Redis(OBSERVED, copies=2),
+        kinds=MIXED,
         ttls=SHORT,
-        share=0.25,
+        share=0.15,
     ),
     Scenario(
         "redis_emptied",
@@ -229,7 +234,7 @@ ON_REDIS = (
         'Redis with `guard="observed"` (the default)',
         redis=Redis(OBSERVED),
         ttls=SHORT,
-        share=0.25,
+        share=0.15,
     ),
     Scenario(
         "redis_replicas",
@@ -240,7 +245,7 @@ ON_REDIS = (
         'Redis with `guard="off"` and `replicas` as many as there are',
         redis=Redis(NO_GUARD, copies=2, replicas=2),
         ttls=SHORT,
-        share=0.25,
+        share=0.15,
     ),
 )
 """Those in which the shipped Lua is run."""

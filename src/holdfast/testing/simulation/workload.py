@@ -118,6 +118,8 @@ class Client:
         except (Cancelled, StoreError) as error:
             if isinstance(error, Cancelled):
                 self.link.happened[f"acquire cancelled at await {task.cancel_at}"] += 1
+            elif self._checker.healthy:
+                self._checker.broken(Invariant.NO_ERRORS, f"{task.note} ended by {error!r} though nothing was wrong")
             self._checker.trace(self.process.name, f"{task.note} ended by {error!r}")
             won = None
         if isinstance(won, HeldLease):

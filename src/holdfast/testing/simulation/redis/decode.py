@@ -1,6 +1,8 @@
 """From the keys of a name back to a state of the grant table, to look at: what stands where is said in `start.lua`."""
 
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 from holdfast.core.messages import Ask
 from holdfast.core.state import Holder, NameState, Waiter
@@ -23,7 +25,7 @@ class Marker:
 def marker_at(keys: Keyspace, key: str) -> Marker | None:
     """Return the marker in a keyspace, if there is one."""
     packed = keys.value(key.encode())
-    return Marker(*unpacked(packed)[:4]) if isinstance(packed, bytes) else None
+    return Marker(*_unpacked(packed)[:4]) if isinstance(packed, bytes) else None
 
 
 def state_of(keys: Keyspace, name: str) -> NameState:
@@ -50,9 +52,14 @@ def state_of(keys: Keyspace, name: str) -> NameState:
 
 
 def _waiter(name: str, request: str, packed: bytes, capacity: int) -> Waiter:
-    inbox, owner, ttl, pushed_ttl, interval, patience, weight, delay, proposal, span, joined, fresh = unpacked(packed)[
-        0
-    ]
+    [waiter] = _unpacked(packed)
+    inbox, owner, ttl, pushed_ttl, interval, patience, weight, delay, proposal, span, joined, fresh = waiter
     times = (ttl, pushed_ttl, pushed_ttl, interval, patience)
     ask = Ask(name, request, inbox, owner, *times, weight, capacity, delay, proposal, span=span)
     return Waiter(ask, joined, fresh)
+
+
+@lru_cache(maxsize=1000)
+def _unpacked(packed: bytes) -> tuple[Any, ...]:
+    """Read what is looked at more often than it changes."""
+    return tuple(unpacked(packed))

@@ -7,7 +7,7 @@ knows is what was replicated or saved, the marker of the restart guard not excep
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 
 from holdfast.core.state import NameState
 from holdfast.runtimes.simulated import EPOCH, World
@@ -134,7 +134,7 @@ class RedisNode(Node):
         self._processes += 1
         server = Server(f"{self._processes:040x}", self.clock, keys)
         server.after_write = partial(self._changed, server)
-        self._names = {name: None for key in keys.all() if (name := name_of(key.decode())) is not None}
+        self._names = {name: None for key in keys.all() if (name := _name_of(key)) is not None}
         return server
 
     def _changed(self, server: Server, effects: list[Command]) -> None:
@@ -145,7 +145,7 @@ class RedisNode(Node):
             follow = partial(self._follow, replica, effects, self._changes)
             replica.due = max(replica.due, self.world.time + replica.lag)
             self.world.at(replica.due, partial(self._in_term, self._term, follow))
-        for name in {name: None for _, key, *_ in effects if (name := name_of(key.decode())) is not None}:
+        for name in {name: None for _, key, *_ in effects if (name := _name_of(key)) is not None}:
             self._names[name] = None
             self._watcher.after_step(self, name)
 
@@ -239,3 +239,8 @@ class RedisNode(Node):
 def _synchronize(replica: Replica, keys: Keyspace) -> None:
     replica.keys = keys
     replica.applied = 0
+
+
+@lru_cache(maxsize=1000)
+def _name_of(key: bytes) -> str | None:
+    return name_of(key.decode())

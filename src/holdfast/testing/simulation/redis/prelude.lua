@@ -5,7 +5,7 @@
 
 local command = ...
 local byte, char, floor, ceil = string.byte, string.char, math.floor, math.ceil
-local concat, huge = table.concat, math.huge
+local concat, huge, sethook = table.concat, math.huge, debug.sethook
 
 -- The commands that answer an array.
 local ARRAYS = { MGET = true, TIME = true, ZRANGE = true, ZPOPMIN = true, PUBSUB = true }
@@ -30,37 +30,35 @@ end
 
 local pack_value
 
-local function big_endian(n, size)
-    local digits = {}
-    for place = size, 1, -1 do
-        digits[place] = n % 256
-        n = floor(n / 256)
-    end
-    return char(unpack(digits))
+local function word(n)
+    return char(floor(n / 16777216), floor(n / 65536) % 256, floor(n / 256) % 256, n % 256)
+end
+
+local function half(n)
+    return char(floor(n / 256), n % 256)
 end
 
 local function pack_integer(n)
     if n >= 0 then
         if n < 128 then return char(n) end
         if n < 256 then return char(0xcc, n) end
-        if n < 65536 then return char(0xcd, floor(n / 256), n % 256) end
-        if n < 4294967296 then return '\206' .. big_endian(n, 4) end
-        return '\207' .. big_endian(n, 8)
+        if n < 65536 then return '\205' .. half(n) end
+        if n < 4294967296 then return '\206' .. word(n) end
+        return '\207' .. word(floor(n / 4294967296)) .. word(n % 4294967296)
     end
     if n >= -32 then return char(256 + n) end
     if n >= -128 then return char(0xd0, 256 + n) end
-    if n >= -32768 then return '\209' .. big_endian(65536 + n, 2) end
-    if n >= -2147483648 then return '\210' .. big_endian(4294967296 + n, 4) end
-    local high, low = floor(n / 4294967296), n % 4294967296
-    return '\211' .. big_endian(high + 4294967296, 4) .. big_endian(low, 4)
+    if n >= -32768 then return '\209' .. half(65536 + n) end
+    if n >= -2147483648 then return '\210' .. word(4294967296 + n) end
+    return '\211' .. word(floor(n / 4294967296) + 4294967296) .. word(n % 4294967296)
 end
 
 local function pack_string(s)
     local size = #s
     if size < 32 then return char(0xa0 + size) .. s end
     if size < 256 then return char(0xd9, size) .. s end
-    if size < 65536 then return '\218' .. big_endian(size, 2) .. s end
-    return '\219' .. big_endian(size, 4) .. s
+    if size < 65536 then return '\218' .. half(size) .. s end
+    return '\219' .. word(size) .. s
 end
 
 local function pack_array(t)
@@ -71,7 +69,7 @@ local function pack_array(t)
         end
     end
     for i = 1, size do parts[i + 1] = pack_value(t[i]) end
-    parts[1] = size < 16 and char(0x90 + size) or '\220' .. big_endian(size, 2)
+    parts[1] = size < 16 and char(0x90 + size) or '\220' .. half(size)
     return concat(parts)
 end
 
@@ -190,7 +188,12 @@ local function load(text)
     return setfenv(assert(loadstring(text, '@user_script')), world)
 end
 
+local function too_long()
+    error('the script does not end')
+end
+
 local function run(script, keys, ...)
+    sethook(too_long, '', 10000000)
     local all, first, rest = { ... }, {}, {}
     for i = 1, keys do first[i] = all[i] end
     for i = keys + 1, #all do rest[i - keys] = all[i] end
