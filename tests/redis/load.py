@@ -4,6 +4,7 @@ A test sees both kinds of harm in it: two at once who both believe in their leas
 """
 
 import asyncio
+import math
 import random
 import threading
 from collections import Counter
@@ -17,6 +18,9 @@ from holdfast.runtimes.threads import drive
 from holdfast.testing.conformance.faces import AnyClient, AnyLease, BlockingClient
 from tests.hazards.helpers import eventually
 from tests.redis.resource import Resource
+
+GRAIN = 0.005
+"""How often a holder looks whether it still believes in its lease, in seconds."""
 
 PATIENCE = 60.0
 """How long to wait, in seconds, for workers to end: only ever used up by a failure."""
@@ -77,6 +81,8 @@ class Job:
     timeout: float | None = 30.0
     hold: float = 0.0
     rounds: int = 10**9
+    workers: int = 1
+    """How many workers a process has; a `Crew` is told how many of each colour it has."""
 
 
 class Worker:
@@ -89,13 +95,26 @@ class Worker:
         self._job = job
         self._resource = resource
         self._stop = stop
+        self._rests = False
         self._chance = random.Random()
         self._blocks = isinstance(client, BlockingClient)
+
+    def rest(self) -> None:
+        """Acquire nothing until told to keep."""
+        self._rests = True
+
+    def keep(self) -> None:
+        """From now on hold what it gets to the end."""
+        self._job.hold = math.inf
+        self._rests = False
 
     async def work(self) -> None:
         """Work until the end."""
         counts, job = self.record.counts, self._job
         while len(self.record.holds) < job.rounds and not self._stop.is_set():
+            if self._rests:
+                await self._pause(GRAIN)
+                continue
             name = self._chance.choice(job.names)
             try:
                 lease = await self._client.lock(name, ttl=job.ttl).acquire(job.timeout)
@@ -128,7 +147,7 @@ class Worker:
         until = steady() + self._job.hold * self._chance.uniform(0.5, 1.5)
         await self._pause(0)
         while self._believe(hold, lease) and (left := until - steady()) > 0 and not self._stop.is_set():
-            await self._pause(min(left, 0.005))
+            await self._pause(min(left, GRAIN))
 
     @staticmethod
     def _believe(hold: Hold, lease: AnyLease) -> bool:

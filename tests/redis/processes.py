@@ -3,17 +3,18 @@
 import argparse
 import asyncio
 import json
+import logging
 import subprocess
 import sys
 import threading
 from collections import Counter
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Self
 
 from holdfast import AsyncClient, Client
 from holdfast.runtimes.threads import drive
-from holdfast.testing.conformance.faces import BlockingClient
+from holdfast.testing.conformance.faces import AnyClient, BlockingClient
 from holdfast.testing.servers import RedisServer
 from tests.redis.load import PATIENCE, Hold, Job, Record, Worker
 from tests.redis.resource import SharedNumbers
@@ -26,15 +27,32 @@ class Processes:
     """Some workers, all for one job."""
 
     def __init__(self, url: str, job: Job, resource: RedisServer, space: str, *, count: int = 4) -> None:
-        """Start them; they work on numbers at `resource` under keys that begin with `space`."""
+        """Start them; they work on numbers at `resource` under keys that begin with `space`.
+
+        Each worker keeps to one name, which it has in common with workers of other processes.
+        """
         about = [url, json.dumps(asdict(job)), str(resource.port), space]
-        self._processes = [_start([*about, COLOURS[number % 2]]) for number in range(count)]
+        self._processes = [_start([*about, str(number), COLOURS[number % 2]]) for number in range(count)]
 
     def await_start(self) -> None:
         """Return when each has had a lease."""
         for process in self._processes:
             assert process.stdout is not None
             assert process.stdout.readline() == "at work\n"
+
+    def rest(self) -> None:
+        """Tell them to acquire nothing more, until they are told to keep."""
+        self._tell("rest")
+
+    def keep(self) -> None:
+        """Tell them to hold whatever they get from now on to the end."""
+        self._tell("keep")
+
+    def _tell(self, what: str) -> None:
+        for process in self._processes:
+            assert process.stdin is not None
+            process.stdin.write(f"{what}\n")
+            process.stdin.flush()
 
     def end(self) -> Record:
         """Tell them to end, and return what they did."""
@@ -70,13 +88,57 @@ def _start(arguments: list[str]) -> subprocess.Popen[str]:
 # -- what runs in each process -----------------------------------------------------------------------------------
 
 
-def _heed(worker: Worker, stop: threading.Event) -> None:
-    """Say when the first lease was had; stop when nobody is left to talk to."""
-    while not worker.record.holds:
-        stop.wait(0.002)
-    _say("at work")
-    sys.stdin.read()
-    stop.set()
+class _Shift:
+    """The workers of one process. They stop when nobody is left to talk to."""
+
+    def __init__(self, given: argparse.Namespace) -> None:
+        self._url: str = given.url
+        self._job = Job(**json.loads(given.job))
+        self._number = int(given.number)
+        self._numbers = SharedNumbers(int(given.port), given.space)
+        self._stop = threading.Event()
+        self._workers: list[Worker] = []
+
+    def block(self) -> None:
+        with Client(self._url) as client:
+            threads = [
+                threading.Thread(target=drive, args=(each.work(),)) for each in self._hire(BlockingClient(client))
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+
+    async def loop(self) -> None:
+        async with AsyncClient(self._url) as client:
+            await asyncio.gather(*(each.work() for each in self._hire(client)))
+
+    def report(self) -> None:
+        self._numbers.close()
+        record = Record()
+        for worker in self._workers:
+            record.merge(worker.record)
+        _say(json.dumps({"holds": [asdict(each) for each in record.holds], "counts": record.counts}))
+
+    def _hire(self, client: AnyClient) -> list[Worker]:
+        self._workers = [Worker(client, job, self._numbers, self._stop) for job in self._jobs()]
+        threading.Thread(target=self._heed, daemon=True).start()
+        return self._workers
+
+    def _jobs(self) -> list[Job]:
+        """Return a job of one name for each worker; every name falls to processes of both colours."""
+        job, first = self._job, self._number * self._job.workers + self._number // 2 * self._job.workers
+        names = (job.names[(first + number) % len(job.names)] for number in range(job.workers))
+        return [replace(job, names=[name]) for name in names]
+
+    def _heed(self) -> None:
+        while not any(worker.record.holds for worker in self._workers):
+            self._stop.wait(0.002)
+        _say("at work")
+        for line in sys.stdin:
+            for worker in self._workers:
+                worker.rest() if line == "rest\n" else worker.keep()
+        self._stop.set()
 
 
 def _say(line: str) -> None:
@@ -84,37 +146,18 @@ def _say(line: str) -> None:
     sys.stdout.flush()
 
 
-def _blocking(url: str, job: Job, numbers: SharedNumbers) -> Record:
-    with Client(url) as client:
-        worker = _worker(BlockingClient(client), job, numbers)
-        drive(worker.work())
-    return worker.record
-
-
-async def _in_a_loop(url: str, job: Job, numbers: SharedNumbers) -> Record:
-    async with AsyncClient(url) as client:
-        worker = _worker(client, job, numbers)
-        await worker.work()
-    return worker.record
-
-
-def _worker(client: BlockingClient | AsyncClient, job: Job, numbers: SharedNumbers) -> Worker:
-    stop = threading.Event()
-    worker = Worker(client, job, numbers, stop)
-    threading.Thread(target=_heed, args=(worker, stop), daemon=True).start()
-    return worker
-
-
 def _main() -> None:
+    logging.disable()
     parser = argparse.ArgumentParser()
-    for name in ("url", "job", "port", "space", "colour"):
+    for name in ("url", "job", "port", "space", "number", "colour"):
         parser.add_argument(name)
     given = parser.parse_args()
-    job, numbers = Job(**json.loads(given.job)), SharedNumbers(int(given.port), given.space)
-    about = (given.url, job, numbers)
-    record = _blocking(*about) if given.colour == COLOURS[0] else asyncio.run(_in_a_loop(*about))
-    numbers.close()
-    _say(json.dumps({"holds": [asdict(each) for each in record.holds], "counts": record.counts}))
+    shift = _Shift(given)
+    if given.colour == COLOURS[0]:
+        shift.block()
+    else:
+        asyncio.run(shift.loop())
+    shift.report()
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from holdfast.stores.redis.link import Address, ReplyError
 ELSEWHERE = frozenset({"MOVED", "ASK"})
 """Another node serves this slot; the reply says which."""
 
-STALE = frozenset({"READONLY", "MASTERDOWN", "CLUSTERDOWN", "LOADING", "UNBLOCKED"})
+STALE = frozenset({"READONLY", "MASTERDOWN", "CLUSTERDOWN", "LOADING", "UNBLOCKED", "NOREPLICAS"})
 """This node may not be the master any more: look again who is."""
 
 PASSING = {

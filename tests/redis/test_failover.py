@@ -1,0 +1,221 @@
+"""A master dies under load, and the replica that takes its place has not heard of its last grants.
+
+Replication is cut before the master is killed: the replicas stand still and have lost their connections to it, so
+that what it grants from then on dies with it. Who believed in a lease, and when, is compared between processes by the
+one clock of this machine.
+"""
+
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import count, islice, product
+from uuid import uuid4
+
+import pytest
+
+from holdfast import Client, StoreError
+from holdfast.runtimes.clocks import steady, wall_micros
+from holdfast.stores.redis.names import slot_of
+from holdfast.testing.servers import Cluster, RedisServer, SentinelGroup, wait_until
+from tests.redis.load import Hold, Job, Record
+from tests.redis.processes import Processes
+from tests.redis.resource import total
+
+TTL = 3.0
+"""The ttl of all leases, and the longest: the new master grants nothing for so many seconds."""
+
+AMPLE = 6.0
+"""A ttl that surely outlives a failover."""
+
+AMOUNT = 8
+"""How many names are locked."""
+
+NAMES = [f"name-{number}" for number in range(AMOUNT)]
+
+SHORT = 0.5
+"""For how many seconds replicas may stand still: longer, and they would be taken for dead."""
+
+
+@dataclass(slots=True)
+class Group:
+    """A master with its replicas, of either kind."""
+
+    url: str
+    names: Sequence[str]
+    master: RedisServer
+    replicas: Sequence[RedisServer]
+    await_failover: Callable[[], object]
+
+
+def behind_sentinels(group: SentinelGroup) -> Group:
+    """Use the master that Sentinels watch."""
+    master = group.master()
+    return Group(group.url, NAMES, master, group.replicas(), lambda: group.await_failover(master))
+
+
+def in_a_cluster(cluster: Cluster) -> Group:
+    """Use one master of a Cluster, and names that it serves."""
+    slot = 1000
+    master = cluster.master_of(slot)
+    names = (name for name in map("name-{}".format, count()) if cluster.master_of(slot_of(name)) is master)
+    replicas = [cluster.replica_of(master)]
+    return Group(cluster.url, [*islice(names, AMOUNT)], master, replicas, lambda: cluster.await_failover(slot, master))
+
+
+@dataclass(slots=True)
+class Crash:
+    """A master that died under load; instants by this machine's clock."""
+
+    judge: Client
+    names: Sequence[str]
+    cut: float
+    """From when on its grants were heard by nobody."""
+    killed: float
+    killed_by_wall: int
+    record: Record = field(default_factory=Record)
+    written: int = 0
+    """The sum of all numbers at the resource."""
+
+    def all_granted(self) -> bool:
+        """Tell whether the new master has granted every name: tokens tell the time."""
+        with suppress(StoreError):
+            return granted_since(self.judge, self.names, self.killed_by_wall)
+        return False
+
+    def all_held(self) -> bool:
+        """Tell whether the new master knows a holder of every name, longer after the crash than old grants last."""
+        with suppress(StoreError):
+            return steady() > self.killed + 1.2 * TTL and all(self.judge.inspect(each).holders for each in self.names)
+        return False
+
+    def lost(self) -> list[Hold]:
+        """Return the leases that died with the master."""
+        return [each for each in self.record.holds if self.cut < each.since < self.killed < each.until]
+
+    def retaken(self) -> list[Hold]:
+        """Return those of them that were believed longer than the dead master had granted: the new one renewed them."""
+        return [each for each in self.lost() if each.until > self.killed + TTL]
+
+
+def granted_since(judge: Client, names: Sequence[str], instant: int) -> bool:
+    """Tell whether every name was granted after an instant of the wall clock."""
+    return all(judge.inspect(name).last_token > instant for name in names)
+
+
+@contextmanager
+def crash(group: Group, rules: str, resource: RedisServer, ttl: float = TTL) -> Generator[Crash, None, None]:
+    """Kill a master whose last grants nobody has heard of; at the end collect what the workers did."""
+    space, url = f"failover-{uuid4().hex}", f"{group.url}?{rules}"
+    job = Job(group.names, ttl=ttl, timeout=60.0, hold=0.01, workers=4)
+    with Client(group.url) as judge, Processes(url, job, resource, space, count=4) as processes:
+        processes.await_start()
+        processes.rest()
+        wait_until(lambda: not any(judge.inspect(name).holders for name in group.names), "a moment of rest")
+        for replica in group.replicas:
+            replica.pause()
+        group.master.command("CLIENT", "KILL", "TYPE", "REPLICA")
+        cut, cut_by_wall = steady(), wall_micros()
+        processes.keep()
+        wait_until(
+            lambda: steady() > cut + SHORT or granted_since(judge, group.names, cut_by_wall), "grants that will be lost"
+        )
+        group.master.kill()
+        crashed = Crash(judge, group.names, cut, steady(), wall_micros())
+        for replica in group.replicas:
+            replica.resume()
+        group.await_failover()
+        yield crashed
+        crashed.record = processes.end()
+    crashed.written = total(resource, space, group.names)
+
+
+def guarded(group: Group, resource: RedisServer) -> None:
+    """Fail over with the guard."""
+    with crash(group, f"max_ttl={TTL}", resource) as crashed:
+        wait_until(crashed.all_held, "a holder of every name")
+    assert crashed.lost()
+    assert not crashed.record.overlaps()
+    assert len(crashed.retaken()) > len(crashed.lost()) / 2
+    assert not crashed.record.repeated_tokens()
+    assert crashed.written == crashed.record.counts["written"]
+
+
+def unguarded(group: Group, resource: RedisServer) -> None:
+    """Fail over without it."""
+    with crash(group, "guard=off", resource, AMPLE) as crashed:
+        wait_until(crashed.all_granted, "grants of the new master")
+    assert crashed.record.overlaps()
+    assert not crashed.record.repeated_tokens()
+    assert crashed.written == crashed.record.counts["written"]
+
+
+def test_sentinels_with_the_guard(redis_sentinel: SentinelGroup, redis_server: RedisServer) -> None:
+    """No two processes believe in a lease at once, though grants were lost; most who had one of those keep it."""
+    guarded(behind_sentinels(redis_sentinel), redis_server)
+
+
+def test_a_cluster_with_the_guard(redis_cluster: Cluster, redis_server: RedisServer) -> None:
+    """The same in a Cluster."""
+    guarded(in_a_cluster(redis_cluster), redis_server)
+
+
+def test_sentinels_without_the_guard(redis_sentinel: SentinelGroup, redis_server: RedisServer) -> None:
+    """These tests can see two holders at once: without the guard there are some. Tokens and the fence hold even so."""
+    unguarded(behind_sentinels(redis_sentinel), redis_server)
+
+
+def test_a_cluster_without_the_guard(redis_cluster: Cluster, redis_server: RedisServer) -> None:
+    """The same in a Cluster."""
+    unguarded(in_a_cluster(redis_cluster), redis_server)
+
+
+def test_all_replicas_without_the_guard(redis_sentinel: SentinelGroup, redis_server: RedisServer) -> None:
+    """What counts only once all replicas have it is not lost in a failover, even without the guard."""
+    group = behind_sentinels(redis_sentinel)
+    with crash(group, "guard=off&replicas=2", redis_server, AMPLE) as crashed:
+        redis_sentinel.revive(group.master)
+        wait_until(crashed.all_granted, "grants that all replicas have")
+    assert not crashed.lost(), "without replicas nothing was granted"
+    assert not crashed.record.overlaps()
+    assert not crashed.record.repeated_tokens()
+    assert crashed.written == crashed.record.counts["written"]
+
+
+@pytest.fixture
+def demanding(redis_sentinel: SentinelGroup) -> Generator[SentinelGroup, None, None]:
+    """Have every server refuse writes that no replica hears of."""
+    demand = {"min-replicas-to-write": 1, "min-replicas-max-lag": 2}
+    for server, (name, value) in product(redis_sentinel.servers, demand.items()):
+        server.command("CONFIG", "SET", name, value)
+    yield redis_sentinel
+    for server in redis_sentinel.servers:
+        server.command("CONFIG", "SET", "min-replicas-to-write", 0)
+
+
+def test_a_deposed_master(demanding: SentinelGroup, redis_server: RedisServer) -> None:
+    """With min-replicas-to-write a master that was deposed and lives on grants nothing more, and all find the new one.
+
+    Else it would go on for ten seconds, until the Sentinels tell it: longer than a new one waits.
+    """
+    space, names, url = f"deposed-{uuid4().hex}", NAMES, f"{demanding.url}?max_ttl={TTL}"
+    job = Job(names, ttl=TTL, timeout=60.0, hold=0.02, workers=4)
+    old = demanding.master()
+    with Processes(url, job, redis_server, space, count=4) as processes, Client(url) as newcomer:
+        processes.await_start()
+        demanding.sentinels[0].command("SENTINEL", "FAILOVER", demanding.service)
+        demanding.await_failover(old)
+        switched = wall_micros()
+        holds = [hold(newcomer, name) for name in names]
+        wait_until(lambda: granted_since(newcomer, names, switched), "grants of the new master")
+        assert old.info("replication")["role"] == "master", "nobody has told it yet"
+        record = processes.end()
+    record.holds += holds
+    assert not record.overlaps()
+    assert not record.repeated_tokens()
+    assert total(redis_server, space, names) == record.counts["written"]
+
+
+def hold(client: Client, name: str) -> Hold:
+    """Have a lease for a moment."""
+    with client.lock(name, ttl=TTL) as lease:
+        return Hold(name, lease.token, steady(), steady())
