@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
-from holdfast import AsyncClient, Client, LeaseLost, LockTimeout, Outcome
+from holdfast import AsyncClient, Client, Lease, LeaseLost, LockTimeout, Outcome
 from holdfast.core.messages import Ask, Release, Reply
 from holdfast.errors import UsageError
 from holdfast.runtimes.runtime import Runtime
+from holdfast.runtimes.threads import ThreadEvent
 from holdfast.stores.memory import MemoryStore, MemoryTable, memory_source
 from holdfast.stores.store import StoreSource
-from tests.hazards.helpers import eventually
+from tests.hazards.helpers import PATIENCE, eventually
 
 
 class Counting(MemoryStore):
@@ -237,6 +238,40 @@ def test_who_comes_next_depends_on_the_turns(turns: int, order: str) -> None:
             assert " ".join(served) == order
 
     asyncio.run(main())
+
+
+class Untimely(ThreadEvent):
+    """A flag that is raised at the worst of moments: when somebody is about to wait for it."""
+
+    def __init__(self, lease: Lease) -> None:
+        super().__init__()
+        self._lease = lease
+
+    def _hand_over(self) -> None:
+        self._lease.release()
+
+    def clear(self) -> None:
+        """Raise the flag just before it is lowered."""
+        self._hand_over()
+        super().clear()
+
+    async def wait(self, until: float | None) -> bool:
+        """Raise the flag just before it is waited for."""
+        self._hand_over()
+        return await super().wait(until)
+
+
+def test_a_lease_that_comes_just_when_its_contender_begins_to_wait_is_not_missed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A contender whose turn comes between its looking and its waiting does not wait."""
+    with Client(store=memory_source(MemoryTable())) as client:
+        lease = client.lock("name").acquire()
+        monkeypatch.setattr(client.session().runtime, "event", lambda: Untimely(lease))
+        thread = threading.Thread(target=lambda: client.lock("name").acquire().release(), daemon=True)
+        thread.start()
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
 
 
 def test_a_turn_count_is_a_number() -> None:

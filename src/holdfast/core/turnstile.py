@@ -168,7 +168,6 @@ class Turnstile:
         """Wait to be handed the lease, or to have to ask for it."""
         try:
             while not (contender.lease or contender.leads):
-                contender.event.clear()
                 self._session.refuse_if_closed()
                 if not await contender.event.wait(until) and self._withdraw(stile, contender):
                     return self._left(stile)
