@@ -95,8 +95,9 @@ def test_a_killed_holder_is_followed_when_its_lease_ends(redis_server: RedisServ
             await kit.waiters(judge, name, 1)
         script.kill()
         for name in MANY:
+            asked = steady()
             (holder,) = (await judge.inspect(name)).holders
-            ends[name] = steady() + holder.expires_in
+            ends[name] = asked + holder.expires_in  # or a little later
         for name, running in waiting.items():
             late.append(await running.result() - ends[name])
         for name, token in zip(MANY, tokens, strict=True):
@@ -109,7 +110,7 @@ def test_a_killed_holder_is_followed_when_its_lease_ends(redis_server: RedisServ
             released = steady()
             await lease.release()
             living.append(await running.result() - released)
-        assert min(late) > -0.01, "nobody follows a lease that has not ended"
+        assert min(late) > -0.002, "nobody follows a lease that has not ended"
         assert statistics.median(late) < 0.025 + 5 * statistics.median(living)
 
     play(colour, redis_server.url, scene)
@@ -211,6 +212,7 @@ lease.extend()
 print("waits", flush=True)
 with waited:
     print(lease.release().name, flush=True)
+    sys.stdin.readline()
 client.close()
 """
 
@@ -226,4 +228,6 @@ def test_a_forked_child_shares_nothing(redis_server: RedisServer, space: str) ->
         lease.release()
         (holder,) = client.inspect("waited").holders
         assert holder.token > lease.token, "handed over in the release: somebody listens"
-        assert script.end() == ("RELEASED\n", "")
+        assert script.hear() == "RELEASED"
+        script.say()
+        assert script.end() == ("", "")

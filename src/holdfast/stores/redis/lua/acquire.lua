@@ -22,16 +22,14 @@ if usual and guard > 0 then
 end
 
 -- The two usual cases, told apart before anything that they do not need is made.
-local reply
+local reply, late
 if usual and h_request == '' and queued == 0 then -- nobody holds or waits
     counter = math.max(counter + 1, now, math.min(proposal, now + PROPOSAL_BOUND)) + span - 1
     capacity, used = wanted, now
     h_request, h_inbox, h_owner, h_token, h_weight, h_ttl, h_delay = request, inbox, owner, counter, weight, ttl, delay
     h_granted, h_expires, h_confirmed, h_told = now, now + first_ttl, true, span > 1
-    if expires < h_expires + delay + RETENTION / 2 then
-        expires = h_expires + delay + RETENTION
-        call('PEXPIREAT', K, math.ceil(expires / 1000))
-    end
+    late = expires < h_expires + delay + RETENTION / 2
+    if late then expires = h_expires + delay + RETENTION end
     reply = { 1, counter, first_ttl, 0 }
 elseif usual and wait and h_request ~= '' and h_request ~= request and capacity == 1 and wanted == 1
     and h_expires > now and h_expires <= now + h_ttl and expires >= now + RETENTION * 3 / 4 then
@@ -56,6 +54,7 @@ if reply then
     call('HSET', K, '=', cmsgpack.pack(counter, capacity, blocked, block, released, used, last_place, expires, queued,
         slowest, h_request, h_inbox, h_owner, h_token, h_weight, h_ttl, h_delay, h_granted, h_expires, h_confirmed,
         h_told, others))
+    if late then call('PEXPIREAT', K, math.ceil(expires / 1000)) end -- not before there is a key
     return reply
 end
 --@include state

@@ -1,0 +1,63 @@
+"""What is kept at a server: under which keys, and for how long."""
+
+from collections.abc import Generator
+
+import pytest
+
+from holdfast import LockTimeout
+from holdfast.stores.redis.names import NODE, name_of, state_key
+from holdfast.testing.conformance.kit import Kit
+from holdfast.testing.servers import RedisServer
+from tests.redis.scenes import COLOURS, client_at, play
+from tests.redis.servers import keys_of, tidy
+
+HOUR = 3_600_000
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[RedisServer, None, None]:
+    """Run a server of this module's own."""
+    with tidy(RedisServer(tmp_path_factory.mktemp("redis"))) as running:
+        yield running
+
+
+@pytest.mark.parametrize("guard", ["observed", "strict", "off"])
+@pytest.mark.parametrize("colour", COLOURS)
+def test_every_key_ends_by_itself(server: RedisServer, guard: str, colour: str) -> None:
+    """From its first use on, whatever is kept of a name ends some hours after its last use, and the marker in a day."""
+    url = f"{server.url}?guard={guard}&max_ttl=0.2"
+
+    def lives(key: str) -> int:
+        left = server.command("PTTL", key)
+        assert isinstance(left, int)
+        return left
+
+    async def scene(kit: Kit) -> None:
+        here, there = client_at(kit, url), client_at(kit, url)
+        key = state_key(f"{kit.space}:name")
+        lease = await here.lock("name", ttl=0.2).acquire()
+        assert 0 < lives(key) < 3 * HOUR
+        waiting = kit.start(lambda: there.lock("name", ttl=0.2).acquire())
+        await kit.waiters(here, "name", 1)
+        assert 0 < lives(f"{key}:q") < 3 * HOUR
+        with pytest.raises(LockTimeout):
+            await client_at(kit, url).lock("name", ttl=0.2).acquire(timeout=0.02)
+        (tombstone,) = [each for each in keys_of(server) if each.startswith(f"{key}:t:")]
+        assert 0 < lives(tombstone) <= 30_000
+        await lease.release()
+        await (await waiting.result()).release()
+        assert 0 < lives(key) < 3 * HOUR
+        assert lives(f"{key}:q") == -2
+        if guard != "off":
+            assert HOUR < lives(NODE) < 30 * HOUR
+
+    play(colour, url, scene)
+
+
+@pytest.mark.parametrize("name", ["plain", "{braces}", "}{", "%7B", "a:b c*?[é", "名"])
+def test_a_name_is_found_again_in_its_key(name: str) -> None:
+    """Names that hold what means something in a key are told apart, and one slot of a Cluster holds all of a name."""
+    key = state_key(name)
+    assert name_of(key) == name
+    tag = key[key.index("{") + 1 :]
+    assert tag.index("}") == len(tag) - 1, "the tag ends with the key"
