@@ -121,7 +121,7 @@ class _LeaseBase:
         held = self._held
         if held.let_go or held.lost_because:
             return
-        self._session.keeper.discard(held)
+        self._session.keeper.drop(held)
         warnings.warn(
             f"the lease of {self._name!r} (token {held.token}) was dropped without release; it is no longer "
             "renewed and ends at its ttl. Keep the lease object for as long as you need the lock.",

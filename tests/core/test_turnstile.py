@@ -9,14 +9,16 @@ from typing import Any
 
 import pytest
 
-from holdfast import AsyncClient, Client, Lease, LeaseLost, LockTimeout, Outcome
-from holdfast.core.messages import Ask, Release, Reply
+from holdfast import AsyncClient, AsyncLease, AsyncLock, Client, Lease, LeaseLost, LeaseState, LockTimeout, Outcome
+from holdfast.core.held import NEVER, REFUSED
+from holdfast.core.messages import Ask, Notice, NoticeKind, Release, Reply
+from holdfast.core.turnstile import Turnstile
 from holdfast.errors import UsageError
 from holdfast.runtimes.runtime import Runtime
 from holdfast.runtimes.threads import ThreadEvent
 from holdfast.stores.memory import MemoryStore, MemoryTable, memory_source
 from holdfast.stores.store import StoreSource
-from tests.hazards.helpers import PATIENCE, eventually
+from tests.hazards.helpers import PATIENCE, eventually, soon
 
 
 class Counting(MemoryStore):
@@ -272,6 +274,171 @@ def test_a_lease_that_comes_just_when_its_contender_begins_to_wait_is_not_missed
         thread.start()
         thread.join(PATIENCE)
         assert not thread.is_alive()
+
+
+async def led(client: AsyncClient, ttl: float = 30.0, max_hold: float | None = None) -> AsyncLease:
+    """Return a lease that can be handed on: its holder asked while somebody else held."""
+    held = await client.lock("name", ttl).acquire()
+    asking = await in_line(client, client.lock("name", ttl, max_hold=max_hold))
+    await held.release()
+    return await asking
+
+
+async def in_line(client: AsyncClient, lock: AsyncLock) -> "asyncio.Task[AsyncLease]":
+    """Return a task that waits for a lock."""
+    task = asyncio.create_task(lock.acquire())
+    await lined_up(client, lock.name, 1)
+    return task
+
+
+@pytest.mark.parametrize("released_first", [False, True])
+def test_a_lease_that_is_lost_while_it_is_released_is_not_handed_on(
+    released_first: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loss and a release at one time: whichever comes first by a hair, the next contender asks the store."""
+
+    async def work(client: AsyncClient, asked: list[str]) -> None:
+        lease = await led(client)
+        waiting = await in_line(client, client.lock("name"))
+        await client.revoke("name")  # and its notice comes at the same moment as the release
+        notice = Notice("", NoticeKind.REVOKED, lease._held.request, lease._held.last)
+        if released_first:
+            may_pass = Turnstile._may_pass
+
+            def meanwhile(*arguments: Any) -> bool:  # noqa: ANN401
+                client.session().deliver(notice)
+                return may_pass(*arguments)
+
+            monkeypatch.setattr(Turnstile, "_may_pass", meanwhile)
+        else:
+            client.session().deliver(notice)
+        assert not (await lease.release()).kept
+        following = await asyncio.wait_for(waiting, PATIENCE)
+        assert following.token > lease._held.last
+        following.check()
+        await following.release()
+
+    run(work)
+
+
+def test_a_loss_that_is_found_just_after_a_lease_was_handed_on_is_its_successors() -> None:
+    """Whoever finds that the store has ended a lease tells the one who has it now."""
+
+    async def work(client: AsyncClient, asked: list[str]) -> None:
+        lease = await led(client)
+        waiting = await in_line(client, client.lock("name"))
+        await lease.release()
+        client.session().keeper.lose(lease._held, REFUSED)  # as the answer to a renewal that was under way
+        following = await waiting
+        with pytest.raises(LeaseLost):
+            following.check()
+        assert lease.state is LeaseState.RELEASED
+
+    run(work)
+
+
+def test_a_lease_that_was_no_longer_to_be_renewed_is_renewed_for_the_next() -> None:
+    """Who is handed a lease near the end of its holder's max_hold keeps it for as long as it likes."""
+
+    async def work(client: AsyncClient, asked: list[str]) -> None:
+        lease = await led(client, 1.0, 0.8)
+        waiting = await in_line(client, client.lock("name", ttl=1.0))
+        await soon(lambda: lease._held.due_at == NEVER, "it is renewed for the last time")
+        await lease.release()
+        following = await waiting
+        assert following._held.request == lease._held.request
+        await asyncio.sleep(1.2)
+        following.check()
+        await following.release()
+
+    run(work)
+
+
+@pytest.mark.parametrize("max_hold", [None, 0.5])
+def test_nobody_is_handed_a_lease_that_would_outlive_it_for_too_long(max_hold: float | None) -> None:
+    """A lease that the store keeps for longer than the next contender's ttl or max_hold is not for that one."""
+
+    async def work(client: AsyncClient, asked: list[str]) -> None:
+        lease = await led(client, 2.0)
+        waiting = await in_line(client, client.lock("name", ttl=2.0, max_hold=max_hold))
+        if max_hold is None:
+            await lease.extend(100.0)
+        await lease.release()
+        following = await waiting
+        assert following.ttl == 2.0
+        assert (await client.inspect("name")).holders[0].expires_in <= (max_hold or 2.0)
+        await following.release()
+
+    run(work)
+
+
+def test_a_lease_handed_on_after_a_shorter_extension_has_the_ttl_of_its_lock() -> None:
+    """What one holder asked for by `extend` is not passed on to the next."""
+
+    async def work(client: AsyncClient, asked: list[str]) -> None:
+        lease = await led(client, 20.0)
+        waiting = await in_line(client, client.lock("name", ttl=20.0))
+        await lease.extend(1.0)
+        await lease.release()
+        following = await waiting
+        assert following._held.request == lease._held.request
+        assert following.ttl == 20.0
+        await following.release()
+
+    run(work)
+
+
+@pytest.mark.parametrize("handed_on", [False, True])
+def test_a_lease_that_is_dropped_ends_for_those_who_wait_here_too(handed_on: bool) -> None:
+    """A lease that is dropped without release is theirs at its ttl, who wait for it in the same process."""
+
+    async def work(client: AsyncClient, asked: list[str]) -> None:
+        lease = await (led(client, 0.3) if handed_on else client.lock("name", 0.3).acquire())
+        if handed_on:
+            waiting = await in_line(client, client.lock("name", 0.3))
+            await lease.release()
+            lease = await waiting
+        token = lease.token
+        waiting = await in_line(client, client.lock("name", 0.3))
+        box = [lease]
+        del lease
+        with pytest.warns(ResourceWarning, match="dropped without release"):
+            box.clear()
+        following = await asyncio.wait_for(waiting, PATIENCE)
+        assert following.token > token
+        await following.release()
+
+    run(work)
+
+
+def test_a_lease_that_a_thread_drops_ends_for_the_others_too() -> None:
+    """The same among threads."""
+    with Client(store=memory_source(MemoryTable())) as client:
+        lock = client.lock("name", ttl=0.3)
+        box = [lock.acquire()]
+        thread = threading.Thread(target=lambda: lock.acquire().release(), daemon=True)
+        thread.start()
+        eventually(partial(all_wait, client, 1), "it waits")
+        with pytest.warns(ResourceWarning, match="dropped without release"):
+            box.clear()
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+
+
+def test_a_contender_that_is_torn_down_just_when_it_was_handed_the_lease_blocks_nobody() -> None:
+    """A coroutine that is closed can await nothing more: what it was handed ends at its ttl, for all who wait."""
+
+    async def work(client: AsyncClient, asked: list[str]) -> None:
+        lease = await led(client, 0.3)
+        torn = client.lock("name", 0.3).acquire()
+        torn.send(None)
+        waiting = asyncio.create_task(client.lock("name", 0.3).acquire())
+        await lined_up(client, "name", 2)
+        await lease.release()
+        torn.close()
+        await (await asyncio.wait_for(waiting, PATIENCE)).release()
+
+    run(work)
 
 
 def test_a_turn_count_is_a_number() -> None:

@@ -78,6 +78,10 @@ class HeldLease:
     failures: int = 0
     lost_because: str = ""
     let_go: bool = False
+    void: bool = False
+    """Whether it was found lost after its holder had let go: it is nothing to hand on."""
+    dropped: bool = False
+    """Whether its holder is gone without letting go: it ends at its ttl."""
     outcome: Outcome | None = None
     stile: "Stile | None" = None
     """Where others of this process may wait for it."""
@@ -125,6 +129,7 @@ class HeldLease:
         """Declare the lease lost, once; return whether this call did it."""
         with self.mutex:
             if self.lost_because or self.let_go:
+                self.void = True
                 return False
             self.lost_because = because
         self.runtime.post(self._tell)  # whoever noticed may be a thread beside the loop, or the body itself
@@ -196,7 +201,7 @@ class HeldLease:
         """Make the request to keep it for `wanted` microseconds more, or for what max_hold leaves of them."""
         return Renewal(self.name, self.request, self.last, self._ttl_to_ask(wanted), self.ask)
 
-    def successor(self, ends_at: float) -> "HeldLease":
+    def successor(self, ttl: int, ends_at: float) -> "HeldLease":
         """Make the lease of the next in this process, who takes the next token: the same holding, to the store."""
         return HeldLease(
             self.runtime,
@@ -206,7 +211,7 @@ class HeldLease:
             self.request,
             self.token + 1,
             self.last,
-            self.ttl,
+            ttl,
             self.kept_until,
             min(self.kept_until, ends_at),
             unsure=self.unsure,

@@ -54,18 +54,43 @@ class Keeper:
         self._stopping = False
 
     def add(self, lease: HeldLease) -> None:
-        """Keep a lease from now on. Wakes the task only if it would look too late by itself."""
-        wait = lease.schedule(self._runtime.random())
+        """Keep a lease from now on."""
         self._leases[lease.request] = lease
+        self.plan(lease)
+
+    def plan(self, lease: HeldLease) -> None:
+        """Plan the next renewal of a lease that is kept. Wakes the task only if it would look too late by itself."""
+        wait = lease.schedule(self._runtime.random())
         self._pace = min(self._pace, wait)
         if lease.due_at < self._looks_at or lease.valid_until < self._looks_at:
             self._wake()
 
-    def replace(self, lease: HeldLease) -> None:
-        """Keep a lease in the place of the one that it was handed on from, which fell due at the same time."""
-        self._leases[lease.request] = lease
-        if lease.valid_until < self._looks_at:
+    def replace(self, lease: HeldLease, successor: HeldLease) -> bool:
+        """Keep a lease in the place of one that was let go; False if that is found lost.
+
+        Whoever finds it lost from now on finds the successor here.
+        """
+        with lease.mutex:
+            if lease.lost_because or lease.void:
+                return False
+            self._leases[lease.request] = successor
+        return True
+
+    def replaced(self, successor: HeldLease) -> None:
+        """Look after a successor. It falls due when its predecessor did, unless that was not to be renewed any more."""
+        if successor.due_at == NEVER:
+            self.plan(successor)
+        elif successor.valid_until < self._looks_at:
             self._wake()
+
+    def lose(self, lease: HeldLease, because: str) -> HeldLease | None:
+        """Declare a lease lost, or what it was handed on to meanwhile; return which of them it was, if any."""
+        lost = lease.lose(because)
+        while not lost and (successor := self._now_held(lease)) is not lease:
+            lease = successor
+            lost = lease.lose(because)
+        self.discard(lease)
+        return lease if lost else None
 
     def hurry(self, within: float) -> None:
         """Renew every lease soon, within so many seconds: the store may have forgotten some."""
@@ -76,17 +101,25 @@ class Keeper:
 
     def discard(self, lease: HeldLease) -> None:
         """Stop keeping a lease; not the one that it was handed on to meanwhile."""
-        kept = self._leases.pop(lease.request, None)
-        if kept is not None and kept is not lease:
-            self._leases.setdefault(lease.request, kept)
+        with lease.mutex:
+            if self._leases.get(lease.request) is lease:
+                del self._leases[lease.request]
+
+    def drop(self, lease: HeldLease) -> None:
+        """Renew a lease no more, for its holder is gone, and let others of this process ask for it.
+
+        Called by the garbage collector in the middle of anything, so it takes no mutex: the task does the rest.
+        """
+        lease.dropped = True
+        self._runtime.post(self._signal.set)
 
     def find(self, request: str) -> HeldLease | None:
         """Return the lease that came of a request, if it is kept."""
         return self._leases.get(request)
 
     def kept(self) -> list[HeldLease]:
-        """Return all leases that are kept."""
-        return list(self._leases.values())
+        """Return all leases that are kept for somebody."""
+        return [lease for lease in list(self._leases.values()) if not lease.dropped]
 
     async def stop(self, until: float) -> None:
         """End the task or thread, waiting for it until a local instant."""
@@ -119,7 +152,10 @@ class Keeper:
         next_look = now + self._pace
         self._pace = min(self._pace * 2, IDLE)  # `add` shortens it again
         due = False
-        for lease in self.kept():
+        for lease in list(self._leases.values()):
+            if lease.dropped:
+                self._give_up(lease)
+                continue
             if not lease.trusted():
                 self._forget(lease)
                 continue
@@ -128,6 +164,11 @@ class Keeper:
         if due and not self._talking:
             self._start_renewal()
         return next_look
+
+    def _give_up(self, lease: HeldLease) -> None:
+        self.discard(lease)
+        if lease.stile is not None:
+            lease.stile.lost(lease)
 
     def _forget(self, lease: HeldLease) -> None:
         self.discard(lease)
@@ -189,8 +230,9 @@ class Keeper:
             if lease.renewed(sent, ttl):
                 lease.schedule(self._runtime.random())
         else:
-            lease.lose(TAKEN if reply is Outcome.TAKEN_OVER else REFUSED)
-            self._forget(lease)
+            lost = self.lose(lease, TAKEN if reply is Outcome.TAKEN_OVER else REFUSED)
+            if lost is not None:
+                log.warning("%s", lost.loss())
 
     def _failed(self, lease: HeldLease, error: Exception) -> None:
         lease.failures += 1

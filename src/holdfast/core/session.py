@@ -205,11 +205,10 @@ class Session:
         renewal = held.renewal(wanted)
         replies = await self.store.renew([renewal], sent + self.patience(renewal.ttl))
         if replies[0] is not None:
-            held.lose(TAKEN if replies[0] is Outcome.TAKEN_OVER else REFUSED)
-            self.keeper.discard(held)
+            self.keeper.lose(held, TAKEN if replies[0] is Outcome.TAKEN_OVER else REFUSED)
         elif held.renewed(sent, renewal.ttl):
             held.ttl = wanted
-            self.keeper.add(held)
+            self.keeper.plan(held)
         held.check()
 
     async def inspect(self, name: str) -> NameView:
@@ -259,9 +258,8 @@ class Session:
 
     def _revoked(self, notice: Notice) -> None:
         held = self.keeper.find(notice.request)
-        if held is not None and held.last == notice.token and held.lose(REVOKED):
-            self.keeper.discard(held)
-            log.warning("%s", held.loss())
+        if held is not None and held.last == notice.token and (lost := self.keeper.lose(held, REVOKED)) is not None:
+            log.warning("%s", lost.loss())
 
     def patience(self, ttl: int) -> float:
         """Return how many seconds one request about a lease of `ttl` microseconds may take: far below the ttl."""

@@ -78,7 +78,7 @@ class Stile:
         self.since = 0.0
 
     def lost(self, held: HeldLease) -> None:
-        """Let the next contender ask the store, though the holder has not let go."""
+        """Let the next contender ask the store, though the holder has not let go, and maybe never will."""
         self.owner.step_aside(self, held)
 
 
@@ -116,23 +116,34 @@ class Turnstile:
         with self._mutex:
             if stile.held is not held:
                 return False
-            if not (stile.contenders and self._may_pass(stile, held)):
+            contender = self._hand_over(stile, held)
+            leader = None
+            if contender is None:
                 stile.held = None
                 leader = self._next_leader(stile)
-                contender = None
-            else:
-                leader = None
-                contender = stile.contenders.popleft()
-                contender.lease = stile.held = held.successor(self._runtime.now() + contender.want.max_hold)
-                stile.passed += 1
         if contender is None or contender.lease is None:
             if leader is not None:
                 leader.event.set()
             return False
-        self._session.keeper.replace(contender.lease)
+        self._session.keeper.replaced(contender.lease)
         held.settle(Outcome.RELEASED)
         contender.event.set()
         return True
+
+    def _hand_over(self, stile: Stile, held: HeldLease) -> Contender | None:
+        """Give a successor of the lease to the next contender, if there is one and it may. With the mutex held."""
+        if not stile.contenders:
+            return None
+        contender, now = stile.contenders[0], self._runtime.now()
+        if not self._may_pass(stile, held, contender.want, now):
+            return None
+        lease = held.successor(contender.want.ttl, now + contender.want.max_hold)
+        if not self._session.keeper.replace(held, lease):
+            return None
+        stile.contenders.popleft()
+        contender.lease = stile.held = lease
+        stile.passed += 1
+        return contender
 
     def step_aside(self, stile: Stile, held: HeldLease) -> None:
         """Note that a lease was lost."""
@@ -200,7 +211,7 @@ class Turnstile:
     def _abandon(self, stile: Stile, contender: Contender) -> None:
         if not self._withdraw(stile, contender):
             if contender.lease is not None:
-                self._session.keeper.discard(contender.lease)  # it ends at its ttl
+                self._session.keeper.drop(contender.lease)  # it ends at its ttl
             else:
                 self._resign(stile)
 
@@ -248,9 +259,11 @@ class Turnstile:
         self._stiles.pop(stile.key, None)
         return None
 
-    def _may_pass(self, stile: Stile, held: HeldLease) -> bool:
-        now = self._runtime.now()
-        if held.token >= held.last or held.kept_until - now < seconds(held.ask.pushed_ttl) / MARGIN:
+    def _may_pass(self, stile: Stile, held: HeldLease, want: Want, now: float) -> bool:
+        left = held.kept_until - now
+        if held.token >= held.last or left < seconds(held.ask.pushed_ttl) / MARGIN:
+            return False
+        if left > seconds(want.ttl) or left > want.max_hold:  # it would outlive a dead holder for longer than it may
             return False
         if not stile.wanted:
             return True
