@@ -2,11 +2,31 @@
 
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from types import FrameType
 
 import pytest
 
 pytest_plugins = ["tests.servers.fixtures"]
+
+THOROUGH = (
+    "conformance/test_redis_clients.py",
+    "conformance/test_redis_groups.py",
+    "properties/test_mutants.py",
+    "redis/test_failover.py",
+    "redis/test_faults",
+    "redis/test_resharding.py",
+    "simulation/test_mutants.py",
+)
+"""What need not run on every version of Python: these look for flaws of the protocol and at the servers' faults."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what is thorough, so that it can be left out with -m 'not thorough'."""
+    for item in items:
+        where = item.path.relative_to(Path(__file__).parent).as_posix()
+        if where.startswith(THOROUGH):
+            item.add_marker(pytest.mark.thorough)
 
 
 @pytest.fixture(scope="session", autouse=True)
