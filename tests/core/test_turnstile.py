@@ -441,6 +441,25 @@ def test_a_contender_that_is_torn_down_just_when_it_was_handed_the_lease_blocks_
     run(work)
 
 
+def test_a_closed_client_holds_nothing_whoever_waits() -> None:
+    """What a client holds when it is closed is released, and is not handed to those who wait there: they are told."""
+    table = MemoryTable()
+
+    async def main() -> None:
+        client = AsyncClient(store=memory_source(table))
+        lease = await led(client)
+        crowd = [asyncio.create_task(client.lock("name").acquire()) for _ in range(3)]
+        await lined_up(client, "name", 3)
+        await client.close()
+        for told in await asyncio.gather(*crowd, return_exceptions=True):
+            assert isinstance(told, UsageError)
+        assert lease.state is LeaseState.RELEASED
+        async with AsyncClient(store=memory_source(table)) as other:
+            assert not (await other.inspect("name")).holders
+
+    asyncio.run(main())
+
+
 def test_a_turn_count_is_a_number() -> None:
     """A turn count that can't be right is refused when the client is made."""
     with pytest.raises(UsageError, match="turn_count"):

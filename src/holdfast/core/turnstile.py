@@ -91,6 +91,7 @@ class Turnstile:
         self._runtime = session.runtime
         self._mutex = session.runtime.mutex()
         self._budget = budget
+        self._dismissed = False
         self._stiles: dict[tuple[str, int, int], Stile] = {}
 
     def acquire(self, want: Want, until: float | None, *, wait: bool) -> Coroutine[Any, Any, HeldLease | Left]:
@@ -132,7 +133,7 @@ class Turnstile:
 
     def _hand_over(self, stile: Stile, held: HeldLease) -> Contender | None:
         """Give a successor of the lease to the next contender, if there is one and it may. With the mutex held."""
-        if not stile.contenders:
+        if not stile.contenders or self._dismissed:
             return None
         contender, now = stile.contenders[0], self._runtime.now()
         if not self._may_pass(stile, held, contender.want, now):
@@ -168,10 +169,12 @@ class Turnstile:
         return [WaiterView(owner, each.want.weight, now - each.since, alive=True) for each in here]
 
     def dismiss(self) -> None:
-        """Wake all who wait here, to find the client closed."""
-        for stile in list(self._stiles.values()):
-            for contender in list(stile.contenders or ()):
-                contender.event.set()
+        """Hand nothing on any more, and wake all who wait here, to find the client closed."""
+        with self._mutex:
+            self._dismissed = True
+            waiting = [contender for stile in self._stiles.values() for contender in stile.contenders or ()]
+        for contender in waiting:
+            contender.event.set()
 
     # -- those who wait ------------------------------------------------------------------------------------
 
