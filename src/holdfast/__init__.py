@@ -18,6 +18,8 @@ from holdfast.fence import Fence
 from holdfast.lease import AsyncLease, AsyncLoss, Lease, Loss
 from holdfast.outcome import Outcome
 from holdfast.primitives.lock import AsyncLock, Lock
+from holdfast.primitives.rwlock import AsyncRWLock, RWLock
+from holdfast.primitives.semaphore import AsyncSemaphore, Semaphore
 
 __version__ = "0.1.0"
 
@@ -26,6 +28,8 @@ __all__ = [
     "AsyncLease",
     "AsyncLock",
     "AsyncLoss",
+    "AsyncRWLock",
+    "AsyncSemaphore",
     "Client",
     "Fence",
     "ForkedLeaseError",
@@ -40,6 +44,8 @@ __all__ = [
     "NameView",
     "Outcome",
     "OutcomeUnknown",
+    "RWLock",
+    "Semaphore",
     "StaleTokenError",
     "StoreError",
     "StoreUnavailable",

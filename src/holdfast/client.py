@@ -16,7 +16,10 @@ from holdfast.core.messages import HolderView, NameView
 from holdfast.core.session import Session, Settings
 from holdfast.core.turnstile import Budget
 from holdfast.errors import LeaseLost, UsageError
-from holdfast.primitives.lock import AsyncLock, Lock, LockOptions
+from holdfast.primitives.base import LockOptions
+from holdfast.primitives.lock import AsyncLock, Lock
+from holdfast.primitives.rwlock import AsyncRWLock, RWLock
+from holdfast.primitives.semaphore import AsyncSemaphore, Semaphore
 from holdfast.runtimes.aio import AsyncioRuntime
 from holdfast.runtimes.runtime import Runtime
 from holdfast.runtimes.threads import ThreadsRuntime, drive
@@ -111,6 +114,14 @@ class _ClientBase:
         able = self._source.capabilities
         return LockOptions(ttl, timeout, lock_delay, max_hold, on_lost).check(able.min_ttl, able.max_ttl)
 
+    def _shared(self, kind: str) -> None:
+        """Raise UsageError if the store cannot let several hold a name."""
+        if not self._source.capabilities.weights:
+            raise UsageError(
+                f"{self._source.title} keeps no {kind}: of a name it knows only whether it is held. Use lock(), or "
+                "another store, such as sqlite:///path or redis://host."
+            )
+
     def _full(self, name: str) -> str:
         return self._prefix() + check_name(name)
 
@@ -157,6 +168,48 @@ class Client(_ClientBase):
         Raises UsageError if a value is not allowed.
         """
         return Lock(self, name, self._options(ttl, timeout, lock_delay, max_hold, on_lost))
+
+    def semaphore(
+        self,
+        name: str,
+        permits: int,
+        ttl: float = DEFAULT_TTL,
+        timeout: float | None = None,
+        *,
+        lock_delay: float = 0.0,
+        max_hold: float | None = None,
+        on_lost: Callable[[LeaseLost], object] | None = None,
+    ) -> Semaphore:
+        """Make a semaphore on `name`: leases take one or more of its `permits`, from 1 to 1048575.
+
+        Everybody who uses the name at a time must give the same number, else acquiring raises UsageError: it may be
+        changed when nobody holds or waits. A name is the same for locks, semaphores and reader/writer locks.
+        Waiters are served first come, first served, however many permits they want.
+
+        The other arguments and errors are those of `lock`; also raises UsageError if the store keeps no semaphores.
+        """
+        self._shared("semaphores")
+        return Semaphore(self, name, permits, self._options(ttl, timeout, lock_delay, max_hold, on_lost))
+
+    def rwlock(
+        self,
+        name: str,
+        ttl: float = DEFAULT_TTL,
+        timeout: float | None = None,
+        *,
+        lock_delay: float = 0.0,
+        max_hold: float | None = None,
+        on_lost: Callable[[LeaseLost], object] | None = None,
+    ) -> RWLock:
+        """Make a reader/writer lock on `name`: `read()` and `write()` of it are used as locks are.
+
+        Readers hold it together (up to 1048576 of them), a writer alone. Readers and writers are served first come,
+        first served: neither starves. So no lease of it is reentrant, nor becomes one of the other side.
+
+        The arguments and errors are those of `lock`; also raises UsageError if the store keeps no reader/writer locks.
+        """
+        self._shared("reader/writer locks")
+        return RWLock(self, name, self._options(ttl, timeout, lock_delay, max_hold, on_lost))
 
     def inspect(self, name: str) -> NameView:
         """Show who holds `name` and who waits for it."""
@@ -221,6 +274,35 @@ class AsyncClient(_ClientBase):
     ) -> AsyncLock:
         """Make a lock on `name`; arguments and errors as of `Client.lock`. `on_lost` is called in the event loop."""
         return AsyncLock(self, name, self._options(ttl, timeout, lock_delay, max_hold, on_lost))
+
+    def semaphore(
+        self,
+        name: str,
+        permits: int,
+        ttl: float = DEFAULT_TTL,
+        timeout: float | None = None,
+        *,
+        lock_delay: float = 0.0,
+        max_hold: float | None = None,
+        on_lost: Callable[[LeaseLost], object] | None = None,
+    ) -> AsyncSemaphore:
+        """Make a semaphore of `permits` on `name`; arguments and errors as of `Client.semaphore`."""
+        self._shared("semaphores")
+        return AsyncSemaphore(self, name, permits, self._options(ttl, timeout, lock_delay, max_hold, on_lost))
+
+    def rwlock(
+        self,
+        name: str,
+        ttl: float = DEFAULT_TTL,
+        timeout: float | None = None,
+        *,
+        lock_delay: float = 0.0,
+        max_hold: float | None = None,
+        on_lost: Callable[[LeaseLost], object] | None = None,
+    ) -> AsyncRWLock:
+        """Make a reader/writer lock on `name`; arguments and errors as of `Client.rwlock`."""
+        self._shared("reader/writer locks")
+        return AsyncRWLock(self, name, self._options(ttl, timeout, lock_delay, max_hold, on_lost))
 
     async def inspect(self, name: str) -> NameView:
         """Show who holds `name` and who waits for it."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.core.deadlines import micros, seconds, valid_until
 from holdfast.core.held import NEVER, HeldLease
+from holdfast.core.limits import EVERYBODY
 from holdfast.core.messages import Ask, Busy, Granted, Leave, Left, Mismatch, Notice, NoticeKind, Reply, Waiting
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable, UsageError
 
@@ -73,6 +74,7 @@ class Attempt:
         "_unsure",
         "_until",
         "_want",
+        "troubled_since",
         "wanted",
     )
 
@@ -83,6 +85,8 @@ class Attempt:
         """
         self.wanted = False
         """Whether somebody outside waits for what was granted."""
+        self.troubled_since = NEVER
+        """Since when the store has not answered; set before `run` by who knows of it."""
         self._session = session
         self._runtime = session.runtime
         self._want = want
@@ -163,20 +167,24 @@ class Attempt:
             self._engaged = True
             sent = self._sent = self._runtime.now()
             try:
-                return await self._session.store.acquire(self._ask, sent + self._patience())
+                reply = await self._session.store.acquire(self._ask, sent + self._patience())
             except StoreUnavailable as error:
                 self._unsure = self._unsure or isinstance(error, OutcomeUnknown)
-                give_up_at = give_up_at or self._give_up_at(sent)
+                self.troubled_since = min(self.troubled_since, sent)
+                give_up_at = give_up_at or self._give_up_at(self.troubled_since)
                 if self._runtime.now() + delay >= give_up_at:
                     raise
                 log.debug("asking for %r again: %s", self._want.name, error)
+            else:
+                self.troubled_since = NEVER
+                return reply
             await self._runtime.sleep(delay * (0.5 + self._runtime.random()))
             delay = min(delay * 2, 0.5)
 
-    def _give_up_at(self, sent: float) -> float:
-        retry_until = sent + self._session.retry_for
+    def _give_up_at(self, since: float) -> float:
+        retry_until = since + self._session.retry_for
         if not self._ask.wait:
-            return sent
+            return since
         return retry_until if self._until is None else min(self._until, retry_until)
 
     async def _stand(self, reply: Waiting) -> HeldLease | None:
@@ -260,8 +268,9 @@ class Attempt:
         self._engaged = False
         if isinstance(reply, Mismatch):
             return UsageError(
-                f"{self._want.name!r} is in use with capacity {reply.capacity}, and was asked for with capacity "
-                f"{self._want.capacity}; every user of a name must give the same number."
+                f"{self._want.name!r} is in use as {_kind_of(reply.capacity)}, and was asked for as "
+                f"{_kind_of(self._want.capacity)}. All who use a name must mean the same by it, and the same number "
+                "of permits: do so, or take another name."
             )
         return StoreError(f"the store refuses this request for {self._want.name!r}: it was given up before.")
 
@@ -270,6 +279,13 @@ class Attempt:
 
     def _patience(self) -> float:
         return self._session.patience(self._want.ttl)
+
+
+def _kind_of(capacity: int) -> str:
+    """Return what a name of this capacity is to its users."""
+    if capacity == 1:
+        return "a lock"
+    return "a reader/writer lock" if capacity == EVERYBODY else f"a semaphore of {capacity} permits"
 
 
 def _make_ask(session: "Session", want: Want, wait: bool, span: int) -> Ask:  # noqa: FBT001 - on the hot path

@@ -1,10 +1,14 @@
-"""What a name and a duration may be. Every refusal says what is allowed."""
+"""What a name, a duration and a number may be. Every refusal says what is allowed."""
 
 from holdfast.errors import UsageError
 
 NAME_BYTES = 512
 LONGEST = 366 * 86_400.0
 """The longest duration, in seconds."""
+
+EVERYBODY = 2**20
+"""The capacity of a reader/writer lock, which a writer fills: so many can read at a time. No semaphore has as many
+permits, so that the one is never taken for the other."""
 
 
 def check_name(name: object, what: str = "a lock name") -> str:
@@ -42,4 +46,11 @@ def check_count(value: object, what: str) -> int:
     """Return `value` if it is a whole number from 0 on; else raise UsageError."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise UsageError(f"{what} must be a whole number from 0 on, not {value!r}")
+    return value
+
+
+def check_number(value: object, what: str, most: int) -> int:
+    """Return `value` if it is a whole number from 1 to `most`; else raise UsageError."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        raise UsageError(f"{what} must be a whole number from 1 to {most}, not {value!r}")
     return value

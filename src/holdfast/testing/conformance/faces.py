@@ -14,7 +14,9 @@ from holdfast.core.messages import HolderView, NameView
 from holdfast.errors import LeaseLost
 from holdfast.lease import Lease, Loss
 from holdfast.outcome import Outcome
-from holdfast.primitives.lock import UNSET, Lock
+from holdfast.primitives.base import UNSET, BlockingLockBase
+from holdfast.primitives.rwlock import RWLock
+from holdfast.primitives.semaphore import Semaphore
 
 Lost = Callable[[LeaseLost], object]
 
@@ -89,6 +91,30 @@ class AnyLock(Protocol):
     ) -> None: ...
 
 
+class AnySemaphore(AnyLock, Protocol):
+    """What leases of several permits are acquired from."""
+
+    async def acquire(self, timeout: float | None = UNSET, weight: int = 1) -> AnyLease:
+        """Acquire, or raise LockTimeout."""
+        ...
+
+    async def try_acquire(self, weight: int = 1) -> AnyLease | None:
+        """Acquire, or return None."""
+        ...
+
+
+class AnyRWLock(Protocol):
+    """What readers share and writers have alone."""
+
+    def read(self) -> AnyLock:
+        """Return the side of the readers."""
+        ...
+
+    def write(self) -> AnyLock:
+        """Return the side of the writers."""
+        ...
+
+
 class AnyClient(Protocol):
     """A client of either colour."""
 
@@ -103,6 +129,16 @@ class AnyClient(Protocol):
         on_lost: Lost | None = None,
     ) -> AnyLock:
         """Make a lock."""
+        ...
+
+    def semaphore(
+        self, name: str, permits: int, ttl: float = DEFAULT_TTL, timeout: float | None = None
+    ) -> AnySemaphore:
+        """Make a semaphore."""
+        ...
+
+    def rwlock(self, name: str, ttl: float = DEFAULT_TTL, timeout: float | None = None) -> AnyRWLock:
+        """Make a reader/writer lock."""
         ...
 
     async def inspect(self, name: str) -> NameView:
@@ -180,9 +216,9 @@ class BlockingLease:
 
 
 class BlockingLock:
-    """`Lock` in the shape of `AsyncLock`."""
+    """`Lock`, or a side of an `RWLock`, in the shape of its async twin."""
 
-    def __init__(self, lock: Lock) -> None:
+    def __init__(self, lock: BlockingLockBase) -> None:
         """Wrap it."""
         self._lock = lock
 
@@ -202,6 +238,40 @@ class BlockingLock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None:
         self._lock.__exit__(kind, error, trace)
+
+
+class BlockingSemaphore(BlockingLock):
+    """`Semaphore` in the shape of `AsyncSemaphore`."""
+
+    def __init__(self, semaphore: Semaphore) -> None:
+        """Wrap it."""
+        super().__init__(semaphore)
+        self._semaphore = semaphore
+
+    async def acquire(self, timeout: float | None = UNSET, weight: int = 1) -> BlockingLease:
+        """Acquire, or raise LockTimeout."""
+        return BlockingLease(self._semaphore.acquire(timeout, weight))
+
+    async def try_acquire(self, weight: int = 1) -> BlockingLease | None:
+        """Acquire, or return None."""
+        lease = self._semaphore.try_acquire(weight)
+        return None if lease is None else BlockingLease(lease)
+
+
+class BlockingRWLock:
+    """`RWLock` in the shape of `AsyncRWLock`."""
+
+    def __init__(self, lock: RWLock) -> None:
+        """Wrap it."""
+        self._lock = lock
+
+    def read(self) -> BlockingLock:
+        """Return the side of the readers."""
+        return BlockingLock(self._lock.read())
+
+    def write(self) -> BlockingLock:
+        """Return the side of the writers."""
+        return BlockingLock(self._lock.write())
 
 
 class BlockingClient:
@@ -224,6 +294,16 @@ class BlockingClient:
         """Make a lock."""
         made = self._client.lock(name, ttl, timeout, lock_delay=lock_delay, max_hold=max_hold, on_lost=on_lost)
         return BlockingLock(made)
+
+    def semaphore(
+        self, name: str, permits: int, ttl: float = DEFAULT_TTL, timeout: float | None = None
+    ) -> BlockingSemaphore:
+        """Make a semaphore."""
+        return BlockingSemaphore(self._client.semaphore(name, permits, ttl, timeout))
+
+    def rwlock(self, name: str, ttl: float = DEFAULT_TTL, timeout: float | None = None) -> BlockingRWLock:
+        """Make a reader/writer lock."""
+        return BlockingRWLock(self._client.rwlock(name, ttl, timeout))
 
     async def inspect(self, name: str) -> NameView:
         """Show one name."""
@@ -275,6 +355,45 @@ class KeepingLock:
         await self._lock.__aexit__(kind, error, trace)
 
 
+class KeepingSemaphore(KeepingLock):
+    """A semaphore that keeps every lease which is acquired from it."""
+
+    def __init__(self, semaphore: AnySemaphore, kept: list[AnyLease]) -> None:
+        """Put leases of `semaphore` into `kept`."""
+        super().__init__(semaphore, kept)
+        self._semaphore = semaphore
+
+    async def acquire(self, timeout: float | None = UNSET, weight: int = 1) -> AnyLease:
+        """Acquire, or raise LockTimeout."""
+        lease = await self._semaphore.acquire(timeout, weight)
+        self._kept.append(lease)
+        return lease
+
+    async def try_acquire(self, weight: int = 1) -> AnyLease | None:
+        """Acquire, or return None."""
+        lease = await self._semaphore.try_acquire(weight)
+        if lease is not None:
+            self._kept.append(lease)
+        return lease
+
+
+class KeepingRWLock:
+    """A reader/writer lock that keeps every lease which is acquired from it."""
+
+    def __init__(self, lock: AnyRWLock, kept: list[AnyLease]) -> None:
+        """Put leases of `lock` into `kept`."""
+        self._lock = lock
+        self._kept = kept
+
+    def read(self) -> KeepingLock:
+        """Return the side of the readers."""
+        return KeepingLock(self._lock.read(), self._kept)
+
+    def write(self) -> KeepingLock:
+        """Return the side of the writers."""
+        return KeepingLock(self._lock.write(), self._kept)
+
+
 class KeepingClient:
     """A client that keeps its leases."""
 
@@ -300,3 +419,13 @@ class KeepingClient:
         """Make a lock."""
         made = self._client.lock(name, ttl, timeout, lock_delay=lock_delay, max_hold=max_hold, on_lost=on_lost)
         return KeepingLock(made, self._kept)
+
+    def semaphore(
+        self, name: str, permits: int, ttl: float = DEFAULT_TTL, timeout: float | None = None
+    ) -> KeepingSemaphore:
+        """Make a semaphore."""
+        return KeepingSemaphore(self._client.semaphore(name, permits, ttl, timeout), self._kept)
+
+    def rwlock(self, name: str, ttl: float = DEFAULT_TTL, timeout: float | None = None) -> KeepingRWLock:
+        """Make a reader/writer lock."""
+        return KeepingRWLock(self._client.rwlock(name, ttl, timeout), self._kept)

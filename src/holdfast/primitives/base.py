@@ -1,0 +1,310 @@
+"""What all locks have in common: names, options, `with`, decorators.
+
+A lock, a semaphore and the two sides of a reader/writer lock differ only in the capacity of their name and in the
+weight of a lease. None of them keeps any state of its own, but which `with` it is in: each acquisition is a lease of
+its own, so one object may be shared by any number of threads or tasks.
+"""
+
+import copy
+import functools
+import inspect
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Generic, ParamSpec, Protocol, Self, TypeVar
+
+from holdfast.core.attempt import Want
+from holdfast.core.deadlines import micros, seconds
+from holdfast.core.held import NEVER, HeldLease, LeaseState
+from holdfast.core.limits import check_duration, check_name, check_timeout
+from holdfast.core.messages import Left
+from holdfast.core.session import Session
+from holdfast.errors import LeaseLost, LockTimeout, UsageError
+from holdfast.lease import AsyncLease, Lease
+from holdfast.primitives.decorating import label_of, name_from_call, refuse_generator
+from holdfast.runtimes import aio, threads
+from holdfast.runtimes.threads import drive
+
+P = ParamSpec("P")
+R = TypeVar("R")
+L = TypeVar("L", Lease, AsyncLease)
+
+UNSET = -1.0
+"""The timeout of a call that leaves it to the lock's own."""
+
+NAMED = 5
+"""How many holders an error names."""
+
+
+class Sessions(Protocol):
+    """A client, as far as a lock needs it."""
+
+    namespace: str
+
+    def session(self) -> Session:
+        """Return the session of this process and event loop."""
+        ...
+
+
+@dataclass(slots=True, frozen=True)
+class LockOptions:
+    """How a lock is to be acquired and kept. Seconds."""
+
+    ttl: float
+    timeout: float | None
+    lock_delay: float
+    max_hold: float | None
+    on_lost: Callable[[LeaseLost], object] | None
+
+    def check(self, min_ttl: float, max_ttl: float) -> "LockOptions":
+        """Return self if every value is allowed; else raise UsageError."""
+        check_duration(self.ttl, "ttl", min_ttl)
+        if self.ttl > max_ttl:
+            raise UsageError(
+                f"ttl={self.ttl:g} is longer than this store's max_ttl of {max_ttl:g} s, for which it grants nothing "
+                "after a restart. Take a shorter ttl (a lease is renewed for as long as it is held), or give the store "
+                f"a longer max_ttl, as in redis://host?max_ttl={self.ttl:g}."
+            )
+        check_timeout(self.timeout)
+        check_duration(self.lock_delay, "lock_delay")
+        if self.max_hold is not None:
+            check_duration(self.max_hold, "max_hold (or None, for no limit)", min_ttl)
+        return self
+
+
+class Entered(Generic[L]):
+    """The leases of a lock that were entered by `with`: by thread or task, and by name."""
+
+    __slots__ = ("_here", "_leases")
+
+    def __init__(self, here: Callable[[], object]) -> None:
+        """Start without any; `here` identifies the calling thread or task."""
+        self._here = here
+        self._leases: dict[tuple[object, str], list[L]] = {}
+
+    def push(self, name: str, lease: L) -> None:
+        """Note that a lease was entered here."""
+        self._leases.setdefault((self._here(), name), []).append(lease)
+
+    def pop(self, name: str) -> L:
+        """Return the lease that was entered here last. Raises UsageError if there is none."""
+        where = self._here(), name
+        leases = self._leases.get(where)
+        if not leases:
+            message = "this lock was not entered by this thread or task; enter and leave a `with` in the same one"
+            raise UsageError(message)
+        lease = leases.pop()
+        if not leases:
+            del self._leases[where]
+        return lease
+
+    def holds(self, name: str) -> bool:
+        """Tell whether a lease that was entered here is still held."""
+        leases = self._leases.get((self._here(), name), ())
+        return any(lease.state in (LeaseState.HELD, LeaseState.AT_RISK) for lease in leases)
+
+
+class LockBase:
+    """All of a lock that needs no store."""
+
+    _kind = "a lock"
+    """What this is, for errors."""
+
+    def __init__(
+        self, client: Sessions, name: str, options: LockOptions, *, capacity: int = 1, weight: int = 1
+    ) -> None:
+        """Make it; nothing is acquired yet."""
+        self._client = client
+        self._name = check_name(name)
+        self._options = options
+        max_hold = NEVER if options.max_hold is None else options.max_hold
+        self._want = Want(self._full(name), micros(options.ttl), micros(options.lock_delay), max_hold, weight, capacity)
+
+    @property
+    def name(self) -> str:
+        """What is locked."""
+        return self._name
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._name!r} ttl={self._options.ttl:g}>"
+
+    def _full(self, name: str) -> str:
+        return f"{self._client.namespace}:{name}" if self._client.namespace else name
+
+    def _named(self, name: str) -> Self:
+        """Return the same for another name."""
+        other = copy.copy(self)
+        other._name = check_name(name)  # noqa: SLF001 - one of us
+        want = self._want
+        other._want = Want(  # noqa: SLF001
+            self._full(name), want.ttl, want.lock_delay, want.max_hold, want.weight, want.capacity
+        )
+        return other
+
+    def _timeout(self, given: float | None) -> float | None:
+        return self._options.timeout if given is UNSET else check_timeout(given)
+
+    def _timed_out(self, left: Left, timeout: float | None, owner: str) -> LockTimeout:
+        if left.quarantine:
+            return LockTimeout(
+                f"{self._name!r} was not granted within {timeout or 0:g} s: the store restarted or failed over, and "
+                f"may have forgotten who holds what. It grants nothing for another {seconds(left.quarantine):.1f} s, "
+                "until the oldest lease has run out. Wait longer."
+            )
+        holders = _list(left.holders)
+        if owner in left.holders:
+            holders += f" (which is this client, or one of the same owner: {self._kind} is not reentrant)"
+        ahead = f", {left.ahead} waited before us" if left.ahead else ""
+        if timeout == 0:
+            return LockTimeout(f"{self._name!r} is held by {holders}. Give a timeout to wait for it.")
+        return LockTimeout(
+            f"{self._name!r} was not granted within {timeout or 0:g} s: it was held by {holders}{ahead}. Wait "
+            f"longer, or see `holdfast show` for how long it will still be held."
+        )
+
+
+def _list(owners: tuple[str, ...]) -> str:
+    """Name holders, each once, and not too many."""
+    names = list(dict.fromkeys(owners))
+    if len(names) > NAMED:
+        names[NAMED:] = [f"{len(names) - NAMED} others"]
+    return " and ".join(names) or "nobody by now"
+
+
+class BlockingLockBase(LockBase):
+    """All that is common to what a `Client` makes."""
+
+    def __init__(
+        self, client: Sessions, name: str, options: LockOptions, *, capacity: int = 1, weight: int = 1
+    ) -> None:
+        """Make it; nothing is acquired yet."""
+        super().__init__(client, name, options, capacity=capacity, weight=weight)
+        self._entered = Entered[Lease](threads.here)
+
+    def acquire(self, timeout: float | None = UNSET) -> Lease:
+        """Acquire, waiting up to `timeout` seconds (0: ask once; None: for ever; default: the lock's own).
+
+        Raises LockTimeout if it was not granted in time, StoreError if the store did not answer.
+        """
+        return self._acquire(self._want, timeout)
+
+    def try_acquire(self) -> Lease | None:
+        """Acquire if it is free at once; else return None. Raises StoreError if the store did not answer."""
+        return self._try_acquire(self._want)
+
+    def _acquire(self, want: Want, timeout: float | None) -> Lease:
+        timeout = self._timeout(timeout)
+        session = self._client.session()
+        won = drive(session.acquire(want, timeout))
+        if isinstance(won, Left):
+            raise self._timed_out(won, timeout, session.owner)
+        return self._lease(session, won)
+
+    def _try_acquire(self, want: Want) -> Lease | None:
+        session = self._client.session()
+        won = drive(session.acquire(want, 0))
+        return None if isinstance(won, Left) else self._lease(session, won)
+
+    def _lease(self, session: Session, held: HeldLease) -> Lease:
+        lease = Lease(session, held, self._name)
+        if self._options.on_lost is not None:
+            lease.on_lost(self._options.on_lost)
+        return lease
+
+    def __enter__(self) -> Lease:
+        """Acquire; raises as `acquire` does."""
+        lease = self.acquire()
+        self._entered.push(self._name, lease)
+        return lease
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Release the lease that this thread entered last; raises LeaseLost if it was lost."""
+        lease = self._entered.pop(self._name)
+        lease.__exit__(kind, error, trace)
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        """Run every call of `function` under the lock, its name formatted from the call's arguments."""
+        refuse_generator(function, "with")
+        if inspect.iscoroutinefunction(function):
+            message = f"{label_of(function)} is async: decorate it with a lock of an AsyncClient"
+            raise UsageError(message)
+        name_of = name_from_call(function, self._name)
+
+        @functools.wraps(function)
+        def locked(*args: P.args, **kwargs: P.kwargs) -> R:
+            with self._named(name_of(*args, **kwargs)):
+                return function(*args, **kwargs)
+
+        return locked
+
+
+class AsyncLockBase(LockBase):
+    """All that is common to what an `AsyncClient` makes."""
+
+    def __init__(
+        self, client: Sessions, name: str, options: LockOptions, *, capacity: int = 1, weight: int = 1
+    ) -> None:
+        """Make it; nothing is acquired yet."""
+        super().__init__(client, name, options, capacity=capacity, weight=weight)
+        self._entered = Entered[AsyncLease](aio.here)
+
+    async def acquire(self, timeout: float | None = UNSET) -> AsyncLease:
+        """Acquire, waiting up to `timeout` seconds (0: ask once; None: for ever; default: the lock's own).
+
+        Raises LockTimeout if it was not granted in time, StoreError if the store did not answer. Cancelled at any
+        point, it leaves no holder and no waiter behind.
+        """
+        return await self._acquire(self._want, timeout)
+
+    async def try_acquire(self) -> AsyncLease | None:
+        """Acquire if it is free at once; else return None. Raises StoreError if the store did not answer."""
+        return await self._try_acquire(self._want)
+
+    async def _acquire(self, want: Want, timeout: float | None) -> AsyncLease:
+        timeout = self._timeout(timeout)
+        session = self._client.session()
+        won = await session.acquire(want, timeout)
+        if isinstance(won, Left):
+            raise self._timed_out(won, timeout, session.owner)
+        return self._lease(session, won)
+
+    async def _try_acquire(self, want: Want) -> AsyncLease | None:
+        session = self._client.session()
+        won = await session.acquire(want, 0)
+        return None if isinstance(won, Left) else self._lease(session, won)
+
+    def _lease(self, session: Session, held: HeldLease) -> AsyncLease:
+        lease = AsyncLease(session, held, self._name)
+        if self._options.on_lost is not None:
+            lease.on_lost(self._options.on_lost)
+        return lease
+
+    async def __aenter__(self) -> AsyncLease:
+        """Acquire; raises as `acquire` does. The body is cancelled if the lease is lost."""
+        lease = await self.acquire()
+        self._entered.push(self._name, lease)
+        return await lease.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Release the lease that this task entered last; raises LeaseLost if it was lost."""
+        lease = self._entered.pop(self._name)
+        await lease.__aexit__(kind, error, trace)
+
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
+        """Run every call of the async `function` under the lock, its name formatted from the call's arguments."""
+        refuse_generator(function, "async with")
+        if not inspect.iscoroutinefunction(function):
+            message = f"{label_of(function)} is not async: decorate it with a lock of a Client"
+            raise UsageError(message)
+        name_of = name_from_call(function, self._name)
+
+        @functools.wraps(function)
+        async def locked(*args: P.args, **kwargs: P.kwargs) -> R:
+            async with self._named(name_of(*args, **kwargs)):
+                return await function(*args, **kwargs)
+
+        return locked

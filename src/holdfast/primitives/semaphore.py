@@ -1,0 +1,70 @@
+"""The semaphore: a name with a number of permits, of which each lease takes one or more.
+
+Whoever waits is served in the order in which it came, however many permits it wants: one that wants many is not passed
+by others that want few. A semaphore of one permit is a lock, and is the same as a lock of that name.
+
+Several leases are valid at once, so a fencing token orders them, but does not say which of them is the only one: do
+not raise a fence with it.
+"""
+
+from dataclasses import replace
+
+from holdfast.core.attempt import Want
+from holdfast.core.limits import EVERYBODY, check_number
+from holdfast.lease import AsyncLease, Lease
+from holdfast.primitives.base import UNSET, AsyncLockBase, BlockingLockBase, LockBase, LockOptions, Sessions
+
+
+class _SemaphoreBase(LockBase):
+    """All of a semaphore that needs no store."""
+
+    _kind = "a semaphore"
+
+    def __init__(self, client: Sessions, name: str, permits: int, options: LockOptions) -> None:
+        """Make a semaphore; nothing is acquired yet."""
+        super().__init__(client, name, options, capacity=check_number(permits, "permits", EVERYBODY - 1))
+
+    @property
+    def permits(self) -> int:
+        """How many permits there are. Every user of the name must give the same number."""
+        return self._want.capacity
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._name!r} permits={self.permits} ttl={self._options.ttl:g}>"
+
+    def _weighing(self, weight: int) -> Want:
+        return replace(self._want, weight=check_number(weight, "weight", self.permits))
+
+
+class Semaphore(_SemaphoreBase, BlockingLockBase):
+    """A semaphore of a `Client`: use it with `with`, as a decorator, or by calling `acquire`.
+
+    Made by `Client.semaphore`. Only `acquire` and `try_acquire` take more than one permit.
+    """
+
+    def acquire(self, timeout: float | None = UNSET, weight: int = 1) -> Lease:
+        """Acquire `weight` permits, waiting up to `timeout` seconds (0: ask once; None: for ever).
+
+        Raises LockTimeout if they were not granted in time, StoreError if the store did not answer, and UsageError if
+        the weight is above the number of permits or the name is in use with another number.
+        """
+        return self._acquire(self._weighing(weight), timeout)
+
+    def try_acquire(self, weight: int = 1) -> Lease | None:
+        """Acquire `weight` permits if they are free at once; else return None. Raises as `acquire` does."""
+        return self._try_acquire(self._weighing(weight))
+
+
+class AsyncSemaphore(_SemaphoreBase, AsyncLockBase):
+    """A semaphore of an `AsyncClient`: use it with `async with`, as a decorator, or by calling `acquire`.
+
+    Made by `AsyncClient.semaphore`. Only `acquire` and `try_acquire` take more than one permit.
+    """
+
+    async def acquire(self, timeout: float | None = UNSET, weight: int = 1) -> AsyncLease:
+        """Acquire `weight` permits, as `Semaphore.acquire`. Cancelled at any point, it leaves nothing behind."""
+        return await self._acquire(self._weighing(weight), timeout)
+
+    async def try_acquire(self, weight: int = 1) -> AsyncLease | None:
+        """Acquire `weight` permits if they are free at once; else return None. Raises as `acquire` does."""
+        return await self._try_acquire(self._weighing(weight))

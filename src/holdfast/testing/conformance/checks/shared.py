@@ -1,0 +1,323 @@
+"""Names that several hold: semaphores, and reader/writer locks."""
+
+# ruff: noqa: D401 - a check's docstring is the guarantee, not an order
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
+
+from holdfast.errors import LockTimeout, UsageError
+from holdfast.testing.conformance.check import check
+from holdfast.testing.conformance.faces import AnyClient, AnyLease, AnyLock
+from holdfast.testing.conformance.kit import PATIENCE, Kit, Running, expect
+from holdfast.testing.conformance.wire import Wire
+
+SHORT = 0.2
+"""A ttl that a check lets run out, in seconds."""
+
+LONG = 20.0
+
+ROUNDS = 6
+
+
+class _Inside:
+    """Who is inside, by what they weigh: now, and at most."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        self.most = 0
+        self._mutex = threading.Lock()
+
+    def change(self, weight: int) -> None:
+        """Count somebody in, or out again if negative."""
+        with self._mutex:
+            self.now += weight
+            self.most = max(self.most, self.now)
+
+
+# -- semaphores --------------------------------------------------------------------------------------------
+
+
+@check(weights=True)
+async def permits_are_never_exceeded(kit: Kit) -> None:
+    """However many contend for a semaphore, by whatever weights, what they hold never exceeds its permits."""
+    inside = _Inside()
+
+    async def work(client: AnyClient, weight: int) -> None:
+        semaphore = client.semaphore("name", 3, ttl=LONG)
+        for _ in range(ROUNDS):
+            async with await semaphore.acquire(weight=weight):
+                inside.change(weight)
+                await kit.pause(0.0005)
+                inside.change(-weight)
+
+    clients = [kit.client() for _ in range(2)]
+    running = [kit.start(partial(work, client, weight)) for client in clients for weight in (1, 1, 2, 3)]
+    for each in running:
+        await each.result()
+    expect(inside.most == 3, f"3 permits are used, and no more; not {inside.most}")
+    expect(not (await clients[0].inspect("name")).holders, "all are given back")
+
+
+@check(weights=True)
+async def semaphore_counts_weights(kit: Kit) -> None:
+    """A lease takes as many permits as it weighs; what does not fit is refused, and a release makes room."""
+    here, there = kit.client(owner="here"), kit.client()
+    heavy = await here.semaphore("name", 4, ttl=LONG).acquire(weight=3)
+    semaphore = there.semaphore("name", 4, ttl=LONG)
+    expect(await semaphore.try_acquire(weight=2) is None, "two permits do not fit into one")
+    light = await semaphore.try_acquire()
+    expect(light is not None and light.token > heavy.token, "one does, with a token of its own")
+    view = await there.inspect("name")
+    expect((view.capacity, [each.weight for each in view.holders]) == (4, [3, 1]), "inspect shows permits and weights")
+    expect(await semaphore.try_acquire() is None, "then it is full")
+    error = await _timeout(semaphore)
+    expect("here" in str(error), "a timeout says who holds it")
+    await heavy.release()
+    expect(await semaphore.try_acquire(weight=3) is not None, "what was released is free again")
+
+
+async def _timeout(lock: AnyLock) -> LockTimeout | None:
+    try:
+        await lock.acquire(timeout=0.05)
+    except LockTimeout as error:
+        return error
+    return None
+
+
+@check(weights=True)
+async def semaphore_users_must_agree(kit: Kit) -> None:
+    """Another number of permits than that in use is refused with both numbers, and another kind with both kinds."""
+    here, there = kit.client(), kit.client()
+    lease = await here.semaphore("name", 3, ttl=LONG).acquire()
+    await _expect_refusal(there.semaphore("name", 5, ttl=LONG), "3 permits", "5 permits")
+    await _expect_refusal(there.lock("name", ttl=LONG), "3 permits", "a lock")
+    await _expect_refusal(there.rwlock("name", ttl=LONG).read(), "3 permits", "a reader/writer lock")
+    lease.check()
+    await lease.release()
+    async with there.rwlock("name", ttl=LONG).write():
+        await _expect_refusal(here.semaphore("name", 3, ttl=LONG), "3 permits", "a reader/writer lock")
+    async with there.lock("name", ttl=LONG):
+        await _expect_refusal(here.semaphore("name", 3, ttl=LONG), "3 permits", "a lock")
+    expect(await there.semaphore("name", 5, ttl=LONG).try_acquire() is not None, "nobody uses it: any number will do")
+
+
+async def _expect_refusal(lock: AnyLock, *words: str) -> None:
+    caught: UsageError | None = None
+    try:
+        await lock.acquire(timeout=PATIENCE)
+    except UsageError as error:
+        caught = error
+    expect(caught is not None, f"{lock!r} is refused")
+    for word in words:
+        expect(word in str(caught), f"the error says {word!r}: {caught}")
+
+
+@check(queue=True, weights=True)
+async def semaphore_is_first_come_first_served(kit: Kit) -> None:
+    """Who wants many permits is not passed by those who came later and want few."""
+    client = kit.client()
+    semaphore = client.semaphore("name", 3, ttl=LONG)
+    first, second = await semaphore.acquire(), await semaphore.acquire(weight=2)
+    heavy = kit.start(lambda: kit.client().semaphore("name", 3, ttl=LONG).acquire(weight=3))
+    await kit.waiters(client, "name", 1)
+    light = kit.start(lambda: kit.client().semaphore("name", 3, ttl=LONG).acquire())
+    await kit.waiters(client, "name", 2)
+    await second.release()
+    expect(await semaphore.try_acquire() is None, "nobody overtakes the queue")
+    expect([each.weight for each in (await client.inspect("name")).waiters] == [3, 1], "both wait")
+    await first.release()
+    all_of_it = await heavy.result()
+    expect(not light.done(), "the one that came first has them all")
+    await all_of_it.release()
+    (await light.result()).check()
+
+
+@check(queue=True, weights=True)
+async def semaphore_waiter_that_gives_up_makes_room(kit: Kit) -> None:
+    """A waiter too heavy to fit, that gives up, lets those behind it in at once."""
+    here, there = kit.client(), kit.client()
+    lease = await here.semaphore("name", 2, ttl=LONG).acquire()
+    await there.names()  # connected, it has all of its timeout to wait
+    heavy = kit.start(lambda: _heavy_timeout(there))
+    await kit.waiters(here, "name", 1)
+    light = kit.start(lambda: here.semaphore("name", 2, ttl=LONG).acquire(timeout=PATIENCE))
+    expect(await heavy.result() is not None, "both permits were not to be had")
+    (await light.result()).check()
+    lease.check()
+
+
+async def _heavy_timeout(client: AnyClient) -> LockTimeout | None:
+    try:
+        await client.semaphore("name", 2, ttl=LONG).acquire(timeout=0.5, weight=2)
+    except LockTimeout as error:
+        return error
+    return None
+
+
+@check(weights=True)
+async def dead_holders_permits_run_out(kit: Kit) -> None:
+    """Permits of a holder that fell silent run out with its lease, which it knows to be lost; the others stay."""
+    wire = Wire()
+    wire.cut = True
+    here, there = kit.client(), kit.client(wire)
+    kept = await here.semaphore("name", 3, ttl=LONG).acquire()
+    silent = await there.semaphore("name", 3, ttl=SHORT).acquire(weight=2)
+    mine = await here.semaphore("name", 3, ttl=LONG).acquire(timeout=PATIENCE, weight=2)
+    expect(silent.lost.is_set(), "it was lost there before it was granted here")
+    mine.check()
+    kept.check()
+    expect(await here.semaphore("name", 3, ttl=LONG).try_acquire() is None, "all permits are in use")
+
+
+@check(colours=("asyncio",), weights=True)
+async def cancelled_semaphore_acquire_leaves_nothing(kit: Kit) -> None:
+    """An acquisition of permits that is cancelled, at whatever step, leaves no holder and no waiter behind."""
+    there = kit.client()
+    await _cancel_at_each_step(
+        kit, there.semaphore("name", 2, ttl=LONG), lambda: kit.client().semaphore("name", 2, ttl=LONG).acquire(weight=2)
+    )
+
+
+@check(colours=("asyncio",), weights=True)
+async def cancelled_rwlock_acquire_leaves_nothing(kit: Kit) -> None:
+    """A reader or writer that is cancelled, at whatever step, leaves no holder and no waiter behind."""
+    there = kit.client().rwlock("name", ttl=LONG)
+    await _cancel_at_each_step(kit, there.read(), lambda: kit.client().rwlock("name", ttl=LONG).write().acquire())
+    await _cancel_at_each_step(kit, there.write(), lambda: kit.client().rwlock("name", ttl=LONG).read().acquire())
+
+
+# -- reader/writer locks -----------------------------------------------------------------------------------
+
+
+@check(weights=True)
+async def readers_share_and_writers_exclude(kit: Kit) -> None:
+    """Readers of any clients hold the name together, a writer holds it alone."""
+    inside = {"reader": _Inside(), "writer": _Inside()}
+    met: list[str] = []
+
+    async def work(client: AnyClient, kind: str) -> None:
+        lock = client.rwlock("name", ttl=LONG)
+        other = inside["writer" if kind == "reader" else "reader"]
+        for _ in range(ROUNDS):
+            async with lock.read() if kind == "reader" else lock.write():
+                inside[kind].change(1)
+                await kit.pause(0.0005)
+                if other.now:
+                    met.append(kind)
+                inside[kind].change(-1)
+
+    clients = [kit.client() for _ in range(2)]
+    kinds = ("reader", "reader", "writer", "reader")
+    running = [kit.start(partial(work, client, kind)) for client in clients for kind in kinds]
+    for each in running:
+        await each.result()
+    expect(not met, f"readers and writers never meet: {met}")
+    expect(inside["writer"].most == 1, f"one writer at a time, not {inside['writer'].most}")
+    both = [await client.rwlock("name", ttl=LONG).read().try_acquire() for client in clients]
+    expect(all(each is not None for each in both), "readers of different clients share")
+
+
+@check(queue=True, weights=True)
+async def readers_and_writers_are_served_in_order(kit: Kit) -> None:
+    """Readers and writers are served first come, first served; readers side by side are let in together."""
+    client, order = kit.client(), ("reader", "reader", "writer", "reader", "reader")
+    lease = await client.rwlock("name", ttl=LONG).write().acquire()
+    waiting: list[Running[AnyLease]] = []
+    for place, kind in enumerate(order):
+        waiting.append(kit.start(partial(_acquire, kit.client(), kind)))
+        await kit.waiters(client, "name", place + 1)
+    await lease.release()
+    view = await client.inspect("name")
+    expect((len(view.holders), len(view.waiters)) == (2, 3), "one release lets in both readers at the head, at once")
+    early = [await each.result() for each in waiting[:2]]
+    for each in early:
+        expect(not waiting[2].done(), "the writer waits for both of them")
+        await each.release()
+    written = await waiting[2].result()
+    expect(not any(each.done() for each in waiting[3:]), "the readers behind the writer wait for it")
+    await written.release()
+    late = [await each.result() for each in waiting[3:]]
+    tokens = [each.token for each in (lease, *early, written)]
+    expect(tokens == sorted(tokens) and all(each.token > written.token for each in late), "tokens grow in this order")
+    expect(len((await client.inspect("name")).holders) == 2, "the last readers are in together")
+
+
+async def _acquire(client: AnyClient, kind: str) -> AnyLease:
+    lock = client.rwlock("name", ttl=LONG)
+    return await (lock.read() if kind == "reader" else lock.write()).acquire()
+
+
+@check(queue=True, weights=True)
+async def reader_does_not_overtake_a_waiting_writer(kit: Kit) -> None:
+    """A writer waits for every reader before it, and no reader that comes later is let in before the writer."""
+    client, other = kit.client(), kit.client()
+    first, second = await _acquire(client, "reader"), await _acquire(other, "reader")
+    writer = kit.start(partial(_acquire, kit.client(), "writer"))
+    await kit.waiters(client, "name", 1)
+    for each in (client, other):
+        expect(await each.rwlock("name", ttl=LONG).read().try_acquire() is None, "the writer comes first")
+    await first.release()
+    expect(await client.rwlock("name", ttl=LONG).read().try_acquire() is None, "it still does")
+    expect(len((await client.inspect("name")).waiters) == 1, "one reader keeps the writer out")
+    await second.release()
+    written = await writer.result()
+    written.check()
+    expect(await client.rwlock("name", ttl=LONG).read().try_acquire() is None, "a writer keeps readers out")
+    await written.release()
+    expect(await client.rwlock("name", ttl=LONG).read().try_acquire() is not None, "then readers are let in")
+
+
+@check(weights=True)
+async def dead_reader_lets_the_writer_in(kit: Kit) -> None:
+    """A reader that fell silent keeps a writer out for no longer than its lease lasts, and knows that it is lost."""
+    wire = Wire()
+    wire.cut = True
+    silent = await kit.client(wire).rwlock("name", ttl=SHORT).read().acquire()
+    written = await kit.client().rwlock("name", ttl=LONG).write().acquire(timeout=PATIENCE)
+    expect(silent.lost.is_set(), "it was lost there before it was granted here")
+    written.check()
+
+
+@check(colours=("asyncio",), queue=True, weights=True)
+async def cancelled_writer_lets_readers_in(kit: Kit) -> None:
+    """Readers that wait behind a writer are let in at once when it is cancelled."""
+    client = kit.client()
+    lease = await _acquire(client, "reader")
+    writer = kit.start(partial(_acquire, kit.client(), "writer"))
+    await kit.waiters(client, "name", 1)
+    readers = [kit.start(partial(_acquire, kit.client(), "reader")) for _ in range(2)]
+    await kit.waiters(client, "name", 3)
+    writer.cancel()
+    for each in readers:
+        (await each.result()).check()
+    lease.check()
+    await kit.waiters(client, "name", 0)
+
+
+async def _cancel_at_each_step(kit: Kit, other: AnyLock, acquire: Callable[[], Coroutine[Any, Any, AnyLease]]) -> None:
+    """Cancel `acquire` after every number of steps, while the name is free and while `other` keeps it out."""
+    watcher = kit.client()
+    for held in (False, True):
+        for steps in range(12):
+            lease = await other.acquire() if held else None
+            await _cancel_after(kit.start(acquire), steps)
+            await kit.waiters(watcher, "name", 0)
+            if lease is not None:
+                lease.check()
+                await lease.release()
+            await kit.free(watcher, "name")
+
+
+async def _cancel_after(running: Running[AnyLease], steps: int) -> None:
+    """Cancel after so many steps of the loop; release what was won before."""
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    running.cancel()
+    try:
+        lease = await running.result()
+    except asyncio.CancelledError:
+        return
+    await lease.release()
