@@ -12,6 +12,7 @@ from holdfast.stores.store import StoreSource
 from holdfast.stores.urls import store_source
 from holdfast.testing.conformance import StoreConformance
 from holdfast.testing.servers import Cluster, RedisServer, SentinelGroup
+from tests.redis.servers import clean
 
 redis: Any = import_module("redis")  # so that type checkers don't take tests/redis for it
 redis_asyncio: Any = import_module("redis.asyncio")
@@ -57,7 +58,7 @@ class TestMaster(BlockingConformance):
     def source(self, redis_sentinel: SentinelGroup) -> Iterator[StoreSource]:
         """Give the client instead of a URL."""
         sentinel = redis.Sentinel(redis_sentinel.addresses)
-        with sentinel.master_for(redis_sentinel.service) as client:
+        with clean(redis_sentinel.servers), sentinel.master_for(redis_sentinel.service) as client:
             yield store_source(client)
 
 
@@ -65,10 +66,11 @@ class TestAsyncMaster(AsyncConformance):
     """`redis.asyncio.sentinel.Sentinel.master_for`."""
 
     @pytest.fixture
-    def source(self, redis_sentinel: SentinelGroup) -> StoreSource:
+    def source(self, redis_sentinel: SentinelGroup) -> Iterator[StoreSource]:
         """Give the client instead of a URL."""
         sentinel = redis_asyncio.Sentinel(redis_sentinel.addresses)
-        return store_source(sentinel.master_for(redis_sentinel.service))
+        with clean(redis_sentinel.servers):
+            yield store_source(sentinel.master_for(redis_sentinel.service))
 
 
 class TestRedisCluster(BlockingConformance):
@@ -78,7 +80,7 @@ class TestRedisCluster(BlockingConformance):
     def source(self, redis_cluster: Cluster) -> Iterator[StoreSource]:
         """Give the client instead of a URL."""
         host, port = redis_cluster.addresses[0]
-        with redis.RedisCluster(host=host, port=port) as client:
+        with clean(redis_cluster.nodes), redis.RedisCluster(host=host, port=port) as client:
             yield store_source(client)
 
 
@@ -86,7 +88,8 @@ class TestAsyncRedisCluster(AsyncConformance):
     """`redis.asyncio.RedisCluster`."""
 
     @pytest.fixture
-    def source(self, redis_cluster: Cluster) -> StoreSource:
+    def source(self, redis_cluster: Cluster) -> Iterator[StoreSource]:
         """Give the client instead of a URL."""
         host, port = redis_cluster.addresses[0]
-        return store_source(redis_asyncio.RedisCluster(host=host, port=port))
+        with clean(redis_cluster.nodes):
+            yield store_source(redis_asyncio.RedisCluster(host=host, port=port))

@@ -9,15 +9,8 @@ from holdfast.stores.redis.store import capabilities_of
 from holdfast.stores.store import StoreSource
 from holdfast.stores.urls import store_source
 from holdfast.testing.conformance import StoreConformance
-from holdfast.testing.servers import Cluster, ClusterNode, SentinelGroup
-from tests.redis.servers import assert_mortal
-
-
-@pytest.fixture(scope="module", autouse=True)
-def nothing_immortal(redis_sentinel: SentinelGroup, redis_cluster: Cluster) -> Iterator[None]:
-    """After all tests, look at what is left."""
-    yield
-    assert_mortal(*redis_sentinel.servers, *filter(ClusterNode.is_master, redis_cluster.nodes))
+from holdfast.testing.servers import Cluster, SentinelGroup
+from tests.redis.servers import clean
 
 
 class TestSentinels(StoreConformance):
@@ -26,9 +19,10 @@ class TestSentinels(StoreConformance):
     capabilities = capabilities_of(Rules())
 
     @pytest.fixture
-    def source(self, redis_sentinel: SentinelGroup) -> StoreSource:
+    def source(self, redis_sentinel: SentinelGroup) -> Iterator[StoreSource]:
         """Ask the sentinels."""
-        return store_source(redis_sentinel.url)
+        with clean(redis_sentinel.servers):
+            yield store_source(redis_sentinel.url)
 
 
 class TestCluster(StoreConformance):
@@ -37,6 +31,7 @@ class TestCluster(StoreConformance):
     capabilities = capabilities_of(Rules())
 
     @pytest.fixture
-    def source(self, redis_cluster: Cluster) -> StoreSource:
+    def source(self, redis_cluster: Cluster) -> Iterator[StoreSource]:
         """Ask the nodes."""
-        return store_source(redis_cluster.url)
+        with clean(redis_cluster.nodes):
+            yield store_source(redis_cluster.url)

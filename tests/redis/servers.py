@@ -1,7 +1,7 @@
 """What the tests on real Redis servers share: the user that docs/redis.md describes, and what may be left behind."""
 
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar
@@ -37,6 +37,23 @@ def assert_mortal(*servers: RedisServer) -> None:
             for key in keys_of(server):
                 left = wire.command("PTTL", key)
                 assert not key.startswith(PREFIX) or left != -1, f"the key {key} never ends"
+
+
+def masters_of(servers: Iterable[RedisServer]) -> list[RedisServer]:
+    """Return those that run and are no replicas."""
+    return [server for server in servers if server.serves and server.info("replication")["role"] == "master"]
+
+
+@contextmanager
+def clean(servers: Sequence[RedisServer]) -> Generator[None, None, None]:
+    """Use servers that others used before, and have forgotten it; at the end look at what is left there.
+
+    Else a server that an earlier test has promoted would be quarantined in this one.
+    """
+    for server in masters_of(servers):
+        server.command("FLUSHALL")
+    yield
+    assert_mortal(*masters_of(servers))
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from holdfast.testing.servers import Cluster, RedisServer, SentinelGroup, wait_u
 from tests.redis.load import Hold, Job, Record
 from tests.redis.processes import Processes
 from tests.redis.resource import total
+from tests.redis.servers import clean
 
 TTL = 3.0
 """The ttl of all leases, and the longest: the new master grants nothing for so many seconds."""
@@ -129,6 +130,20 @@ def crash(group: Group, rules: str, resource: RedisServer, ttl: float = TTL) -> 
     crashed.written = total(resource, space, group.names)
 
 
+@pytest.fixture
+def sentinels(redis_sentinel: SentinelGroup) -> Generator[SentinelGroup, None, None]:
+    """Use the master and its Sentinels."""
+    with clean(redis_sentinel.servers):
+        yield redis_sentinel
+
+
+@pytest.fixture
+def cluster(redis_cluster: Cluster) -> Generator[Cluster, None, None]:
+    """Use the cluster."""
+    with clean(redis_cluster.nodes):
+        yield redis_cluster
+
+
 def guarded(group: Group, resource: RedisServer) -> None:
     """Fail over with the guard."""
     with crash(group, f"max_ttl={TTL}", resource) as crashed:
@@ -149,31 +164,31 @@ def unguarded(group: Group, resource: RedisServer) -> None:
     assert crashed.written == crashed.record.counts["written"]
 
 
-def test_sentinels_with_the_guard(redis_sentinel: SentinelGroup, redis_server: RedisServer) -> None:
+def test_sentinels_with_the_guard(sentinels: SentinelGroup, redis_server: RedisServer) -> None:
     """No two processes believe in a lease at once, though grants were lost; most who had one of those keep it."""
-    guarded(behind_sentinels(redis_sentinel), redis_server)
+    guarded(behind_sentinels(sentinels), redis_server)
 
 
-def test_a_cluster_with_the_guard(redis_cluster: Cluster, redis_server: RedisServer) -> None:
+def test_a_cluster_with_the_guard(cluster: Cluster, redis_server: RedisServer) -> None:
     """The same in a Cluster."""
-    guarded(in_a_cluster(redis_cluster), redis_server)
+    guarded(in_a_cluster(cluster), redis_server)
 
 
-def test_sentinels_without_the_guard(redis_sentinel: SentinelGroup, redis_server: RedisServer) -> None:
+def test_sentinels_without_the_guard(sentinels: SentinelGroup, redis_server: RedisServer) -> None:
     """These tests can see two holders at once: without the guard there are some. Tokens and the fence hold even so."""
-    unguarded(behind_sentinels(redis_sentinel), redis_server)
+    unguarded(behind_sentinels(sentinels), redis_server)
 
 
-def test_a_cluster_without_the_guard(redis_cluster: Cluster, redis_server: RedisServer) -> None:
+def test_a_cluster_without_the_guard(cluster: Cluster, redis_server: RedisServer) -> None:
     """The same in a Cluster."""
-    unguarded(in_a_cluster(redis_cluster), redis_server)
+    unguarded(in_a_cluster(cluster), redis_server)
 
 
-def test_all_replicas_without_the_guard(redis_sentinel: SentinelGroup, redis_server: RedisServer) -> None:
+def test_all_replicas_without_the_guard(sentinels: SentinelGroup, redis_server: RedisServer) -> None:
     """What counts only once all replicas have it is not lost in a failover, even without the guard."""
-    group = behind_sentinels(redis_sentinel)
+    group = behind_sentinels(sentinels)
     with crash(group, "guard=off&replicas=2", redis_server, AMPLE) as crashed:
-        redis_sentinel.revive(group.master)
+        sentinels.revive(group.master)
         wait_until(crashed.all_granted, "grants that all replicas have")
     assert not crashed.lost(), "without replicas nothing was granted"
     assert not crashed.record.overlaps()
@@ -182,13 +197,13 @@ def test_all_replicas_without_the_guard(redis_sentinel: SentinelGroup, redis_ser
 
 
 @pytest.fixture
-def demanding(redis_sentinel: SentinelGroup) -> Generator[SentinelGroup, None, None]:
+def demanding(sentinels: SentinelGroup) -> Generator[SentinelGroup, None, None]:
     """Have every server refuse writes that no replica hears of."""
     demand = {"min-replicas-to-write": 1, "min-replicas-max-lag": 2}
-    for server, (name, value) in product(redis_sentinel.servers, demand.items()):
+    for server, (name, value) in product(sentinels.servers, demand.items()):
         server.command("CONFIG", "SET", name, value)
-    yield redis_sentinel
-    for server in redis_sentinel.servers:
+    yield sentinels
+    for server in sentinels.servers:
         server.command("CONFIG", "SET", "min-replicas-to-write", 0)
 
 

@@ -75,8 +75,9 @@ def test_a_lost_message_changes_nothing(server: RedisServer, proxy: Proxy, lost:
 
     async def scene(kit: Kit) -> None:
         client = client_at(kit, url if given == "a URL" else theirs(kit, url))
-        judge = client_at(kit, server.url)
+        other, judge = client_at(kit, url), client_at(kit, server.url)
         await (await client.lock("name", ttl=20).acquire()).release()
+        await other.inspect("name")
         for script in scripts.ALL:
             server.command("SCRIPT", "LOAD", script.text)  # so that no lost message is a NOSCRIPT
 
@@ -86,12 +87,12 @@ def test_a_lost_message_changes_nothing(server: RedisServer, proxy: Proxy, lost:
         assert [holder.token for holder in view.holders] == [lease.token] == [view.last_token]
 
         lose(scripts.ACQUIRE)
-        waiting = kit.start(lambda: client.lock("name", ttl=20).acquire())
+        waiting = kit.start(lambda: other.lock("name", ttl=20).acquire())
         await kit.waiters(judge, "name", 1)
 
         lose(scripts.LEAVE)
         with pytest.raises(LockTimeout):
-            await client.lock("name", ttl=20).acquire(timeout=0.05)
+            await client_at(kit, url).lock("name", ttl=20).acquire(timeout=0.05)
         assert len((await judge.inspect("name")).waiters) == 1
 
         lose(scripts.RENEW)
@@ -181,10 +182,10 @@ def test_a_waiter_whose_inbox_alone_is_cut_comes_back(server: RedisServer, colou
     """The server may cut a slow listener: the lock is handed over all the same, in the release."""
 
     async def scene(kit: Kit) -> None:
-        client = client_at(kit, server.url)
+        client, other = client_at(kit, server.url), client_at(kit, server.url)
         for _ in range(3):
             lease = await client.lock("name", ttl=20).acquire()
-            waiting = kit.start(lambda: client.lock("name", ttl=20).acquire())
+            waiting = kit.start(lambda: other.lock("name", ttl=20).acquire())
             await kit.waiters(client, "name", 1)
             assert server.command("CLIENT", "KILL", "TYPE", "PUBSUB")
 

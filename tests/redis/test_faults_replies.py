@@ -178,11 +178,11 @@ def test_a_full_server_still_lets_go(server: RedisServer, colour: str) -> None:
     """Without memory nothing new is granted; but what is held is kept, handed over, released, taken; waiters leave."""
 
     async def scene(kit: Kit) -> None:
-        client = client_at(kit, server.url, retry_for=BRIEF)
+        client, waiter = (client_at(kit, server.url, retry_for=BRIEF) for _ in range(2))
         held = await client.lock("held", ttl=20).acquire()
         other = await client.lock("other", ttl=20).acquire()
-        waiting = kit.start(lambda: client.lock("held", ttl=20).acquire())
-        leaving = kit.start(lambda: client.lock("other", ttl=20).acquire(timeout=0.3))
+        waiting = kit.start(lambda: waiter.lock("held", ttl=20).acquire())
+        leaving = kit.start(lambda: waiter.lock("other", ttl=20).acquire(timeout=0.3))
         await kit.waiters(client, "held", 1)
         with full(server):
             assert await held.extend(30) > 25

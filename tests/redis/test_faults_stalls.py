@@ -75,9 +75,9 @@ def test_a_stall_is_ridden_out(server: RedisServer, stall: str, colour: str) -> 
     """While a server stands still, leases are kept and requests repeated; each is carried out once, and answered."""
 
     async def scene(kit: Kit) -> None:
-        client = client_at(kit, server.url, operation_timeout=BRIEF)
+        client, other = (client_at(kit, server.url, operation_timeout=BRIEF) for _ in range(2))
         held = await client.lock("held", ttl=3).acquire()
-        waiting = kit.start(lambda: client.lock("held", ttl=3).acquire())
+        waiting = kit.start(lambda: other.lock("held", ttl=3).acquire())
         await kit.waiters(client, "held", 1)
         with STALLS[stall](server):
             free = kit.start(lambda: client.lock("free", ttl=3).acquire())
@@ -151,7 +151,7 @@ def test_a_key_that_vanishes_stops_nobody(server: RedisServer, colour: str) -> N
             lease = await client.lock(name, ttl=20).acquire()
 
             async def pass_through() -> int:
-                async with client.lock(name, ttl=20) as later:
+                async with kit.client().lock(name, ttl=20) as later:
                     return later.token
 
             waiting = [kit.start(pass_through) for _ in range(waiters)]

@@ -14,7 +14,7 @@ from holdfast.testing.servers import Cluster, ClusterNode
 from tests.hazards.helpers import eventually
 from tests.redis.load import Crew, Job
 from tests.redis.resource import Numbers
-from tests.redis.servers import assert_mortal
+from tests.redis.servers import clean
 
 TTL = 1.0
 
@@ -64,8 +64,8 @@ def names_in(slot: int, amount: int) -> list[str]:
 @pytest.fixture
 def cluster(redis_cluster: Cluster) -> Generator[Cluster, None, None]:
     """Use the cluster, and look at what is left. A slot that has moved is quarantined for the longest ttl in use."""
-    yield redis_cluster
-    assert_mortal(*filter(ClusterNode.is_master, redis_cluster.nodes))
+    with clean(redis_cluster.nodes):
+        yield redis_cluster
 
 
 @contextmanager

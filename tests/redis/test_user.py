@@ -3,6 +3,7 @@
 import re
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
@@ -12,6 +13,7 @@ from holdfast import Client, LockTimeout, StoreError, StoreUnavailable
 from holdfast.stores.redis import store
 from holdfast.stores.redis.aio_pipeline import Patience
 from holdfast.stores.redis.listener import Listener
+from holdfast.testing.conformance.faces import AnyClient
 from holdfast.testing.conformance.kit import Kit
 from holdfast.testing.servers import Cluster, RedisServer, SentinelGroup
 from tests.redis.scenes import COLOURS, play
@@ -38,16 +40,16 @@ def commands_of(permissions: Iterable[str]) -> set[str]:
 
 async def everything(kit: Kit) -> None:
     """Do all that a client can do."""
-    here, there = kit.client(), kit.client()
+    here, there, elsewhere = (kit.client() for _ in range(3))
 
-    async def wait() -> None:
-        async with there.lock("name", ttl=20):
+    async def wait(client: AnyClient) -> None:
+        async with client.lock("name", ttl=20):
             pass
 
     lease = await here.lock("name", ttl=20).acquire()
-    waiting = [kit.start(wait) for _ in range(2)]
+    waiting = [kit.start(partial(wait, client)) for client in (there, elsewhere)]
     await kit.waiters(here, "name", 2)
-    leaving = kit.start(lambda: here.lock("name", ttl=20).acquire(timeout=0.05))
+    leaving = kit.start(lambda: kit.client().lock("name", ttl=20).acquire(timeout=0.05))
     with pytest.raises(LockTimeout):
         await leaving.result()
     assert await here.names() == ["name"]
