@@ -13,12 +13,12 @@ from holdfast import AsyncClient, AsyncLease, AsyncLock, Client, Lease, LeaseLos
 from holdfast.core.held import NEVER, REFUSED
 from holdfast.core.messages import Ask, Notice, NoticeKind, Release, Reply
 from holdfast.core.turnstile import Turnstile
-from holdfast.errors import UsageError
+from holdfast.errors import StoreUnavailable, UsageError
 from holdfast.runtimes.runtime import Runtime
 from holdfast.runtimes.threads import ThreadEvent
 from holdfast.stores.memory import MemoryStore, MemoryTable, memory_source
 from holdfast.stores.store import StoreSource
-from tests.hazards.helpers import PATIENCE, eventually, soon
+from tests.hazards.helpers import PATIENCE, disturbed, eventually, soon
 
 
 class Counting(MemoryStore):
@@ -456,6 +456,59 @@ def test_a_closed_client_holds_nothing_whoever_waits() -> None:
         assert lease.state is LeaseState.RELEASED
         async with AsyncClient(store=memory_source(table)) as other:
             assert not (await other.inspect("name")).holders
+
+    asyncio.run(main())
+
+
+def test_a_store_that_does_not_answer_is_ridden_out_by_all_at_once() -> None:
+    """Whoever waits behind somebody whom the store does not answer fails with that one, not one after another."""
+
+    async def cut(operation: str, done: bool) -> None:
+        if operation == "acquire":
+            raise StoreUnavailable("the connection is cut")
+
+    async def main() -> None:
+        source = disturbed(memory_source(MemoryTable()), cut)
+        async with AsyncClient(store=source, retry_for=0.5) as client:
+            await lined_up(client, "name", 0)
+            start = time.monotonic()
+            crowd = [asyncio.create_task(client.lock("name").acquire()) for _ in range(10)]
+            late = asyncio.create_task(_after(0.3, client.lock("name").acquire()))
+            took: list[float] = []
+            for task in [*crowd, late]:
+                with pytest.raises(StoreUnavailable, match="the connection is cut"):
+                    await task
+                took.append(time.monotonic() - start)
+            assert took[-2] < 2 * took[0]
+            assert took[-1] - took[-2] < took[0]  # it has ridden out some of it before
+
+    asyncio.run(main())
+
+
+async def _after(delay: float, work: Coroutine[Any, Any, AsyncLease]) -> AsyncLease:
+    await asyncio.sleep(delay)
+    return await work
+
+
+def test_who_waits_here_goes_on_when_the_store_answers_again() -> None:
+    """An ask that fails fails for its caller alone if the others have time left: the next of them asks."""
+    broken = True
+
+    async def cut(operation: str, done: bool) -> None:
+        if broken and operation == "acquire":
+            raise StoreUnavailable("the connection is cut")
+
+    async def main() -> None:
+        nonlocal broken
+        async with AsyncClient(store=disturbed(memory_source(MemoryTable()), cut), retry_for=PATIENCE) as client:
+            await lined_up(client, "name", 0)  # it is open: from now on, first come is first served
+            first = asyncio.create_task(client.lock("name").acquire(0.1))
+            waiting = [asyncio.create_task(client.lock("name").acquire()) for _ in range(2)]
+            with pytest.raises(StoreUnavailable):
+                await first
+            broken = False
+            for task in waiting:
+                await (await task).release()
 
     asyncio.run(main())
 

@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.attempt import Attempt, Want
 from holdfast.core.deadlines import seconds
-from holdfast.core.held import HeldLease
+from holdfast.core.held import NEVER, HeldLease
 from holdfast.core.messages import Left, WaiterView
+from holdfast.errors import StoreUnavailable
 from holdfast.outcome import Outcome
 
 if TYPE_CHECKING:
@@ -58,12 +59,18 @@ class Contender:
     """What was handed to it."""
     leads: bool = False
     """Whether it is its turn to ask the store."""
+    error: StoreUnavailable | None = None
+    """Why its turn will not come: the store has not answered those before it for as long as it rides that out."""
+
+    def is_called(self) -> bool:
+        """Tell whether it need not wait here any more."""
+        return self.leads or self.lease is not None or self.error is not None
 
 
 class Stile:
     """The local queue in front of one name. There is one while somebody holds, asks or waits."""
 
-    __slots__ = ("contenders", "held", "key", "owner", "passed", "since", "wanted")
+    __slots__ = ("contenders", "held", "key", "owner", "passed", "since", "troubled_since", "wanted")
 
     def __init__(self, owner: "Turnstile", key: tuple[str, int, int]) -> None:
         """Begin with somebody who asks the store, and nobody who waits. Short: it is on the way of every lock."""
@@ -76,6 +83,8 @@ class Stile:
         """Whether somebody outside waits."""
         self.passed = 0
         self.since = 0.0
+        self.troubled_since = NEVER
+        """Since when the store has not answered those who asked."""
 
     def lost(self, held: HeldLease) -> None:
         """Let the next contender ask the store, though the holder has not let go, and maybe never will."""
@@ -100,7 +109,7 @@ class Turnstile:
             stile = self._stiles.get(want.key)
             if stile is None:
                 stile = self._stiles[want.key] = Stile(self, want.key)
-                return self._lead(stile, want, until, wait=wait, span=1)
+                return self._lead(stile, want, until, wait=wait)
             if not wait:
                 return self._turn_away(stile)
             contender = Contender(want, self._runtime.event(), self._runtime.now())
@@ -181,7 +190,7 @@ class Turnstile:
     async def _stand(self, stile: Stile, contender: Contender, until: float | None) -> HeldLease | Left:
         """Wait to be handed the lease, or to have to ask for it."""
         try:
-            while not (contender.lease or contender.leads):
+            while not contender.is_called():
                 self._session.refuse_if_closed()
                 if not await contender.event.wait(until) and self._withdraw(stile, contender):
                     return self._left(stile)
@@ -194,7 +203,9 @@ class Turnstile:
             raise
         if contender.lease is not None:
             return contender.lease
-        return await self._lead(stile, contender.want, until, wait=True, span=SPAN)
+        if contender.error is not None:
+            raise StoreUnavailable(str(contender.error)) from contender.error
+        return await self._lead(stile, contender.want, until, wait=True, since=contender.since)
 
     def _left(self, stile: Stile) -> Left:
         return Left((self._session.owner,) if stile.held else (), len(stile.contenders or ()))
@@ -205,7 +216,7 @@ class Turnstile:
     def _withdraw(self, stile: Stile, contender: Contender) -> bool:
         """Leave the queue; False if its turn has come."""
         with self._mutex:
-            if contender.lease or contender.leads:
+            if contender.is_called():
                 return False
             if stile.contenders:
                 stile.contenders.remove(contender)
@@ -215,26 +226,35 @@ class Turnstile:
         if not self._withdraw(stile, contender):
             if contender.lease is not None:
                 self._session.keeper.drop(contender.lease)  # it ends at its ttl
-            else:
+            elif contender.leads:
                 self._resign(stile)
 
     async def _decline(self, stile: Stile, contender: Contender) -> None:
         """Pass on what came just when it was no longer wanted."""
         if contender.lease is not None:
             await self._session.release(contender.lease)
-        else:
+        elif contender.leads:
             self._resign(stile)
 
     # -- the one who asks ----------------------------------------------------------------------------------
 
-    async def _lead(self, stile: Stile, want: Want, until: float | None, *, wait: bool, span: int) -> HeldLease | Left:
-        """Ask the store; for a range of tokens if this name is contended here, for then it will be again."""
+    async def _lead(
+        self, stile: Stile, want: Want, until: float | None, *, wait: bool, since: float | None = None
+    ) -> HeldLease | Left:
+        """Ask the store; for a range of tokens if we waited here `since` some instant: then others will again."""
+        span = 1 if since is None else SPAN
         attempt = Attempt(self._session, want, until, wait=wait, span=span)
+        if since is not None:
+            attempt.troubled_since = max(stile.troubled_since, since)
         try:
             won = await attempt.run()
-        except BaseException:
+        except BaseException as error:
+            stile.troubled_since = attempt.troubled_since
+            if isinstance(error, StoreUnavailable):
+                self._dishearten(stile, error)
             self._resign(stile)
             raise
+        stile.troubled_since = attempt.troubled_since
         if not isinstance(won, HeldLease):
             self._resign(stile)
             return won
@@ -245,6 +265,18 @@ class Turnstile:
         if won.lost_because:
             self.step_aside(stile, won)
         return won
+
+    def _dishearten(self, stile: Stile, error: StoreUnavailable) -> None:
+        """Let all fail who have waited through this trouble for as long as they ride it out: not one after another."""
+        late = self._runtime.now() - self._session.retry_for
+        with self._mutex:
+            waiting = stile.contenders or deque()
+            given_up = [each for each in waiting if max(each.since, stile.troubled_since) <= late]
+            for each in given_up:
+                waiting.remove(each)
+                each.error = error
+        for each in given_up:
+            each.event.set()
 
     def _resign(self, stile: Stile) -> None:
         """Let the next one ask."""
