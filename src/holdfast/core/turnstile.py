@@ -57,6 +57,8 @@ class Contender:
     since: float
     lease: HeldLease | None = None
     """What was handed to it."""
+    place: int = 0
+    """How many stood before it when it left."""
     leads: bool = False
     """Whether it is its turn to ask the store."""
     error: StoreUnavailable | None = None
@@ -193,7 +195,7 @@ class Turnstile:
             while not contender.is_called():
                 self._session.refuse_if_closed()
                 if not await contender.event.wait(until) and self._withdraw(stile, contender):
-                    return self._left(stile)
+                    return self._left(stile, contender.place)
         except GeneratorExit:  # nothing can be awaited any more
             self._abandon(stile, contender)
             raise
@@ -207,11 +209,12 @@ class Turnstile:
             raise StoreUnavailable(str(contender.error)) from contender.error
         return await self._lead(stile, contender.want, until, wait=True, since=contender.since)
 
-    def _left(self, stile: Stile) -> Left:
-        return Left((self._session.owner,) if stile.held else (), len(stile.contenders or ()))
+    def _left(self, stile: Stile, place: int) -> Left:
+        """Say who holds, and how many were before us: here, and the one who asks the store if nobody holds."""
+        return Left((self._session.owner,), place) if stile.held else Left((), place + 1)
 
     async def _turn_away(self, stile: Stile) -> Left:
-        return self._left(stile)
+        return self._left(stile, len(stile.contenders or ()))
 
     def _withdraw(self, stile: Stile, contender: Contender) -> bool:
         """Leave the queue; False if its turn has come."""
@@ -219,7 +222,8 @@ class Turnstile:
             if contender.is_called():
                 return False
             if stile.contenders:
-                stile.contenders.remove(contender)
+                contender.place = stile.contenders.index(contender)
+                del stile.contenders[contender.place]
             return True
 
     def _abandon(self, stile: Stile, contender: Contender) -> None:
