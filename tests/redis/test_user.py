@@ -17,7 +17,7 @@ from holdfast.testing.conformance.faces import AnyClient
 from holdfast.testing.conformance.kit import Kit
 from holdfast.testing.servers import Cluster, RedisServer, SentinelGroup
 from tests.redis.scenes import COLOURS, play
-from tests.redis.servers import DOCUMENT, PASSWORD, USER, ValkeyServer, documented_user, tidy
+from tests.redis.servers import DOCUMENT, PASSWORD, USER, ValkeyServer, clean, documented_user, tidy
 
 SECRET = quote(PASSWORD, safe="")
 
@@ -123,7 +123,7 @@ def test_the_documented_additions_for_a_cluster(redis_cluster: Cluster, colour: 
     for node in redis_cluster.nodes:
         node.command(*documented_user(), *additions)
     try:
-        with watched(*redis_cluster.nodes) as used:
+        with clean(redis_cluster.nodes), watched(*redis_cluster.nodes) as used:
             play(colour, redis_cluster.url.replace("://", f"://{USER}:{SECRET}@"), everything)
         assert commands_of(additions) - RARELY <= used
     finally:
@@ -138,7 +138,8 @@ def test_the_documented_user_of_sentinels(redis_sentinel: SentinelGroup, colour:
     for sentinel in redis_sentinel.sentinels:
         sentinel.command("ACL", "SETUSER", "guide", "on", f">{PASSWORD}", *additions)
     try:
-        play(colour, f"{redis_sentinel.url}?sentinel_username=guide&sentinel_password={SECRET}", everything)
+        with clean(redis_sentinel.servers):
+            play(colour, f"{redis_sentinel.url}?sentinel_username=guide&sentinel_password={SECRET}", everything)
         assert [sentinel.command("ACL", "LOG") for sentinel in redis_sentinel.sentinels] == [[], [], []]
     finally:
         for sentinel in redis_sentinel.sentinels:
