@@ -1,10 +1,10 @@
 """What each error reply of a Redis server means for a lock: one table, by the code that it begins with.
 
 Every code here is the answer to a request that was *not* carried out: a script is refused as a whole before it
-begins. What may have been carried out is never an error reply, but a reply that did not come.
+begins. What may have been carried out is a reply that did not come; but UNBLOCKED answers a WAIT, after its script.
 """
 
-from holdfast.errors import StoreError, StoreUnavailable
+from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from holdfast.stores.redis.link import Address, ReplyError
 
 ELSEWHERE = frozenset({"MOVED", "ASK"})
@@ -53,7 +53,8 @@ def explain(address: Address, error: ReplyError) -> StoreError:
     if error.code == "ERR" and any(each in text for each in FORBIDDEN):
         return StoreError(f"the Redis server at {address} {LASTING['NOPERM']} ({text})")
     if error.code in PASSING:
-        return StoreUnavailable(f"the Redis server at {address} {PASSING[error.code]} ({text})")
+        kind = OutcomeUnknown if error.code == "UNBLOCKED" else StoreUnavailable
+        return kind(f"the Redis server at {address} {PASSING[error.code]} ({text})")
     if error.code in LASTING:
         return StoreError(f"the Redis server at {address} {LASTING[error.code]} ({text})")
     if error.code == "ERR" and "unknown command" in text.lower():
