@@ -127,11 +127,11 @@ class RedisStore:
 
     # -- operations ----------------------------------------------------------------------------------------
 
-    def acquire(self, ask: Ask, until: float) -> Coroutine[Any, Any, Reply]:
+    async def acquire(self, ask: Ask, until: float) -> Reply:
         """Grant, queue or refuse."""
         if self._clustered and ask.wait:
-            return self._acquire_in_cluster(ask, until)
-        return self._acquire(ask, until)
+            return await self._acquire_in_cluster(ask, until)
+        return await self._acquire(ask, until)
 
     async def _acquire(self, ask: Ask, until: float) -> Reply:
         args = (self._about_ask(ask), ask.request, ask.proposal, 1 if ask.wait else 0)
