@@ -19,6 +19,8 @@ FORMS = (
     "redis+sentinel://host1,host2,host3/service or redis+cluster://host1,host2,host3"
 )
 
+ESCAPE = "In a password write %40 for `@`, %2F for `/`, %3F for `?`, %23 for `#`."
+
 SENTINEL_PORT = 26379
 REDIS_PORT = 6379
 
@@ -33,9 +35,12 @@ def deployment_of(parts: SplitResult) -> Deployment:
     options = login | _take_options(query)
     if query:
         known = ", ".join(sorted([*RULES, *OPTIONS, "sentinel_username", "sentinel_password"]))
-        raise UsageError(f"{min(query)!r} is no option of a Redis URL; there are {known}.")
+        unknown = "this" if "@" in parts.query else repr(min(query))  # it may be the rest of a password
+        raise UsageError(f"{unknown} is no option of a Redis URL; there are {known}. {ESCAPE}")
     if parts.scheme == "unix":
         return Deployment("single", [_socket(parts)], Access(options), rules)
+    if "@" in parts.path:
+        raise UsageError(f"there is an `@` in the path of the Redis URL. {ESCAPE}")
     tls = scheme == "rediss"
     if not tls and (given := [each for each in options if each.startswith("ssl_")]):
         raise UsageError(f"{given[0]} concerns TLS; write rediss:// instead of redis://.")
@@ -73,7 +78,7 @@ def rules_of(guard: str, replicas: int, max_ttl: float) -> Rules:
 
 def _query(parts: SplitResult) -> dict[str, str]:
     if parts.fragment:
-        raise UsageError("a Redis URL takes nothing after `#`; write it as %23 in a password.")
+        raise UsageError(f"a Redis URL takes nothing after `#`. {ESCAPE}")
     return dict(parse_qsl(parts.query, keep_blank_values=True))
 
 
@@ -102,7 +107,7 @@ def _host(text: str, port: int) -> Address:
 
 def _socket(parts: SplitResult) -> Address:
     path = unquote(parts.path)
-    if not path.startswith("/"):
+    if not path.startswith("/") or parts.netloc.rpartition("@")[2]:
         raise UsageError("a socket is given by its absolute path, as unix:///run/redis/redis.sock.")
     return Address("", 0, path)
 
