@@ -9,7 +9,7 @@ class Faults:
     """The faults of a run. Rates are probabilities a message or an acquisition, counts are per run."""
 
     loss: float = 0.0
-    """A request is lost, or its reply, or a push: a third each."""
+    """A push is lost; a request, or its reply, is a third as likely each."""
     duplicate: float = 0.0
     """A request is carried out twice, the second time later, as by a retry below us."""
     straggler: float = 0.0

@@ -18,6 +18,10 @@ RECOVERY = 0.6
 """How long after an error of the store a client may take to ask again, in seconds: its longest delay, and a little."""
 
 
+SHARES = {"request": 1 / 3, "reply": 1 / 3, "push": 1.0}
+"""What share of the losses meets what. Pushes are few, since leases go from hand to hand within a client."""
+
+
 class Link:
     """What lies between one client and the node."""
 
@@ -112,7 +116,7 @@ class Link:
 
     def loses(self, what: str) -> bool:
         """Tell whether this message is lost on its way."""
-        lost = bool(self.faults.loss) and self.world.random.random() < self.faults.loss / 3
+        lost = bool(self.faults.loss) and self.world.random.random() < self.faults.loss * SHARES[what]
         if lost:
             self.happened[f"{what} lost"] += 1
         return lost
