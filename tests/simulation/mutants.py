@@ -71,8 +71,8 @@ def both(*plants: Callable[[], Patch]) -> Callable[[], Patch]:
 
 def crowd_and_kill(plan: Plan) -> Plan:
     """Have long queues, and holders that die, some of whose leases end sooner than the ones before."""
-    scenario = replace(plan.scenario, ttls=(0.3, 8.0))
-    return replace(plan, scenario=scenario, clients=6, tasks=1, rounds=4, names=1, duration=5.0, faults=Faults(crashes=8))
+    scenario, faults = replace(plan.scenario, ttls=(0.3, 8.0)), Faults(crashes=8)
+    return replace(plan, scenario=scenario, clients=6, tasks=1, rounds=4, names=1, duration=5.0, faults=faults)
 
 
 def do_nothing(self: object, *args: object, **options: object) -> None:
