@@ -41,9 +41,11 @@ class TestTls(RedisConformance):
     """`rediss://`."""
 
     @pytest.fixture
-    def source(self, redis_tls: RedisTlsServer) -> StoreSource:
-        """Reach it by TLS."""
-        return store_source(f"{redis_tls.url}?ssl_ca_certs={redis_tls.certificates.authority}")
+    def source(self, redis_tls: RedisTlsServer, monkeypatch: pytest.MonkeyPatch) -> StoreSource:
+        """Reach it by TLS. Each connection reads all authorities that the machine trusts: let it be but one."""
+        authority = str(redis_tls.certificates.authority)
+        monkeypatch.setenv("SSL_CERT_FILE", authority)
+        return store_source(f"{redis_tls.url}?ssl_ca_certs={authority}")
 
 
 @pytest.fixture(scope="module")
