@@ -64,6 +64,12 @@ class Taken:
         self.stood = [each.ask.request for each in self.before.queue]
         self.stands = [each.ask.request for each in self.after.queue]
 
+    def ask_of(self, holder: Holder) -> Ask:
+        """Return what a grant came of."""
+        ask = next((each.ask for each in self.before.queue if each.ask.request == holder.request), self.request)
+        assert isinstance(ask, Ask)
+        return ask
+
     def dead(self, waiter: Waiter) -> bool:
         """Tell whether a waiter may be passed over."""
         return waiter.fresh_until < self.now or not self.listening(waiter.ask.inbox)
@@ -148,9 +154,10 @@ class Judge:
         for holder in taken.granted:
             assert not self.delays, "granted during a lock delay"
             assert not taken.quarantine, "granted in quarantine"
-            assert holder.token > self.last_token, "a token that does not increase"
-            assert holder.token >= taken.wall
-            assert holder.token <= max(self.last_token + 1, taken.wall + PROPOSAL_BOUND)
+            first = holder.token - taken.ask_of(holder).span + 1
+            assert first > self.last_token, "a token that does not increase, or is reserved for somebody else"
+            assert first >= taken.wall
+            assert first <= max(self.last_token + 1, taken.wall + PROPOSAL_BOUND)
             assert self.given_up.get(holder.request, 0) <= taken.now, "granted to who gave up"
             self.last_token = holder.token
             self._judge_order(taken, holder)
@@ -186,9 +193,9 @@ class Judge:
             assert request not in taken.stands, "somebody overtook the queue"
             assert request in taken.held or request == taken.own or taken.dead(waiter)
         pushed = granted.request != taken.asking
-        ask = next((each.ask for each in taken.before.queue if each.ask.request == granted.request), taken.request)
-        assert isinstance(ask, Ask)
-        assert granted.confirmed is not pushed
+        ask = taken.ask_of(granted)
+        heard = isinstance(taken.request, Renewal) and taken.own == granted.request  # by a token of an earlier life
+        assert granted.confirmed is not pushed or heard
         if pushed:
             assert granted.expires_at <= taken.now + ask.pushed_ttl, "a push that nobody may have heard is too long"
             assert taken.listening(ask.inbox), "granted to nobody"
@@ -211,6 +218,7 @@ class Judge:
         pushed = [(each.inbox, each.request, each.token) for each in taken.granted if each.request != taken.asking]
         sent = [(each.inbox, each.request, each.token) for each in taken.notices if each.kind is NoticeKind.GRANTED]
         assert sent == [each for each in pushed if each[0]], "grants and pushes differ"
+        self._judge_wanted(taken)
         heads = [each.request for each in taken.notices if each.kind is NoticeKind.HEAD]
         head = taken.after.queue[0] if taken.after.queue else None
         if head is None or head.ask.request in (taken.asking, *taken.stood[:1]) or not head.ask.inbox:
@@ -228,6 +236,18 @@ class Judge:
             [max(frees_at - taken.now, RETRY)] if told else []
         )
 
+    def _judge_wanted(self, taken: Taken) -> None:
+        """Who may hand a lease on within its process is told when somebody begins to wait, or asks again."""
+        told = [(each.inbox, each.request) for each in taken.notices if each.kind is NoticeKind.WANTED]
+        if isinstance(taken.answer, Waiting) and (not taken.stood or taken.asking in taken.stood):
+            holders = [each for each in taken.before.holders if each.request in taken.live]
+            assert told == [(each.inbox, each.request) for each in holders if each.told and each.inbox]
+        elif not taken.asking:
+            assert not told, "nobody asked for what is held"
+        for notice in taken.notices:
+            if notice.kind is NoticeKind.GRANTED:
+                assert notice.wanted or not taken.stands, "who was granted is not told that somebody waits"
+
     # -- by request ----------------------------------------------------------------------------------------
 
     def _judge_ask(self, taken: Taken, ask: Ask) -> None:
@@ -235,13 +255,13 @@ class Judge:
         if self.given_up.get(ask.request, 0) > taken.now or ask.request == self.last_released:
             assert isinstance(answer, Gone)
         elif ask.request in taken.live:
-            assert answer == Granted(taken.live[ask.request].token, ask.first_ttl)
+            assert answer == Granted(taken.live[ask.request].token, ask.first_ttl, wanted=bool(taken.stands))
             assert taken.held[ask.request].expires_at >= taken.now + ask.first_ttl
         elif isinstance(answer, Mismatch):
             assert answer.capacity == taken.after.capacity != ask.capacity
             assert taken.after.holders or taken.after.queue, "a name that nobody uses takes any capacity"
         elif isinstance(answer, Granted):
-            assert answer == Granted(taken.held[ask.request].token, ask.first_ttl)
+            assert answer == Granted(taken.held[ask.request].token, ask.first_ttl, wanted=bool(taken.stands))
             assert taken.held[ask.request].expires_at == taken.now + ask.first_ttl
         elif isinstance(answer, Waiting):
             assert ask.wait

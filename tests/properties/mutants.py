@@ -221,10 +221,8 @@ class PushesAreForgotten(Step):
 class HeadsAreNotTold(Step):
     """Who becomes first in the queue hears nothing of it."""
 
-    def leave(self, leave: Leave) -> Left:
-        left = super().leave(leave)
-        self.notices = [each for each in self.notices if each.kind is not NoticeKind.HEAD]
-        return left
+    def _tell_new_head(self, asking: str = "") -> None:
+        pass
 
 
 class PushesNameAnotherToken(Step):
@@ -245,6 +243,25 @@ class AskedAgainGetsAnotherToken(Step):
             if holder.request == ask.request and isinstance(reply, Granted) and holder.granted_at < self.now:
                 holder.token = self.state.counter = self.state.counter + 1
                 return Granted(holder.token, reply.ttl)
+        return reply
+
+
+class HoldersAreNotTold(Step):
+    """Who holds hears nothing of those who wait."""
+
+    def acquire(self, ask: Ask) -> Reply:
+        reply = super().acquire(ask)
+        self.notices = [each for each in self.notices if each.kind is not NoticeKind.WANTED]
+        return reply
+
+
+class TokensAreReservedTwice(Step):
+    """The tokens that a holder may hand on are given out to the next as well."""
+
+    def acquire(self, ask: Ask) -> Reply:
+        reply = super().acquire(ask)
+        if isinstance(reply, Granted):
+            self.state.counter -= ask.span - 1
         return reply
 
 
@@ -329,10 +346,9 @@ class TakenUpWithANewToken(Step):
 class HeadsAreToldTheWrongTime(Step):
     """Who becomes first is told to ask when it likes."""
 
-    def leave(self, leave: Leave) -> Left:
-        left = super().leave(leave)
+    def _tell_new_head(self, asking: str = "") -> None:
+        super()._tell_new_head(asking)
         self.notices = [replace(each, after=0) if each.kind is NoticeKind.HEAD else each for each in self.notices]
-        return left
 
 
 class HeadsAreToldForNothing(Step):

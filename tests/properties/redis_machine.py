@@ -4,7 +4,6 @@
 
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
@@ -13,101 +12,19 @@ from holdfast.core.deadlines import micros
 from holdfast.core.messages import Renewal
 from holdfast.core.state import NameState
 from holdfast.core.table import TOMBSTONE, Step
-from holdfast.runtimes.runtime import Runtime
 from holdfast.runtimes.threads import ThreadsRuntime
 from holdfast.stores.redis.deployment import NO_GUARD, OBSERVED, STRICT, Rules
-from holdfast.stores.redis.link import Address, Answer, Hearing, Link, ReplyError, Word
 from holdfast.stores.redis.names import NODE
-from holdfast.stores.redis.scripts import Script
 from holdfast.stores.redis.store import RedisStore
-from holdfast.stores.redis.topology import OneServer, OpenLink, Topology
 from holdfast.stores.store import Store
 from holdfast.testing.simulation.redis.decode import Marker, marker_at
+from holdfast.testing.simulation.redis.direct import DirectDeployment
 from holdfast.testing.simulation.redis.keyspace import Keyspace
 from holdfast.testing.simulation.redis.server import Server
-from tests.properties.store_machine import SECOND, StoreMachine, lengths, picks
+from tests.properties.store_machine import NAMES, SECOND, StoreMachine, lengths, picks
 
-HERE = Address("here")
 MAX_TTL = 30.0
 """Shorter than some ttls that are asked for, and longer than others."""
-
-
-class DirectLink:
-    """A link that neither delays nor loses anything."""
-
-    def __init__(self, wiring: "DirectWiring", hearing: Hearing) -> None:
-        """Talk to whatever process is there at the moment."""
-        self._wiring = wiring
-        self._hearing = hearing
-
-    async def run(self, script: Script, keys: tuple[Word, ...], args: tuple[Word, ...], until: float) -> Answer:
-        """Run a script."""
-        server = self._wiring.server
-        try:
-            value = server.evalsha(script.digest, keys, (*args, server.run_id))
-        except ReplyError as error:
-            if error.code != "NOSCRIPT":
-                raise
-            value = server.eval(script.text, keys, (*args, server.run_id))
-        return Answer(value, server.run_id)
-
-    async def run_replicated(
-        self, script: Script, keys: tuple[Word, ...], args: tuple[Word, ...], until: float, replicas: int
-    ) -> Answer:
-        """Refuse: nobody replicates here."""
-        raise NotImplementedError
-
-    run_asking = run
-
-    async def command(self, *words: Word, until: float) -> Any:  # noqa: ANN401 - whatever the command answers
-        """Send a plain command."""
-        return self._wiring.server.command(*words)
-
-    async def listen(self, channel: str, until: float) -> None:
-        """Subscribe."""
-        self._wiring.channels[self] = channel
-        self._wiring.server.subscribe(channel, self, self._hearing.on_push)
-
-    async def ignore(self, channel: str) -> None:
-        """End the subscription."""
-        self._wiring.channels.pop(self, None)
-        self._wiring.server.unsubscribe(self, channel)
-
-    async def close(self) -> None:
-        """End all subscriptions."""
-        self._wiring.channels.pop(self, None)
-        self._wiring.server.unsubscribe(self)
-
-    def abandon(self) -> None:
-        """Do nothing."""
-
-    def listen_again(self) -> None:
-        """Subscribe at a new process."""
-        self._wiring.server.subscribe(self._wiring.channels[self], self, self._hearing.on_push)
-
-
-class DirectWiring:
-    """A Deployment of one simulated server, of which another process may take the place."""
-
-    def __init__(self, rules: Rules, server: Server) -> None:
-        """Start with a process."""
-        self.rules = rules
-        self.server = server
-        self.channels: dict[DirectLink, str] = {}
-
-    def topology(self, runtime: Runtime, open_link: OpenLink) -> Topology:
-        """Return the one server."""
-        return OneServer(HERE)
-
-    def link(self, runtime: Runtime, address: Address, hearing: Hearing) -> Link:
-        """Make a link to it."""
-        return DirectLink(self, hearing)
-
-    def replace(self, server: Server) -> None:
-        """Have another process take the place; everybody connects to it at once."""
-        self.server = server
-        for link in self.channels:
-            link.listen_again()
 
 
 @dataclass(slots=True)
@@ -133,12 +50,13 @@ class RedisMachine(StoreMachine):
         """By request: the token by which it ever held."""
         self.buried: dict[str, dict[str, int]] = {}
         """By name: who gave up, and until when that is remembered. A clock that steps back only prolongs it."""
-        self.wiring = DirectWiring(self.guarded, self.new_process(Keyspace()))
-        return self.wiring
+        self.server = self.new_process(Keyspace())
+        self.deployment = DirectDeployment(self.guarded, lambda: self.server)
+        return self.deployment
 
     def make(self, runtime: ThreadsRuntime) -> Store:
         """Make a client's store."""
-        return RedisStore(self.wiring, runtime)
+        return RedisStore(self.deployment, runtime)
 
     def new_process(self, keys: Keyspace) -> Server:
         """Start a process on some data."""
@@ -150,6 +68,12 @@ class RedisMachine(StoreMachine):
         self.guarded.guard = guard
         for client in range(len(self.clients)):  # those that are there took the rules as they were
             self.a_client_comes_anew(client)
+
+    def replace(self, server: Server) -> None:
+        """Have another process take the place of the server; everybody connects to it at once."""
+        self.server = server
+        for link in self.deployment.links:
+            link.listen_again()
 
     # -- the oracle ----------------------------------------------------------------------------------------
 
@@ -166,7 +90,7 @@ class RedisMachine(StoreMachine):
 
     def prepare(self, client: int, steps: dict[str, Step], ttl: int | None) -> None:
         """Tell the oracle of the quarantine, and of those who gave up."""
-        self.before = marker_at(self.wiring.server.keys, NODE)
+        self.before = marker_at(self.server.keys, NODE)
         self.marker = self.marker_after(client, ttl or 0)
         for name, step in steps.items():
             step.quarantined_until = self.marker.ends if self.marker else 0
@@ -178,18 +102,18 @@ class RedisMachine(StoreMachine):
             if buries:
                 self.buried.setdefault(name, {})[buries] = self.clocks.now + TOMBSTONE
             self.tokens |= {holder.request: holder.token for holder in step.state.holders}
-        marker = marker_at(self.wiring.server.keys, NODE)
+        marker = marker_at(self.server.keys, NODE)
         if ttl is None:
             assert marker in (self.before, self.marker), "whoever looks at the marker leaves it right"
         else:
             assert marker == self.marker
-            self.seen[client] = self.wiring.server.run_id.decode()
+            self.seen[client] = self.server.run_id.decode()
 
     def marker_after(self, client: int, ttl: int) -> Marker | None:
         """Return the marker as it has to be when a client has looked at it."""
         if self.guarded.guard == NO_GUARD:
             return None
-        now, run_id, before = self.clocks.now, self.wiring.server.run_id.decode(), self.before
+        now, run_id, before = self.clocks.now, self.server.run_id.decode(), self.before
         seen, strict = self.seen.get(client, ""), self.guarded.guard == STRICT
         longest = max(before.longest if before else 0, micros(MAX_TTL), ttl)
         if before is not None and before.run_id == run_id:
@@ -214,32 +138,54 @@ class RedisMachine(StoreMachine):
                 renewals.append(Renewal(other.name, other.request, self.tokens.get(other.request, 2**40), ttl))
             self.keep(client, sorted(renewals, key=lambda each: each.name))
 
+    @rule(client=picks, name=st.sampled_from(NAMES), ttl=lengths)
+    def whoever_ever_held_takes_it_up_again(self, client: int, name: str, ttl: int) -> None:
+        asks = [each for each in self.asks[-8:] if each.name == name and each.request in self.tokens]
+        for ask in sorted(asks, key=lambda each: self.tokens[each.request]):
+            self.keep(client, [Renewal(name, ask.request, self.tokens[ask.request], ttl, ask)])
+
+    @rule(client=picks, left=st.sampled_from(["all", "nothing", "a copy"]), ttl=lengths)
+    def the_server_restarts_and_all_take_up_again(self, client: int, left: str, ttl: int) -> None:
+        restart = {"all": self.the_server_restarts_with_all, "nothing": self.the_server_restarts_with_nothing}
+        restart.get(left, self.a_copy_is_promoted)()
+        for name in NAMES:
+            self.whoever_ever_held_takes_it_up_again(client, name, ttl)
+
+    @rule()
+    def all_data_is_deleted(self) -> None:
+        self.states, self.buried = {}, {}
+        self.server.keys = Keyspace()
+
     @rule()
     def a_copy_is_taken(self) -> None:
-        self.saved = Saved(self.wiring.server.keys.copy(), deepcopy(self.states), deepcopy(self.buried))
+        self.saved = Saved(self.server.keys.copy(), deepcopy(self.states), deepcopy(self.buried))
 
     @rule()
     def the_server_restarts_with_all(self) -> None:
-        self.wiring.replace(self.new_process(self.wiring.server.keys))
+        self.replace(self.new_process(self.server.keys))
 
     @rule()
     def the_server_restarts_with_nothing(self) -> None:
         self.states, self.buried = {}, {}
-        self.wiring.replace(self.new_process(Keyspace()))
+        self.replace(self.new_process(Keyspace()))
 
     @rule()
     def a_copy_is_promoted(self) -> None:
         if self.saved is not None:
             saved = deepcopy(self.saved)
             self.states, self.buried = saved.states, saved.buried
-            self.wiring.replace(self.new_process(saved.keys))
+            self.replace(self.new_process(saved.keys))
 
     @rule()
     def the_server_forgets_its_scripts(self) -> None:
-        self.wiring.server.forget_scripts()
+        self.server.forget_scripts()
 
     @rule(by=st.integers(0, 100 * SECOND))
     def wall_clock_steps(self, by: int) -> None:
+        self.step_back(by)
+
+    def step_back(self, by: int) -> None:
+        """Let the one clock of the server step back."""
         self.clocks.now -= by
 
     @rule(client=picks)

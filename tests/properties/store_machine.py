@@ -184,6 +184,17 @@ class StoreMachine(RuleBasedStateMachine):
         self.asks.append(Ask(name, request, inbox, owner, *times, weight, capacity, lock_delay, proposal, wait, span))
         self.ask_again(client, 0)
 
+    @rule(
+        name=st.sampled_from(NAMES),
+        capacity=st.sampled_from([1, 1, 3]),
+        weight=st.sampled_from([1, 1, 3]),
+        patience=st.sampled_from([100_000, SECOND]),
+        span=st.sampled_from([1, 7]),
+    )
+    def a_crowd_comes(self, name: str, capacity: int, weight: int, patience: int, span: int) -> None:
+        for client in range(3):
+            self.ask(client, name, SECOND, patience, weight, capacity, 0, 0, True, span, True)
+
     @rule(client=picks, pick=picks)
     def ask_again(self, client: int, pick: int) -> None:
         if self.asks:
@@ -238,15 +249,31 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(client=picks, pick=picks, unsure=st.booleans())
     def leave(self, client: int, pick: int, unsure: bool) -> None:
         if self.asks:
-            ask = self.recent(pick)
-            leave = Leave(ask.name, ask.request, unsure)
-            self.check(
-                client,
-                [ask.name],
-                lambda store, until: store.leave(leave, until),
-                lambda steps: steps[ask.name].leave(leave),
-                buries=ask.request if unsure else "",
-            )
+            self.give_up(client, Leave(self.recent(pick).name, self.recent(pick).request, unsure))
+
+    def give_up(self, client: int, leave: Leave) -> None:
+        """Leave."""
+        self.check(
+            client,
+            [leave.name],
+            lambda store, until: store.leave(leave, until),
+            lambda steps: steps[leave.name].leave(leave),
+            buries=leave.request if leave.unsure else "",
+        )
+
+    @rule(client=picks, back=st.sampled_from([0, 0, 1_000 * SECOND]))
+    def a_queue_falls_silent_and_the_holders_let_go(self, client: int, back: int) -> None:
+        for name, state in self.states.items():
+            if state.queue and state.holders:
+                self.step_back(back)
+                self.give_up(client, Leave(name, "nobody", unsure=False))
+                by = min(state.queue[0].ask.patience + 1, 10 * SECOND) if state.queue else 0
+                self.clocks.now, self.clocks.stamp = self.clocks.now + by, self.clocks.stamp + by
+                for holder in list(state.holders):
+                    self.let_go(client, Release(name, holder.request, holder.token))
+
+    def step_back(self, by: int) -> None:
+        """Let the store's clock step back, if it can."""
 
     @rule(client=picks, name=st.sampled_from(NAMES))
     def revoke(self, client: int, name: str) -> None:
@@ -275,6 +302,15 @@ class StoreMachine(RuleBasedStateMachine):
     def time_goes_by(self, by: int) -> None:
         self.clocks.now += by
         self.clocks.stamp += by
+
+    @rule(pick=picks, off=st.sampled_from([-1, 0, 1]))
+    def time_comes_to_an_end_of_something(self, pick: int, off: int) -> None:
+        ends = [holder.expires_at for state in self.states.values() for holder in state.holders]
+        ends += [waiter.fresh_until for state in self.states.values() for waiter in state.queue]
+        ends += [state.blocked_until for state in self.states.values()]
+        if later := sorted({end + off for end in ends if end + off > self.clocks.now}):
+            self.clocks.stamp += later[pick % len(later)] - self.clocks.now
+            self.clocks.now = later[pick % len(later)]
 
     @rule(by=st.sampled_from([TOMBSTONE, 2 * 3_600 * SECOND]))
     def much_time_goes_by(self, by: int) -> None:

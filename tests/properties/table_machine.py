@@ -89,6 +89,7 @@ class TableMachine(RuleBasedStateMachine):
         lock_delay=st.sampled_from([0, 0, 0, LONGEST_DELAY]),
         proposal=st.sampled_from([0, 0, 60_000, 2**52]),
         wait=st.sampled_from([True, True, True, False]),
+        span=st.sampled_from([1, 5]),
     )
     def ask(
         self,
@@ -100,6 +101,7 @@ class TableMachine(RuleBasedStateMachine):
         lock_delay: int,
         proposal: int,
         wait: bool,
+        span: int,
     ) -> None:
         number = len(self.asks)
         pushed_ttl = ttl // 2 + 1
@@ -118,14 +120,19 @@ class TableMachine(RuleBasedStateMachine):
             lock_delay,
             proposal,
             wait,
+            span,
         )
         self.asks.append(ask)
         self.take(ask, lambda step: step.acquire(ask))
 
-    @rule(weight=st.sampled_from([1, 2, 3]), lock_delay=st.sampled_from([0, 0, LONGEST_DELAY]))
-    def a_crowd_comes(self, weight: int, lock_delay: int) -> None:
+    @rule(
+        weight=st.sampled_from([1, 2, 3]),
+        lock_delay=st.sampled_from([0, 0, LONGEST_DELAY]),
+        ttl=st.sampled_from([300, 300, 5_000_000]),
+    )
+    def a_crowd_comes(self, weight: int, lock_delay: int, ttl: int) -> None:
         for inbox in INBOXES:
-            self.ask(inbox, 300, 300, weight, CAPACITY, lock_delay, 0, True)
+            self.ask(inbox, ttl, 300, weight, CAPACITY, lock_delay, 0, True, 5)
 
     @rule()
     def the_head_dies_and_all_holders_let_go(self) -> None:

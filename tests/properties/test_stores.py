@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from holdfast.core.state import NameState
 from holdfast.core.table import Step
 from holdfast.stores import memory, tabled
+from holdfast.stores.redis import scripts
 from holdfast.stores.sqlite import codec
 from holdfast.stores.sqlite import database as sqlite_database
 from holdfast.testing.simulation.redis import server as redis_server
@@ -93,3 +95,61 @@ def test_a_file_that_forgets_is_noticed(forget: Callable[[NameState], None], mon
     monkeypatch.setattr(codec, "load", load)
     with _fails(SqliteMachine):
         run_state_machine_as_test(SqliteMachine, settings=HUNT)
+
+
+def _without(*rules: str) -> type[RedisMachine]:
+    """Return the machine without some of its rules, for bugs that take many steps of the others."""
+    return type("SmallMachine", (RedisMachine,), dict.fromkeys(rules))
+
+
+RESTARTS = _without(
+    "look", "much_time_goes_by", "wall_clock_steps", "the_server_forgets_its_scripts", "renew", "leave", "revoke"
+)
+WAITING = _without(
+    "look",
+    "much_time_goes_by",
+    "the_server_restarts_with_all",
+    "the_server_restarts_with_nothing",
+    "a_copy_is_taken",
+    "all_data_is_deleted",
+    "whoever_ever_held_takes_it_up_again",
+    "renew_what_may_be_forgotten",
+    "the_server_restarts_and_all_take_up_again",
+)
+
+WRONG_SCRIPTS: dict[str, tuple[type[StoreMachine], str, str]] = {
+    "followed": (RESTARTS, "or token < counter then return end", "then return end"),
+    "released": (RESTARTS, "request == released) then return", "false) then return"),
+    "crowded": (RESTARTS, "if holders[1] and not (capacity == fills and has_room(weighs))", "if false"),
+    "late": (RESTARTS, "weighs == 0 or now >= quarantine(0) or", "weighs == 0 or"),
+    "told nothing": (RESTARTS, "weighs == 0 or now", "now"),
+    "queued": (RESTARTS, "capacity = fills\n    dequeue(request)", "capacity = fills"),
+    "older": (RESTARTS, "if weighs == fills then holders = {} end", ""),
+    "unbound": (RESTARTS, "math.max(longest_known or 0, bound, longest_asked)", "math.max(longest_known or 0, bound)"),
+    "trusting": (RESTARTS, "doubtful = doubtful or known or seen ~= ''", "doubtful = doubtful or known"),
+    "stretched": (RedisMachine, "if ends > now + longest then", "if false then"),
+    "asked again": (WAITING, "local refused = request == released or", "local refused ="),
+    "silent": (WAITING, "if it and it[W_FRESH] >= now then", "if it then"),
+    "stale": (WAITING, "it[W_FRESH] = now + it[W_PATIENCE]", ""),
+    "staggered": (WAITING, "h_expires - now + place * STAGGER", "h_expires - now"),
+    "wanted": (WAITING, "if h_told then push", "if false then push"),
+    "spanned": (WAITING, "now + PROPOSAL_BOUND)) + span - 1", "now + PROPOSAL_BOUND))"),
+}
+"""Wrong ways of the scripts, many of which no run of the simulation could tell from bad luck; and where to look."""
+
+
+@pytest.mark.parametrize("wrong", WRONG_SCRIPTS)
+def test_a_wrong_script_is_noticed(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store whose Lua is wrong in one place does not answer as the table does."""
+    machine, before, after = WRONG_SCRIPTS[wrong]
+    assert any(before in script.text for script in scripts.ALL)
+    monkeypatch.setattr(redis_server, "source_of", lambda text: _keeping_for_ever(text).replace(before, after))
+    with _fails(machine):
+        run_state_machine_as_test(machine, settings=HUNT)
+
+
+def test_a_process_that_is_noted_too_early_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that takes a process for known whose script did not look at the marker loses what it knew."""
+    monkeypatch.setattr(scripts, "RELEASE", replace(scripts.RELEASE, guarded=True))
+    with _fails(RedisMachine):
+        run_state_machine_as_test(RedisMachine, settings=HUNT)

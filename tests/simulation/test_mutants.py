@@ -3,12 +3,13 @@
 import pytest
 
 from holdfast.testing.simulation import BY_NAME, Plan, simulate
+from tests.simulation.lua_mutants import LUA_MUTANTS
 from tests.simulation.mutants import MUTANTS, Mutant
 
 SEEDS = 2_000
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.bug)
+@pytest.mark.parametrize("mutant", [*MUTANTS, *LUA_MUTANTS], ids=lambda mutant: mutant.bug)
 def test_a_planted_bug_is_caught(mutant: Mutant) -> None:
     """Within 2,000 seeds a promise of the scenario is broken."""
     with mutant.plant():
@@ -26,5 +27,6 @@ def _caught(mutant: Mutant) -> str:
 
 
 def test_there_are_enough_bugs() -> None:
-    """At least twenty bugs are planted, each of its own kind."""
-    assert len({mutant.bug for mutant in MUTANTS}) == len(MUTANTS) >= 20
+    """At least twenty bugs are planted in the protocol, and as many in the Lua, each of its own kind."""
+    for mutants in (MUTANTS, LUA_MUTANTS):
+        assert len({mutant.bug for mutant in mutants}) == len(mutants) >= 20

@@ -31,6 +31,8 @@ class Followed:
     """What was seen of one name so far."""
 
     token: int = 0
+    """The highest that was granted."""
+    counter: int = 0
     tokens: dict[str, int] = field(default_factory=dict[str, int])
     """By request: the token by which it was granted the name."""
     holders: dict[str, Holder] = field(default_factory=dict[str, Holder])
@@ -67,11 +69,13 @@ class StoreChecks:
         state = node.state(name)
         followed = self._names.setdefault(name, Followed())
         self._note_ends(node, name, state, followed)
+        if state.counter < followed.counter:
+            self._tell(Invariant.TOKENS, f"{name}: the counter goes back from {followed.counter} to {state.counter}")
+        followed.counter = state.counter
         for holder in state.holders:
             if holder.request not in followed.holders:
                 if followed.tokens.get(holder.request) == holder.token:
-                    self.restored += 1
-                    self._trace("store", f"{name}: {holder.request} takes its lease up again")
+                    self._check_taken_up(node, name, holder)
                 else:
                     self._check_grant(node, name, holder, state, followed)
         followed.holders = {holder.request: holder for holder in state.holders}
@@ -88,6 +92,7 @@ class StoreChecks:
         self._follow_queue(state, followed)
         followed.holders = {holder.request: holder for holder in state.holders}
         followed.delayed_until = 0
+        followed.counter = state.counter
 
     def clock_stepped(self) -> None:
         """Expect no lock delay that began by another reckoning of time."""
@@ -117,6 +122,12 @@ class StoreChecks:
                 if expired and holder.lock_delay:
                     followed.delayed_until = max(followed.delayed_until, holder.expires_at + holder.lock_delay)
 
+    def _check_taken_up(self, node: Node, name: str, holder: Holder) -> None:
+        self.restored += 1
+        self._trace("store", f"{name}: {holder.request} takes its lease up again")
+        if not node.takes_up():
+            self._tell(Invariant.GUARD, f"{name}: {holder.request} took up again what had run out")
+
     def _check_grant(self, node: Node, name: str, holder: Holder, state: NameState, followed: Followed) -> None:
         self.grants += 1
         self._trace("store", f"{name}: granted to {holder.request}, token {holder.token}")
@@ -125,6 +136,9 @@ class StoreChecks:
         if holder.token <= followed.token:
             self._tell(Invariant.TOKENS, f"{name}: token {holder.token} was granted after {followed.token}")
         followed.token = max(followed.token, holder.token)
+        early = node.closed_until() - self._world.time
+        if early > 0.0:
+            self._tell(Invariant.GUARD, f"{name}: {holder.request} was granted {early:.3f} s before it was safe")
         if holder.granted_at < followed.delayed_until:
             early = (followed.delayed_until - holder.granted_at) / 1e6
             self._tell(Invariant.DELAY, f"{name}: {holder.request} was granted {early:.3f} s before the delay was over")

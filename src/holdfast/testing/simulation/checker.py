@@ -39,6 +39,10 @@ class Checker:
         self.store.after_step(node, name)
         self.clients.after_step(name)
 
+    def failed(self, text: str) -> None:
+        """Note that a node failed by itself."""
+        self.broken(Invariant.NO_ERRORS, text)
+
     def leaving(self, request: str) -> None:
         """Note that a leave was sent."""
         self._leaving.add(request)

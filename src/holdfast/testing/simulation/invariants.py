@@ -12,6 +12,8 @@ LOSS          A loss is told exactly once, not later than the local deadline, an
               a lost lease is never believed in again.
 OVERHELD      No lease is believed in, or renewed, for longer than its max_hold.
 KEPT          No lease is lost before its deadline; where nothing goes wrong, none is lost at all.
+GUARD         A Redis that may have forgotten grants, and is guarded, grants nobody for the longest ttl; only then are
+              leases taken up again.
 PUSH          A grant by push goes to a waiter that asked not long ago, and is short until its holder is heard.
 PROMPT        A name that is free has no live waiter, and a waiter that was granted knows it: where nothing goes
               wrong, within milliseconds; where wake-ups may be lost, within two intervals of asking.
@@ -43,6 +45,7 @@ class Invariant(StrEnum):
     LOSS = "loss"
     OVERHELD = "overheld"
     KEPT = "kept"
+    GUARD = "guard"
     PUSH = "push"
     PROMPT = "prompt"
     CLEAN = "clean"

@@ -24,6 +24,9 @@ class StepWatcher(Protocol):
     def after_step(self, node: "Node", name: str) -> None:
         """Look at the state of `name`."""
 
+    def failed(self, text: str) -> None:
+        """Note that the node failed by itself."""
+
 
 class Node(ABC):
     """Where the truth about locks lives in a run, whatever it consists of."""
@@ -70,6 +73,14 @@ class Node(ABC):
             if holder.request == request and holder.token == token:
                 return self.in_true_time(holder.expires_at)
         return 0.0
+
+    def closed_until(self) -> float:
+        """Return the true time before which nobody may be granted, because grants may have been forgotten."""
+        return 0.0
+
+    def takes_up(self) -> bool:
+        """Tell whether leases that were forgotten may be taken up again now."""
+        return False
 
     def in_true_time(self, instant: int) -> float:
         """Return the true time at which the clock that judges expiry shows an instant."""

@@ -20,6 +20,7 @@ ALWAYS = frozenset(
         Invariant.FIFO,
         Invariant.ONCE,
         Invariant.DELAY,
+        Invariant.GUARD,
         Invariant.PUSH,
         Invariant.LOSS,
         Invariant.OVERHELD,
@@ -189,7 +190,7 @@ def _on_redis(name: str, redis: Redis, *, ttls: tuple[float, ...] = TTLS, **faul
     return replace(scenario, name=f"redis_{name}", row=name, redis=redis, ttls=ttls, faults=faulty, share=0.15)
 
 
-LOSES = Faults(loss=0.05, cancel=0.2, cuts=1, pauses=1, crashes=2, amnesia=2, failovers=2, restarts=1)
+LOSES = Faults(loss=0.05, cancel=0.2, cuts=1, pauses=1, crashes=2, amnesia=2, failovers=2, restarts=1, newcomers=1)
 """Whatever a Redis can be left with after a restart or a failover."""
 
 FAILS_OVER = replace(LOSES, amnesia=0)

@@ -19,6 +19,10 @@ Call = Callable[[bytes, list[bytes]], Any]
 ARRAY = 2
 
 
+class ScriptError(ReplyError):
+    """A script failed by itself, which a right one never does."""
+
+
 def source_of(text: str) -> str:
     """Return what is compiled of a script: everything but its first line, which is for the server."""
     return "\n" + text.partition("\n")[2]
@@ -38,14 +42,21 @@ class Interpreter:
         runtime = lua.LuaRuntime(encoding=None, source_encoding="utf-8", unpack_returned_tuples=True)
         prelude = (files("holdfast.testing.simulation.redis") / "prelude.lua").read_bytes()
         self._load, self._run = runtime.execute(prelude, self._command)
+        self._broken: type[Exception] = lua.LuaError
 
     def run(self, source: str, keys: Sequence[bytes], args: Sequence[bytes], call: Call) -> Any:  # noqa: ANN401
-        """Run a script whose commands are carried out by `call`; return its reply as hiredis would."""
+        """Run a script whose commands are carried out by `call`; return its reply as hiredis would.
+
+        Raises ScriptError if it fails by itself; what it did before that stays, as in Redis.
+        """
         script = self._compiled.get(source)
         if script is None:
             script = self._compiled[source] = self._load(source.encode())
         self._call = call
-        return _read(iter(self._run(script, len(keys), *keys, *args)))
+        try:
+            return _read(iter(self._run(script, len(keys), *keys, *args)))
+        except self._broken as error:
+            raise ScriptError(f"ERR {str(error).splitlines()[0]}") from None
 
     def _command(self, name: bytes, *words: Any) -> Any:  # noqa: ANN401 - whatever Lua hands over
         return self._call(name, [word if type(word) is bytes else _text(word) for word in words])

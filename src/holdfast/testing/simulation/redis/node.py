@@ -5,19 +5,24 @@ knows is what was replicated or saved, the marker of the restart guard not excep
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from typing import Any
 
+from holdfast.core.held import NEVER
+from holdfast.core.messages import Release, Renewal
 from holdfast.core.state import NameState
-from holdfast.runtimes.simulated import EPOCH, World
-from holdfast.stores.redis import scripts
+from holdfast.errors import StoreError
+from holdfast.runtimes.simulated import EPOCH, Process, SimRuntime, World
 from holdfast.stores.redis.deployment import NO_GUARD, STRICT, Rules
 from holdfast.stores.redis.link import Address
 from holdfast.stores.redis.names import NODE, name_of, state_key
-from holdfast.stores.redis.scripts import Script
+from holdfast.stores.redis.store import RedisStore
 from holdfast.testing.simulation.node import Node, StepWatcher
 from holdfast.testing.simulation.redis.decode import marker_at, state_of
+from holdfast.testing.simulation.redis.direct import DirectDeployment
 from holdfast.testing.simulation.redis.keyspace import Command, Keyspace
 from holdfast.testing.simulation.redis.server import Server
 
@@ -61,6 +66,7 @@ class RedisNode(Node):
         self._processes = 0
         self._changes = 0
         self._term = 0
+        self._closed_until = 0.0
         """Counts the masters that there were: what an earlier one did goes to nobody any more."""
         self._names: dict[str, NameState | None] = {}
         """All names that the master has; with their states, as far as somebody looked at them."""
@@ -96,10 +102,25 @@ class RedisNode(Node):
     def keeps_until(self, name: str, request: str, token: int) -> float:
         """Return the true time until which nobody else can be granted what somebody holds."""
         until = super().keeps_until(name, request, token)
-        return max(until, self.in_true_time(self._closed_until())) if self.rules.guard != NO_GUARD else until
+        return max(until, self.in_true_time(self._quarantined_until()))
 
-    def _closed_until(self) -> int:
+    def closed_until(self) -> float:
+        """Return the true time before which nobody may be granted: a ttl after another process took over."""
+        return self._closed_until
+
+    def takes_up(self) -> bool:
+        """Tell whether there is a quarantine."""
+        return self._quarantined_until() > self.clock()
+
+    def step_clock(self, seconds: float, *, wall: bool) -> None:
+        """Let the clock step; forward, and everything ends early."""
+        super().step_clock(seconds, wall=wall)
+        self._closed_until = 0.0 if seconds > 0.0 else self._closed_until
+
+    def _quarantined_until(self) -> int:
         """Return when the quarantine ends that there is, or that whoever comes first will begin."""
+        if self.rules.guard == NO_GUARD:
+            return 0
         marker = marker_at(self.server.keys, NODE)
         begins = marker.run_id.encode() != self.server.run_id if marker else self.rules.guard == STRICT
         if begins:
@@ -134,6 +155,7 @@ class RedisNode(Node):
         self._processes += 1
         server = Server(f"{self._processes:040x}", self.clock, keys)
         server.after_write = partial(self._changed, server)
+        server.when_broken = self._watcher.failed
         self._names = {name: None for key in keys.all() if (name := _name_of(key)) is not None}
         return server
 
@@ -163,28 +185,32 @@ class RedisNode(Node):
 
     def revoke(self, name: str) -> None:
         """Take a name by force."""
-        self._run(scripts.REVOKE, name)
+        self._do(self._somebody().revoke(name, NEVER))
 
     def touch(self, name: str) -> None:
         """Release what nobody holds."""
-        self._run(scripts.RELEASE, name, "nobody", 0, 0)
+        self._do(self._somebody().release(Release(name, "nobody", 0), NEVER))
 
     def begin_known(self) -> None:
         """Have been used for long: the guard knows the master, and the replicas have its marker."""
         long_ago = self.rules.max_ttl + 1.0
         self._offset -= long_ago
-        self._run(scripts.ACQUIRE, "nothing", "nobody", "", "nobody", 1, 1, 1, 1, 1, 1, 1, 0, 0, 0)
+        self._do(self._somebody().renew([Renewal("nothing", "nobody", 0, 1)], NEVER))
         self._offset += long_ago
         self.server.command("DEL", state_key("nothing"))
         for replica in self.replicas:
             replica.keys = self.server.keys.copy()
         self._names.clear()
 
-    def _run(self, script: Script, name: str, *args: str | int) -> None:
-        state, rules = state_key(name), self.rules
-        keys = (NODE, state, f"{state}:q", f"{state}:t:{args[0] if args else ''}")
-        common = ("PUBLISH", rules.guard, "", round(rules.max_ttl * 1e6))
-        self.server.eval(script.text, keys, (*common, *args, self.server.run_id))
+    def _somebody(self) -> RedisStore:
+        """Return the store of somebody who comes for the first time, and whom nothing ails."""
+        deployment = DirectDeployment(self.rules, lambda: self.server)
+        return RedisStore(deployment, SimRuntime(Process(self.world, "somebody")))
+
+    def _do(self, work: Coroutine[Any, Any, object]) -> None:
+        """Carry out what never suspends; if a script fails by itself, whoever watches was told."""
+        with suppress(StopIteration, StoreError):
+            work.send(None)
 
     # -- disasters -----------------------------------------------------------------------------------------
 
@@ -229,6 +255,8 @@ class RedisNode(Node):
         self._changes = 0
         self._waiting.clear()
         self.server = self._start(keys)
+        guarded = self._quarantined_until() > self.clock()
+        self._closed_until = self.world.time + self.rules.max_ttl / self._rate - 1e-5 if guarded else 0.0
         for replica in self.replicas:
             replica.applied = -1
             synchronize = partial(_synchronize, replica, keys.copy())

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 
 from holdfast.stores.redis.link import ReplyError, Word
 from holdfast.testing.simulation.redis.keyspace import WRITES, Command, Keyspace, Reply
-from holdfast.testing.simulation.redis.lua import interpreter, source_of
+from holdfast.testing.simulation.redis.lua import ScriptError, interpreter, source_of
 
 Push = Callable[[bytes], None]
 """Takes what is published to one connection."""
@@ -37,6 +37,8 @@ class Server:
         """Whether it refuses writes."""
         self.after_write: Callable[[list[Command]], None] = _ignore
         """Is told what a script, or a command of its own, has changed."""
+        self.when_broken: Callable[[str], None] = _ignore
+        """Is told when a script failed by itself."""
         self._clock = clock
         self._scripts: dict[str, Loaded] = {}
         self._channels: dict[bytes, dict[object, Push]] = {}
@@ -76,6 +78,9 @@ class Server:
         self._declared, self._running = frozenset(keys), script
         try:
             value = interpreter().run(script.text, keys, args, self._carry_out)
+        except ScriptError as error:
+            self.when_broken(str(error))
+            raise
         finally:
             self._running = None
             self._flush()
@@ -106,7 +111,7 @@ class Server:
             return self._publish(_kind(channel, sharded=name == b"SPUBLISH"), message)
         if name == b"PUBSUB" and words[0] in {b"NUMSUB", b"SHARDNUMSUB"}:
             return tuple(each for channel in words[1:] for each in (channel, self._listeners(words[0], channel)))
-        raise ReplyError(f"ERR unknown command '{name.decode()}' in the simulation")
+        raise ReplyError(f"ERR unknown command {name!r} in the simulation")
 
     # -- commands ------------------------------------------------------------------------------------------
 
@@ -186,5 +191,5 @@ def _glob(pattern: str) -> str:
     return out
 
 
-def _ignore(effects: list[Command]) -> None:
+def _ignore(what: object) -> None:
     """Tell nobody."""

@@ -1,0 +1,270 @@
+"""Bugs to plant in the Lua that ships, and in what talks to it, one at a time, to see that the simulation notices.
+
+Each is a change of the text that a simulated server compiles. A change whose text is not there any more is an error,
+so that no bug is believed to be planted that is not.
+"""
+
+# ruff: noqa: ANN401, D103 - each function is told by the bug that it plants, and replaces a method of any type
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from holdfast.stores.redis import scripts
+from holdfast.stores.redis.link import Answer
+from holdfast.stores.redis.scripts import Script
+from holdfast.stores.redis.store import RedisStore
+from holdfast.testing.simulation import Faults, Plan
+from holdfast.testing.simulation.redis import server
+from holdfast.testing.simulation.redis.link import RedisLink
+from holdfast.testing.simulation.redis.lua import source_of
+from tests.simulation.mutants import Mutant, Patch, crowd_and_kill, replaced, wrapped
+
+Change = tuple[str, str]
+"""What the scripts say, and what they say then."""
+
+
+def rewritten(*changes: Change) -> Callable[[], Patch]:
+    """Return a way to plant changes of the scripts: each is made wherever the text is, in any script."""
+    for before, _ in changes:
+        assert any(before in script.text for script in scripts.ALL), f"no script says {before!r}"
+
+    def source(text: str) -> str:
+        found = source_of(text)
+        for before, after in changes:
+            found = found.replace(before, after)
+        return found
+
+    return replaced(server, "source_of", source)
+
+
+def lua(bug: str, *changes: Change, scenario: str = "redis_wire", aim: Callable[[Plan], Plan] | None = None) -> Mutant:
+    """Return a bug of the scripts."""
+    plant = rewritten(*changes)
+    return Mutant(bug, plant, (scenario,)) if aim is None else Mutant(bug, plant, (scenario,), aim)
+
+
+def fail_over(plan: Plan) -> Plan:
+    """Have one failover after another, and long queues."""
+    faults = Faults(failovers=2, amnesia=plan.faults.amnesia, cuts=1, crashes=1)
+    return replace(plan, clients=4, tasks=2, rounds=4, names=1, duration=5.0, faults=faults)
+
+
+def stall_and_fail_over(plan: Plan) -> Plan:
+    """Have replicas that lag far behind when one of them is promoted."""
+    faults = Faults(failovers=2, stalls=3)
+    return replace(plan, clients=4, tasks=2, rounds=4, names=1, duration=5.0, faults=faults)
+
+
+def be_late(plan: Plan) -> Plan:
+    """Have requests that arrive when nobody waits for them any more."""
+    return replace(plan, clients=2, tasks=1, rounds=4, names=2, duration=5.0, faults=Faults(straggler=0.1, pauses=3))
+
+
+def step_back_and_restart(plan: Plan) -> Plan:
+    """Have the clock of a server step back while it is in quarantine."""
+    return replace(plan, faults=Faults(restarts=2, clock_back=2))
+
+
+# -- around the scripts ------------------------------------------------------------------------------------
+
+
+async def refuse_to_send_text(original: Any, self: RedisLink, script: Script, *args: Any) -> Answer:
+    server_there = await self._connect(args[-1])
+    server_there.forget_scripts()
+    keys, given, until = args
+    value = await self._exchange(server_there, lambda: server_there.evalsha(script.digest, keys, given), until)
+    return Answer(value, server_there.run_id)
+
+
+async def count_nobody(original: Any, self: RedisLink, *args: Any) -> Answer:
+    answer = await original(self, *args)
+    answer.acknowledged = 99
+    return Answer(answer.value, answer.run_id, 99)
+
+
+async def wait_for_grants_only(original: Any, self: RedisLink, script: Script, *args: Any) -> Answer:
+    if script is not scripts.RENEW:
+        return await original(self, script, *args)  # type: ignore[no-any-return]  # it is a method of any type
+    *rest, replicas = args
+    answer = await self.run(script, *rest)
+    return Answer(answer.value, answer.run_id, replicas)
+
+
+def let_pushes_count(original: Any, self: RedisStore, *args: Any) -> None:
+    original(self, *args)
+    self.capabilities = replace(self.capabilities, pushes_count=True)
+
+
+SEES_NO_MARKER: tuple[Change, ...] = (
+    ("usual = known == run_id and ends <= now", "usual = ends <= now"),
+    ("if known ~= run_id then", "if not known then"),
+)
+
+LUA_MUTANTS: Sequence[Mutant] = (
+    # who is granted
+    lua("a release asks not whose it is", ("usual = h_request == request and not unsure", "usual = not unsure")),
+    lua(
+        "newcomers overtake the queue",
+        ("if not head and fits(weight) then", "if fits(weight) then"),
+        ("and h_request == '' and queued == 0 then", "and h_request == '' then"),
+    ),
+    lua(
+        "who asks again goes to the tail",
+        ("if before and call('ZRANK', Q, request) then", "call('ZREM', Q, request) if false then"),
+    ),
+    lua(
+        "who is granted stays in the queue", ("dequeue(request)\n        if request == asking", "if request == asking")
+    ),
+    lua(
+        "the last to come is served first",
+        ("call('ZADD', Q, last_place, request)", "call('ZADD', Q, -last_place, request)"),
+    ),
+    lua("weights are ignored", ("return more <= capacity", "return #holders < capacity"), scenario="redis_weights"),
+    lua("the lock delay is ignored", ("if length > 0 and", "if false and")),
+    lua(
+        "silent waiters are granted",
+        ("if it[W_FRESH] < now then return true end", ""),
+        ("if it and it[W_FRESH] >= now then", "if it then"),
+    ),
+    lua(
+        "grants are pushed to the dead",
+        (":inbox:' .. to, message) > 0", ":inbox:' .. to, message) >= 0"),
+        scenario="redis_calm",
+    ),
+    # for how long
+    lua("leases never end", ("if holder[EXPIRES] <= now then", "if false then"), scenario="redis_calm"),
+    lua("leases end early", ("if holder[EXPIRES] <= now then", "if holder[EXPIRES] <= now + holder[TTL] / 10 then")),
+    lua(
+        "a push is granted in full",
+        ("it[W_PUSHED], false)", "it[W_TTL], false)"),
+        ("counter, lasts = last, it[W_PUSHED]", "counter, lasts = last, it[W_TTL]"),
+    ),
+    lua(
+        "a renewal shortens the lease",
+        ("holder[EXPIRES] = math.max(holder[EXPIRES], now + length)", "holder[EXPIRES] = now + math.floor(length / 2)"),
+    ),
+    lua("asking again does not confirm", ("holder[EXPIRES] = math.max(holder[EXPIRES], now + first_ttl)", "")),
+    lua(
+        "a clock that stepped back locks for hours",
+        ("holder[EXPIRES] = math.min(holder[EXPIRES], now + holder[TTL])", ""),
+        ("and h_expires <= now + h_ttl", ""),
+    ),
+    lua(
+        "a clock that stepped back stretches a quarantine",
+        ("if ends > now + longest then", "if false then"),
+        aim=step_back_and_restart,
+    ),
+    # tokens
+    lua("tokens are a clock alone", ("math.max(counter + 1, now,", "math.max(now,")),
+    lua(
+        "tokens are a plain counter",
+        ("math.max(counter + 1, now, math.min(", "math.max(counter + 1, 0 * math.min("),
+        scenario="redis_amnesia",
+    ),
+    # leaving
+    lua(
+        "a release does not hand off",
+        ("pass_on()\nsave()\nreturn released == request", "save()\nreturn released == request"),
+        ("usual = expires >= now + RETENTION * 3 / 4", "usual = false"),
+        scenario="redis_calm",
+    ),
+    lua("leaving does not pass on a grant", ("remove_holder(request)\ndequeue(request)", "dequeue(request)")),
+    lua("leaving keeps the place in the queue", ("remove_holder(request)\ndequeue(request)", "remove_holder(request)")),
+    lua(
+        "what was given up may arrive",
+        ("local usual = not buried and", "local usual ="),
+        ("or (buried and tonumber(buried) > now)", ""),
+    ),
+    lua(
+        "no tombstone is left",
+        ("if unsure then\n    bury(request)", "if unsure then"),
+        ("if ARGV[4] == '1' then bury(request) end", ""),
+    ),
+    lua(
+        "a new head is never told",
+        ("push(it[W_INBOX], string.format('H", "push('', string.format('H"),
+        scenario="redis_calm",
+        aim=crowd_and_kill,
+    ),
+    # the guard
+    lua("the marker is not written", ("if changed then", "if false then"), scenario="redis_strict"),
+    lua("nobody looks who wrote the marker", *SEES_NO_MARKER, scenario="redis_strict", aim=fail_over),
+    lua(
+        "the marker is compared the wrong way",
+        ("if known ~= run_id then", "if known == run_id then"),
+        scenario="redis_strict",
+    ),
+    lua(
+        "the usual acquire looks at no marker",
+        ("if usual and guard > 0 then\n    usual = false\n    if marker", "if false then\n    if marker"),
+        scenario="redis_strict",
+        aim=fail_over,
+    ),
+    lua(
+        "a hand-off looks at no marker",
+        ("if usual and guard > 0 then\n        local marker", "if false then\n        local marker"),
+        scenario="redis_strict",
+        aim=fail_over,
+    ),
+    lua(
+        "nobody in the queue is kept from a grant",
+        ("return math.max(blocked, quarantine(0))", "return blocked"),
+        scenario="redis_strict",
+        aim=fail_over,
+    ),
+    lua(
+        "the quarantine is too short",
+        ("ends, changed = born + longest, true", "ends, changed = born + math.floor(longest / 8), true"),
+        scenario="redis_strict",
+        aim=fail_over,
+    ),
+    lua(
+        "the quarantine is for the ttl of who asks",
+        ("math.max(longest_known or 0, bound, longest_asked)", "longest_asked"),
+        scenario="redis_strict",
+        aim=fail_over,
+    ),
+    lua(
+        "a strict guard trusts a node without a marker",
+        ("guard == 2 or", "false or"),
+        scenario="redis_strict",
+        aim=fail_over,
+    ),
+    lua(
+        "an observant guard trusts the marker of another",
+        ("doubtful = doubtful or known or seen ~= ''", "doubtful = doubtful or seen ~= ''"),
+        scenario="redis_observed",
+        aim=fail_over,
+    ),
+    lua(
+        "what ran out is taken up again",
+        ("weighs == 0 or now >= quarantine(0) or", "weighs == 0 or"),
+        aim=be_late,
+    ),
+    lua(
+        "who takes it up again still waits",
+        ("capacity = fills\n    dequeue(request)", "capacity = fills"),
+        scenario="redis_strict",
+        aim=fail_over,
+    ),
+    # around the scripts
+    Mutant("a script that is not known is not told", wrapped(RedisLink, "run", refuse_to_send_text), ("redis_calm",)),
+    Mutant(
+        "nobody looks how many replicas have it",
+        wrapped(RedisLink, "run_replicated", count_nobody),
+        ("redis_replicas",),
+        stall_and_fail_over,
+    ),
+    Mutant(
+        "replicas need not have a renewal",
+        wrapped(RedisLink, "run_replicated", wait_for_grants_only),
+        ("redis_replicas",),
+        stall_and_fail_over,
+    ),
+    Mutant(
+        "replicas need not have a pushed grant",
+        wrapped(RedisStore, "__init__", let_pushes_count),
+        ("redis_replicas",),
+        stall_and_fail_over,
+    ),
+)
