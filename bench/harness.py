@@ -52,7 +52,7 @@ FULL = Size(
     hot_rounds=3,
     window=3.0,
     leases=10_000,
-    leases_ttl=5.0,
+    leases_ttl=6.0,
     tasks_waiting=2000,
     threads_waiting=200,
 )
@@ -71,7 +71,7 @@ QUICK = Size(
     hot_rounds=1,
     window=1.0,
     leases=10_000,
-    leases_ttl=3.0,
+    leases_ttl=6.0,
     tasks_waiting=2000,
     threads_waiting=200,
 )
