@@ -183,7 +183,8 @@ def test_a_full_server_still_lets_go(server: RedisServer, colour: str) -> None:
         other = await client.lock("other", ttl=20).acquire()
         waiting = kit.start(lambda: waiter.lock("held", ttl=20).acquire())
         leaving = kit.start(lambda: waiter.lock("other", ttl=20).acquire(timeout=0.3))
-        await kit.waiters(client, "held", 1)
+        for name in ("held", "other"):
+            await kit.waiters(client, name, 1)
         with full(server):
             assert await held.extend(30) > 25
             assert await held.release() is Outcome.RELEASED
@@ -298,11 +299,12 @@ def test_wrong_credentials(server: RedisServer) -> None:
     assert "wrong-one" not in refused(server.url_for("somebody", "wrong-one"), "refused the credentials")
     assert secret not in refused(server.url_for("nobody", secret), "refused the credentials")
     server.command("ACL", "SETUSER", "somebody", "reset")
-    server.command("ACL", "SETUSER", "default", "resetpass", f">{secret}")
-    refused(server.url, "credentials.*NOAUTH|wants a password.*NOAUTH")
     with server.connect() as wire:
-        wire.command("AUTH", secret)
-        wire.command("ACL", "SETUSER", "default", "nopass")
+        wire.command("ACL", "SETUSER", "default", "resetpass", f">{secret}")
+        try:
+            refused(server.url, r"credentials|wants a password")
+        finally:
+            wire.command("ACL", "SETUSER", "default", "nopass")
 
 
 def test_a_key_that_is_not_ours(server: RedisServer) -> None:
@@ -323,9 +325,9 @@ def test_a_node_of_a_cluster_is_no_single_server(redis_cluster: Cluster) -> None
 def test_a_cluster_without_slots(tmp_path: Path) -> None:
     """A node that serves nothing is not taken for a cluster, nor for a server."""
     with ClusterNode(tmp_path, node_timeout=1) as node:
-        for scheme, why in (("redis+cluster", "CLUSTER INFO"), ("redis", "does not cover all slots.*CLUSTERDOWN")):
+        for scheme, why in (("redis+cluster", "CLUSTER INFO"), ("redis", "does not cover all slots|part of a cluster")):
             url = node.url.replace("redis", scheme)
-            with Client(url, retry_for=BRIEF) as client, pytest.raises(StoreUnavailable, match=why):
+            with Client(url, retry_for=BRIEF) as client, pytest.raises(StoreError, match=why):
                 client.lock("name").acquire()
 
 

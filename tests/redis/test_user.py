@@ -33,6 +33,13 @@ def documented_additions(kind: str) -> list[str]:
     return re.findall(r"\+[a-z|-]+", line.replace(r"\|", "|"))
 
 
+def courtesy(server: RedisServer) -> list[str]:
+    """Return what it takes besides where redis-py introduces itself: not where Redis is too old to know of that."""
+    about = server.info("server")
+    new = "valkey_version" in about or tuple(map(int, about["redis_version"].split(".")[:2])) >= (7, 2)
+    return documented_additions("Valkey.*") if new else []
+
+
 def commands_of(permissions: Iterable[str]) -> set[str]:
     """Return the commands that are allowed."""
     return {word[1:] for word in permissions if word.startswith("+")}
@@ -96,7 +103,7 @@ def watched(*servers: RedisServer) -> Generator[set[str], None, None]:
 def test_the_documented_permissions_are_what_it_takes(tmp_path: Path, kind: str) -> None:
     """All that a client does is allowed by the documented line, and each word of the line is needed."""
     with tidy(SERVERS[kind](tmp_path)) as server:
-        server.command(*documented_user(), *(documented_additions("Valkey.*") if kind == "valkey" else []))
+        server.command(*documented_user(), *courtesy(server))
         with watched(server) as used:
             for colour in COLOURS:
                 play(colour, server.url_for(USER, SECRET), everything)
@@ -110,7 +117,7 @@ def test_the_documented_additions_for_replicas(tmp_path: Path, colour: str) -> N
         follow = ("--replicaof", *map(str, server.address))
         with RedisServer(tmp_path / "replica", options=follow):
             additions = documented_additions("`replicas=`")
-            server.command(*documented_user(), *additions)
+            server.command(*documented_user(), *additions, *courtesy(server))
             with watched(server) as used:
                 play(colour, f"{server.url_for(USER, SECRET)}?replicas=1", everything)
             assert commands_of(additions) <= used
@@ -121,7 +128,7 @@ def test_the_documented_additions_for_a_cluster(redis_cluster: Cluster, colour: 
     """In a Cluster it takes some words more, and some less."""
     additions = documented_additions("Cluster")
     for node in redis_cluster.nodes:
-        node.command(*documented_user(), *additions)
+        node.command(*documented_user(), *additions, *courtesy(node))
     try:
         with clean(redis_cluster.nodes), watched(*redis_cluster.nodes) as used:
             play(colour, redis_cluster.url.replace("://", f"://{USER}:{SECRET}@"), everything)
@@ -136,7 +143,7 @@ def test_the_documented_user_of_sentinels(redis_sentinel: SentinelGroup, colour:
     """A Sentinel is asked one thing only."""
     additions = documented_additions("Sentinels")
     for sentinel in redis_sentinel.sentinels:
-        sentinel.command("ACL", "SETUSER", "guide", "on", f">{PASSWORD}", *additions)
+        sentinel.command("ACL", "SETUSER", "guide", "on", f">{PASSWORD}", *additions, *courtesy(sentinel))
     try:
         with clean(redis_sentinel.servers):
             play(colour, f"{redis_sentinel.url}?sentinel_username=guide&sentinel_password={SECRET}", everything)

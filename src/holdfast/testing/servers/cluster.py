@@ -159,9 +159,10 @@ class Cluster:
     def _introduce(self) -> None:
         """Have each pair meet: news that travel by gossip alone take longer."""
         for epoch, node in enumerate(self.nodes, 1):
+            node.command("CLUSTER", "SET-CONFIG-EPOCH", epoch)  # while it knows nobody
+        for number, node in enumerate(self.nodes, 1):
             with node.connect() as wire:
-                wire.command("CLUSTER", "SET-CONFIG-EPOCH", epoch)
-                for other in self.nodes[epoch:]:
+                for other in self.nodes[number:]:
                     wire.command("CLUSTER", "MEET", LOCALHOST, other.port)
 
     def _share_slots(self) -> None:
