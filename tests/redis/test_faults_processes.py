@@ -3,14 +3,17 @@
 import signal
 import statistics
 from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
 from holdfast import Client, Fence, StaleTokenError
 from holdfast.runtimes.clocks import steady
+from holdfast.testing.conformance.faces import AnyClient, AnyLease
 from holdfast.testing.conformance.kit import Kit
-from holdfast.testing.servers import RedisServer
+from holdfast.testing.servers import Clock, RedisServer
 from tests.hazards.helpers import Script, eventually
 from tests.redis.scenes import COLOURS, play
 from tests.redis.servers import assert_mortal
@@ -181,6 +184,54 @@ def test_a_process_that_ends_in_order_leaves_nothing(redis_server: RedisServer, 
         script.end()
         assert not client.inspect("held").waiters
         assert not client.inspect("name").holders
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+def test_a_suspended_machine_loses_the_lease_at_once(
+    redis_server: RedisServer, space: str, colour: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A holder whose machine slept for an hour knows at its very next check that its lease is over."""
+    with Clock(tmp_path) as clock, monkeypatch.context() as patched:
+        for name, value in clock.environment().items():
+            patched.setenv(name, value)
+        script = start(HOLDER, redis_server, space, 60, colour, "name")
+        assert script.hear()
+        clock.set(boot=3600)
+        script.say()
+        assert script.hear() == "lost"
+        script.end()
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+def test_a_release_wakes_one(redis_server: RedisServer, colour: str) -> None:
+    """However many wait, a release has one of them come, and no more than that asked of the server."""
+    waiters = 12
+
+    async def scene(kit: Kit) -> None:
+        client = kit.client()
+        lease = await client.lock("name", ttl=20).acquire()
+        first: list[AnyLease] = []
+
+        async def wait(waiter: AnyClient) -> None:
+            first.append(await waiter.lock("name", ttl=20).acquire())
+
+        for _ in range(waiters):
+            kit.start(partial(wait, kit.client()))
+        await kit.waiters(client, "name", waiters)
+
+        def requests() -> int:
+            return int(redis_server.info("stats")["total_commands_processed"])
+
+        async def granted() -> bool:
+            return bool(first)
+
+        before = requests()
+        await lease.release()
+        await kit.until(granted, "a waiter granted")
+        assert requests() - before < waiters
+        assert len(first) == 1
+
+    play(colour, redis_server.url, scene)
 
 
 FORK = """
