@@ -143,7 +143,11 @@ def test_a_wrong_script_is_noticed(wrong: str, monkeypatch: pytest.MonkeyPatch) 
     """A store whose Lua is wrong in one place does not answer as the table does."""
     machine, before, after = WRONG_SCRIPTS[wrong]
     assert any(before in script.text for script in scripts.ALL)
-    monkeypatch.setattr(redis_server, "source_of", lambda text: _keeping_for_ever(text).replace(before, after))
+
+    def source(text: str) -> str:
+        return _keeping_for_ever(text).replace(before, after)
+
+    monkeypatch.setattr(redis_server, "source_of", source)
     with _fails(machine):
         run_state_machine_as_test(machine, settings=HUNT)
 

@@ -162,9 +162,15 @@ local function emit(out, value)
     elseif kind == 'string' then
         out[at + 1], out[at + 2] = 1, value
     elseif kind == 'table' then
-        if value.ok or value.err then error('the simulation knows no status in a reply') end
-        out[at + 1], out[at + 2] = 2, #value
-        for i = 1, #value do emit(out, value[i]) end
+        if value.err then error(value.err, 0) end
+        if value.ok then
+            out[at + 1], out[at + 2] = 1, value.ok
+            return
+        end
+        local size = 0
+        while value[size + 1] ~= nil do size = size + 1 end
+        out[at + 1], out[at + 2] = 2, size
+        for i = 1, size do emit(out, value[i]) end
     else
         out[at + 1], out[at + 2] = kind == 'boolean' and value and 1 or 0, 1
     end
