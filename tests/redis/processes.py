@@ -4,10 +4,12 @@ import argparse
 import asyncio
 import json
 import logging
+import signal
 import subprocess
 import sys
 import threading
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Self
@@ -33,6 +35,7 @@ class Processes:
         """
         about = [url, json.dumps(asdict(job)), str(resource.port), space]
         self._processes = [_start([*about, str(number), COLOURS[number % 2]]) for number in range(count)]
+        self._frozen: list[subprocess.Popen[str]] = []
 
     def await_start(self) -> None:
         """Return when each has had a lease."""
@@ -47,6 +50,19 @@ class Processes:
     def keep(self) -> None:
         """Tell them to hold whatever they get from now on to the end."""
         self._tell("keep")
+
+    def freeze(self, owners: Iterable[str]) -> None:
+        """Stop those half of the processes that hold more, given who holds what."""
+        halves = self._processes[::2], self._processes[1::2]
+        names = [owner.rpartition("/")[2] for owner in owners]
+        self._frozen = max(halves, key=lambda half: sum(names.count(str(process.pid)) for process in half))
+        for process in self._frozen:
+            process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let them go on."""
+        for process in self._frozen:
+            process.send_signal(signal.SIGCONT)
 
     def _tell(self, what: str) -> None:
         for process in self._processes:

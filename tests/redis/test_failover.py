@@ -68,6 +68,7 @@ class Crash:
     """A master that died under load; instants by this machine's clock."""
 
     judge: Client
+    processes: Processes
     names: Sequence[str]
     cut: float
     """From when on its grants were heard by nobody."""
@@ -81,6 +82,12 @@ class Crash:
         """Tell whether the new master has granted every name: tokens tell the time."""
         with suppress(StoreError):
             return granted_since(self.judge, self.names, self.killed_by_wall)
+        return False
+
+    def some_granted(self) -> bool:
+        """Tell whether the new master has granted any name."""
+        with suppress(StoreError):
+            return any(granted_since(self.judge, [name], self.killed_by_wall) for name in self.names)
         return False
 
     def all_held(self) -> bool:
@@ -104,8 +111,13 @@ def granted_since(judge: Client, names: Sequence[str], instant: int) -> bool:
 
 
 @contextmanager
-def crash(group: Group, rules: str, resource: RedisServer, ttl: float = TTL) -> Generator[Crash, None, None]:
-    """Kill a master whose last grants nobody has heard of; at the end collect what the workers did."""
+def crash(
+    group: Group, rules: str, resource: RedisServer, ttl: float = TTL, *, freeze: bool = False
+) -> Generator[Crash, None, None]:
+    """Kill a master whose last grants nobody has heard of; at the end collect what the workers did.
+
+    `freeze`: have some who hold a lease stand still meanwhile, until they are told to go on.
+    """
     space, url = f"failover-{uuid4().hex}", f"{group.url}?{rules}"
     job = Job(group.names, ttl=ttl, timeout=60.0, hold=0.01, workers=4)
     with Client(group.url) as judge, Processes(url, job, resource, space, count=4) as processes:
@@ -120,8 +132,10 @@ def crash(group: Group, rules: str, resource: RedisServer, ttl: float = TTL) -> 
         wait_until(
             lambda: steady() > cut + SHORT or granted_since(judge, group.names, cut_by_wall), "grants that will be lost"
         )
+        if freeze:
+            processes.freeze(judge.inspect(name).holders[0].owner for name in group.names)
         group.master.kill()
-        crashed = Crash(judge, group.names, cut, steady(), wall_micros())
+        crashed = Crash(judge, processes, group.names, cut, steady(), wall_micros())
         for replica in group.replicas:
             replica.resume()
         group.await_failover()
@@ -156,8 +170,10 @@ def guarded(group: Group, resource: RedisServer) -> None:
 
 
 def unguarded(group: Group, resource: RedisServer) -> None:
-    """Fail over without it."""
-    with crash(group, "guard=off", resource, AMPLE) as crashed:
+    """Fail over without it, while some holders stand still."""
+    with crash(group, "guard=off", resource, AMPLE, freeze=True) as crashed:
+        wait_until(crashed.some_granted, "a grant of the new master")
+        crashed.processes.thaw()
         wait_until(crashed.all_granted, "grants of the new master")
     assert crashed.record.overlaps()
     assert not crashed.record.repeated_tokens()

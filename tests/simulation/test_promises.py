@@ -22,7 +22,7 @@ NEVER_PROMISED = {
 
 FAULTS = {
     "calm": {"client crashed", *(f"acquire cancelled at await {number}" for number in range(1, 9))},
-    "embedded": {"push lost", "message late", "error answered", "client paused", "client crashed"},
+    "embedded": {"lease handed on", "push lost", "message late", "error answered", "client paused", "client crashed"},
     "wire": {
         "message late",
         "request lost",

@@ -50,6 +50,8 @@ class LeaseChecks:
     """Until when, in true time, the store keeps the lease of a name that came of a request, with a token."""
     leases: dict[str, Believed] = field(default_factory=dict[str, Believed])
     """By the request that they came of."""
+    handed_on: int = 0
+    """How often a client handed a lease on to another task of its own."""
     _current: dict[str, list[Believed]] = field(default_factory=dict[str, list[Believed]])
     _crowded: dict[str, list[Believed]] = field(default_factory=dict[str, list[Believed]])
     """The names with more than one lease that may be believed in."""
@@ -59,6 +61,7 @@ class LeaseChecks:
     def entered(self, believed: Believed) -> None:
         """Follow a lease from now on."""
         held = believed.held
+        self.handed_on += held.request in self.leases
         self.leases[held.request] = believed
         current = self._current.setdefault(held.name, [])
         current.append(believed)

@@ -74,7 +74,8 @@ class StoreChecks:
         followed.counter = state.counter
         for holder in state.holders:
             if holder.request not in followed.holders:
-                if followed.tokens.get(holder.request) == holder.token:
+                granted_anew = holder.request in followed.queue and not node.takes_up()
+                if followed.tokens.get(holder.request) == holder.token and not granted_anew:
                     self._check_taken_up(node, name, holder)
                 else:
                     self._check_grant(node, name, holder, state, followed)

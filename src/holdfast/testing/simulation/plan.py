@@ -29,12 +29,13 @@ class Plan:
     def draw(cls, scenario: Scenario, seed: int) -> "Plan":
         """Draw a plan from a seed."""
         rng = random.Random(f"{scenario.name}/{seed}/plan")
+        crowded = rng.random() < 0.2
         return cls(
             scenario,
             seed,
-            clients=rng.randint(2, 4),
-            tasks=rng.randint(1, 2),
-            rounds=rng.randint(2, 4),
+            clients=2 if crowded else rng.randint(2, 4),
+            tasks=6 if crowded else rng.randint(1, 2),
+            rounds=2 if crowded else rng.randint(2, 4),
             names=rng.randint(1, len(scenario.kinds)),
             duration=rng.uniform(2.0, 5.0),
             faults=scenario.faults.drawn(rng),

@@ -106,6 +106,7 @@ class Run:
             client.process.close()
         grants = checker.store.grants
         self._happened["lease taken up again"] += checker.store.restored
+        self._happened["lease handed on"] += checker.clients.handed_on
         self._trace("end", f"{world.events} events, {grants} grants")
         digest = self._digest.hexdigest()
         return Report(

@@ -32,8 +32,8 @@ def _smaller(plan: Plan) -> Iterator[Plan]:
     for fault in plan.faults.active():
         yield replace(plan, faults=plan.faults.without(fault))
     for size in SIZES:
-        if getattr(plan, size) > 1:
-            yield replace(plan, **{size: getattr(plan, size) - 1})
+        if (count := getattr(plan, size)) > 1:
+            yield from (replace(plan, **{size: fewer}) for fewer in dict.fromkeys((count // 2, count - 1)))
     for fault in plan.faults.active():
         count = getattr(plan.faults, fault)
         if isinstance(count, int) and count > 1:

@@ -60,6 +60,9 @@ class Client:
         self._checker = checker
         self._kinds = kinds
         self._ttls = ttls
+        rng = process.world.random
+        self._habit = self._draw(rng) if rng.random() < 0.5 else None
+        """The ttl and lock delay of all that it wants, if they are always the same: such leases may be handed on."""
 
     @property
     def world(self) -> World:
@@ -92,14 +95,8 @@ class Client:
         kind = rng.choice(self._kinds)
         weight = rng.choice(kind.weights)
         max_hold = rng.choice((NEVER, NEVER, NEVER, NEVER, 1.5))
-        want = Want(
-            kind.name,
-            micros(rng.choice(self._ttls)),
-            micros(rng.choice((0.0, 0.0, 0.0, 0.2))),
-            max_hold,
-            weight,
-            kind.capacity,
-        )
+        ttl, lock_delay = self._habit or self._draw(rng)
+        want = Want(kind.name, ttl, lock_delay, max_hold, weight, kind.capacity)
         timeout = rng.choice((None, None, None, 0.0, 0.1, 0.5, 2.0))
         held = await self._acquire(want, timeout, rng)
         if held is not None:
@@ -109,10 +106,13 @@ class Client:
             await self._use(believed, rng)
             await self._release(believed)
 
+    def _draw(self, rng: random.Random) -> tuple[int, int]:
+        return micros(rng.choice(self._ttls)), micros(rng.choice((0.0, 0.0, 0.0, 0.2)))
+
     async def _acquire(self, want: Want, timeout: float | None, rng: random.Random) -> HeldLease | None:
         task = self.process.start(self.session.acquire(want, timeout), f"{self.process.name}/acquire")
         if self.faults.cancel and rng.random() < self.faults.cancel:
-            task.cancel_at = rng.randint(1, 8)
+            task.cancel_at = rng.choice((1, 2, 3, 4, 5, 6, 6, 7, 7, 8, 8))  # few get that far
         try:
             won = await task.result
         except (Cancelled, StoreError) as error:
