@@ -50,13 +50,18 @@ class Want:
     max_hold: float = NEVER
     weight: int = 1
     capacity: int = 1
+    min_hold: int = 0
+    """For how long nobody else gets the name after the grant, even if it is released; microseconds."""
+    label: str = ""
+    """What the owner says of itself, if that is more than its name."""
 
-    key: tuple[str, int, int] = field(init=False)
-    """What all wants have in common that may hand a lease on to each other."""
+    key: tuple[str, int, int] | None = field(init=False)
+    """What all wants have in common that may hand a lease on to each other; None if this one may not."""
 
     def __post_init__(self) -> None:
         """Make the key."""
-        self.key = (self.name, self.ttl, self.lock_delay)
+        alone = self.weight == self.capacity == 1 and not self.min_hold and not self.label
+        self.key = (self.name, self.ttl, self.lock_delay) if alone else None
 
 
 class Attempt:
@@ -296,7 +301,7 @@ def _make_ask(session: "Session", want: Want, wait: bool, span: int) -> Ask:  # 
         want.name,
         session.runtime.new_id(),
         session.inbox,
-        session.owner,
+        want.label or session.owner,
         ttl,
         ttl if session.store.capabilities.local else pushed_ttl,
         pushed_ttl,

@@ -7,6 +7,7 @@ reply is recognised and gets the same answer.
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from holdfast.core.labels import read_label
 from holdfast.outcome import Outcome
 
 
@@ -167,6 +168,15 @@ class HolderView:
     expires_in: float
     ttl: float
     confirmed: bool
+    value: str = ""
+    """What it publishes, if it is an elected leader."""
+    actor: str = ""
+    """Which thread or task of its owner it is, if it is looked at for deadlocks."""
+
+    def read_label(self) -> None:
+        """Find in what the store was told of the owner what else it says."""
+        label = read_label(self.owner)
+        self.owner, self.value, self.actor = label.owner, label.value, label.actor
 
 
 @dataclass(slots=True)
@@ -177,6 +187,15 @@ class WaiterView:
     weight: int
     waited_for: float
     alive: bool
+    actor: str = ""
+    """Which thread or task of its owner it is, if it is looked at for deadlocks."""
+    holds: tuple[str, ...] = ()
+    """The names that it held when it asked, if it is looked at for deadlocks."""
+
+    def read_label(self) -> None:
+        """Find in what the store was told of the owner what else it says."""
+        label = read_label(self.owner)
+        self.owner, self.actor, self.holds = label.owner, label.actor, label.holds
 
 
 @dataclass(slots=True)

@@ -141,8 +141,8 @@ class Session:
         if not self._opened:
             await self.open()
         until = None if timeout is None else self.runtime.now() + timeout
-        if want.weight == want.capacity == 1:
-            return await self.turnstile.acquire(want, until, wait=timeout != 0)
+        if want.key is not None:
+            return await self.turnstile.acquire(want, want.key, until, wait=timeout != 0)
         return await Attempt(self, want, until, wait=timeout != 0).run()
 
     async def release(self, held: HeldLease) -> Outcome:
@@ -215,6 +215,10 @@ class Session:
         """Show who holds a name and who waits for it; of those who wait in a local queue, only this client's own."""
         await self.open()
         view = await self.store.inspect(name, self.runtime.now() + self._operation_timeout)
+        for holder in view.holders:
+            holder.read_label()
+        for waiter in view.waiters:
+            waiter.read_label()
         view.waiters += self.turnstile.waiting(name)
         return view
 
@@ -226,7 +230,10 @@ class Session:
     async def revoke(self, name: str) -> list[HolderView]:
         """Take a name by force."""
         await self.open()
-        return await self.store.revoke(name, self.runtime.now() + self._operation_timeout)
+        victims = await self.store.revoke(name, self.runtime.now() + self._operation_timeout)
+        for victim in victims:
+            victim.read_label()
+        return victims
 
     # -- for the protocol ----------------------------------------------------------------------------------
 

@@ -105,12 +105,14 @@ class Turnstile:
         self._dismissed = False
         self._stiles: dict[tuple[str, int, int], Stile] = {}
 
-    def acquire(self, want: Want, until: float | None, *, wait: bool) -> Coroutine[Any, Any, HeldLease | Left]:
-        """Hold `want`, after those of this process who came before."""
+    def acquire(
+        self, want: Want, key: tuple[str, int, int], until: float | None, *, wait: bool
+    ) -> Coroutine[Any, Any, HeldLease | Left]:
+        """Hold `want`, after those of this process who came before for the same `key`."""
         with self._mutex:
-            stile = self._stiles.get(want.key)
+            stile = self._stiles.get(key)
             if stile is None:
-                stile = self._stiles[want.key] = Stile(self, want.key)
+                stile = self._stiles[key] = Stile(self, key)
                 return self._lead(stile, want, until, wait=wait)
             if not wait:
                 return self._turn_away(stile)

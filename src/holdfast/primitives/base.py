@@ -8,14 +8,15 @@ its own, so one object may be shared by any number of threads or tasks.
 import copy
 import functools
 import inspect
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Generic, ParamSpec, Protocol, Self, TypeVar
 
 from holdfast.core.attempt import Want
 from holdfast.core.deadlines import micros, seconds
 from holdfast.core.held import NEVER, HeldLease, LeaseState
+from holdfast.core.labels import read_label
 from holdfast.core.limits import check_duration, check_name, check_timeout
 from holdfast.core.messages import Left
 from holdfast.core.session import Session
@@ -135,10 +136,7 @@ class LockBase:
         """Return the same for another name."""
         other = copy.copy(self)
         other._name = check_name(name)  # noqa: SLF001 - one of us
-        want = self._want
-        other._want = Want(  # noqa: SLF001
-            self._full(name), want.ttl, want.lock_delay, want.max_hold, want.weight, want.capacity
-        )
+        other._want = replace(self._want, name=self._full(name))  # noqa: SLF001
         return other
 
     def _timeout(self, given: float | None) -> float | None:
@@ -151,8 +149,9 @@ class LockBase:
                 f"may have forgotten who holds what. It grants nothing for another {seconds(left.quarantine):.1f} s, "
                 "until the oldest lease has run out. Wait longer."
             )
-        holders = _list(left.holders)
-        if owner in left.holders:
+        owners = [read_label(holder).owner for holder in left.holders]
+        holders = _list(owners)
+        if owner in owners:
             holders += f" (which is this client, or one of the same owner: {self._kind} is not reentrant)"
         ahead = f", {left.ahead} waited before us" if left.ahead else ""
         if timeout == 0:
@@ -163,7 +162,7 @@ class LockBase:
         )
 
 
-def _list(owners: tuple[str, ...]) -> str:
+def _list(owners: Sequence[str]) -> str:
     """Name holders, each once, and not too many."""
     names = list(dict.fromkeys(owners))
     if len(names) > NAMED:
