@@ -4,6 +4,7 @@ from holdfast.client import AsyncClient, Client
 from holdfast.core.held import LeaseState
 from holdfast.core.messages import HolderView, NameView, WaiterView
 from holdfast.errors import (
+    DeadlockDetected,
     ForkedLeaseError,
     HoldfastError,
     LeaseLost,
@@ -13,6 +14,7 @@ from holdfast.errors import (
     StoreError,
     StoreUnavailable,
     UsageError,
+    Wait,
 )
 from holdfast.fence import Fence
 from holdfast.lease import AsyncLease, AsyncLoss, Lease, Loss
@@ -31,6 +33,7 @@ __all__ = [
     "AsyncRWLock",
     "AsyncSemaphore",
     "Client",
+    "DeadlockDetected",
     "Fence",
     "ForkedLeaseError",
     "HolderView",
@@ -50,5 +53,6 @@ __all__ = [
     "StoreError",
     "StoreUnavailable",
     "UsageError",
+    "Wait",
     "WaiterView",
 ]

@@ -6,18 +6,18 @@ import os
 import platform
 import warnings
 import weakref
-from collections.abc import Callable
+from dataclasses import replace
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
 
 from holdfast import fork
 from holdfast.core.limits import check_count, check_duration, check_name
 from holdfast.core.messages import HolderView, NameView
 from holdfast.core.session import Session, Settings
 from holdfast.core.turnstile import Budget
-from holdfast.errors import LeaseLost, UsageError
-from holdfast.primitives.base import LockOptions
+from holdfast.errors import UsageError, Wait
 from holdfast.primitives.lock import AsyncLock, Lock
+from holdfast.primitives.options import LockOptions, Options
 from holdfast.primitives.rwlock import AsyncRWLock, RWLock
 from holdfast.primitives.semaphore import AsyncSemaphore, Semaphore
 from holdfast.runtimes.aio import AsyncioRuntime
@@ -103,16 +103,9 @@ class _ClientBase:
         session.face = self
         return session
 
-    def _options(
-        self,
-        ttl: float,
-        timeout: float | None,
-        lock_delay: float,
-        max_hold: float | None,
-        on_lost: Callable[[LeaseLost], object] | None,
-    ) -> LockOptions:
+    def _options(self, ttl: float, timeout: float | None, options: Options) -> LockOptions:
         able = self._source.capabilities
-        return LockOptions(ttl, timeout, lock_delay, max_hold, on_lost).check(able.min_ttl, able.max_ttl)
+        return LockOptions(ttl=ttl, timeout=timeout, **options).check(able.min_ttl, able.max_ttl)
 
     def _shared(self, kind: str) -> None:
         """Raise UsageError if the store cannot let several hold a name."""
@@ -127,6 +120,10 @@ class _ClientBase:
 
     def _prefix(self) -> str:
         return f"{self.namespace}:" if self.namespace else ""
+
+    def _told(self, circles: list[tuple[Wait, ...]]) -> list[tuple[Wait, ...]]:
+        prefix = self._prefix()
+        return [tuple(replace(wait, name=wait.name.removeprefix(prefix)) for wait in circle) for circle in circles]
 
     def _short(self, view: NameView) -> NameView:
         view.name = view.name.removeprefix(self._prefix())
@@ -147,10 +144,7 @@ class Client(_ClientBase):
         name: str,
         ttl: float = DEFAULT_TTL,
         timeout: float | None = None,
-        *,
-        lock_delay: float = 0.0,
-        max_hold: float | None = None,
-        on_lost: Callable[[LeaseLost], object] | None = None,
+        **options: Unpack[Options],
     ) -> Lock:
         """Make a lock on `name`: any non-empty str of up to 512 bytes of UTF-8.
 
@@ -164,10 +158,13 @@ class Client(_ClientBase):
             max_hold: after how many seconds the lease is no longer renewed, so that a stuck holder loses it.
             on_lost: called once with a LeaseLost when a lease is lost, in the thread that notices: mostly the keeper's.
                 It must not block.
+            detect_deadlock: whether to look, while waiting, for others that wait for what this thread holds, in a
+                circle: then one of them gets DeadlockDetected. All must have asked for it. Each acquisition then has
+                its own place in the store's queue, and is not handed on within the process.
 
         Raises UsageError if a value is not allowed.
         """
-        return Lock(self, name, self._options(ttl, timeout, lock_delay, max_hold, on_lost))
+        return Lock(self, name, self._options(ttl, timeout, options))
 
     def semaphore(
         self,
@@ -175,10 +172,7 @@ class Client(_ClientBase):
         permits: int,
         ttl: float = DEFAULT_TTL,
         timeout: float | None = None,
-        *,
-        lock_delay: float = 0.0,
-        max_hold: float | None = None,
-        on_lost: Callable[[LeaseLost], object] | None = None,
+        **options: Unpack[Options],
     ) -> Semaphore:
         """Make a semaphore on `name`: leases take one or more of its `permits`, from 1 to 1048575.
 
@@ -189,17 +183,14 @@ class Client(_ClientBase):
         The other arguments and errors are those of `lock`; also raises UsageError if the store keeps no semaphores.
         """
         self._shared("semaphores")
-        return Semaphore(self, name, permits, self._options(ttl, timeout, lock_delay, max_hold, on_lost))
+        return Semaphore(self, name, permits, self._options(ttl, timeout, options))
 
     def rwlock(
         self,
         name: str,
         ttl: float = DEFAULT_TTL,
         timeout: float | None = None,
-        *,
-        lock_delay: float = 0.0,
-        max_hold: float | None = None,
-        on_lost: Callable[[LeaseLost], object] | None = None,
+        **options: Unpack[Options],
     ) -> RWLock:
         """Make a reader/writer lock on `name`: `read()` and `write()` of it are used as locks are.
 
@@ -209,7 +200,7 @@ class Client(_ClientBase):
         The arguments and errors are those of `lock`; also raises UsageError if the store keeps no reader/writer locks.
         """
         self._shared("reader/writer locks")
-        return RWLock(self, name, self._options(ttl, timeout, lock_delay, max_hold, on_lost))
+        return RWLock(self, name, self._options(ttl, timeout, options))
 
     def inspect(self, name: str) -> NameView:
         """Show who holds `name` and who waits for it."""
@@ -219,6 +210,13 @@ class Client(_ClientBase):
         """List the names of this client's namespace that are held or waited for, sorted."""
         prefix = self._prefix()
         return [name.removeprefix(prefix) for name in drive(self.session().names(prefix))]
+
+    def deadlocks(self) -> list[tuple[Wait, ...]]:
+        """List who waits for each other in a circle, for names of this client's namespace, in any process.
+
+        Only locks made with `detect_deadlock=True` are seen. Asks the store for every name in use: meant for people.
+        """
+        return self._told(drive(self.session().deadlocks(self._prefix())))
 
     def revoke(self, name: str) -> list[HolderView]:
         """Take `name` from its holders by force and hand it on; their leases are lost at once.
@@ -267,13 +265,10 @@ class AsyncClient(_ClientBase):
         name: str,
         ttl: float = DEFAULT_TTL,
         timeout: float | None = None,
-        *,
-        lock_delay: float = 0.0,
-        max_hold: float | None = None,
-        on_lost: Callable[[LeaseLost], object] | None = None,
+        **options: Unpack[Options],
     ) -> AsyncLock:
         """Make a lock on `name`; arguments and errors as of `Client.lock`. `on_lost` is called in the event loop."""
-        return AsyncLock(self, name, self._options(ttl, timeout, lock_delay, max_hold, on_lost))
+        return AsyncLock(self, name, self._options(ttl, timeout, options))
 
     def semaphore(
         self,
@@ -281,28 +276,22 @@ class AsyncClient(_ClientBase):
         permits: int,
         ttl: float = DEFAULT_TTL,
         timeout: float | None = None,
-        *,
-        lock_delay: float = 0.0,
-        max_hold: float | None = None,
-        on_lost: Callable[[LeaseLost], object] | None = None,
+        **options: Unpack[Options],
     ) -> AsyncSemaphore:
         """Make a semaphore of `permits` on `name`; arguments and errors as of `Client.semaphore`."""
         self._shared("semaphores")
-        return AsyncSemaphore(self, name, permits, self._options(ttl, timeout, lock_delay, max_hold, on_lost))
+        return AsyncSemaphore(self, name, permits, self._options(ttl, timeout, options))
 
     def rwlock(
         self,
         name: str,
         ttl: float = DEFAULT_TTL,
         timeout: float | None = None,
-        *,
-        lock_delay: float = 0.0,
-        max_hold: float | None = None,
-        on_lost: Callable[[LeaseLost], object] | None = None,
+        **options: Unpack[Options],
     ) -> AsyncRWLock:
         """Make a reader/writer lock on `name`; arguments and errors as of `Client.rwlock`."""
         self._shared("reader/writer locks")
-        return AsyncRWLock(self, name, self._options(ttl, timeout, lock_delay, max_hold, on_lost))
+        return AsyncRWLock(self, name, self._options(ttl, timeout, options))
 
     async def inspect(self, name: str) -> NameView:
         """Show who holds `name` and who waits for it."""
@@ -312,6 +301,10 @@ class AsyncClient(_ClientBase):
         """List the names of this client's namespace that are held or waited for, sorted."""
         prefix = self._prefix()
         return [name.removeprefix(prefix) for name in await self.session().names(prefix)]
+
+    async def deadlocks(self) -> list[tuple[Wait, ...]]:
+        """List who waits for each other in a circle, in any process. See `Client.deadlocks`."""
+        return self._told(await self.session().deadlocks(self._prefix()))
 
     async def revoke(self, name: str) -> list[HolderView]:
         """Take `name` from its holders by force and hand it on; returns who they were. See `Client.revoke`."""

@@ -4,6 +4,9 @@ The rule of this file: a message is a sentence that says what happened and what 
 contains a secret of a URL.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 
 class HoldfastError(Exception):
     """Base of every error that Holdfast raises."""
@@ -15,6 +18,41 @@ class UsageError(HoldfastError, ValueError):
 
 class LockTimeout(HoldfastError, TimeoutError):
     """The lock was not granted within the timeout. Nothing is held and no place in the queue is kept."""
+
+
+@dataclass(slots=True, frozen=True)
+class Wait:
+    """One who waits for a name that another holds."""
+
+    waiter: str
+    """The owner that waits."""
+    name: str
+    holder: str
+    """The owner that holds."""
+    waiting: str
+    """Which thread or task of the owner: an id, a space, and what it is called."""
+    holding: str
+    """The same of the holder."""
+
+    def __str__(self) -> str:
+        waiting, holding = self.waiting.partition(" ")[2], self.holding.partition(" ")[2]
+        return f"{self.waiter} ({waiting}) waits for {self.name!r}, which {self.holder} ({holding}) holds"
+
+
+class DeadlockDetected(HoldfastError):
+    """Several wait for each other in a circle, and none would ever be granted. This one was told to give up.
+
+    It stands in no queue any more. Release what this thread or task holds, and begin again.
+    """
+
+    def __init__(self, waits: Sequence[Wait]) -> None:
+        """Name every edge of the circle; the first is that of who is told."""
+        self.waits = tuple(waits)
+        told = "; ".join(map(str, waits))
+        super().__init__(
+            f"a deadlock: {told}. Release what you hold and begin again; and take these locks in the same order "
+            "everywhere, or all at once."
+        )
 
 
 class LeaseLost(HoldfastError):

@@ -16,12 +16,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from holdfast.core.deadlines import micros, seconds, valid_until
+from holdfast.core.deadlocks import LOOK_EVERY, refuse_deadlock
 from holdfast.core.held import NEVER, HeldLease
 from holdfast.core.limits import EVERYBODY
 from holdfast.core.messages import Ask, Busy, Granted, Leave, Left, Mismatch, Notice, NoticeKind, Reply, Waiting
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable, UsageError
 
 if TYPE_CHECKING:
+    from holdfast.core.deadlocks import Actor
     from holdfast.core.session import Session
     from holdfast.runtimes.runtime import Event
 
@@ -54,6 +56,8 @@ class Want:
     """For how long nobody else gets the name after the grant, even if it is released; microseconds."""
     label: str = ""
     """What the owner says of itself, if that is more than its name."""
+    actor: "Actor | None" = None
+    """Who it is for, if that one is looked at for deadlocks."""
 
     key: tuple[str, int, int] | None = field(init=False)
     """What all wants have in common that may hand a lease on to each other; None if this one may not."""
@@ -71,6 +75,7 @@ class Attempt:
         "_ask",
         "_engaged",
         "_granted",
+        "_look_at",
         "_poke_at",
         "_runtime",
         "_sent",
@@ -107,6 +112,8 @@ class Attempt:
         self._unsure = False
         """Whether an ask went unanswered, and may still arrive."""
         self._sent = 0.0
+        self._look_at = 0.0
+        """When to look for deadlocks again."""
 
     async def run(self) -> HeldLease | Left:
         """Acquire. Returns the lease, or, when the time is up, who holds the name."""
@@ -147,6 +154,8 @@ class Attempt:
                 self.wanted = reply.wanted
                 held = self._enter(reply.token, valid_until(self._sent, reply.ttl))
             elif isinstance(reply, Waiting):
+                if self._want.actor is not None:
+                    await self._look_for_deadlocks(self._want.actor)
                 held = await self._stand(reply)
             elif isinstance(reply, Busy):
                 self._engaged = self._unsure
@@ -185,6 +194,11 @@ class Attempt:
                 return reply
             await self._runtime.sleep(delay * (0.5 + self._runtime.random()))
             delay = min(delay * 2, 0.5)
+
+    async def _look_for_deadlocks(self, actor: "Actor") -> None:
+        if self._runtime.now() >= self._look_at:
+            await refuse_deadlock(self._session, actor, self._want.name)
+            self._look_at = self._runtime.now() + LOOK_EVERY
 
     def _give_up_at(self, since: float) -> float:
         retry_until = since + self._session.retry_for
@@ -250,6 +264,8 @@ class Attempt:
             ends_at=ends_at,
         )
         session.keeper.add(held)
+        if want.actor is not None:
+            want.actor.leases.append(held)
         session.note_token(token)
         return held
 

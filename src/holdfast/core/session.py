@@ -2,16 +2,17 @@
 
 import logging
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from holdfast.core.attempt import Attempt, Want
 from holdfast.core.deadlines import micros, seconds
+from holdfast.core.deadlocks import Actors, find_deadlocks
 from holdfast.core.held import FORKED, REFUSED, REVOKED, TAKEN, HeldLease
 from holdfast.core.keeper import Keeper
-from holdfast.core.messages import HolderView, Left, NameView, Notice, NoticeKind, Release
+from holdfast.core.messages import Adjust, HolderView, Left, NameView, Notice, NoticeKind, Release
 from holdfast.core.turnstile import Budget, Turnstile
-from holdfast.errors import StoreError, StoreUnavailable, UsageError
+from holdfast.errors import StoreError, StoreUnavailable, UsageError, Wait
 from holdfast.outcome import Outcome
 from holdfast.runtimes.runtime import Event, Runtime
 from holdfast.stores.store import Store
@@ -57,6 +58,7 @@ class Session:
         self.attempts: dict[str, Attempt] = {}
         self.keeper = Keeper(runtime, store, self.patience)
         self.turnstile = Turnstile(self, settings.budget)
+        self.actors = Actors(self)
         self._operation_timeout = settings.operation_timeout
         self._ample_ttl = micros(settings.operation_timeout * 5)
         self._local = store.capabilities.local
@@ -211,6 +213,25 @@ class Session:
             self.keeper.plan(held)
         held.check()
 
+    async def adjust(self, held: HeldLease, *, weight: int = 0, owner: str = "") -> None:
+        """Change a lease that goes on: to a smaller `weight` (0: as it is), or to another `owner` ("": as it is).
+
+        Raises LeaseLost if the lease is lost, StoreError if the store did not answer: then it may be changed or not,
+        and asking again is safe. From the call on the holder must do with the smaller weight, whatever is raised; and
+        so the lease is taken up again, should the store have forgotten it.
+        """
+        held.check()
+        if weight > held.ask.weight:
+            raise UsageError(
+                f"a lease of weight {held.ask.weight} can't become one of {weight}: it may only get lighter"
+            )
+        held.ask = replace(held.ask, weight=weight or held.ask.weight, owner=owner or held.ask.owner)
+        adjust = Adjust(held.name, held.request, held.last, weight, owner)
+        refused = await self.persist(lambda until: self.store.adjust(adjust, until), self.patience(held.ttl))
+        if refused is not None:  # unless the store has only forgotten it, and takes it as it is now
+            await self.extend(held, None)
+        held.check()
+
     async def inspect(self, name: str) -> NameView:
         """Show who holds a name and who waits for it; of those who wait in a local queue, only this client's own."""
         await self.open()
@@ -226,6 +247,11 @@ class Session:
         """List the names in use."""
         await self.open()
         return await self.store.names(prefix, self.runtime.now() + self._operation_timeout)
+
+    async def deadlocks(self, prefix: str) -> list[tuple[Wait, ...]]:
+        """List who waits for each other in a circle."""
+        await self.open()
+        return await find_deadlocks(self, prefix)
 
     async def revoke(self, name: str) -> list[HolderView]:
         """Take a name by force."""

@@ -9,7 +9,7 @@ import copy
 import functools
 import inspect
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Generic, ParamSpec, Protocol, Self, TypeVar
 
@@ -17,12 +17,13 @@ from holdfast.core.attempt import Want
 from holdfast.core.deadlines import micros, seconds
 from holdfast.core.held import NEVER, HeldLease, LeaseState
 from holdfast.core.labels import read_label
-from holdfast.core.limits import check_duration, check_name, check_timeout
+from holdfast.core.limits import check_name, check_timeout
 from holdfast.core.messages import Left
 from holdfast.core.session import Session
-from holdfast.errors import LeaseLost, LockTimeout, UsageError
+from holdfast.errors import LockTimeout, UsageError
 from holdfast.lease import AsyncLease, Lease
 from holdfast.primitives.decorating import label_of, name_from_call, refuse_generator
+from holdfast.primitives.options import LockOptions
 from holdfast.runtimes import aio, threads
 from holdfast.runtimes.threads import drive
 
@@ -45,32 +46,6 @@ class Sessions(Protocol):
     def session(self) -> Session:
         """Return the session of this process and event loop."""
         ...
-
-
-@dataclass(slots=True, frozen=True)
-class LockOptions:
-    """How a lock is to be acquired and kept. Seconds."""
-
-    ttl: float
-    timeout: float | None
-    lock_delay: float
-    max_hold: float | None
-    on_lost: Callable[[LeaseLost], object] | None
-
-    def check(self, min_ttl: float, max_ttl: float) -> "LockOptions":
-        """Return self if every value is allowed; else raise UsageError."""
-        check_duration(self.ttl, "ttl", min_ttl)
-        if self.ttl > max_ttl:
-            raise UsageError(
-                f"ttl={self.ttl:g} is longer than this store's max_ttl of {max_ttl:g} s, for which it grants nothing "
-                "after a restart. Take a shorter ttl (a lease is renewed for as long as it is held), or give the store "
-                f"a longer max_ttl, as in redis://host?max_ttl={self.ttl:g}."
-            )
-        check_timeout(self.timeout)
-        check_duration(self.lock_delay, "lock_delay")
-        if self.max_hold is not None:
-            check_duration(self.max_hold, "max_hold (or None, for no limit)", min_ttl)
-        return self
 
 
 class Entered(Generic[L]):
@@ -194,6 +169,8 @@ class BlockingLockBase(LockBase):
     def _acquire(self, want: Want, timeout: float | None) -> Lease:
         timeout = self._timeout(timeout)
         session = self._client.session()
+        if self._options.detect_deadlock:
+            want = session.actors.speak_for(want)
         won = drive(session.acquire(want, timeout))
         if isinstance(won, Left):
             raise self._timed_out(won, timeout, session.owner)
@@ -201,6 +178,8 @@ class BlockingLockBase(LockBase):
 
     def _try_acquire(self, want: Want) -> Lease | None:
         session = self._client.session()
+        if self._options.detect_deadlock:
+            want = session.actors.speak_for(want)
         won = drive(session.acquire(want, 0))
         return None if isinstance(won, Left) else self._lease(session, won)
 
@@ -264,6 +243,8 @@ class AsyncLockBase(LockBase):
     async def _acquire(self, want: Want, timeout: float | None) -> AsyncLease:
         timeout = self._timeout(timeout)
         session = self._client.session()
+        if self._options.detect_deadlock:
+            want = session.actors.speak_for(want)
         won = await session.acquire(want, timeout)
         if isinstance(won, Left):
             raise self._timed_out(won, timeout, session.owner)
@@ -271,6 +252,8 @@ class AsyncLockBase(LockBase):
 
     async def _try_acquire(self, want: Want) -> AsyncLease | None:
         session = self._client.session()
+        if self._options.detect_deadlock:
+            want = session.actors.speak_for(want)
         won = await session.acquire(want, 0)
         return None if isinstance(won, Left) else self._lease(session, won)
 

@@ -21,9 +21,9 @@ from holdfast.primitives.base import (
     Entered,
     L,
     LockBase,
-    LockOptions,
     Sessions,
 )
+from holdfast.primitives.options import LockOptions
 from holdfast.runtimes import aio, threads
 
 S = TypeVar("S", bound=LockBase)

@@ -12,7 +12,8 @@ from dataclasses import replace
 from holdfast.core.attempt import Want
 from holdfast.core.limits import EVERYBODY, check_number
 from holdfast.lease import AsyncLease, Lease
-from holdfast.primitives.base import UNSET, AsyncLockBase, BlockingLockBase, LockBase, LockOptions, Sessions
+from holdfast.primitives.base import UNSET, AsyncLockBase, BlockingLockBase, LockBase, Sessions
+from holdfast.primitives.options import LockOptions
 
 
 class _SemaphoreBase(LockBase):

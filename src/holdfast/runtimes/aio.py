@@ -106,6 +106,11 @@ class AsyncioRuntime(RealWorld):
         """Tell whether the running loop is this runtime's."""
         return asyncio.get_running_loop() is self.loop
 
+    def caller(self) -> tuple[object, str]:
+        """Return this task and its name; the loop outside of tasks."""
+        task = asyncio.current_task()
+        return (self.loop, "event loop") if task is None else (task, task.get_name())
+
     def mutex(self) -> AbstractContextManager[Any]:
         """Make nothing: code that does not await cannot be interrupted in one loop."""
         return nullcontext()

@@ -76,6 +76,10 @@ class Runtime(Protocol):
         """Return what nobody else ever gets, as text: hex digits and dashes."""
         ...
 
+    def caller(self) -> tuple[object, str]:
+        """Return the thread or task that calls, and what it is called."""
+        ...
+
     def mutex(self) -> AbstractContextManager[Any]:
         """Make a lock for a few instructions that do not await."""
         ...

@@ -326,6 +326,11 @@ class SimRuntime:
         """Return a readable id that is unique in the world."""
         return f"{self.process.name}.{next(self._ids)}"
 
+    def caller(self) -> tuple[object, str]:
+        """Return the task that runs, and its name."""
+        running = self.process.world.running
+        return running, running.name if running is not None else self.process.name
+
     def mutex(self) -> AbstractContextManager[Any]:
         """Make nothing: there is one thread."""
         return nullcontext()

@@ -117,6 +117,11 @@ class ThreadsRuntime(RealWorld):
 
     colour = "threads"
 
+    def caller(self) -> tuple[object, str]:
+        """Return this thread and its name."""
+        thread = threading.current_thread()
+        return thread, thread.name
+
     def mutex(self) -> AbstractContextManager[Any]:
         """Make a lock for a few instructions."""
         return threading.Lock()

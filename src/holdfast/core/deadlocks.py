@@ -1,0 +1,145 @@
+"""Deadlocks: threads and tasks, of one process or of many, that wait for each other in a circle.
+
+Only those are looked at who ask for it (`detect_deadlock=True`). Each of their requests says which thread or task it
+is of (its actor), and a waiting one also what its actor holds. So whoever waits can follow, from name to name, who
+waits for whom, without a list of all locks: from the names that it holds to those who wait for them, from the names
+that those hold to those who wait for these, and so on. It looks when it begins to wait, and about every second.
+
+A waiter waits for a holder if the two do not fit into the name together, or if it stands behind such a waiter: the
+queue is strict. For a semaphore that is not so as long as others could make room, and then nothing is said.
+
+Of all that wait in a circle one is told, the same one whoever looks: that with the greatest actor. The others go on
+to wait, for it gives up its place, and mostly what it holds.
+"""
+
+import logging
+from collections.abc import AsyncIterator, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from holdfast.core.held import HeldLease
+from holdfast.core.labels import Label
+from holdfast.core.messages import NameView
+from holdfast.errors import DeadlockDetected, StoreError, Wait
+
+if TYPE_CHECKING:
+    from holdfast.core.attempt import Want
+    from holdfast.core.session import Session
+
+log = logging.getLogger("holdfast")
+
+LOOK_EVERY = 0.9
+"""How long, in seconds, a waiter that has looked for a deadlock does not look again."""
+
+MOST_NAMES = 200
+"""How many names one look follows at most."""
+
+
+@dataclass(slots=True, eq=False)
+class Actor:
+    """One thread or task, and what it holds of what is looked at for deadlocks."""
+
+    label: str
+    """Unique; and after a space what the thread or task is called."""
+    leases: list[HeldLease] = field(default_factory=list[HeldLease])
+
+    def holds(self) -> tuple[str, ...]:
+        """Return the names that it holds now."""
+        self.leases = [held for held in self.leases if held.trusted()]
+        return tuple(held.name for held in self.leases)
+
+
+class Actors:
+    """The threads or tasks of one client."""
+
+    def __init__(self, session: "Session") -> None:
+        """Start without any."""
+        self._session = session
+        self._actors: WeakKeyDictionary[object, Actor] = WeakKeyDictionary()
+
+    def speak_for(self, want: "Want") -> "Want":
+        """Have a request say which thread or task it is for, the one that calls, and what that one holds."""
+        who, title = self._session.runtime.caller()
+        actor = self._actors.get(who)
+        if actor is None:
+            actor = self._actors[who] = Actor(f"{self._session.runtime.new_id()} {title}")
+        label = Label(self._session.owner, actor=actor.label, holds=actor.holds())
+        return replace(want, label=label.text(), actor=actor)
+
+
+async def refuse_deadlock(session: "Session", actor: Actor, name: str) -> None:
+    """Raise DeadlockDetected if an actor that waits for `name` is the one to give up of those who wait in a circle."""
+    holds = actor.holds()
+    if not holds:
+        return  # nobody waits for it
+    try:
+        views = [view async for view in _views(session, [name, *holds])]
+    except StoreError as error:
+        log.debug("could not look for deadlocks: %s", error)
+        return
+    circle = circle_through(actor.label, waits(views))
+    if circle and max(wait.waiting for wait in circle) == actor.label:
+        raise DeadlockDetected(circle)
+
+
+async def _views(session: "Session", names: Iterable[str]) -> AsyncIterator[NameView]:
+    """Look at names, and at all that those hold who wait for them."""
+    ahead, seen = list(names), set[str]()
+    while ahead and len(seen) < MOST_NAMES:
+        name = ahead.pop(0)
+        if name in seen:
+            continue
+        seen.add(name)
+        view = await session.inspect(name)
+        ahead += [held for waiter in view.waiters if waiter.alive for held in waiter.holds]
+        yield view
+
+
+async def find_deadlocks(session: "Session", prefix: str) -> list[tuple[Wait, ...]]:
+    """Return who waits in a circle for names of which at least one begins with `prefix`."""
+    views = [view async for view in _views(session, await session.names(prefix))]
+    return list(circles(waits(views)))
+
+
+# -- graphs ------------------------------------------------------------------------------------------------
+
+
+def waits(views: Iterable[NameView]) -> list[Wait]:
+    """Return who waits for whom."""
+    found: list[Wait] = []
+    for view in views:
+        for holder in view.holders:
+            blocked = False
+            for waiter in view.waiters:
+                blocked = blocked or (waiter.alive and waiter.weight + holder.weight > view.capacity)
+                if blocked and waiter.alive and waiter.actor and holder.actor:
+                    found.append(Wait(waiter.owner, view.name, holder.owner, waiter.actor, holder.actor))
+    return found
+
+
+def circles(found: Iterable[Wait]) -> Iterator[tuple[Wait, ...]]:
+    """Return circles of waits, none of them twice."""
+    found, told = list(found), set[str]()
+    for actor in dict.fromkeys(wait.waiting for wait in found):
+        if actor not in told and (circle := circle_through(actor, found)):
+            told.update(wait.waiting for wait in circle)
+            yield circle
+
+
+def circle_through(actor: str, found: Iterable[Wait]) -> tuple[Wait, ...]:
+    """Return a shortest circle of waits that begins and ends with an actor; empty if there is none."""
+    by_waiting: dict[str, list[Wait]] = {}
+    for wait in found:
+        by_waiting.setdefault(wait.waiting, []).append(wait)
+    reached = {actor}
+    paths: list[tuple[Wait, ...]] = [()]
+    while paths:
+        path = paths.pop(0)
+        for wait in by_waiting.get(path[-1].holding if path else actor, ()):
+            if wait.holding == actor:
+                return (*path, wait)
+            if wait.holding not in reached:
+                reached.add(wait.holding)
+                paths.append((*path, wait))
+    return ()
