@@ -6,7 +6,6 @@ import os
 import platform
 import warnings
 import weakref
-from dataclasses import replace
 from types import TracebackType
 from typing import Self, Unpack
 
@@ -74,6 +73,7 @@ class _ClientBase:
             check_name(owner, "an owner") if owner else _this_process(),
             check_duration(operation_timeout, "operation_timeout", 0.01),
             check_duration(retry_for, "retry_for"),
+            self._prefix(),
             Budget(check_count(turn_count, "turn_count"), check_duration(turn_time, "turn_time")),
         )
         self._own_label = owner is not None
@@ -120,10 +120,6 @@ class _ClientBase:
 
     def _prefix(self) -> str:
         return f"{self.namespace}:" if self.namespace else ""
-
-    def _told(self, circles: list[tuple[Wait, ...]]) -> list[tuple[Wait, ...]]:
-        prefix = self._prefix()
-        return [tuple(replace(wait, name=wait.name.removeprefix(prefix)) for wait in circle) for circle in circles]
 
     def _short(self, view: NameView) -> NameView:
         view.name = view.name.removeprefix(self._prefix())
@@ -216,7 +212,7 @@ class Client(_ClientBase):
 
         Only locks made with `detect_deadlock=True` are seen. Asks the store for every name in use: meant for people.
         """
-        return self._told(drive(self.session().deadlocks(self._prefix())))
+        return drive(self.session().deadlocks())
 
     def revoke(self, name: str) -> list[HolderView]:
         """Take `name` from its holders by force and hand it on; their leases are lost at once.
@@ -304,7 +300,7 @@ class AsyncClient(_ClientBase):
 
     async def deadlocks(self) -> list[tuple[Wait, ...]]:
         """List who waits for each other in a circle, in any process. See `Client.deadlocks`."""
-        return self._told(await self.session().deadlocks(self._prefix()))
+        return await self.session().deadlocks()
 
     async def revoke(self, name: str) -> list[HolderView]:
         """Take `name` from its holders by force and hand it on; returns who they were. See `Client.revoke`."""

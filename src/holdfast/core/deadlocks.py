@@ -78,7 +78,7 @@ async def refuse_deadlock(session: "Session", actor: Actor, name: str) -> None:
     except StoreError as error:
         log.debug("could not look for deadlocks: %s", error)
         return
-    circle = circle_through(actor.label, waits(views))
+    circle = circle_through(actor.label, waits(views, session.prefix))
     if circle and max(wait.waiting for wait in circle) == actor.label:
         raise DeadlockDetected(circle)
 
@@ -86,7 +86,8 @@ async def refuse_deadlock(session: "Session", actor: Actor, name: str) -> None:
 async def _views(session: "Session", names: Iterable[str]) -> AsyncIterator[NameView]:
     """Look at names, and at all that those hold who wait for them."""
     ahead, seen = list(names), set[str]()
-    while ahead and len(seen) < MOST_NAMES:
+    most = max(MOST_NAMES, len(ahead))
+    while ahead and len(seen) < most:
         name = ahead.pop(0)
         if name in seen:
             continue
@@ -96,25 +97,26 @@ async def _views(session: "Session", names: Iterable[str]) -> AsyncIterator[Name
         yield view
 
 
-async def find_deadlocks(session: "Session", prefix: str) -> list[tuple[Wait, ...]]:
-    """Return who waits in a circle for names of which at least one begins with `prefix`."""
-    views = [view async for view in _views(session, await session.names(prefix))]
-    return list(circles(waits(views)))
+async def find_deadlocks(session: "Session") -> list[tuple[Wait, ...]]:
+    """Return who waits in a circle for names of which at least one is of this client's namespace."""
+    views = [view async for view in _views(session, await session.names(session.prefix))]
+    return list(circles(waits(views, session.prefix)))
 
 
 # -- graphs ------------------------------------------------------------------------------------------------
 
 
-def waits(views: Iterable[NameView]) -> list[Wait]:
-    """Return who waits for whom."""
+def waits(views: Iterable[NameView], prefix: str = "") -> list[Wait]:
+    """Return who waits for whom; of names without a prefix that all have."""
     found: list[Wait] = []
     for view in views:
+        name = view.name.removeprefix(prefix)
         for holder in view.holders:
             blocked = False
             for waiter in view.waiters:
                 blocked = blocked or (waiter.alive and waiter.weight + holder.weight > view.capacity)
                 if blocked and waiter.alive and waiter.actor and holder.actor:
-                    found.append(Wait(waiter.owner, view.name, holder.owner, waiter.actor, holder.actor))
+                    found.append(Wait(waiter.owner, name, holder.owner, waiter.actor, holder.actor))
     return found
 
 

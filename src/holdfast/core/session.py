@@ -38,6 +38,8 @@ class Settings:
     """The longest that one request to the store may take."""
     retry_for: float = 10.0
     """How long an acquisition rides out a store that does not answer."""
+    prefix: str = ""
+    """What all names of this client begin with."""
     budget: Budget = field(default_factory=Budget)
     """How long this process may keep a name to itself while others wait."""
 
@@ -50,6 +52,7 @@ class Session:
         self.runtime = runtime
         self.store = store
         self.owner = settings.owner
+        self.prefix = settings.prefix
         self.retry_for = settings.retry_for
         self.mutex = runtime.mutex()
         self.face: object = None
@@ -248,10 +251,10 @@ class Session:
         await self.open()
         return await self.store.names(prefix, self.runtime.now() + self._operation_timeout)
 
-    async def deadlocks(self, prefix: str) -> list[tuple[Wait, ...]]:
+    async def deadlocks(self) -> list[tuple[Wait, ...]]:
         """List who waits for each other in a circle."""
         await self.open()
-        return await find_deadlocks(self, prefix)
+        return await find_deadlocks(self)
 
     async def revoke(self, name: str) -> list[HolderView]:
         """Take a name by force."""

@@ -4,21 +4,19 @@ The shape is that of the asyncio API. `AsyncClient` has it already; `BlockingCli
 that block in place and never suspend. A check which awaits nothing else can be driven by a thread as it is.
 """
 
-from collections.abc import Callable
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol, Self, Unpack
 
 from holdfast.client import DEFAULT_TTL, Client
 from holdfast.core.held import LeaseState
 from holdfast.core.messages import HolderView, NameView
-from holdfast.errors import LeaseLost
+from holdfast.errors import Wait
 from holdfast.lease import Lease, Loss
 from holdfast.outcome import Outcome
 from holdfast.primitives.base import UNSET, BlockingLockBase
+from holdfast.primitives.options import Options
 from holdfast.primitives.rwlock import RWLock
 from holdfast.primitives.semaphore import Semaphore
-
-Lost = Callable[[LeaseLost], object]
 
 
 class AnyLoss(Protocol):
@@ -123,21 +121,25 @@ class AnyClient(Protocol):
         name: str,
         ttl: float = DEFAULT_TTL,
         timeout: float | None = None,
-        *,
-        lock_delay: float = 0.0,
-        max_hold: float | None = None,
-        on_lost: Lost | None = None,
+        **options: Unpack[Options],
     ) -> AnyLock:
         """Make a lock."""
         ...
 
     def semaphore(
-        self, name: str, permits: int, ttl: float = DEFAULT_TTL, timeout: float | None = None
+        self,
+        name: str,
+        permits: int,
+        ttl: float = DEFAULT_TTL,
+        timeout: float | None = None,
+        **options: Unpack[Options],
     ) -> AnySemaphore:
         """Make a semaphore."""
         ...
 
-    def rwlock(self, name: str, ttl: float = DEFAULT_TTL, timeout: float | None = None) -> AnyRWLock:
+    def rwlock(
+        self, name: str, ttl: float = DEFAULT_TTL, timeout: float | None = None, **options: Unpack[Options]
+    ) -> AnyRWLock:
         """Make a reader/writer lock."""
         ...
 
@@ -147,6 +149,10 @@ class AnyClient(Protocol):
 
     async def names(self) -> list[str]:
         """List the names in use."""
+        ...
+
+    async def deadlocks(self) -> list[tuple[Wait, ...]]:
+        """List who waits in a circle."""
         ...
 
     async def revoke(self, name: str) -> list[HolderView]:
@@ -286,24 +292,27 @@ class BlockingClient:
         name: str,
         ttl: float = DEFAULT_TTL,
         timeout: float | None = None,
-        *,
-        lock_delay: float = 0.0,
-        max_hold: float | None = None,
-        on_lost: Lost | None = None,
+        **options: Unpack[Options],
     ) -> BlockingLock:
         """Make a lock."""
-        made = self._client.lock(name, ttl, timeout, lock_delay=lock_delay, max_hold=max_hold, on_lost=on_lost)
-        return BlockingLock(made)
+        return BlockingLock(self._client.lock(name, ttl, timeout, **options))
 
     def semaphore(
-        self, name: str, permits: int, ttl: float = DEFAULT_TTL, timeout: float | None = None
+        self,
+        name: str,
+        permits: int,
+        ttl: float = DEFAULT_TTL,
+        timeout: float | None = None,
+        **options: Unpack[Options],
     ) -> BlockingSemaphore:
         """Make a semaphore."""
-        return BlockingSemaphore(self._client.semaphore(name, permits, ttl, timeout))
+        return BlockingSemaphore(self._client.semaphore(name, permits, ttl, timeout, **options))
 
-    def rwlock(self, name: str, ttl: float = DEFAULT_TTL, timeout: float | None = None) -> BlockingRWLock:
+    def rwlock(
+        self, name: str, ttl: float = DEFAULT_TTL, timeout: float | None = None, **options: Unpack[Options]
+    ) -> BlockingRWLock:
         """Make a reader/writer lock."""
-        return BlockingRWLock(self._client.rwlock(name, ttl, timeout))
+        return BlockingRWLock(self._client.rwlock(name, ttl, timeout, **options))
 
     async def inspect(self, name: str) -> NameView:
         """Show one name."""
@@ -312,6 +321,10 @@ class BlockingClient:
     async def names(self) -> list[str]:
         """List the names in use."""
         return self._client.names()
+
+    async def deadlocks(self) -> list[tuple[Wait, ...]]:
+        """List who waits in a circle."""
+        return self._client.deadlocks()
 
     async def revoke(self, name: str) -> list[HolderView]:
         """Take a name by force."""
@@ -403,6 +416,7 @@ class KeepingClient:
         self._kept = kept
         self.inspect = client.inspect
         self.names = client.names
+        self.deadlocks = client.deadlocks
         self.revoke = client.revoke
         self.close = client.close
 
@@ -411,21 +425,24 @@ class KeepingClient:
         name: str,
         ttl: float = DEFAULT_TTL,
         timeout: float | None = None,
-        *,
-        lock_delay: float = 0.0,
-        max_hold: float | None = None,
-        on_lost: Lost | None = None,
+        **options: Unpack[Options],
     ) -> KeepingLock:
         """Make a lock."""
-        made = self._client.lock(name, ttl, timeout, lock_delay=lock_delay, max_hold=max_hold, on_lost=on_lost)
-        return KeepingLock(made, self._kept)
+        return KeepingLock(self._client.lock(name, ttl, timeout, **options), self._kept)
 
     def semaphore(
-        self, name: str, permits: int, ttl: float = DEFAULT_TTL, timeout: float | None = None
+        self,
+        name: str,
+        permits: int,
+        ttl: float = DEFAULT_TTL,
+        timeout: float | None = None,
+        **options: Unpack[Options],
     ) -> KeepingSemaphore:
         """Make a semaphore."""
-        return KeepingSemaphore(self._client.semaphore(name, permits, ttl, timeout), self._kept)
+        return KeepingSemaphore(self._client.semaphore(name, permits, ttl, timeout, **options), self._kept)
 
-    def rwlock(self, name: str, ttl: float = DEFAULT_TTL, timeout: float | None = None) -> KeepingRWLock:
+    def rwlock(
+        self, name: str, ttl: float = DEFAULT_TTL, timeout: float | None = None, **options: Unpack[Options]
+    ) -> KeepingRWLock:
         """Make a reader/writer lock."""
-        return KeepingRWLock(self._client.rwlock(name, ttl, timeout), self._kept)
+        return KeepingRWLock(self._client.rwlock(name, ttl, timeout, **options), self._kept)

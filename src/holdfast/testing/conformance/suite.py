@@ -8,10 +8,20 @@ from holdfast.errors import UsageError
 from holdfast.runtimes.threads import drive
 from holdfast.stores.store import Capabilities, StoreSource
 from holdfast.testing.conformance.check import COLOURS, Check
-from holdfast.testing.conformance.checks import bodies, closing, contract, exclusion, fencing, lapse, shared, waiting
+from holdfast.testing.conformance.checks import (
+    bodies,
+    circles,
+    closing,
+    contract,
+    exclusion,
+    fencing,
+    lapse,
+    shared,
+    waiting,
+)
 from holdfast.testing.conformance.kit import AsyncioKit, Kit, ThreadsKit
 
-_modules = (exclusion, waiting, shared, fencing, lapse, closing, bodies, contract)
+_modules = (exclusion, waiting, shared, circles, fencing, lapse, closing, bodies, contract)
 
 CHECKS: tuple[Check, ...] = tuple(
     each for module in _modules for each in vars(module).values() if isinstance(each, Check)

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TypeVar
 
 from holdfast.core.messages import (
+    Adjust,
     Ask,
     HolderView,
     Leave,
@@ -41,7 +42,7 @@ class Wire:
         self.deaf = False
         """Notices are lost."""
         self.lose: Counter[str] = Counter()
-        """How many replies to "acquire" and "release" are yet to be lost, after the store carried the request out."""
+        """How many replies to "acquire", "release" and "adjust" are yet to be lost, after the store did as asked."""
         self.asks: list[Ask] = []
         self.replies: list[Reply] = []
         self._push: Callable[[Notice], None] | None = None
@@ -83,6 +84,12 @@ class _Tapped:
         self._wire.replies.append(reply)
         return self._carry("acquire", reply)
 
+    async def acquire_many(self, asks: Sequence[Ask], until: float) -> list[Reply]:
+        self._wire.asks += asks
+        replies = await self._store.acquire_many(asks, until)
+        self._wire.replies += replies
+        return self._carry("acquire", replies)
+
     async def release(self, release: Release, until: float) -> Outcome:
         return self._carry("release", await self._store.release(release, until))
 
@@ -93,6 +100,9 @@ class _Tapped:
             message = "the conformance suite has cut the wire"
             raise StoreUnavailable(message)
         return await self._store.renew(renewals, until)
+
+    async def adjust(self, adjust: Adjust, until: float) -> RenewReply:
+        return self._carry("adjust", await self._store.adjust(adjust, until))
 
     async def leave(self, leave: Leave, until: float) -> Left:
         return await self._store.leave(leave, until)

@@ -1,0 +1,148 @@
+"""Deadlocks: who waits in a circle is found, and nobody else."""
+
+# ruff: noqa: D401 - a check's docstring is the guarantee, not an order
+
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from holdfast.core.labels import Label
+from holdfast.errors import DeadlockDetected, LockTimeout
+from holdfast.testing.conformance.check import check
+from holdfast.testing.conformance.faces import AnyClient
+from holdfast.testing.conformance.kit import Kit, expect
+
+LONG = 20.0
+
+ASKED_AGAIN = 2.5
+"""Longer than it takes until a waiter has asked, and looked, again; seconds."""
+
+
+async def _hold_and_want(client: AnyClient, first: str, second: str, kit: Kit, others: Callable[[], int]) -> bool:
+    """Hold one and want another, once everybody holds something; return whether that was a deadlock."""
+    lease = await client.lock(first, ttl=LONG, detect_deadlock=True).acquire()
+    await kit.until(_true_when(lambda: others() > 0), "all hold something")
+    try:
+        await (await client.lock(second, ttl=LONG, detect_deadlock=True).acquire()).release()
+    except DeadlockDetected as error:
+        expect({wait.name for wait in error.waits} >= {first, second}, f"both names are told: {error}")
+        return True
+    finally:
+        await lease.release()
+    return False
+
+
+def _true_when(holds: Callable[[], bool]) -> Callable[[], Coroutine[Any, Any, bool]]:
+    async def tell() -> bool:
+        return holds()
+
+    return tell
+
+
+async def _circle(kit: Kit, clients: Sequence[AnyClient]) -> None:
+    watcher, names = clients[0], [f"name {number}" for number in range(len(clients))]
+    ready: list[bool] = []
+    running = [
+        kit.start(partial(_hold_and_want, client, name, wanted, kit, lambda: len(ready)))
+        for client, name, wanted in zip(clients, names, names[1:] + names[:1], strict=True)
+    ]
+
+    async def all_held() -> bool:
+        return all([(await watcher.inspect(name)).holders for name in names])
+
+    await kit.until(all_held, "everybody holds something")
+    ready.append(True)
+    told = [await each.result() for each in running]
+    expect(told.count(True) == 1, f"one of a circle is told, the others get what they wait for: {told}")
+
+
+@check(queue=True)
+async def one_of_two_that_wait_for_each_other_is_told(kit: Kit) -> None:
+    """Of two who each wait for what the other holds, one gets DeadlockDetected; the other is granted then."""
+    await _circle(kit, [kit.client(owner="this"), kit.client(owner="that")])
+
+
+@check(queue=True)
+async def one_of_many_that_wait_in_a_circle_is_told(kit: Kit) -> None:
+    """The same for four in a circle, two of them of one client."""
+    here, there = kit.client(owner="here"), kit.client(owner="there")
+    await _circle(kit, [here, there, here, kit.client(owner="elsewhere")])
+
+
+@check(queue=True, weights=True)
+async def a_deadlock_of_readers_and_writers_is_found(kit: Kit) -> None:
+    """It is no matter whether what waits in a circle are locks, readers or writers."""
+    here, there = kit.client(), kit.client()
+    read = await here.rwlock("shared", ttl=LONG, detect_deadlock=True).read().acquire()
+    running = kit.start(partial(_hold_and_write, there))
+    await kit.waiters(here, "shared", 1)
+    try:
+        lease = await here.lock("alone", ttl=LONG, detect_deadlock=True).acquire()
+        told = False
+        await lease.release()
+    except DeadlockDetected:
+        told = True
+    await read.release()
+    expect(told != await running.result(), "one of the two is told")
+
+
+async def _hold_and_write(client: AnyClient) -> bool:
+    lease = await client.lock("alone", ttl=LONG, detect_deadlock=True).acquire()
+    try:
+        await (await client.rwlock("shared", ttl=LONG, detect_deadlock=True).write().acquire()).release()
+    except DeadlockDetected:
+        return True
+    finally:
+        await lease.release()
+    return False
+
+
+@check(queue=True, weights=True)
+async def what_is_no_deadlock_is_not_taken_for_one(kit: Kit) -> None:
+    """Nobody is told who waits for permits that another could give back, or for one who does not wait."""
+    here, there, elsewhere = kit.client(), kit.client(), kit.client()
+    mine = await here.lock("mine", ttl=LONG, detect_deadlock=True).acquire()
+    permits = await elsewhere.semaphore("permits", 2, ttl=LONG, detect_deadlock=True).acquire()
+    waiting = kit.start(partial(_permit_and_lock, there))
+    await kit.waiters(here, "mine", 1)
+    timed_out = False
+    try:
+        await here.semaphore("permits", 2, ttl=LONG, timeout=ASKED_AGAIN, detect_deadlock=True).acquire()
+    except LockTimeout:
+        timed_out = True
+    expect(timed_out, "two permits are held by others, of which one does not wait: that is no deadlock")
+    await permits.release()
+    await mine.release()
+    await waiting.result()
+
+
+async def _permit_and_lock(client: AnyClient) -> None:
+    permit = await client.semaphore("permits", 2, ttl=LONG, detect_deadlock=True).acquire()
+    lease = await client.lock("mine", ttl=LONG, detect_deadlock=True).acquire()
+    await lease.release()
+    await permit.release()
+
+
+@check(queue=True)
+async def deadlocks_of_others_are_listed(kit: Kit) -> None:
+    """A client lists who waits in a circle, whoever they are; and nobody once that is over."""
+    raw, watcher = await kit.raw(), kit.client()
+    asks = {
+        (actor, name): replace(
+            raw.ask(name), owner=Label(f"owner {actor}", actor=f"{actor} thread", holds=(held,)).text()
+        )
+        for actor, held in (("1", "left"), ("2", "right"))
+        for name in ("left", "right")
+    }
+    await raw.win(asks["1", "left"])
+    token = await raw.win(asks["2", "right"])
+    await raw.acquire(asks["1", "right"])
+    expect(await watcher.deadlocks() == [], "one of them does not wait yet")
+    await raw.acquire(asks["2", "left"])
+    (circle,) = await watcher.deadlocks()
+    told = {(wait.waiter, wait.name, wait.holder) for wait in circle}
+    expect(told == {("owner 1", "right", "owner 2"), ("owner 2", "left", "owner 1")}, f"who waits for whom: {told}")
+    await raw.leave(asks["2", "left"])
+    await raw.release(asks["2", "right"], token)
+    expect(await watcher.deadlocks() == [], "it is over")
