@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from holdfast.core.messages import (
+    Adjust,
     Ask,
     HolderView,
     Leave,
@@ -59,6 +60,10 @@ class DisturbedStore:
         """Pass on."""
         return await self._around("acquire", self._store.acquire(ask, until))
 
+    async def acquire_many(self, asks: Sequence[Ask], until: float) -> list[Reply]:
+        """Pass on."""
+        return await self._around("acquire", self._store.acquire_many(asks, until))
+
     async def release(self, release: Release, until: float) -> Outcome:
         """Pass on."""
         return await self._around("release", self._store.release(release, until))
@@ -66,6 +71,10 @@ class DisturbedStore:
     async def renew(self, renewals: Sequence[Renewal], until: float) -> list[RenewReply]:
         """Pass on."""
         return await self._around("renew", self._store.renew(renewals, until))
+
+    async def adjust(self, adjust: Adjust, until: float) -> RenewReply:
+        """Pass on."""
+        return await self._around("adjust", self._store.adjust(adjust, until))
 
     async def leave(self, leave: Leave, until: float) -> Left:
         """Pass on."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from holdfast.core.messages import (
+    Adjust,
     Ask,
     Busy,
     Gone,
@@ -30,7 +31,7 @@ from holdfast.outcome import Outcome
 
 LONGEST_DELAY = 40
 
-Request = Ask | Release | Renewal | Leave | None
+Request = Ask | Release | Renewal | Adjust | Leave | None
 """What was asked of the table; None: a revocation."""
 
 Answer = Reply | Outcome | Left | list[HolderView] | NameView | None
@@ -110,6 +111,8 @@ class Judge:
             self._judge_release(taken, taken.request)
         elif isinstance(taken.request, Renewal):
             self._judge_renewal(taken, taken.request)
+        elif isinstance(taken.request, Adjust):
+            self._judge_adjustment(taken, taken.request)
         elif isinstance(taken.request, Leave):
             self._judge_leave(taken, taken.request)
         else:
@@ -142,6 +145,11 @@ class Judge:
     def _judge_kept(self, taken: Taken, old: Holder, new: Holder) -> None:
         assert new.token == old.token
         cut = min(old.expires_at, taken.now + old.ttl)
+        if isinstance(taken.request, Adjust) and taken.own == old.request and taken.request.token == old.token:
+            weight, owner = min(old.weight, taken.request.weight or old.weight), taken.request.owner or old.owner
+            assert (new.weight, new.owner, new.expires_at, new.confirmed) == (weight, owner, cut, True)
+            return
+        assert (new.weight, new.owner) == (old.weight, old.owner), "a holding was changed unasked"
         if new.request == taken.own and isinstance(taken.request, Ask | Renewal):
             assert new.expires_at >= cut, "a lease was shortened"
         else:
@@ -295,6 +303,11 @@ class Judge:
         assert taken.answer is None
         assert taken.held[renewal.request].expires_at >= taken.now + renewal.ttl
         assert taken.held[renewal.request].confirmed
+
+    def _judge_adjustment(self, taken: Taken, adjust: Adjust) -> None:
+        holder = taken.live.get(adjust.request)
+        ours = holder is not None and holder.token == adjust.token
+        assert taken.answer is (None if ours else self._fate(taken, adjust.token))
 
     def _judge_leave(self, taken: Taken, leave: Leave) -> None:
         assert isinstance(taken.answer, Left)

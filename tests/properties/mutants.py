@@ -7,7 +7,19 @@ They change what goes in and what comes out of the true table, and know nothing 
 
 from dataclasses import replace
 
-from holdfast.core.messages import Ask, Granted, HolderView, Leave, Left, Notice, NoticeKind, Release, Renewal, Reply
+from holdfast.core.messages import (
+    Adjust,
+    Ask,
+    Granted,
+    HolderView,
+    Leave,
+    Left,
+    Notice,
+    NoticeKind,
+    Release,
+    Renewal,
+    Reply,
+)
 from holdfast.core.table import RETRY, Step
 from holdfast.outcome import Outcome
 
@@ -203,6 +215,46 @@ class TheDeadAreGranted(Step):
     def release(self, release: Release) -> Outcome:
         self.listening = _everybody
         return super().release(release)
+
+
+class LighterIsNotPassedOn(Step):
+    """What a holder no longer takes is left to the waiters to find out."""
+
+    def adjust(self, adjust: Adjust) -> Outcome | None:
+        queue, self.state.queue = self.state.queue, []
+        answer = super().adjust(adjust)
+        self.state.queue = queue
+        return answer
+
+
+class HeavierByAdjusting(Step):
+    """Whoever asks to be heavier is."""
+
+    def adjust(self, adjust: Adjust) -> Outcome | None:
+        answer = super().adjust(adjust)
+        for holder in self.state.holders:
+            if answer is None and holder.request == adjust.request and adjust.weight:
+                holder.weight = adjust.weight
+        return answer
+
+
+class AnyoneMayAdjust(Step):
+    """A token that is not the holder's changes its holding."""
+
+    def adjust(self, adjust: Adjust) -> Outcome | None:
+        holder = self._holder(adjust.request)
+        return super().adjust(replace(adjust, token=holder.token) if holder else adjust)
+
+
+class AdjustingProlongs(Step):
+    """Who changes its holding keeps it for longer."""
+
+    def adjust(self, adjust: Adjust) -> Outcome | None:
+        answer = super().adjust(adjust)
+        for holder in self.state.holders:
+            if answer is None and holder.request == adjust.request:
+                holder.expires_at = self.now + holder.ttl
+        return answer
 
 
 def _everybody(_inbox: str) -> bool:

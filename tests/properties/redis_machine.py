@@ -128,14 +128,15 @@ class RedisMachine(StoreMachine):
 
     # -- what happens --------------------------------------------------------------------------------------
 
-    @rule(client=picks, pick=picks, ttl=lengths, others=st.booleans())
-    def renew_what_may_be_forgotten(self, client: int, pick: int, ttl: int, others: bool) -> None:
+    @rule(client=picks, pick=picks, ttl=lengths, others=st.booleans(), told=st.booleans())
+    def renew_what_may_be_forgotten(self, client: int, pick: int, ttl: int, others: bool, told: bool) -> None:
         if self.asks:
             ask = self.recent(pick)
             renewals = [Renewal(ask.name, ask.request, self.tokens.get(ask.request, self.token(ask)), ttl, ask)]
             if others:
                 other = next(each for each in reversed(self.asks) if each is not ask or len(self.asks) == 1)
-                renewals.append(Renewal(other.name, other.request, self.tokens.get(other.request, 2**40), ttl))
+                its_ask = other if told and other.inbox == ask.inbox else None  # they are of one client
+                renewals.append(Renewal(other.name, other.request, self.tokens.get(other.request, 2**40), ttl, its_ask))
             self.keep(client, sorted(renewals, key=lambda each: each.name))
 
     @rule(client=picks, name=st.sampled_from(NAMES), ttl=lengths)

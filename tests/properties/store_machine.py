@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
-from holdfast.core.messages import Ask, Leave, NameView, Notice, Release, Renewal
+from holdfast.core.messages import Adjust, Ask, Leave, NameView, Notice, Release, Renewal
 from holdfast.core.state import NameState
 from holdfast.core.table import TOMBSTONE, Step
 from holdfast.runtimes.runtime import Datagrams
@@ -245,6 +245,34 @@ class StoreMachine(RuleBasedStateMachine):
         if self.asks:
             asks = sorted((self.recent(pick) for pick in chosen), key=lambda ask: ask.name)
             self.keep(client, [Renewal(ask.name, ask.request, self.token(ask), ttl) for ask in asks])
+
+    @rule(
+        client=picks,
+        pick=picks,
+        weight=st.sampled_from([0, 1, 1, 2, 4]),
+        owner=st.sampled_from(["", "a new one é"]),
+        off=st.sampled_from([0, 0, 0, 1]),
+    )
+    def adjust(self, client: int, pick: int, weight: int, owner: str, off: int) -> None:
+        if self.asks:
+            ask = self.recent(pick)
+            self.change(client, Adjust(ask.name, ask.request, self.token(ask) + off, weight, owner))
+
+    @rule(client=picks, pick=picks, weight=st.sampled_from([1, 2]))
+    def a_holder_makes_room(self, client: int, pick: int, weight: int) -> None:
+        held = [(name, each) for name, state in self.states.items() for each in state.holders if each.weight > 1]
+        if held:
+            name, holder = held[pick % len(held)]
+            self.change(client, Adjust(name, holder.request, holder.token, weight))
+
+    def change(self, client: int, adjust: Adjust) -> None:
+        """Adjust."""
+        self.check(
+            client,
+            [adjust.name],
+            lambda store, until: store.adjust(adjust, until),
+            lambda steps: steps[adjust.name].adjust(adjust),
+        )
 
     @rule(client=picks, pick=picks, unsure=st.booleans())
     def leave(self, client: int, pick: int, unsure: bool) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
-from holdfast.core.messages import Ask, Leave, NameView, Release, Renewal
+from holdfast.core.messages import Adjust, Ask, Leave, NameView, Release, Renewal
 from holdfast.core.state import NameState
 from holdfast.core.table import TOMBSTONE, Step
 from tests.properties.model import LONGEST_DELAY, Answer, Judge, Request, Taken
@@ -182,6 +182,22 @@ class TableMachine(RuleBasedStateMachine):
     def take_up(self, pick: int, ttl: int) -> None:
         if asks := [each for each in self.asks[-8:] if each.request in self.tokens]:
             self.keep(asks[pick % len(asks)], ttl)
+
+    @rule(pick=picks, weight=st.sampled_from([0, 1, 1, 2, 3]), owner=st.sampled_from(["", "new"]))
+    def adjust(self, pick: int, weight: int, owner: str) -> None:
+        if self.asks:
+            request = self.recent(pick).request
+            self.change(Adjust("name", request, self.token(request), weight, owner))
+
+    @rule(pick=picks, weight=st.sampled_from([1, 2]))
+    def a_holder_makes_room(self, pick: int, weight: int) -> None:
+        if self.state.holders:
+            holder = self.state.holders[pick % len(self.state.holders)]
+            self.change(Adjust("name", holder.request, holder.token, weight))
+
+    def change(self, adjust: Adjust) -> None:
+        """Take the step of an adjustment."""
+        self.take(adjust, lambda step: step.adjust(adjust))
 
     @rule()
     def a_copy_is_taken(self) -> None:

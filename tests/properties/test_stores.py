@@ -133,6 +133,10 @@ WRONG_SCRIPTS: dict[str, tuple[type[StoreMachine], str, str]] = {
     "stale": (WAITING, "it[W_FRESH] = now + it[W_PATIENCE]", ""),
     "staggered": (WAITING, "h_expires - now + place * STAGGER", "h_expires - now"),
     "wanted": (WAITING, "if h_told then push", "if false then push"),
+    "heavier": (WAITING, "math.min(holder[WEIGHT], weighs)", "weighs"),
+    "adjusted by anyone": (WAITING, "local held = holder and holder[TOKEN] == token", "local held = holder"),
+    "not passed on": (WAITING, "pass_on()\nsave()\nreturn held", "save()\nreturn held"),
+    "another's name": (RESTARTS, "who ~= '' and who or owner", "owner"),
     "spanned": (WAITING, "now + PROPOSAL_BOUND)) + span - 1", "now + PROPOSAL_BOUND))"),
 }
 """Wrong ways of the scripts, many of which no run of the simulation could tell from bad luck; and where to look."""

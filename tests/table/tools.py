@@ -1,6 +1,7 @@
 """A name at a grant table, with a clock that a test moves."""
 
 from holdfast.core.messages import (
+    Adjust,
     Ask,
     Granted,
     HolderView,
@@ -80,6 +81,11 @@ class Name:
     def take_up(self, who: str, token: int, ttl: int = TTL) -> RenewReply:
         """Renew, and say what the lease came of, so that it can be taken up again."""
         return self._step().renew(Renewal("name", who, token, ttl, self.asks[who]))
+
+    def adjust(self, who: str, token: int | None = None, *, weight: int = 0, owner: str = "") -> RenewReply:
+        """Change a holding."""
+        token = self.token(who) if token is None else token
+        return self._step().adjust(Adjust("name", who, token, weight, owner))
 
     def leave(self, who: str, *, unsure: bool = False) -> Left:
         """Leave."""

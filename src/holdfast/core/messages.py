@@ -114,6 +114,19 @@ class Renewal:
 
 
 @dataclass(slots=True)
+class Adjust:
+    """A holder changes its holding, which goes on. Asked again, it changes nothing more."""
+
+    name: str
+    request: str
+    token: int
+    weight: int = 0
+    """How much of the capacity it is content with from now on; it never gets more by this. 0: as it is."""
+    owner: str = ""
+    """What people are to read from now on; empty: as it is."""
+
+
+@dataclass(slots=True)
 class Leave:
     """A waiter gives up. If a grant crossed it on the way, the grant is passed on."""
 

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 
 from holdfast.core.deadlines import seconds
 from holdfast.core.messages import (
+    Adjust,
     Ask,
     Busy,
     Gone,
@@ -128,6 +129,20 @@ class Step:
         holder.confirmed = True
         holder.ttl = max(holder.ttl, renewal.ttl)
         holder.expires_at = max(holder.expires_at, self.now + renewal.ttl)
+        return None
+
+    def adjust(self, adjust: Adjust) -> RenewReply:
+        """Change a holding, which goes on, and grant whom that makes room for. It never becomes heavier."""
+        self._begin()
+        holder = self._holder(adjust.request)
+        if holder is None or holder.token != adjust.token:
+            self._pass_on()
+            return self._fate(adjust.token)
+        holder.confirmed = True
+        if adjust.weight:
+            holder.weight = min(holder.weight, adjust.weight)
+        holder.owner = adjust.owner or holder.owner
+        self._pass_on()
         return None
 
     def leave(self, leave: Leave) -> Left:

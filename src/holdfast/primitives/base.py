@@ -154,6 +154,7 @@ class BlockingLockBase(LockBase):
         """Make it; nothing is acquired yet."""
         super().__init__(client, name, options, capacity=capacity, weight=weight)
         self._entered = Entered[Lease](threads.here)
+        self._face: type[Lease] = Lease
 
     def acquire(self, timeout: float | None = UNSET) -> Lease:
         """Acquire, waiting up to `timeout` seconds (0: ask once; None: for ever; default: the lock's own).
@@ -184,7 +185,7 @@ class BlockingLockBase(LockBase):
         return None if isinstance(won, Left) else self._lease(session, won)
 
     def _lease(self, session: Session, held: HeldLease) -> Lease:
-        lease = Lease(session, held, self._name)
+        lease = self._face(session, held, self._name)
         if self._options.on_lost is not None:
             lease.on_lost(self._options.on_lost)
         return lease
@@ -227,6 +228,7 @@ class AsyncLockBase(LockBase):
         """Make it; nothing is acquired yet."""
         super().__init__(client, name, options, capacity=capacity, weight=weight)
         self._entered = Entered[AsyncLease](aio.here)
+        self._face: type[AsyncLease] = AsyncLease
 
     async def acquire(self, timeout: float | None = UNSET) -> AsyncLease:
         """Acquire, waiting up to `timeout` seconds (0: ask once; None: for ever; default: the lock's own).
@@ -258,7 +260,7 @@ class AsyncLockBase(LockBase):
         return None if isinstance(won, Left) else self._lease(session, won)
 
     def _lease(self, session: Session, held: HeldLease) -> AsyncLease:
-        lease = AsyncLease(session, held, self._name)
+        lease = self._face(session, held, self._name)
         if self._options.on_lost is not None:
             lease.on_lost(self._options.on_lost)
         return lease

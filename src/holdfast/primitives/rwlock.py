@@ -4,12 +4,13 @@ It is a semaphore of `EVERYBODY` permits, of which a reader takes one and a writ
 one strict queue, so neither starves the other: a writer waits for the readers before it, readers that come later wait
 for the writer, and readers that stand side by side are granted together.
 
-Nothing here is reentrant, and a read lease does not become a write lease: whoever holds one and asks for the other
-waits for itself. Where that can be seen, it is refused.
+A write lease can become a read lease without a gap: nobody else writes in between. A read lease does not become a
+write lease, and nothing here is reentrant: whoever holds one and asks for the other waits for itself. Where that can be
+seen, it is refused.
 """
 
 from collections.abc import Iterable
-from typing import Generic, TypeVar
+from typing import Generic, NoReturn, TypeVar, cast
 
 from holdfast.core.limits import EVERYBODY
 from holdfast.errors import UsageError
@@ -25,8 +26,12 @@ from holdfast.primitives.base import (
 )
 from holdfast.primitives.options import LockOptions
 from holdfast.runtimes import aio, threads
+from holdfast.runtimes.threads import drive
 
-S = TypeVar("S", bound=LockBase)
+B = TypeVar("B", bound=Lease)
+A = TypeVar("A", bound=AsyncLease)
+R = TypeVar("R", bound=LockBase)
+W = TypeVar("W", bound=LockBase)
 
 KIND = "a reader/writer lock"
 
@@ -37,7 +42,51 @@ WRITER = EVERYBODY
 """The weight of a writer: all that there is."""
 
 
-class Side(BlockingLockBase):
+class ReadLease(Lease):
+    """One holding of an `RWLock` beside other readers."""
+
+    __slots__ = ()
+
+    def upgrade(self) -> NoReturn:
+        """Raise UsageError: it can't be done, and the error says what to do."""
+        raise _no_upgrade(self.name)
+
+
+class WriteLease(Lease):
+    """One holding of an `RWLock` alone; `downgrade` makes it one beside other readers."""
+
+    __slots__ = ()
+
+    def downgrade(self) -> None:
+        """Become a read lease without a gap, and let the readers at the head of the queue in, in the same step.
+
+        The token stays. Asked again, it changes nothing. Raises LeaseLost if the lease is lost, and StoreError if the
+        store did not answer: then read only, for others may read by now, and ask again if you want them to.
+        """
+        drive(self._session.adjust(self._held, weight=READER))
+
+
+class AsyncReadLease(AsyncLease):
+    """One holding of an `AsyncRWLock` beside other readers."""
+
+    __slots__ = ()
+
+    def upgrade(self) -> NoReturn:
+        """Raise UsageError: it can't be done, and the error says what to do."""
+        raise _no_upgrade(self.name)
+
+
+class AsyncWriteLease(AsyncLease):
+    """One holding of an `AsyncRWLock` alone; `downgrade` makes it one beside other readers."""
+
+    __slots__ = ()
+
+    async def downgrade(self) -> None:
+        """Become a read lease without a gap, as `WriteLease.downgrade`. Cancelled, it may be done or not."""
+        await self._session.adjust(self._held, weight=READER)
+
+
+class Side(BlockingLockBase, Generic[B]):
     """One side of an `RWLock`, to be used as a `Lock` is."""
 
     _kind = KIND
@@ -47,26 +96,36 @@ class Side(BlockingLockBase):
         client: Sessions,
         name: str,
         options: LockOptions,
+        face: type[B],
         weight: int,
         entered: Entered[Lease],
         *excluded_by: Entered[Lease],
     ) -> None:
         """Make a side; whoever is in a `with` of `excluded_by` would wait for itself."""
         super().__init__(client, name, options, capacity=EVERYBODY, weight=weight)
+        self._face = face
         self._entered = entered
         self._excluded_by = excluded_by
 
-    def acquire(self, timeout: float | None = UNSET) -> Lease:
+    def acquire(self, timeout: float | None = UNSET) -> B:
         """Acquire, waiting up to `timeout` seconds (0: ask once; None: for ever; default: the lock's own).
 
         Raises LockTimeout if it was not granted in time, StoreError if the store did not answer, and UsageError if
         this thread is in a `with` of the other side (or of the writers, again), so that it would wait for itself.
         """
         _refuse_to_wait_for_oneself(self._excluded_by, self._name)
-        return super().acquire(timeout)
+        return cast("B", super().acquire(timeout))
+
+    def try_acquire(self) -> B | None:
+        """Acquire if it is free at once; else return None. Raises StoreError if the store did not answer."""
+        return cast("B | None", super().try_acquire())
+
+    def __enter__(self) -> B:
+        """Acquire; raises as `acquire` does."""
+        return cast("B", super().__enter__())
 
 
-class AsyncSide(AsyncLockBase):
+class AsyncSide(AsyncLockBase, Generic[A]):
     """One side of an `AsyncRWLock`, to be used as an `AsyncLock` is."""
 
     _kind = KIND
@@ -76,25 +135,35 @@ class AsyncSide(AsyncLockBase):
         client: Sessions,
         name: str,
         options: LockOptions,
+        face: type[A],
         weight: int,
         entered: Entered[AsyncLease],
         *excluded_by: Entered[AsyncLease],
     ) -> None:
         """Make a side; whoever is in an `async with` of `excluded_by` would wait for itself."""
         super().__init__(client, name, options, capacity=EVERYBODY, weight=weight)
+        self._face = face
         self._entered = entered
         self._excluded_by = excluded_by
 
-    async def acquire(self, timeout: float | None = UNSET) -> AsyncLease:
+    async def acquire(self, timeout: float | None = UNSET) -> A:
         """Acquire, as `Side.acquire`. Cancelled at any point, it leaves no holder and no waiter behind."""
         _refuse_to_wait_for_oneself(self._excluded_by, self._name)
-        return await super().acquire(timeout)
+        return cast("A", await super().acquire(timeout))
+
+    async def try_acquire(self) -> A | None:
+        """Acquire if it is free at once; else return None. Raises StoreError if the store did not answer."""
+        return cast("A | None", await super().try_acquire())
+
+    async def __aenter__(self) -> A:
+        """Acquire; raises as `acquire` does. The body is cancelled if the lease is lost."""
+        return cast("A", await super().__aenter__())
 
 
-class _Sides(Generic[S]):
+class _Sides(Generic[R, W]):
     """The two sides of one name."""
 
-    def __init__(self, read: S, write: S) -> None:
+    def __init__(self, read: R, write: W) -> None:
         self._read = read
         self._write = write
 
@@ -103,11 +172,11 @@ class _Sides(Generic[S]):
         """What is locked."""
         return self._read.name
 
-    def read(self) -> S:
+    def read(self) -> R:
         """Return the side of the readers, who hold the name together."""
         return self._read
 
-    def write(self) -> S:
+    def write(self) -> W:
         """Return the side of the writers, of whom one holds the name, alone."""
         return self._write
 
@@ -115,19 +184,19 @@ class _Sides(Generic[S]):
         return f"<{type(self).__name__} {self.name!r}>"
 
 
-class RWLock(_Sides[Side]):
+class RWLock(_Sides[Side[ReadLease], Side[WriteLease]]):
     """A reader/writer lock of a `Client`: `with lock.read():` or `with lock.write():`. Made by `Client.rwlock`."""
 
     def __init__(self, client: Sessions, name: str, options: LockOptions) -> None:
         """Make a reader/writer lock; nothing is acquired yet."""
         reading, writing = Entered[Lease](threads.here), Entered[Lease](threads.here)
         super().__init__(
-            Side(client, name, options, READER, reading, writing),
-            Side(client, name, options, WRITER, writing, reading, writing),
+            Side(client, name, options, ReadLease, READER, reading, writing),
+            Side(client, name, options, WriteLease, WRITER, writing, reading, writing),
         )
 
 
-class AsyncRWLock(_Sides[AsyncSide]):
+class AsyncRWLock(_Sides[AsyncSide[AsyncReadLease], AsyncSide[AsyncWriteLease]]):
     """A reader/writer lock of an `AsyncClient`: `async with lock.read():` or `async with lock.write():`.
 
     Made by `AsyncClient.rwlock`.
@@ -137,9 +206,17 @@ class AsyncRWLock(_Sides[AsyncSide]):
         """Make a reader/writer lock; nothing is acquired yet."""
         reading, writing = Entered[AsyncLease](aio.here), Entered[AsyncLease](aio.here)
         super().__init__(
-            AsyncSide(client, name, options, READER, reading, writing),
-            AsyncSide(client, name, options, WRITER, writing, reading, writing),
+            AsyncSide(client, name, options, AsyncReadLease, READER, reading, writing),
+            AsyncSide(client, name, options, AsyncWriteLease, WRITER, writing, reading, writing),
         )
+
+
+def _no_upgrade(name: str) -> UsageError:
+    return UsageError(
+        f"a read lease of {name!r} can't become a write lease: two readers that both want to would wait for each other "
+        "for ever. Release it, acquire write(), and look again at what you have read; or acquire write() in the first "
+        "place, and downgrade() it when you have written."
+    )
 
 
 def _refuse_to_wait_for_oneself(excluded_by: Iterable[Entered[L]], name: str) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from holdfast.core.messages import (
+    Adjust,
     Ask,
     HolderView,
     Leave,
@@ -89,6 +90,10 @@ class Store(Protocol):
 
     async def names(self, prefix: str, until: float) -> list[str]:
         """List the names in use that start with `prefix`, sorted."""
+    async def adjust(self, adjust: Adjust, until: float) -> RenewReply:
+        """Change a holding without a gap, and hand on what it no longer takes in the same step."""
+        ...
+
         ...
 
     async def revoke(self, name: str, until: float) -> list[HolderView]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from holdfast.core.messages import (
+    Adjust,
     Ask,
     HolderView,
     Leave,
@@ -79,6 +80,10 @@ class TabledStore(ABC):
         return await self.step(leave.name, lambda step: step.leave(leave), until)
 
     async def inspect(self, name: str, until: float) -> NameView:
+    async def adjust(self, adjust: Adjust, until: float) -> RenewReply:
+        """Change a holding without a gap."""
+        return await self.step(adjust.name, lambda step: step.adjust(adjust), until)
+
         """Show one name."""
         return await self.step(name, lambda step: step.view(name), until)
 

@@ -66,18 +66,22 @@ def reply_of(value: Any) -> Reply:  # noqa: ANN401 - as a script returns it
     return Mismatch(value[1]) if kind == 4 else Gone()  # noqa: PLR2004
 
 
-def about_renewals(renewals: Sequence[Renewal]) -> tuple[Packable, ...]:
-    """Return the inbox and the owner of the one client whose leases these are."""
+def about_renewals(renewals: Sequence[Renewal]) -> tuple[str, str]:
+    """Return the inbox of the one client whose leases these are, and what the first of them says of its owner."""
     asks = [each.ask for each in renewals if each.ask is not None]
     return (asks[0].inbox, asks[0].owner) if asks else ("", "")
 
 
-def renewal(each: Renewal) -> tuple[Packable, ...]:
-    """Return one lease, for `renew`. Without its ask it can be renewed, but not be taken up again."""
+def renewal(each: Renewal, owner: str) -> tuple[Packable, ...]:
+    """Return one lease, for `renew`, and its owner if that is another than `owner`.
+
+    Without its ask it can be renewed, but not be taken up again.
+    """
     ask = each.ask
     if ask is None:
-        return (each.request, each.token, each.ttl, 0, 1, 0, 1)
-    return (each.request, each.token, each.ttl, ask.weight, ask.capacity, ask.lock_delay, ask.span)
+        return (each.request, each.token, each.ttl, 0, 1, 0, 1, "")
+    other = "" if ask.owner == owner else ask.owner
+    return (each.request, each.token, each.ttl, ask.weight, ask.capacity, ask.lock_delay, ask.span, other)
 
 
 def outcome_of(value: int) -> Outcome:

@@ -45,8 +45,9 @@ ALLOW_OOM = " flags=allow-oom"
 ACQUIRE = _script("acquire", guarded=True)
 RELEASE = _script("release", ALLOW_OOM)
 RENEW = _script("renew", ALLOW_OOM, guarded=True)
+ADJUST = _script("adjust", ALLOW_OOM)
 LEAVE = _script("leave", ALLOW_OOM)
 REVOKE = _script("revoke", ALLOW_OOM)
 INSPECT = _script("inspect", " flags=no-writes")
 
-ALL = (ACQUIRE, RELEASE, RENEW, LEAVE, REVOKE, INSPECT)
+ALL = (ACQUIRE, RELEASE, RENEW, ADJUST, LEAVE, REVOKE, INSPECT)

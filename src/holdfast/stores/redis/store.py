@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 from holdfast.core.deadlines import micros
 from holdfast.core.messages import (
+    Adjust,
     Ask,
     Busy,
     Granted,
@@ -186,12 +187,18 @@ class RedisStore:
             state = state_key(renewal.name)
             keys += [state, state + ":q"]
         name = renewals[0].name
-        about = pack(self._publish, self._rules.guard, self._bound, *codec.about_renewals(renewals))
-        args = (about, pack([codec.renewal(each) for each in renewals]))
+        inbox, owner = codec.about_renewals(renewals)
+        about = pack(self._publish, self._rules.guard, self._bound, inbox, owner)
+        args = (about, pack([codec.renewal(each, owner) for each in renewals]))
         answer = await self._call(scripts.RENEW, name, (self._marker(name), *keys), args, until)
         if answer.acknowledged < self._replicas:
             raise OutcomeUnknown(self._too_few(answer))
         return [codec.renewed(each) for each in answer.value]
+
+    async def adjust(self, adjust: Adjust, until: float) -> RenewReply:
+        """Change a holding without a gap."""
+        args = (self._about, adjust.request, adjust.token, adjust.weight, adjust.owner)
+        return codec.renewed((await self._run(scripts.ADJUST, adjust.name, adjust.request, args, until)).value)
 
     async def leave(self, leave: Leave, until: float) -> Left:
         """Give up waiting; pass on a grant that crossed this."""

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from holdfast.core.messages import (
+    Adjust,
     Ask,
     Busy,
     Gone,
@@ -104,6 +105,13 @@ class FollowedStore:
         for renewal, reply in zip(renewals, replies, strict=True):
             self._checker.clients.heard(renewal.request, refused=reply is not None)
         return replies
+
+    async def adjust(self, adjust: Adjust, until: float) -> RenewReply:
+        """Change a holding."""
+        self._say(f"{adjust.request} makes do with {adjust.weight} of {adjust.name}")
+        reply = await self._store.adjust(adjust, until)
+        self._say(f"{adjust.request} hears {reply or 'adjusted'}")
+        return reply
 
     async def leave(self, leave: Leave, until: float) -> Left:
         """Leave, and note when it is acknowledged."""

@@ -2,7 +2,7 @@
 --
 -- KEYS  1 marker, then for each lease: state  queue
 -- ARGV  1 adds: inbox, owner  3 the leases, packed, each {request, token, ttl, weight (0: not to be taken up
---       again), capacity, lock_delay, span}
+--       again), capacity, lock_delay, span, owner (empty: the one in 1)}
 -- Returns for each  0 renewed  2 it had run out  3 it had, and another holder followed
 --@include start
 --@include state
@@ -11,14 +11,14 @@
 -- Take up a lease that was granted by a store whose end this one did not see: it knows of no later grant. Its holder
 -- renews it, so it had not run out; and until the quarantine ends nobody else can be granted. It may be that only its
 -- renewals were forgotten: then its token is the last that is known, and nobody holds.
-local function restore(request, token, length, weighs, fills, delays, reserved)
+local function restore(request, token, length, weighs, fills, delays, reserved, who)
     if weighs == 0 or now >= quarantine(0) or token < counter then return end
     if token == counter and (holders[1] or request == released) then return end
     if weighs == fills then holders = {} end -- of an earlier time: they had ended when this lease was granted
     if holders[1] and not (capacity == fills and has_room(weighs)) then return end
     capacity = fills
     dequeue(request)
-    hold(request, inbox, owner, token, weighs, length, delays, length, true, reserved > 1)
+    hold(request, inbox, who ~= '' and who or owner, token, weighs, length, delays, length, true, reserved > 1)
     return holders[#holders]
 end
 

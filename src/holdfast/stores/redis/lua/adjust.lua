@@ -1,0 +1,22 @@
+-- Change a holding, which goes on, and grant whom that makes room for. It never becomes heavier.
+--
+-- ARGV  3 request  4 token  5 weight (0: as it is)  6 owner (empty: as it is)
+-- Returns  0 done  2 the lease had run out  3 it had, and another holder followed
+--@include start
+--@include state
+--@include queue
+
+local request, token, weighs, who = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
+
+open()
+look()
+local holder = holder_of(request)
+local held = holder and holder[TOKEN] == token
+if held then
+    holder[CONFIRMED] = true
+    if weighs > 0 then holder[WEIGHT] = math.min(holder[WEIGHT], weighs) end
+    if who ~= '' then holder[OWNER] = who end
+end
+pass_on()
+save()
+return held and 0 or fate(token)
