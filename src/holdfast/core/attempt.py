@@ -12,8 +12,9 @@ The rules, each of which has a model-checked counterexample when it is dropped:
 """
 
 import logging
+from collections.abc import Coroutine
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdfast.core.deadlines import micros, seconds, valid_until
 from holdfast.core.deadlocks import LOOK_EVERY, refuse_deadlock
@@ -181,7 +182,7 @@ class Attempt:
             self._engaged = True
             sent = self._sent = self._runtime.now()
             try:
-                reply = await self._session.store.acquire(self._ask, sent + self._patience())
+                reply = await self._put(sent + self._patience())
             except StoreUnavailable as error:
                 self._unsure = self._unsure or isinstance(error, OutcomeUnknown)
                 self.troubled_since = min(self.troubled_since, sent)
@@ -199,6 +200,10 @@ class Attempt:
         if self._runtime.now() >= self._look_at:
             await refuse_deadlock(self._session, actor, self._want.name)
             self._look_at = self._runtime.now() + LOOK_EVERY
+
+    def _put(self, until: float) -> Coroutine[Any, Any, Reply]:
+        """Put the request to the store, once."""
+        return self._session.store.acquire(self._ask, until)
 
     def _give_up_at(self, since: float) -> float:
         retry_until = since + self._session.retry_for

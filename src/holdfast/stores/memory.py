@@ -115,7 +115,7 @@ class MemoryTable:
 class MemoryStore(TabledStore):
     """One client's access to a table in memory."""
 
-    capabilities = Capabilities(min_ttl=0.05, queue=True, weights=True, local=True)
+    capabilities = Capabilities(min_ttl=0.05, queue=True, weights=True, local=True, together=True)
 
     def __init__(self, runtime: Runtime, table: MemoryTable) -> None:
         """Use `table`, from `runtime`."""

@@ -44,6 +44,8 @@ class Capabilities:
     """Whether a pushed grant is as good as an answered one. If not, it is confirmed by asking before it is entered."""
     max_ttl: float = float("inf")
     """The longest ttl that it keeps, in seconds."""
+    together: bool = False
+    """Whether it has `acquire_many`, and so can grant several names in one step."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -70,6 +72,14 @@ class Store(Protocol):
 
     async def acquire(self, ask: Ask, until: float) -> Reply:
         """Grant, queue or refuse."""
+        ...
+
+    async def acquire_many(self, asks: Sequence[Ask], until: float) -> list[Reply]:
+        """Go through asks for different names, in their order and in one atomic step, up to the first not granted.
+
+        That one is answered as by `acquire`, the ones after it are not looked at. The asks are of one client and
+        differ in their names and requests only. Called if the store is capable of it (`together`).
+        """
         ...
 
     async def release(self, release: Release, until: float) -> Outcome:

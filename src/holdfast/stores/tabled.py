@@ -10,6 +10,7 @@ from typing import TypeVar
 from holdfast.core.messages import (
     Adjust,
     Ask,
+    Granted,
     HolderView,
     Leave,
     Left,
@@ -67,6 +68,10 @@ class TabledStore(ABC):
         """Grant, queue or refuse."""
         return await self.step(ask.name, lambda step: step.acquire(ask), until)
 
+    async def acquire_many(self, asks: Sequence[Ask], until: float) -> list[Reply]:
+        """Grant one after another in one turn, up to the first that is not granted."""
+        return await self.steps(lambda steps: _in_order(steps, asks), until)
+
     async def release(self, release: Release, until: float) -> Outcome:
         """Let go, and hand over in the same step."""
         return await self.step(release.name, lambda step: step.release(release), until)
@@ -90,3 +95,13 @@ class TabledStore(ABC):
     async def revoke(self, name: str, until: float) -> list[HolderView]:
         """Take a name from its holders."""
         return await self.step(name, lambda step: step.revoke(), until)
+
+
+def _in_order(steps: Steps, asks: Sequence[Ask]) -> list[Reply]:
+    replies: list[Reply] = []
+    for ask in asks:
+        reply = steps.on(ask.name).acquire(ask)
+        replies.append(reply)
+        if not isinstance(reply, Granted):
+            break
+    return replies

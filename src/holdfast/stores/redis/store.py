@@ -165,6 +165,10 @@ class RedisStore:
         await self._listen_for(ask.name, until)
         return await self._acquire(ask, until)
 
+    async def acquire_many(self, asks: Sequence[Ask], until: float) -> list[Reply]:
+        """Grant one after another in one step, up to the first that is not granted. Not in a Cluster."""
+        raise NotImplementedError
+
     async def release(self, release: Release, until: float) -> Outcome:
         """Let go, and hand over in the same step."""
         args = (self._about, release.request, release.token, 1 if release.unsure else 0)

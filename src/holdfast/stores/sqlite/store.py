@@ -30,7 +30,7 @@ LONGEST_PAUSE = 0.005
 class SqliteStore(TabledStore):
     """One client's access to a lock file."""
 
-    capabilities = Capabilities(min_ttl=0.05, queue=True, weights=True, local=True)
+    capabilities = Capabilities(min_ttl=0.05, queue=True, weights=True, local=True, together=True)
 
     def __init__(
         self,

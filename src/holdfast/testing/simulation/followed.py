@@ -86,6 +86,26 @@ class FollowedStore:
             self.unsure.discard(ask.request)
         return reply
 
+    async def acquire_many(self, asks: Sequence[Ask], until: float) -> list[Reply]:
+        """Ask for several names in one step, and note of which the store may know."""
+        task = self._link.world.running
+        if task is not None:
+            task.note = asks[0].request
+        requests = [ask.request for ask in asks]
+        self.unsure.update(requests)
+        self._say(f"{', '.join(requests)} ask for {', '.join(ask.name for ask in asks)} together")
+        try:
+            replies = await self._store.acquire_many(asks, until)
+        except OutcomeUnknown:
+            self._unanswered.update(requests)
+            raise
+        for request, reply in zip(requests, replies, strict=False):
+            self._say(f"{request} hears {reply}")
+            if isinstance(reply, Busy | Mismatch | Gone):
+                self.unsure.discard(request)
+        self.unsure.difference_update(set(requests[len(replies) :]) - self._unanswered)
+        return replies
+
     async def release(self, release: Release, until: float) -> Outcome:
         """Release."""
         self._say(f"{release.request} releases {release.name}")

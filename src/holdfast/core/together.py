@@ -1,0 +1,409 @@
+"""Several names at once: all of them or none.
+
+The rules, each of which keeps contenders for overlapping names from waiting for each other, or a name from being left
+behind:
+
+*   The names are taken in one order, that of their bytes, whatever order was given. Nobody holds or waits for a later
+    one while it waits for an earlier one; so whoever holds the last name that anybody waits for waits for nobody.
+*   A store that can is asked for all that are left in one step. It grants them up to the first that is not free, and
+    in the queue of that one we then wait. Free names cost one request, however many they are.
+*   Asked again after a lost reply, the step may find earlier names lost and grant fewer: those that an earlier ask may
+    have got are left before anybody waits.
+*   If one of the leases is lost, the others are worth nothing, and are lost with it. They are renewed no more; letting
+    go gives them back at once.
+*   Whoever gets out without all of them, by whatever way, leaves or releases every name that the store may know of.
+
+Those who want a single name stand in the local queue of their process, in front of the store's. Whoever wants several
+in one step stands in the store's queue by itself, as if it were of another process.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from holdfast.core.attempt import Attempt, Want
+from holdfast.core.deadlines import micros, valid_until
+from holdfast.core.held import NEVER, REFUSED, TAKEN, HeldLease, LeaseState
+from holdfast.core.messages import Ask, Granted, Left, Reply
+from holdfast.errors import ForkedLeaseError, LeaseLost, OutcomeUnknown, StoreUnavailable
+from holdfast.outcome import Outcome
+
+if TYPE_CHECKING:
+    from holdfast.core.session import Session
+    from holdfast.runtimes.runtime import Event
+
+log = logging.getLogger("holdfast")
+
+WORST_FIRST = (Outcome.TAKEN_OVER, Outcome.EXPIRED, Outcome.UNKNOWN, Outcome.RELEASED)
+
+
+@dataclass(slots=True)
+class Missed:
+    """What was not to be had in time. Nothing is held of the others either."""
+
+    place: int
+    """Which of the wanted names."""
+    left: Left
+
+
+async def acquire_all(
+    session: "Session",
+    wants: Sequence[Want],
+    timeout: float | None,
+    max_hold: float = NEVER,
+    *,
+    detect_deadlock: bool = False,
+) -> list[HeldLease] | Missed:
+    """Hold all of `wants`, which are sorted by name, or none, and say which of them was not to be had.
+
+    The `timeout` in seconds counts for all of them together (0: ask once; None: wait for ever), `max_hold` from when
+    all are held. Raises StoreError if the store cannot be asked; then nothing is held.
+    """
+    await session.open()
+    until = None if timeout is None else session.runtime.now() + timeout
+    while True:
+        won = await _Together(session, wants, until, wait=timeout != 0, detect_deadlock=detect_deadlock).run()
+        if isinstance(won, Missed):
+            return won
+        if all(held.trusted() for held in won):
+            ends_at = session.runtime.now() + max_hold
+            for held in won:
+                _limit(session, held, ends_at)
+            return won
+        log.debug("one of %s was lost while the others were waited for; beginning again", [want.name for want in wants])
+        await release_all(session, won)
+
+
+def _limit(session: "Session", held: HeldLease, ends_at: float) -> None:
+    """Have a lease end at a local instant."""
+    if ends_at == NEVER:
+        return
+    with held.mutex:
+        held.ends_at = ends_at
+        held.valid_until = min(held.kept_until, ends_at)
+    session.keeper.plan(held)
+
+
+class _Together:
+    """One acquisition of several names. Used once."""
+
+    def __init__(
+        self, session: "Session", wants: Sequence[Want], until: float | None, *, wait: bool, detect_deadlock: bool
+    ) -> None:
+        self._session = session
+        self._detect_deadlock = detect_deadlock
+        self._runtime = session.runtime
+        self._wants = wants
+        self._until = until
+        self._wait = wait
+        self._held: list[HeldLease] = []
+        self._pending: list[_Part] = []
+        """What was asked for along with another, and is not entered yet."""
+
+    async def run(self) -> list[HeldLease] | Missed:
+        """Acquire all, or nothing."""
+        try:
+            while len(self._held) < len(self._wants):
+                left = await (self._in_one_step() if self._session.store.capabilities.together else self._next())
+                if left is not None:
+                    missed = Missed(len(self._held), left)
+                    await self._runtime.finish(self._undo())
+                    return missed
+        except GeneratorExit:  # nothing can be awaited any more: they end at their ttl
+            for held in self._held:
+                self._session.keeper.drop(held)
+            raise
+        except BaseException:
+            await self._runtime.finish(self._undo())
+            raise
+        return self._held
+
+    async def _next(self) -> Left | None:
+        """Acquire the next name, by itself."""
+        timeout: float | None = 0
+        if self._wait:
+            timeout = None if self._until is None else max(0.0, self._until - self._runtime.now())
+        won = await self._session.acquire(self._missing()[0], timeout)
+        if isinstance(won, Left):
+            return won
+        self._held.append(won)
+        return None
+
+    async def _in_one_step(self) -> Left | None:
+        """Acquire the next name, and with it those after it that are free, up to one that has to be waited for."""
+        wants = self._missing()
+        followers = [_Part(self._session, want, self._until, wait=self._wait) for want in wants[1:]]
+        leader = _Leader(self._session, wants[0], self._until, followers, wait=self._wait)
+        won = await leader.run()
+        if isinstance(won, Left):
+            return won
+        self._held.append(won)
+        self._pending = [each for each in followers if each.is_engaged()]
+        while self._pending and not self._pending[0].came_late():
+            won = await self._pending.pop(0).run()
+            if isinstance(won, Left):
+                return won
+            self._held.append(won)
+        await self._leave_pending()
+        return None
+
+    def _missing(self) -> list[Want]:
+        """Return what is not held yet, and have it say what is, if that is looked at."""
+        wants = list(self._wants[len(self._held) :])
+        return [self._session.actors.speak_for(want) for want in wants] if self._detect_deadlock else wants
+
+    async def _leave_pending(self) -> None:
+        while self._pending:
+            await self._runtime.finish(self._pending[0].give_up())
+            self._pending.pop(0)
+
+    async def _undo(self) -> None:
+        pending, self._pending = self._pending, []
+        for each in pending:
+            await each.give_up()
+        held, self._held = self._held, []
+        await release_all(self._session, held)
+
+
+class _Part(Attempt):
+    """The acquisition of one of several names, which is asked for along with one before it."""
+
+    __slots__ = ("_answer", "_before")
+
+    def __init__(self, session: "Session", want: Want, until: float | None, *, wait: bool) -> None:
+        super().__init__(session, want, until, wait=wait)
+        self._answer: Reply | None = None
+        self._before = False
+
+    def go_along(self, sent: float) -> Ask:
+        """Note that the request is sent along with another, and return it."""
+        self._session.attempts[self._ask.request] = self  # a push may be heard before the reply
+        self._sent, self._answer = sent, None
+        self._before, self._engaged = self._engaged, True
+        return self._ask
+
+    def is_answered(self, reply: Reply) -> None:
+        """Take the answer, to go on with when it is run."""
+        self._answer = reply
+
+    def is_passed_over(self) -> bool:
+        """Note that the store did not look at it this time; return whether it may have at another time."""
+        self._engaged = self._before
+        if not self._engaged:
+            self._session.attempts.pop(self._ask.request, None)
+        return self._engaged
+
+    def is_unanswered(self, *, unknown: bool) -> None:
+        """Note that no answer came; if `unknown`, the store may have carried it out, or do so yet."""
+        self._unsure = self._unsure or unknown
+        if not unknown:
+            self.is_passed_over()
+
+    def is_engaged(self) -> bool:
+        """Tell whether the store may know of it."""
+        return self._engaged
+
+    def came_late(self) -> bool:
+        """Tell whether it was granted so long ago that it is over."""
+        answer = self._answer
+        return isinstance(answer, Granted) and valid_until(self._sent, answer.ttl) <= self._runtime.now()
+
+    async def give_up(self) -> None:
+        """Leave whatever the store may know of it."""
+        await self._leave()
+        self._session.attempts.pop(self._ask.request, None)
+
+    async def _send(self) -> Reply:
+        answer, self._answer = self._answer, None
+        return await super()._send() if answer is None else answer
+
+
+class _Leader(Attempt):
+    """The acquisition of the first of several names, along with which the others are asked for."""
+
+    __slots__ = ("_followers",)
+
+    def __init__(
+        self, session: "Session", want: Want, until: float | None, followers: list[_Part], *, wait: bool
+    ) -> None:
+        super().__init__(session, want, until, wait=wait)
+        self._followers = followers
+        """What became of them is for whoever made them to find out. May be replaced by new ones."""
+
+    async def _put(self, until: float) -> Reply:
+        followers = self._followers
+        if not followers:
+            return await super()._put(until)
+        asks = [self._ask, *(each.go_along(self._sent) for each in followers)]
+        try:
+            replies = await self._session.store.acquire_many(asks, until)
+        except StoreUnavailable as error:
+            for each in followers:
+                each.is_unanswered(unknown=isinstance(error, OutcomeUnknown))
+            raise
+        answered = len(replies) - 1
+        for each, reply in zip(followers, replies[1:], strict=False):
+            each.is_answered(reply)
+        doubtful = [each for each in followers[answered:] if each.is_passed_over()]
+        if doubtful:
+            await self._runtime.finish(self._do_without(doubtful))
+        return replies[0]
+
+    async def _do_without(self, doubtful: list[_Part]) -> None:
+        """Leave what an earlier ask may have got, before anybody waits; it is asked for anew later."""
+        for each in doubtful:
+            await each.give_up()
+        gone = {id(each) for each in doubtful}
+        self._followers[:] = [each for each in self._followers if id(each) not in gone]
+
+    async def _leave(self) -> Left:
+        left = await super()._leave()
+        for each in self._followers:
+            if each.is_engaged():
+                await each.give_up()
+        return left
+
+
+async def release_all(session: "Session", leases: Sequence[HeldLease]) -> list[Outcome]:
+    """Let go of all leases, the last first; one that the store does not answer about does not keep the others.
+
+    Cancelled, it is carried out all the same. Raises ForkedLeaseError in a child of the process that acquired them.
+    """
+    rest = list(leases)
+    outcomes: list[Outcome] = []
+    while rest:
+        held = rest.pop()
+        try:
+            outcomes.append(await session.release(held))
+        except (GeneratorExit, ForkedLeaseError):
+            raise
+        except BaseException:
+            if rest:
+                await session.runtime.finish(_release_quietly(session, rest))
+            raise
+    return outcomes[::-1]
+
+
+async def _release_quietly(session: "Session", leases: Sequence[HeldLease]) -> None:
+    await release_all(session, leases)
+
+
+class Bundle:
+    """The leases of several names, as their holder sees them: one."""
+
+    def __init__(self, session: "Session", leases: Sequence[HeldLease]) -> None:
+        """Hold `leases` together."""
+        self.session = session
+        self.leases = tuple(leases)
+        self.let_go = False
+        self._mutex = session.runtime.mutex()
+        self._first: HeldLease | None = None
+        """The one that was lost first."""
+        self._callbacks: tuple[Callable[[LeaseLost], object], ...] = ()
+        self._signal: Event = session.runtime.event()
+        for each in self.leases:
+            each.when_lost(self._teller(each))
+
+    def trusted(self) -> bool:
+        """Tell whether all are certainly still ours."""
+        return all(each.trusted() for each in self.leases)
+
+    def lost(self) -> HeldLease | None:
+        """Return the lease whose loss makes all of them lost."""
+        if self.trusted():
+            return None
+        return self._first or next((each for each in self.leases if each.lost_because), None)
+
+    def remaining(self) -> float:
+        """Return for how many seconds all are certainly still ours."""
+        return min(each.remaining() for each in self.leases)
+
+    def check(self) -> None:
+        """Raise LeaseLost unless all are certainly still ours."""
+        if not self.trusted():
+            raise self.loss()
+
+    def loss(self) -> LeaseLost | ForkedLeaseError:
+        """Make the error that tells why they are not ours."""
+        return (self.lost() or self.leases[0]).loss()
+
+    def state(self) -> LeaseState:
+        """Tell HELD, AT_RISK, LOST and RELEASED apart: the worst of them."""
+        states = {each.state() for each in self.leases}
+        order = (LeaseState.LOST, LeaseState.RELEASED, LeaseState.AT_RISK)
+        return next((each for each in order if each in states), LeaseState.HELD)
+
+    def when_lost(self, callback: Callable[[LeaseLost], object]) -> None:
+        """Have `callback(error)` called once, when the first of them is lost; at once if one is."""
+        with self._mutex:
+            first = self._first
+            if first is None:
+                self._callbacks += (callback,)
+        if first is not None:
+            first.when_lost(_call_with(first, callback))
+
+    async def wait_lost(self, until: float | None) -> bool:
+        """Wait until one is lost or all are let go, or until a local instant; return whether one is lost."""
+        runtime = self.session.runtime
+        while self.trusted() and not (until is not None and runtime.now() >= until):
+            wake_at = min(each.valid_until for each in self.leases)
+            await self._signal.wait(wake_at if until is None else min(until, wake_at))
+        return self.lost() is not None
+
+    async def release(self) -> Outcome:
+        """Let go of all; return the worst of the outcomes. Asked again, it answers the same."""
+        self.let_go = True
+        outcomes = await release_all(self.session, self.leases)
+        self._signal.set()
+        return next(each for each in WORST_FIRST if each in outcomes)
+
+    async def extend(self, ttl: float | None) -> None:
+        """Renew all now, for `ttl` seconds (None: as before), in one request.
+
+        Raises LeaseLost if one is lost, StoreError if the store did not answer (then they live as long as before).
+        """
+        self.check()
+        session = self.session
+        sent = session.runtime.now()
+        wanted = [held.ttl if ttl is None else micros(ttl) for held in self.leases]
+        renewals = [held.renewal(each) for held, each in zip(self.leases, wanted, strict=True)]
+        patience = session.patience(min(each.ttl for each in renewals))
+        replies = await session.store.renew(renewals, sent + patience)
+        for held, renewal, reply, each in zip(self.leases, renewals, replies, wanted, strict=True):
+            if reply is not None:
+                session.keeper.lose(held, TAKEN if reply is Outcome.TAKEN_OVER else REFUSED)
+            elif held.renewed(sent, renewal.ttl):
+                held.ttl = each
+                session.keeper.plan(held)
+        self.check()
+
+    def _teller(self, held: HeldLease) -> Callable[[str], None]:
+        def tell(_reason: str) -> None:
+            self._lose_all(held)
+
+        return tell
+
+    def _lose_all(self, first: HeldLease) -> None:
+        with self._mutex:
+            if self._first is not None:
+                return
+            self._first = first
+            callbacks = self._callbacks
+        for each in self.leases:
+            if each is not first:
+                self.session.keeper.lose(each, f"it is held together with {first.name!r}, which is lost")
+        self._signal.set()
+        for callback in callbacks:
+            first.when_lost(_call_with(first, callback))
+
+
+def _call_with(held: HeldLease, callback: Callable[[LeaseLost], object]) -> Callable[[str], None]:
+    """Return what calls back with the error; the lease sees to errors of the callback."""
+
+    def tell(_reason: str) -> None:
+        error = held.loss()
+        if isinstance(error, LeaseLost):
+            callback(error)
+
+    return tell

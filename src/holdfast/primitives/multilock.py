@@ -1,0 +1,421 @@
+"""The multilock: several names that one holder has at a time, all of them or none.
+
+The names are taken in one order, whatever order they are given in, so that users of overlapping names never wait for
+each other in a circle. Each is an ordinary lock: who holds one of them by `lock()` keeps a multilock out, and the other
+way round. `core/together.py` has the rules.
+"""
+
+import functools
+import inspect
+import warnings
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, ParamSpec, Self, TypeVar
+
+from holdfast.core.deadlines import micros, seconds
+from holdfast.core.held import FORKED, NEVER, HeldLease, LeaseState
+from holdfast.core.limits import check_duration, check_name
+from holdfast.core.session import Session
+from holdfast.core.together import Bundle, Missed, acquire_all
+from holdfast.errors import LeaseLost, LockTimeout, UsageError
+from holdfast.outcome import Outcome
+from holdfast.primitives.base import UNSET, LockBase, Sessions
+from holdfast.primitives.decorating import label_of, refuse_generator
+from holdfast.primitives.options import LockOptions
+from holdfast.runtimes import aio, threads
+from holdfast.runtimes.aio import BodyGuard
+from holdfast.runtimes.threads import drive
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+MOST_NAMES = 1000
+"""How many names one multilock may have."""
+
+
+class _MultiLossBase:
+    __slots__ = ("_bundle",)
+
+    def __init__(self, bundle: Bundle) -> None:
+        self._bundle = bundle
+
+    def is_set(self) -> bool:
+        """Tell whether any of the leases is lost, and so all of them. True from the very moment, at no cost."""
+        return self._bundle.lost() is not None
+
+    def __bool__(self) -> bool:
+        return self.is_set()
+
+    def _until(self, timeout: float | None) -> float | None:
+        return None if timeout is None else self._bundle.session.runtime.now() + timeout
+
+
+class MultiLoss(_MultiLossBase):
+    """The event of a multilock's loss."""
+
+    __slots__ = ()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Block until a lease is lost (or all are released), or for `timeout` seconds; return whether one is lost."""
+        return drive(self._bundle.wait_lost(self._until(timeout)))
+
+
+class AsyncMultiLoss(_MultiLossBase):
+    """The event of a multilock's loss."""
+
+    __slots__ = ()
+
+    async def wait(self, timeout: float | None = None) -> bool:
+        """Wait until a lease is lost (or all are released), or for `timeout` seconds; return whether one is lost."""
+        return await self._bundle.wait_lost(self._until(timeout))
+
+
+class _MultiLeaseBase:
+    """All of the lease of a multilock that needs no store."""
+
+    __slots__ = ("_bundle", "_names")
+
+    def __init__(self, bundle: Bundle, names: tuple[str, ...]) -> None:
+        """Wrap leases that were just won; `names` are what their users call them."""
+        self._bundle = bundle
+        self._names = names
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What is held, in the order in which it was taken."""
+        return self._names
+
+    @property
+    def tokens(self) -> dict[str, int]:
+        """The fencing token of each name."""
+        return {name: held.token for name, held in zip(self._names, self._bundle.leases, strict=True)}
+
+    @property
+    def ttl(self) -> float:
+        """How long, in seconds, the store keeps the leases after the holder was last heard."""
+        return seconds(self._bundle.leases[0].ttl)
+
+    @property
+    def state(self) -> LeaseState:
+        """HELD, AT_RISK (a renewal failed), LOST or RELEASED: the worst of all names."""
+        return self._bundle.state()
+
+    def remaining(self) -> float:
+        """Return for how many seconds all names are certainly still ours, renewals aside; 0.0 once one is not."""
+        return self._bundle.remaining()
+
+    def check(self) -> None:
+        """Raise LeaseLost unless all names are certainly still ours (ForkedLeaseError in a forked child)."""
+        self._bundle.check()
+
+    def on_lost(self, callback: Callable[[LeaseLost], object]) -> None:
+        """Have `callback(error)` called once when the first of the names is lost; at once if one is lost already.
+
+        It runs in the thread that notices, mostly the keeper's, or soon in the event loop: it must not block. Its
+        errors are logged.
+        """
+        self._bundle.when_lost(callback)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.tokens} {self.state.value}>"
+
+    def __del__(self) -> None:
+        bundle = self._bundle
+        dropped = [held for held in bundle.leases if not held.let_go and not held.lost_because]
+        if bundle.let_go or not dropped:
+            return
+        for held in dropped:
+            bundle.session.keeper.drop(held)
+        warnings.warn(
+            f"the leases of {', '.join(map(repr, self._names))} were dropped without release; they are no longer "
+            "renewed and end at their ttl. Keep the lease object for as long as you need the locks.",
+            ResourceWarning,
+            stacklevel=2,
+            source=self,
+        )
+
+    def _is_forked(self) -> bool:
+        return self._bundle.leases[0].lost_because == FORKED
+
+    def _raise_if_lost(self, outcome: Outcome, error: BaseException | None) -> None:
+        """On exit: tell of a loss, without masking the body's own error."""
+        if outcome.kept and self._bundle.lost() is None:
+            return
+        loss = self._bundle.loss()
+        if error is None:
+            raise loss
+        if not (isinstance(error, LeaseLost) and str(error) == str(loss)):  # the body's own check() said it already
+            error.add_note(str(loss))
+
+
+class MultiLease(_MultiLeaseBase):
+    """One holding of all names of a `MultiLock`. Use it with `with`, or call `release()`."""
+
+    __slots__ = ("__weakref__",)
+
+    @property
+    def lost(self) -> MultiLoss:
+        """The event that is set the moment any of the names can no longer be trusted: then none of them can."""
+        return MultiLoss(self._bundle)
+
+    def release(self) -> Outcome:
+        """Let go of all names; return the worst of their outcomes. Never raises because of the store.
+
+        Called again, it answers the same. Raises ForkedLeaseError in a forked child.
+        """
+        return drive(self._bundle.release())
+
+    def extend(self, ttl: float | None = None) -> float:
+        """Renew all names now, with a new `ttl` in seconds if given; return the seconds that remain.
+
+        Raises LeaseLost if one is lost, StoreError if the store did not answer (then nothing is known to be changed).
+        """
+        if ttl is not None:
+            check_duration(ttl, "ttl", self._bundle.session.store.capabilities.min_ttl)
+        drive(self._bundle.extend(ttl))
+        return self.remaining()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Release. Raises LeaseLost if a name was lost and the body raised nothing itself."""
+        if not self._is_forked():
+            self._raise_if_lost(self.release(), error)
+
+
+class AsyncMultiLease(_MultiLeaseBase):
+    """One holding of all names of an `AsyncMultiLock`. Use it with `async with`, or await `release()`."""
+
+    __slots__ = ("__weakref__", "_guard")
+
+    def __init__(self, bundle: Bundle, names: tuple[str, ...]) -> None:
+        """Wrap leases that were just won."""
+        super().__init__(bundle, names)
+        self._guard: BodyGuard | None = None
+
+    @property
+    def lost(self) -> AsyncMultiLoss:
+        """The event that is set the moment any of the names can no longer be trusted: then none of them can."""
+        return AsyncMultiLoss(self._bundle)
+
+    async def release(self) -> Outcome:
+        """Let go of all names; return the worst of their outcomes. Never raises because of the store.
+
+        Called again, it answers the same. Cancelled, it is carried out all the same.
+        """
+        return await self._bundle.release()
+
+    async def extend(self, ttl: float | None = None) -> float:
+        """Renew all names now, as `MultiLease.extend`."""
+        if ttl is not None:
+            check_duration(ttl, "ttl", self._bundle.session.store.capabilities.min_ttl)
+        await self._bundle.extend(ttl)
+        return self.remaining()
+
+    async def __aenter__(self) -> Self:
+        """Enter a body that is cancelled if a name is lost."""
+        guard = self._guard = BodyGuard()
+        self._bundle.when_lost(lambda _error: guard.fire())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Release. Raises LeaseLost if a name was lost and the body raised nothing itself."""
+        guard, self._guard = self._guard, None
+        if guard is not None:
+            guard.disarm()
+        if self._is_forked():
+            return
+        try:
+            outcome = await self.release()
+        finally:
+            cancelled_by_us = guard is not None and guard.was_mine(error)
+        self._raise_if_lost(outcome, None if cancelled_by_us else error)
+
+
+class _MultiLockBase(LockBase):
+    """All of a multilock that needs no store."""
+
+    _kind = "a multilock"
+
+    def __init__(self, client: Sessions, names: Iterable[str], options: LockOptions) -> None:
+        """Make it; nothing is acquired yet."""
+        self._names = _in_order(names)
+        super().__init__(client, self._names[0], options)
+        max_hold = options.max_hold
+        ttl = options.ttl if max_hold is None else min(options.ttl, max_hold)  # so that nothing outlives max_hold
+        # max_hold counts from when all are held, so it is none of the single names'.
+        common = replace(self._want, ttl=micros(ttl), max_hold=NEVER)
+        self._wants = [replace(common, name=self._full(name)) for name in self._names]
+        self._max_hold = NEVER if max_hold is None else max_hold
+
+    @property
+    def name(self) -> str:
+        """What is locked, for people to read."""
+        return ", ".join(self._names)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What is locked, in the order in which it is taken."""
+        return self._names
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {list(self._names)!r} ttl={self._options.ttl:g}>"
+
+    async def _acquire_all(self, session: Session, timeout: float | None) -> list[HeldLease] | Missed:
+        return await acquire_all(
+            session, self._wants, timeout, self._max_hold, detect_deadlock=self._options.detect_deadlock
+        )
+
+    def _missed(self, missed: Missed, timeout: float | None, owner: str) -> LockTimeout:
+        error = self._named(self._names[missed.place])._timed_out(missed.left, timeout, owner)  # noqa: SLF001 - of us
+        return LockTimeout(f"{error} Of {', '.join(map(repr, self._names))}, none is held now.")
+
+    def _bundle(self, session: Session, won: list[HeldLease]) -> Bundle:
+        bundle = Bundle(session, won)
+        if self._options.on_lost is not None:
+            bundle.when_lost(self._options.on_lost)
+        return bundle
+
+
+def _in_order(names: Iterable[str]) -> tuple[str, ...]:
+    """Return names in the order in which everybody takes them. Raises UsageError if they can't be locked together."""
+    if isinstance(names, str):
+        raise UsageError(f"a multilock takes a list of names, not one str; write [{names!r}]")
+    given = [check_name(name) for name in names]
+    if not 1 <= len(given) <= MOST_NAMES:
+        raise UsageError(f"a multilock takes from 1 to {MOST_NAMES} names, not {len(given)}")
+    twice = sorted({name for name in given if given.count(name) > 1}) if len(set(given)) < len(given) else []
+    if twice:
+        raise UsageError(f"{', '.join(map(repr, twice))} is named twice: a multilock would wait for itself")
+    return tuple(sorted(given, key=str.encode))
+
+
+class MultiLock(_MultiLockBase):
+    """A multilock of a `Client`: use it with `with`, as a decorator, or by calling `acquire`.
+
+    Made by `Client.multilock`.
+    """
+
+    def __init__(self, client: Sessions, names: Iterable[str], options: LockOptions) -> None:
+        """Make it; nothing is acquired yet."""
+        super().__init__(client, names, options)
+        self._inside: dict[object, list[MultiLease]] = {}
+
+    def acquire(self, timeout: float | None = UNSET) -> MultiLease:
+        """Acquire all names, waiting up to `timeout` seconds for all of them (0: ask once; None: for ever).
+
+        Raises LockTimeout, which says which name was not to be had, or StoreError if the store did not answer: then
+        none of them is held.
+        """
+        timeout = self._timeout(timeout)
+        session = self._client.session()
+        won = drive(self._acquire_all(session, timeout))
+        if isinstance(won, Missed):
+            raise self._missed(won, timeout, session.owner)
+        return MultiLease(self._bundle(session, won), self._names)
+
+    def try_acquire(self) -> MultiLease | None:
+        """Acquire all names if they are free at once; else return None. Raises StoreError as `acquire` does."""
+        session = self._client.session()
+        won = drive(self._acquire_all(session, 0))
+        return None if isinstance(won, Missed) else MultiLease(self._bundle(session, won), self._names)
+
+    def __enter__(self) -> MultiLease:
+        """Acquire; raises as `acquire` does."""
+        lease = self.acquire()
+        self._inside.setdefault(threads.here(), []).append(lease)
+        return lease
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Release what this thread entered last; raises LeaseLost if it was lost."""
+        _pop(self._inside, threads.here()).__exit__(kind, error, trace)
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        """Run every call of `function` under all the names, which are taken as they stand."""
+        refuse_generator(function, "with")
+        if inspect.iscoroutinefunction(function):
+            message = f"{label_of(function)} is async: decorate it with a multilock of an AsyncClient"
+            raise UsageError(message)
+
+        @functools.wraps(function)
+        def locked(*args: P.args, **kwargs: P.kwargs) -> R:
+            with self.acquire():
+                return function(*args, **kwargs)
+
+        return locked
+
+
+class AsyncMultiLock(_MultiLockBase):
+    """A multilock of an `AsyncClient`: use it with `async with`, as a decorator, or by calling `acquire`.
+
+    Made by `AsyncClient.multilock`.
+    """
+
+    def __init__(self, client: Sessions, names: Iterable[str], options: LockOptions) -> None:
+        """Make it; nothing is acquired yet."""
+        super().__init__(client, names, options)
+        self._inside: dict[object, list[AsyncMultiLease]] = {}
+
+    async def acquire(self, timeout: float | None = UNSET) -> AsyncMultiLease:
+        """Acquire all names, as `MultiLock.acquire`. Cancelled at any point, it leaves nothing behind."""
+        timeout = self._timeout(timeout)
+        session = self._client.session()
+        won = await self._acquire_all(session, timeout)
+        if isinstance(won, Missed):
+            raise self._missed(won, timeout, session.owner)
+        return AsyncMultiLease(self._bundle(session, won), self._names)
+
+    async def try_acquire(self) -> AsyncMultiLease | None:
+        """Acquire all names if they are free at once; else return None. Raises StoreError as `acquire` does."""
+        session = self._client.session()
+        won = await self._acquire_all(session, 0)
+        return None if isinstance(won, Missed) else AsyncMultiLease(self._bundle(session, won), self._names)
+
+    async def __aenter__(self) -> AsyncMultiLease:
+        """Acquire; raises as `acquire` does. The body is cancelled if a name is lost."""
+        lease = await self.acquire()
+        self._inside.setdefault(aio.here(), []).append(lease)
+        return await lease.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Release what this task entered last; raises LeaseLost if it was lost."""
+        await _pop(self._inside, aio.here()).__aexit__(kind, error, trace)
+
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
+        """Run every call of the async `function` under all the names, which are taken as they stand."""
+        refuse_generator(function, "async with")
+        if not inspect.iscoroutinefunction(function):
+            message = f"{label_of(function)} is not async: decorate it with a multilock of a Client"
+            raise UsageError(message)
+
+        @functools.wraps(function)
+        async def locked(*args: P.args, **kwargs: P.kwargs) -> R:
+            async with await self.acquire():
+                return await function(*args, **kwargs)
+
+        return locked
+
+
+M = TypeVar("M", MultiLease, AsyncMultiLease)
+
+
+def _pop(inside: dict[object, list[M]], here: object) -> M:
+    """Return the lease that was entered here last. Raises UsageError if there is none."""
+    leases = inside.get(here)
+    if not leases:
+        message = "this multilock was not entered by this thread or task; enter and leave a `with` in the same one"
+        raise UsageError(message)
+    lease = leases.pop()
+    if not leases:
+        del inside[here]
+    return lease
