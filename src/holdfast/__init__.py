@@ -1,6 +1,7 @@
 """Holdfast: distributed locks that you can trust."""
 
 from holdfast.client import AsyncClient, Client
+from holdfast.core.events import EventKind, LockEvent
 from holdfast.core.held import LeaseState
 from holdfast.core.messages import HolderView, NameView, WaiterView
 from holdfast.errors import (
@@ -34,6 +35,7 @@ __all__ = [
     "AsyncSemaphore",
     "Client",
     "DeadlockDetected",
+    "EventKind",
     "Fence",
     "ForkedLeaseError",
     "HolderView",
@@ -42,6 +44,7 @@ __all__ = [
     "LeaseLost",
     "LeaseState",
     "Lock",
+    "LockEvent",
     "LockTimeout",
     "Loss",
     "NameView",

@@ -6,16 +6,20 @@ import os
 import platform
 import warnings
 import weakref
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Self, Unpack
 
 from holdfast import fork
+from holdfast.core.events import LockEvent
 from holdfast.core.limits import check_count, check_duration, check_name
 from holdfast.core.messages import HolderView, NameView
 from holdfast.core.session import Session, Settings
 from holdfast.core.turnstile import Budget
-from holdfast.errors import UsageError, Wait
+from holdfast.errors import LeaseLost, UsageError, Wait
+from holdfast.primitives.election import AsyncElection, Election
 from holdfast.primitives.lock import AsyncLock, Lock
+from holdfast.primitives.multilock import AsyncMultiLock, MultiLock
 from holdfast.primitives.options import LockOptions, Options
 from holdfast.primitives.rwlock import AsyncRWLock, RWLock
 from holdfast.primitives.semaphore import AsyncSemaphore, Semaphore
@@ -45,6 +49,7 @@ class _ClientBase:
         retry_for: float = 10.0,
         turn_count: int = 32,
         turn_time: float = 0.05,
+        on_event: Callable[[LockEvent], object] | None = None,
         store: StoreSource | None = None,
     ) -> None:
         """Prepare a client; the store is opened by the first operation.
@@ -61,6 +66,9 @@ class _ClientBase:
             turn_count: how often this client hands a name on among its own threads or tasks, while somebody outside
                 waits for it; 0: always to whoever waits outside.
             turn_time: for how many seconds it does.
+            on_event: called with a LockEvent whenever one of this client's locks is waited for, acquired, renewed,
+                lost, handed on or released, in the thread or event loop where that happens: it must not block. Its
+                errors are logged.
             store: the source of a store of your own, instead of a URL.
 
         Raises UsageError if something can't be right.
@@ -74,6 +82,7 @@ class _ClientBase:
             check_duration(operation_timeout, "operation_timeout", 0.01),
             check_duration(retry_for, "retry_for"),
             self._prefix(),
+            on_event,
             Budget(check_count(turn_count, "turn_count"), check_duration(turn_time, "turn_time")),
         )
         self._own_label = owner is not None
@@ -198,6 +207,50 @@ class Client(_ClientBase):
         self._shared("reader/writer locks")
         return RWLock(self, name, self._options(ttl, timeout, options))
 
+    def multilock(
+        self,
+        names: Iterable[str],
+        ttl: float = DEFAULT_TTL,
+        timeout: float | None = None,
+        *,
+        lock_delay: float = 0.0,
+        max_hold: float | None = None,
+        on_lost: Callable[[LeaseLost], object] | None = None,
+        detect_deadlock: bool = False,
+    ) -> MultiLock:
+        """Make a lock on several names (up to 1000), of which one holder has all or none.
+
+        They are taken in one order, whatever order is given, so that users of overlapping names never wait for each
+        other in a circle; each of them is also kept out by a `lock` of that name, and keeps it out. If one is lost, all
+        are. The embedded store, `memory://` and a Redis server grant all names that are free in one step; a Redis
+        Cluster, whose names lie on several nodes, grants them one after another.
+
+        The `timeout` counts for all names together, and `max_hold` from when all are held. As of a decorator, the names
+        are taken as they stand. The other arguments and errors are those of `lock`; also raises UsageError if a name
+        is given twice.
+        """
+        options = Options(lock_delay=lock_delay, max_hold=max_hold, on_lost=on_lost, detect_deadlock=detect_deadlock)
+        return MultiLock(self, names, self._options(ttl, timeout, options))
+
+    def election(
+        self,
+        name: str,
+        ttl: float = DEFAULT_TTL,
+        timeout: float | None = None,
+        *,
+        lock_delay: float = 0.0,
+        max_hold: float | None = None,
+        on_lost: Callable[[LeaseLost], object] | None = None,
+    ) -> Election:
+        """Make an election by `name`: `campaign` in it to become the leader, or `observe` who leads.
+
+        A leader that died or hangs is followed when its ttl has run out; one that is alive but stuck is followed only
+        if there is a `max_hold`. The arguments and errors are those of `lock`, and so is the name: who holds a lock of
+        this name is the leader.
+        """
+        options = Options(lock_delay=lock_delay, max_hold=max_hold, on_lost=on_lost)
+        return Election(self, name, self._options(ttl, timeout, options))
+
     def inspect(self, name: str) -> NameView:
         """Show who holds `name` and who waits for it."""
         return self._short(drive(self.session().inspect(self._full(name))))
@@ -288,6 +341,35 @@ class AsyncClient(_ClientBase):
         """Make a reader/writer lock on `name`; arguments and errors as of `Client.rwlock`."""
         self._shared("reader/writer locks")
         return AsyncRWLock(self, name, self._options(ttl, timeout, options))
+
+    def multilock(
+        self,
+        names: Iterable[str],
+        ttl: float = DEFAULT_TTL,
+        timeout: float | None = None,
+        *,
+        lock_delay: float = 0.0,
+        max_hold: float | None = None,
+        on_lost: Callable[[LeaseLost], object] | None = None,
+        detect_deadlock: bool = False,
+    ) -> AsyncMultiLock:
+        """Make a lock on several names; arguments and errors as of `Client.multilock`."""
+        options = Options(lock_delay=lock_delay, max_hold=max_hold, on_lost=on_lost, detect_deadlock=detect_deadlock)
+        return AsyncMultiLock(self, names, self._options(ttl, timeout, options))
+
+    def election(
+        self,
+        name: str,
+        ttl: float = DEFAULT_TTL,
+        timeout: float | None = None,
+        *,
+        lock_delay: float = 0.0,
+        max_hold: float | None = None,
+        on_lost: Callable[[LeaseLost], object] | None = None,
+    ) -> AsyncElection:
+        """Make an election by `name`; arguments and errors as of `Client.election`."""
+        options = Options(lock_delay=lock_delay, max_hold=max_hold, on_lost=on_lost)
+        return AsyncElection(self, name, self._options(ttl, timeout, options))
 
     async def inspect(self, name: str) -> NameView:
         """Show who holds `name` and who waits for it."""

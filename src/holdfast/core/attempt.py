@@ -59,6 +59,8 @@ class Want:
     """What the owner says of itself, if that is more than its name."""
     actor: "Actor | None" = None
     """Who it is for, if that one is looked at for deadlocks."""
+    linger: float = 0.0
+    """For how many seconds it is kept when it is released, in case this process wants it again."""
 
     key: tuple[str, int, int] | None = field(init=False)
     """What all wants have in common that may hand a lease on to each other; None if this one may not."""
@@ -233,6 +235,8 @@ class Attempt:
     def _make_signal(self) -> "Event":
         if self._signal is None:
             self._signal = self._runtime.event()
+            if self._session.events is not None and self._ask.span == 1:  # else it was told before, in the local queue
+                self._session.events.contended(self._want.name)
         return self._signal
 
     async def _pause(self, retry_in: float) -> None:

@@ -35,6 +35,9 @@ LOOK_EVERY = 0.9
 MOST_NAMES = 200
 """How many names one look follows at most."""
 
+MOST_HELD = 64
+"""How many names that it holds a request says at most: it should not become long."""
+
 
 @dataclass(slots=True, eq=False)
 class Actor:
@@ -45,9 +48,9 @@ class Actor:
     leases: list[HeldLease] = field(default_factory=list[HeldLease])
 
     def holds(self) -> tuple[str, ...]:
-        """Return the names that it holds now."""
+        """Return the names that it holds now; of very many, those that it acquired last."""
         self.leases = [held for held in self.leases if held.trusted()]
-        return tuple(held.name for held in self.leases)
+        return tuple(held.name for held in self.leases[-MOST_HELD:])
 
 
 class Actors:

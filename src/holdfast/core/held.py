@@ -85,6 +85,12 @@ class HeldLease:
     outcome: Outcome | None = None
     stile: "Stile | None" = None
     """Where others of this process may wait for it."""
+    linger: float = 0.0
+    """For how many seconds it is kept when it is released, in case this process wants the name again."""
+    lingers_until: float = NEVER
+    """Until when it is kept though nobody has it; NEVER if somebody has."""
+    wanted: bool = False
+    """Whether somebody outside was heard to wait for it."""
     _signal: Event | None = None
     _callbacks: tuple[Callable[[str], None], ...] = ()
 
@@ -124,6 +130,17 @@ class HeldLease:
         if self.trusted():
             return LeaseState.AT_RISK if self.failures else LeaseState.HELD
         return LeaseState.LOST if self.lost_because else LeaseState.RELEASED
+
+    def give_to(self, ends_at: float, linger: float) -> bool:
+        """Have a lease that lingers be somebody's until `ends_at`; False if it is found lost."""
+        with self.mutex:
+            if self.lost_because or self.let_go:
+                return False
+            self.lingers_until, self.linger = NEVER, linger
+            if ends_at != NEVER:
+                self.ends_at = ends_at
+                self.valid_until = min(self.kept_until, ends_at)
+            return True
 
     def lose(self, because: str) -> bool:
         """Declare the lease lost, once; return whether this call did it."""
@@ -247,6 +264,11 @@ class HeldLease:
             self.stile.lost(self)
         for tell in callbacks:
             _call(tell, self.lost_because, self.name)
+
+
+def report_loss(lease: HeldLease) -> None:
+    """Log that a lease is lost: a warning, unless it lingered and so was nobody's."""
+    log.log(logging.WARNING if lease.lingers_until == NEVER else logging.DEBUG, "%s", lease.loss())
 
 
 def _call(tell: Callable[[str], None], reason: str, name: str) -> None:

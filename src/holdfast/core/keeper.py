@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.held import NEVER, REFUSED, TAKEN, HeldLease
+from holdfast.core.held import NEVER, REFUSED, TAKEN, HeldLease, report_loss
 from holdfast.core.messages import RenewReply
 from holdfast.outcome import Outcome
 from holdfast.runtimes.runtime import Runtime, Task
@@ -19,6 +19,8 @@ from holdfast.stores.store import Store
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
+
+    from holdfast.core.events import Events
 
 log = logging.getLogger("holdfast")
 
@@ -45,6 +47,8 @@ class Keeper:
         self._patience = patience
         self._mutex: AbstractContextManager[Any] = runtime.mutex()
         self._signal = runtime.event()
+        self.events: Events | None = None
+        """Who is told of renewals, if anybody."""
         self._leases: dict[str, HeldLease] = {}
         self._looks_at = NEVER
         self._pace = IDLE
@@ -76,11 +80,20 @@ class Keeper:
             self._leases[lease.request] = successor
         return True
 
+    def exchange(self, lease: HeldLease, successor: HeldLease) -> bool:
+        """Let a lease go, and keep the one in its place that lingers; False if it is lost or was let go."""
+        with lease.mutex:
+            if lease.lost_because or lease.let_go:
+                return False
+            lease.let_go = True
+            self._leases[lease.request] = successor
+        return True
+
     def replaced(self, successor: HeldLease) -> None:
         """Look after a successor. It falls due when its predecessor did, unless that was not to be renewed any more."""
         if successor.due_at == NEVER:
             self.plan(successor)
-        elif successor.valid_until < self._looks_at:
+        elif successor.valid_until < self._looks_at or successor.lingers_until < self._looks_at:
             self._wake()
 
     def lose(self, lease: HeldLease, because: str) -> HeldLease | None:
@@ -159,8 +172,11 @@ class Keeper:
             if not lease.trusted():
                 self._forget(lease)
                 continue
+            if lease.lingers_until <= now and lease.stile is not None:
+                lease.stile.lingered(lease)
+                continue
             due = due or lease.due_at <= now
-            next_look = min(next_look, lease.valid_until, max(lease.due_at, now + GRAIN))
+            next_look = min(next_look, lease.valid_until, lease.lingers_until, max(lease.due_at, now + GRAIN))
         if due and not self._talking:
             self._start_renewal()
         return next_look
@@ -173,7 +189,7 @@ class Keeper:
     def _forget(self, lease: HeldLease) -> None:
         self.discard(lease)
         if lease.lost_because:
-            log.warning("%s", lease.loss())
+            report_loss(lease)
 
     def _start_renewal(self) -> None:
         with self._mutex:
@@ -229,10 +245,12 @@ class Keeper:
         if reply is None:
             if lease.renewed(sent, ttl):
                 lease.schedule(self._runtime.random())
+                if self.events is not None:
+                    self.events.renewed(lease)
         else:
             lost = self.lose(lease, TAKEN if reply is Outcome.TAKEN_OVER else REFUSED)
             if lost is not None:
-                log.warning("%s", lost.loss())
+                report_loss(lost)
 
     def _failed(self, lease: HeldLease, error: Exception) -> None:
         lease.failures += 1

@@ -99,6 +99,8 @@ class Release:
     token: int
     unsure: bool = False
     """Whether an ask of this request may still be under way, so that it must be refused when it arrives."""
+    keep: int = 0
+    """For how long the name is still not to be granted: the holder is done, but was too quick."""
 
 
 @dataclass(slots=True)
@@ -152,6 +154,8 @@ class NoticeKind(StrEnum):
     REVOKED = "revoked"
     WANTED = "wanted"
     """Somebody waits for what this holder has."""
+    ASKED = "asked"
+    """Somebody asks this holder to let go."""
     GAP = "gap"
     """Pushes may have been missed: whoever waits asks again. Comes from a client's own connection, not the store."""
 

@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 from holdfast.core.attempt import Attempt, Want
 from holdfast.core.deadlines import micros, seconds
 from holdfast.core.deadlocks import Actors, find_deadlocks
-from holdfast.core.held import FORKED, REFUSED, REVOKED, TAKEN, HeldLease
+from holdfast.core.events import Events, LockEvent
+from holdfast.core.held import FORKED, REFUSED, REVOKED, TAKEN, HeldLease, report_loss
 from holdfast.core.keeper import Keeper
 from holdfast.core.messages import Adjust, HolderView, Left, NameView, Notice, NoticeKind, Release
 from holdfast.core.turnstile import Budget, Turnstile
@@ -23,6 +24,11 @@ log = logging.getLogger("holdfast")
 
 OPENING = 5
 """How many times as long as one request opening the store may take: several requests, when a program has no time."""
+
+NO_LINGER = (
+    "linger is not to be had here: this store cannot tell this client that somebody else waits, who would wait in vain. "
+    "Make the lock without linger, or use another store, such as redis://host."
+)
 
 GAP_SPREAD = 0.05
 """Within how many seconds all waiters of a client ask again after its inbox was cut off."""
@@ -40,6 +46,7 @@ class Settings:
     """How long an acquisition rides out a store that does not answer."""
     prefix: str = ""
     """What all names of this client begin with."""
+    on_event: Callable[[LockEvent], object] | None = None
     budget: Budget = field(default_factory=Budget)
     """How long this process may keep a name to itself while others wait."""
 
@@ -62,6 +69,11 @@ class Session:
         self.keeper = Keeper(runtime, store, self.patience)
         self.turnstile = Turnstile(self, settings.budget)
         self.actors = Actors(self)
+        self.events: Events | None = None
+        """Who is told what happens, if anybody."""
+        if settings.on_event is not None:
+            self.events = Events(settings.on_event, runtime.now, self.owner, self.prefix)
+            self.keeper.events = self.events
         self._operation_timeout = settings.operation_timeout
         self._ample_ttl = micros(settings.operation_timeout * 5)
         self._local = store.capabilities.local
@@ -112,6 +124,7 @@ class Session:
                 log.warning("closed while the store does not answer: the lease of %r ends at its ttl", held.name)
                 continue
             await self.release(held)
+        await self.turnstile.departed(until)
         await self.keeper.stop(until)
         await self.runtime.settle(until)
         await self.store.close()
@@ -145,10 +158,17 @@ class Session:
         """
         if not self._opened:
             await self.open()
+        asked_at = 0.0 if self.events is None else self.runtime.now()
         until = None if timeout is None else self.runtime.now() + timeout
+        if want.linger and not self.inbox:
+            raise UsageError(NO_LINGER)
         if want.key is not None:
-            return await self.turnstile.acquire(want, want.key, until, wait=timeout != 0)
-        return await Attempt(self, want, until, wait=timeout != 0).run()
+            won = await self.turnstile.acquire(want, want.key, until, wait=timeout != 0)
+        else:
+            won = await Attempt(self, want, until, wait=timeout != 0).run()
+        if self.events is not None and isinstance(won, HeldLease):
+            self.events.acquired(won, asked_at)
+        return won
 
     async def release(self, held: HeldLease) -> Outcome:
         """Let go of a lease. Asked again, it answers the same.
@@ -159,6 +179,8 @@ class Session:
             raise held.loss()
         if held.outcome is not None:
             return held.outcome
+        if held.linger and self.turnstile.keep(held):
+            return Outcome.RELEASED
         if not held.let_it_go():
             return await self._released_by_another(held)
         if held.stile is not None and self.turnstile.pass_on(held):
@@ -170,11 +192,16 @@ class Session:
         except GeneratorExit:
             raise
         except StoreError as error:
-            outcome = await self.runtime.finish(self._release_again(held, release, error))
+            return await self.runtime.finish(self._release_again(held, release, error))
         except BaseException as error:
             await self.runtime.finish(self._release_again(held, release, error))
             raise
+        return self._settle(held, outcome)
+
+    def _settle(self, held: HeldLease, outcome: Outcome) -> Outcome:
         held.settle(outcome)
+        if self.events is not None:
+            self.events.released(held, outcome)
         return outcome
 
     async def _released_by_another(self, held: HeldLease) -> Outcome:
@@ -195,8 +222,7 @@ class Session:
             outcome = Outcome.UNKNOWN
         if not outcome.kept and not held.lost_because and self.runtime.now() < held.valid_until:
             outcome = Outcome.RELEASED  # it cannot have run out yet: the first attempt did it, and its reply was lost
-        held.settle(outcome)
-        return outcome
+        return self._settle(held, outcome)
 
     async def extend(self, held: HeldLease, ttl: float | None) -> None:
         """Renew now, for `ttl` seconds (None: as before), from now on.
@@ -287,6 +313,7 @@ class Session:
 
         Pushes may have been missed; and if the store restarted, it had better hear soon who was there before.
         """
+        self.turnstile.end_all_lingering()
         self.keeper.hurry(GAP_SPREAD)
         for attempt in list(self.attempts.values()):
             after = micros(self.runtime.random() * GAP_SPREAD)
@@ -295,7 +322,7 @@ class Session:
     def _revoked(self, notice: Notice) -> None:
         held = self.keeper.find(notice.request)
         if held is not None and held.last == notice.token and (lost := self.keeper.lose(held, REVOKED)) is not None:
-            log.warning("%s", lost.loss())
+            report_loss(lost)
 
     def patience(self, ttl: int) -> float:
         """Return how many seconds one request about a lease of `ttl` microseconds may take: far below the ttl."""

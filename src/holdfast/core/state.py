@@ -4,6 +4,9 @@ from dataclasses import dataclass, field
 
 from holdfast.core.messages import Ask
 
+KEPT = "~"
+"""What the request of a holding begins with that was released, and is to keep the name for a while yet."""
+
 
 @dataclass(slots=True)
 class Holder:

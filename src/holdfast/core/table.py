@@ -41,7 +41,7 @@ from holdfast.core.messages import (
     WaiterView,
     Waiting,
 )
-from holdfast.core.state import Holder, NameState, Waiter
+from holdfast.core.state import KEPT, Holder, NameState, Waiter
 from holdfast.outcome import Outcome
 
 TOMBSTONE = 30_000_000
@@ -88,7 +88,7 @@ class Step:
         if holder := self._holder(ask.request):
             self._pass_on()
             return self._granted_before(holder, ask)
-        if not self._agree_on_capacity(ask.capacity):
+        if not self._agree_on_capacity(ask.capacity) and not self._waits(ask.request):
             self._pass_on()  # which drops the dead, if it is they who keep the name in use
             if not self._agree_on_capacity(ask.capacity):
                 return Mismatch(state.capacity)
@@ -106,18 +106,27 @@ class Step:
         return self._waiting(ask) if ask.wait else self._busy()
 
     def release(self, release: Release) -> Outcome:
-        """Let go, and pass the name on in the same step. A release that is asked again is no error."""
+        """Let go, and pass the name on in the same step. A release that is asked again is no error.
+
+        One that is to `keep` the name leaves a holding behind that is nobody's, and ends by itself.
+        """
         self._begin()
         state = self.state
         if release.unsure:
             self._bury(release.request)
             self._drop(release.request)  # an ask that came late, after the lease had run out
-        if self._remove_holder(release.request):
+        holder = self._holder(release.request)
+        if holder is not None:
             state.last_released = release.request
+            if release.keep:
+                self._keep(holder, release.keep)
+            else:
+                state.holders.remove(holder)
             self._pass_on()
             return Outcome.RELEASED
+        kept = self._holder(KEPT + release.request)
         self._pass_on()
-        return Outcome.RELEASED if state.last_released == release.request else self._fate(release.token)
+        return Outcome.RELEASED if kept or state.last_released == release.request else self._fate(release.token)
 
     def renew(self, renewal: Renewal) -> RenewReply:
         """Keep a lease that is still held, and confirm a provisional one. It is never shortened."""
@@ -167,6 +176,33 @@ class Step:
             self.state.counter = self._next_token(0)
         self._pass_on()
         return [self._view_holder(holder) for holder in victims]
+
+    def ask_back(self) -> list[HolderView]:
+        """Ask those who hold the name to let go; return who can hear it."""
+        self._begin()
+        self._pass_on()
+        asked = [holder for holder in self.state.holders if holder.inbox]
+        for holder in asked:
+            self._notify(holder.inbox, NoticeKind.ASKED, holder.request, holder.token)
+        return [self._view_holder(holder) for holder in asked]
+
+    def resize(self, before: int, after: int) -> int:
+        """Change the capacity of the name if it is `before`, or if nobody uses it; return what it is now.
+
+        Holders keep what they hold, and waiters their places, but those that are too heavy now: they are sent away,
+        told to ask again, and refused as they do.
+        """
+        self._begin()
+        state = self.state
+        if state.capacity != before:
+            self._advance()  # which drops the dead, if it is they who keep the name in use
+        if state.capacity == before or not (state.holders or state.queue):
+            state.capacity = after
+            for waiter in [each for each in state.queue if each.ask.weight > after]:
+                self._drop(waiter.ask.request)
+                self._notify(waiter.ask.inbox, NoticeKind.HEAD, waiter.ask.request, after=RETRY)
+        self._pass_on()
+        return state.capacity
 
     def view(self, name: str) -> NameView:
         """Show who holds and who waits, without moving the queue."""
@@ -307,6 +343,13 @@ class Step:
             state.capacity = capacity
         return state.capacity == capacity
 
+    def _keep(self, holder: Holder, length: int) -> None:
+        """Let a holding be nobody's from now on. Who waits is told anew when it ends: it was told another time."""
+        holder.request, holder.inbox = KEPT + holder.request, ""
+        holder.ttl, holder.expires_at, holder.lock_delay = length, self.now + length, 0
+        holder.confirmed, holder.told = True, False
+        self._head_before = ""
+
     # -- the queue -----------------------------------------------------------------------------------------
 
     def _join(self, ask: Ask) -> bool:
@@ -351,6 +394,9 @@ class Step:
             if waiter.ask.request == request:
                 return place
         return len(self.state.queue)
+
+    def _waits(self, request: str) -> bool:
+        return any(waiter.ask.request == request for waiter in self.state.queue)
 
     def _drop(self, request: str) -> None:
         self.state.queue = [waiter for waiter in self.state.queue if waiter.ask.request != request]

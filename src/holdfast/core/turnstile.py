@@ -12,6 +12,10 @@ is first come, first served within the process, and between processes each has i
 
 Only contenders for the same ttl and lock delay share a queue: what others rely on when a holder dies is the same for
 all of them. No contender is ever handed a lease that may be lost; when one is lost, the next contender asks the store.
+
+A lease that is to *linger* is not released when nobody waits for it here or outside. It goes on as its own successor,
+which nobody has, until somebody here takes it up, or somebody outside waits, or its time is over, or it is lost, or the
+client is closed. Then it is released in the background.
 """
 
 from collections import deque
@@ -21,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.attempt import Attempt, Want
 from holdfast.core.deadlines import seconds
+from holdfast.core.departures import Departures
 from holdfast.core.held import NEVER, HeldLease
 from holdfast.core.messages import Left, WaiterView
 from holdfast.errors import StoreUnavailable
@@ -92,6 +97,15 @@ class Stile:
         """Let the next contender ask the store, though the holder has not let go, and maybe never will."""
         self.owner.step_aside(self, held)
 
+    def lingered(self, held: HeldLease) -> None:
+        """Release a lease that nobody took up in time."""
+        self.owner.end_lingering(self, held)
+
+    def lingering(self) -> HeldLease | None:
+        """Return the lease that nobody has, if there is one. With the mutex held."""
+        held = self.held
+        return held if held is not None and held.lingers_until != NEVER else None
+
 
 class Turnstile:
     """All local queues of one client."""
@@ -104,6 +118,7 @@ class Turnstile:
         self._budget = budget
         self._dismissed = False
         self._stiles: dict[tuple[str, int, int], Stile] = {}
+        self._departures = Departures(session.runtime, session.release)
 
     def acquire(
         self, want: Want, key: tuple[str, int, int], until: float | None, *, wait: bool
@@ -114,12 +129,16 @@ class Turnstile:
             if stile is None:
                 stile = self._stiles[key] = Stile(self, key)
                 return self._lead(stile, want, until, wait=wait)
+            if stile.lingering() is not None:
+                return self._go_on(stile, want, key, until, wait=wait)
             if not wait:
                 return self._turn_away(stile)
             contender = Contender(want, self._runtime.event(), self._runtime.now())
             if stile.contenders is None:
                 stile.contenders = deque()
             stile.contenders.append(contender)
+        if self._session.events is not None:
+            self._session.events.contended(want.name)
         return self._stand(stile, contender, until)
 
     def pass_on(self, held: HeldLease) -> bool:
@@ -141,6 +160,8 @@ class Turnstile:
             return False
         self._session.keeper.replaced(contender.lease)
         held.settle(Outcome.RELEASED)
+        if self._session.events is not None:
+            self._session.events.handed_on(held)
         contender.event.set()
         return True
 
@@ -152,6 +173,7 @@ class Turnstile:
         if not self._may_pass(stile, held, contender.want, now):
             return None
         lease = held.successor(contender.want.ttl, now + contender.want.max_hold)
+        lease.linger = contender.want.linger
         if not self._session.keeper.replace(held, lease):
             return None
         stile.contenders.popleft()
@@ -170,9 +192,12 @@ class Turnstile:
             leader.event.set()
 
     def wanted(self, held: HeldLease) -> None:
-        """Note that somebody outside waits for a lease."""
-        if held.stile is not None:
-            held.stile.wanted = True
+        """Note that somebody outside waits for a lease; one that lingers is released."""
+        held.wanted = True  # before we look for its stile: who sets that looks at this afterwards
+        stile = held.stile
+        if stile is not None:
+            stile.wanted = True
+            self.end_lingering(stile)
 
     def waiting(self, name: str) -> list[WaiterView]:
         """Show who waits here for a name: the store does not know of them."""
@@ -180,6 +205,88 @@ class Turnstile:
         with self._mutex:
             here = [each for stile in self._stiles.values() if stile.key[0] == name for each in stile.contenders or ()]
         return [WaiterView(owner, each.want.weight, now - each.since, alive=True) for each in here]
+
+    # -- leases that linger --------------------------------------------------------------------------------
+
+    def keep(self, held: HeldLease) -> bool:
+        """Let a lease go that is to linger, and keep a successor that nobody has; False if it is to be released."""
+        stile = held.stile
+        if stile is None:
+            return False
+        with self._mutex:
+            now = self._runtime.now()
+            if stile.held is not held or stile.contenders or stile.wanted or self._dismissed:
+                return False
+            ttl = stile.key[1]
+            if held.token >= held.last or now >= held.valid_until or not _is_ample(held, ttl, now):
+                return False
+            lease = held.successor(ttl, NEVER)
+            lease.lingers_until = now + held.linger
+            if not self._session.keeper.exchange(held, lease):
+                return False
+            stile.held = lease
+        self._session.keeper.replaced(lease)
+        held.settle(Outcome.RELEASED)
+        return True
+
+    def take_up(self, want: Want, key: tuple[str, int, int]) -> HeldLease | None:
+        """Return the lease that lingers for a key, to be held from now on, if there is one and it is good enough."""
+        with self._mutex:
+            stile = self._stiles.get(key)
+            held = stile.lingering() if stile is not None else None
+            if held is None or self._dismissed:
+                return None
+            now = self._runtime.now()
+            if now >= held.lingers_until or held.kept_until - now > want.max_hold or not _is_ample(held, want.ttl, now):
+                return None
+            if not held.give_to(now + want.max_hold, want.linger):
+                return None
+        if want.max_hold != NEVER:
+            self._session.keeper.replaced(held)
+        return held
+
+    async def _go_on(
+        self, stile: Stile, want: Want, key: tuple[str, int, int], until: float | None, *, wait: bool
+    ) -> HeldLease | Left:
+        """Take up the lease that lingers; if it is not good enough, release it and ask for another."""
+        held = self.take_up(want, key)
+        if held is not None:
+            return held
+        held = self._end_lingering(stile, None)
+        if held is not None:
+            await self._session.release(held)
+        return await self.acquire(want, key, until, wait=wait)
+
+    def end_lingering(self, stile: Stile, held: HeldLease | None = None) -> None:
+        """Release the lease that lingers here in the background, if there is one (and it is `held`)."""
+        ended = self._end_lingering(stile, held)
+        if ended is not None:
+            self._departures.add(ended)
+
+    def end_all_lingering(self) -> None:
+        """Release all leases that linger: somebody may wait for them, and we may not have heard it."""
+        with self._mutex:
+            stiles = list(self._stiles.values())
+        for stile in stiles:
+            self.end_lingering(stile)
+
+    def _end_lingering(self, stile: Stile, only: HeldLease | None) -> HeldLease | None:
+        with self._mutex:
+            held = stile.lingering()
+            if held is None or (only is not None and only is not held):
+                return None
+            held.lingers_until = NEVER
+            stile.held = None
+            leader = self._next_leader(stile)
+        if leader is not None:
+            leader.event.set()
+        return held
+
+    async def departed(self, until: float) -> None:
+        """Wait for the releases that are under way, until a local instant."""
+        await self._departures.end(until)
+
+    # -- the end -------------------------------------------------------------------------------------------
 
     def dismiss(self) -> None:
         """Hand nothing on any more, and wake all who wait here, to find the client closed."""
@@ -248,7 +355,7 @@ class Turnstile:
         self, stile: Stile, want: Want, until: float | None, *, wait: bool, since: float | None = None
     ) -> HeldLease | Left:
         """Ask the store; for a range of tokens if we waited here `since` some instant: then others will again."""
-        span = 1 if since is None else SPAN
+        span = SPAN if since is not None or want.linger else 1
         attempt = Attempt(self._session, want, until, wait=wait, span=span)
         if since is not None:
             attempt.troubled_since = max(stile.troubled_since, since)
@@ -264,9 +371,12 @@ class Turnstile:
         if not isinstance(won, HeldLease):
             self._resign(stile)
             return won
-        if span > 1:
-            stile.passed, stile.since, stile.wanted = 0, self._runtime.now(), attempt.wanted
         won.stile = stile
+        if span > 1:
+            won.linger = want.linger
+            stile.passed, stile.since, stile.wanted = 0, self._runtime.now(), attempt.wanted
+            if won.wanted:  # heard just before it had a stile
+                stile.wanted = True
         stile.held = won
         if won.lost_because:
             self.step_aside(stile, won)
@@ -302,10 +412,13 @@ class Turnstile:
 
     def _may_pass(self, stile: Stile, held: HeldLease, want: Want, now: float) -> bool:
         left = held.kept_until - now
-        if held.token >= held.last or left < seconds(held.ask.pushed_ttl) / MARGIN:
-            return False
-        if left > seconds(want.ttl) or left > want.max_hold:  # it would outlive a dead holder for longer than it may
+        if held.token >= held.last or left > want.max_hold or not _is_ample(held, want.ttl, now):
             return False
         if not stile.wanted:
             return True
         return stile.passed < self._budget.count and now - stile.since < self._budget.time
+
+
+def _is_ample(held: HeldLease, ttl: int, now: float) -> bool:
+    """Tell whether enough is left of a lease to hand it on; and not so much that it would outlive a dead holder."""
+    return seconds(held.ask.pushed_ttl) / MARGIN <= held.kept_until - now <= seconds(ttl)

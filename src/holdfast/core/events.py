@@ -1,0 +1,95 @@
+"""What happens to a client's locks, told to whoever listens: for metrics, traces and logs.
+
+Nothing of this is done, but for a look whether somebody listens, while nobody does.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from weakref import WeakKeyDictionary
+
+from holdfast.core.held import HeldLease
+from holdfast.outcome import Outcome
+
+log = logging.getLogger("holdfast")
+
+
+class EventKind(StrEnum):
+    """What happened."""
+
+    CONTENDED = "contended"
+    """The name was not free, and is waited for."""
+    ACQUIRED = "acquired"
+    """It was granted; `seconds` since it was asked for."""
+    HANDED_ON = "handed on"
+    """The lease was released, and passed on within this client; `seconds` that it was held."""
+    RENEWED = "renewed"
+    """The lease was renewed in the background; `seconds` for which it is certain now."""
+    LOST = "lost"
+    """The lease can no longer be trusted, `detail` says why; `seconds` that it was held."""
+    RELEASED = "released"
+    """The lease was released, `detail` is the outcome; `seconds` that it was held."""
+
+
+@dataclass(slots=True, frozen=True)
+class LockEvent:
+    """Something that happened to a lock of this client."""
+
+    kind: EventKind
+    name: str
+    owner: str
+    """Whose lock it is: the owner of this client."""
+    token: int = 0
+    """The fencing token of the lease; 0 if there is none yet."""
+    seconds: float = 0.0
+    """A duration: see the kinds."""
+    detail: str = ""
+
+
+class Events:
+    """Tells somebody."""
+
+    def __init__(self, tell: Callable[[LockEvent], object], now: Callable[[], float], owner: str, prefix: str) -> None:
+        """Tell of locks of `owner` whose names all begin with `prefix`."""
+        self._tell = tell
+        self._now = now
+        self._owner = owner
+        self._prefix = prefix
+        self._since: WeakKeyDictionary[HeldLease, float] = WeakKeyDictionary()
+
+    def contended(self, name: str) -> None:
+        """Tell that a name is waited for."""
+        self._say(EventKind.CONTENDED, name)
+
+    def acquired(self, held: HeldLease, asked_at: float) -> None:
+        """Tell of a new lease, and of its loss if that comes."""
+        now = self._since[held] = self._now()
+        self._say(EventKind.ACQUIRED, held.name, held.token, now - asked_at)
+
+        def lost(why: str) -> None:
+            self._say(EventKind.LOST, held.name, held.token, self._held_for(held), why)
+
+        held.when_lost(lost)
+
+    def renewed(self, held: HeldLease) -> None:
+        """Tell of a renewal in the background."""
+        self._say(EventKind.RENEWED, held.name, held.token, held.valid_until - self._now())
+
+    def released(self, held: HeldLease, outcome: Outcome) -> None:
+        """Tell of a release."""
+        self._say(EventKind.RELEASED, held.name, held.token, self._held_for(held), outcome.value)
+
+    def handed_on(self, held: HeldLease) -> None:
+        """Tell of a release that the store does not hear of."""
+        self._say(EventKind.HANDED_ON, held.name, held.token, self._held_for(held))
+
+    def _held_for(self, held: HeldLease) -> float:
+        now = self._now()
+        return now - self._since.get(held, now)
+
+    def _say(self, kind: EventKind, name: str, token: int = 0, seconds: float = 0.0, detail: str = "") -> None:
+        try:
+            self._tell(LockEvent(kind, name.removeprefix(self._prefix), self._owner, token, seconds, detail))
+        except Exception:
+            log.exception("the on_event callback raised; the lock goes on")

@@ -1,0 +1,114 @@
+"""Whoever listens is told what happens to a client's locks; a listener that fails harms nobody."""
+
+import asyncio
+import logging
+import threading
+
+import pytest
+
+from holdfast import AsyncClient, Client, EventKind, LockEvent, LockTimeout
+from tests.hazards.helpers import eventually
+
+ACQUIRED, CONTENDED, HANDED_ON, RENEWED, LOST, RELEASED = (
+    EventKind.ACQUIRED,
+    EventKind.CONTENDED,
+    EventKind.HANDED_ON,
+    EventKind.RENEWED,
+    EventKind.LOST,
+    EventKind.RELEASED,
+)
+
+
+def kinds(told: list[LockEvent]) -> list[EventKind]:
+    """Return what was told."""
+    return [each.kind for each in told]
+
+
+def test_a_lock_that_is_used_tells_so() -> None:
+    """With its name, its owner, its token, how long it was waited for and held."""
+    told: list[LockEvent] = []
+    with Client("memory://", namespace="app", owner="me", on_event=told.append) as client, client.lock("name") as lease:
+        before = lease.remaining()
+        eventually(lambda: lease.remaining() < before - 0.05, "some time passed")
+    assert [(each.kind, each.name, each.owner) for each in told] == [
+        (ACQUIRED, "name", "me"),
+        (RELEASED, "name", "me"),
+    ]
+    assert [each.token for each in told] == [lease.token, lease.token]
+    assert told[0].seconds >= 0.0
+    assert 0.05 <= told[1].seconds < 30.0
+    assert told[1].detail == "released"
+
+
+def test_the_asyncio_client_tells_too() -> None:
+    """In the event loop."""
+    told: list[LockEvent] = []
+
+    async def use() -> None:
+        async with AsyncClient("memory://", on_event=told.append) as client, client.lock("name"):
+            pass
+
+    asyncio.run(use())
+    assert kinds(told) == [ACQUIRED, RELEASED]
+
+
+def test_a_wait_and_a_hand_on_within_the_client_are_told() -> None:
+    """The store hears of neither."""
+    told: list[LockEvent] = []
+    with Client("memory://", on_event=told.append) as client:
+        lock = client.lock("name")
+        first = lock.acquire()
+        waiting = threading.Thread(target=lambda: lock.acquire().release())
+        waiting.start()
+        eventually(lambda: CONTENDED in kinds(told), "it waits")
+        first.release()
+        waiting.join(10.0)
+    assert kinds(told).count(CONTENDED) == 1
+    assert told[0].kind is ACQUIRED
+    assert kinds(told).count(ACQUIRED) == 2
+    assert sum(kind in {HANDED_ON, RELEASED} for kind in kinds(told)) == 2
+    assert max(each.seconds for each in told if each.kind is ACQUIRED) > 0.0
+
+
+def test_a_wait_for_another_process_is_told_once() -> None:
+    """However often the waiter asks again."""
+    told: list[LockEvent] = []
+    with Client("memory://events") as holder, Client("memory://events", on_event=told.append) as client:
+        with holder.lock("name"), pytest.raises(LockTimeout):
+            client.lock("name").acquire(timeout=1.5)
+        client.lock("name").acquire(timeout=5.0).release()
+    assert kinds(told) == [CONTENDED, ACQUIRED, RELEASED]
+
+
+def test_a_renewal_is_told() -> None:
+    """With how long the lease is certain now."""
+    told: list[LockEvent] = []
+    with Client("memory://", on_event=told.append) as client, client.lock("name", ttl=0.5):
+        eventually(lambda: RENEWED in kinds(told), "it is renewed")
+    renewal = next(each for each in told if each.kind is RENEWED)
+    assert 0.0 < renewal.seconds <= 0.5
+
+
+def test_a_loss_is_told() -> None:
+    """Once, with the reason; and the release after it says what became of it."""
+    told: list[LockEvent] = []
+    with Client("memory://", on_event=told.append) as client:
+        lease = client.lock("name", max_hold=0.1).acquire()
+        assert lease.lost.wait(5.0)
+        eventually(lambda: LOST in kinds(told), "the loss is told")
+        lease.release()
+    loss = next(each for each in told if each.kind is LOST)
+    assert "max_hold" in loss.detail
+    assert loss.seconds >= 0.1
+    assert [kind for kind in kinds(told) if kind is not RENEWED] == [ACQUIRED, LOST, RELEASED]
+
+
+def test_a_listener_that_fails_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """The lock goes on."""
+
+    def fail(event: LockEvent) -> None:
+        raise RuntimeError(event.name)
+
+    with caplog.at_level(logging.ERROR, "holdfast"), Client("memory://", on_event=fail) as client:
+        client.lock("name").acquire().release()
+    assert "on_event" in caplog.text
