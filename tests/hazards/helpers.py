@@ -88,6 +88,14 @@ class DisturbedStore:
         """Pass on."""
         return await self._store.names(prefix, until)
 
+    async def ask_back(self, name: str, until: float) -> list[HolderView]:
+        """Pass on."""
+        return await self._around("ask_back", self._store.ask_back(name, until))
+
+    async def resize(self, name: str, before: int, after: int, until: float) -> int:
+        """Pass on."""
+        return await self._around("resize", self._store.resize(name, before, after, until))
+
     async def revoke(self, name: str, until: float) -> list[HolderView]:
         """Pass on."""
         return await self._store.revoke(name, until)

@@ -25,16 +25,33 @@ from holdfast.core.messages import (
     Reply,
     Waiting,
 )
-from holdfast.core.state import Holder, NameState, Waiter
+from holdfast.core.state import KEPT, Holder, NameState, Waiter
 from holdfast.core.table import MARGIN, PROPOSAL_BOUND, RETRY, TOMBSTONE
 from holdfast.outcome import Outcome
 
 LONGEST_DELAY = 40
 
-Request = Ask | Release | Renewal | Adjust | Leave | None
+
+@dataclass
+class Resize:
+    """Somebody changes the capacity."""
+
+    before: int
+    after: int
+    request: str = ""
+
+
+@dataclass
+class AskBack:
+    """Somebody asks the holders to let go."""
+
+    request: str = ""
+
+
+Request = Ask | Release | Renewal | Adjust | Leave | Resize | AskBack | None
 """What was asked of the table; None: a revocation."""
 
-Answer = Reply | Outcome | Left | list[HolderView] | NameView | None
+Answer = Reply | Outcome | Left | list[HolderView] | NameView | int | None
 
 
 @dataclass
@@ -58,12 +75,25 @@ class Taken:
         self.ended = [each for each in self.before.holders if each.expires_at <= self.now]
         self.held = {each.request: each for each in self.after.holders}
         self.quarantine = max(0, self.quarantined_until - self.now)
-        new = [each for each in self.after.holders if each.request not in self.live]
+        self.kept = ""
+        """The request of what a release left to keep the name."""
+        if isinstance(self.request, Release) and self.request.keep and self.own in self.live:
+            self.kept = KEPT + self.own
+        new = [each for each in self.after.holders if each.request not in {*self.live, self.kept}]
         renewed = self.own if isinstance(self.request, Renewal) and self.quarantine else ""
         self.taken_up = [each for each in new if each.request == renewed]
         self.granted = [each for each in new if each not in self.taken_up]
+        self.sent_away = self._sent_away()
         self.stood = [each.ask.request for each in self.before.queue]
         self.stands = [each.ask.request for each in self.after.queue]
+
+    def _sent_away(self) -> list[str]:
+        """Return who waited for more than there is by now."""
+        if not isinstance(self.request, Resize) or self.after.capacity != self.request.after:
+            return []
+        staying = {each.ask.request for each in self.after.queue} | {each.request for each in self.after.holders}
+        waited = [each.ask for each in self.before.queue if each.ask.request not in staying]
+        return [each.request for each in waited if each.weight > self.after.capacity]
 
     def ask_of(self, holder: Holder) -> Ask:
         """Return what a grant came of."""
@@ -84,6 +114,8 @@ class Judge:
     last_released: str = ""
     given_up: dict[str, int] = field(default_factory=dict[str, int])
     delays: list[int] = field(default_factory=list[int])
+    shrunk: bool = False
+    """Whether more is held than there is by now."""
     stepped_back: bool = False
     """Whether the store's clock stepped back during a delay: then it may end sooner, but still not stretch."""
 
@@ -99,7 +131,10 @@ class Judge:
         now = taken.now
         self.given_up = {each: min(until, now + TOMBSTONE) for each, until in self.given_up.items() if until > now}
         self._note_delays(taken)
-        assert sum(each.weight for each in taken.after.holders) <= taken.after.capacity
+        within = sum(each.weight for each in taken.after.holders) <= taken.after.capacity
+        shrinks = self.shrunk or isinstance(taken.request, Resize)
+        assert within or (shrinks and not taken.granted), "more is held than there is"
+        self.shrunk = not within
         self._judge_holders(taken)
         self._judge_grants(taken)
         self._judge_taken_up(taken)
@@ -111,6 +146,10 @@ class Judge:
             self._judge_release(taken, taken.request)
         elif isinstance(taken.request, Renewal):
             self._judge_renewal(taken, taken.request)
+        elif isinstance(taken.request, Resize):
+            self._judge_resize(taken, taken.request)
+        elif isinstance(taken.request, AskBack):
+            self._judge_asked(taken)
         elif isinstance(taken.request, Adjust):
             self._judge_adjustment(taken, taken.request)
         elif isinstance(taken.request, Leave):
@@ -199,7 +238,8 @@ class Judge:
         for waiter in taken.before.queue[:place]:
             request = waiter.ask.request
             assert request not in taken.stands, "somebody overtook the queue"
-            assert request in taken.held or request == taken.own or taken.dead(waiter)
+            gone = request == taken.own or request in taken.sent_away
+            assert request in taken.held or gone or taken.dead(waiter)
         pushed = granted.request != taken.asking
         ask = taken.ask_of(granted)
         heard = isinstance(taken.request, Renewal) and taken.own == granted.request  # by a token of an earlier life
@@ -216,7 +256,7 @@ class Judge:
         for waiter in taken.before.queue:
             request = waiter.ask.request
             if request not in taken.stands and request not in taken.held and request != taken.own:
-                assert taken.dead(waiter), "a live waiter vanished"
+                assert taken.dead(waiter) or request in taken.sent_away, "a live waiter vanished"
         assert not set(taken.stands) & set(taken.held), "somebody holds and waits"
         if taken.after.queue and not self.delays and not taken.quarantine:
             used = sum(each.weight for each in taken.after.holders)
@@ -227,9 +267,18 @@ class Judge:
         sent = [(each.inbox, each.request, each.token) for each in taken.notices if each.kind is NoticeKind.GRANTED]
         assert sent == [each for each in pushed if each[0]], "grants and pushes differ"
         self._judge_wanted(taken)
-        heads = [each.request for each in taken.notices if each.kind is NoticeKind.HEAD]
+        away = [each for each in taken.notices if each.request in taken.sent_away]
+        assert all((each.kind, each.after) == (NoticeKind.HEAD, RETRY) for each in away), "told wrongly that it is late"
+        alive = [each.ask for each in taken.before.queue if not taken.dead(each) and each.ask.inbox]
+        unaware = {each.request for each in alive if each.request in taken.sent_away} - {each.request for each in away}
+        assert not unaware, "who waited for too much is not told"
+        told_heads = [
+            each for each in taken.notices if each.kind is NoticeKind.HEAD and each.request not in taken.sent_away
+        ]
+        heads = [each.request for each in told_heads]
         head = taken.after.queue[0] if taken.after.queue else None
-        if head is None or head.ask.request in (taken.asking, *taken.stood[:1]) or not head.ask.inbox:
+        before = [] if taken.kept else taken.stood[:1]
+        if head is None or head.ask.request in (taken.asking, *before) or not head.ask.inbox:
             assert not heads, "somebody was told that it is first, who was before, or is not"
             return
         frees_at = max(taken.after.blocked_until, taken.quarantined_until)
@@ -240,9 +289,7 @@ class Judge:
         asks_by = head.fresh_until - head.ask.patience + 2 * head.ask.interval
         told = frees_at < asks_by + MARGIN
         assert heads == ([head.ask.request] if told else []), "a head was not told, or for nothing"
-        assert [each.after for each in taken.notices if each.kind is NoticeKind.HEAD] == (
-            [max(frees_at - taken.now, RETRY)] if told else []
-        )
+        assert [each.after for each in told_heads] == ([max(frees_at - taken.now, RETRY)] if told else [])
 
     def _judge_wanted(self, taken: Taken) -> None:
         """Who may hand a lease on within its process is told when somebody begins to wait, or asks again."""
@@ -266,6 +313,7 @@ class Judge:
             assert answer == Granted(taken.live[ask.request].token, ask.first_ttl, wanted=bool(taken.stands))
             assert taken.held[ask.request].expires_at >= taken.now + ask.first_ttl
         elif isinstance(answer, Mismatch):
+            assert ask.request not in taken.stood, "a waiter is refused for what it asked for when it came"
             assert answer.capacity == taken.after.capacity != ask.capacity
             assert taken.after.holders or taken.after.queue, "a name that nobody uses takes any capacity"
         elif isinstance(answer, Granted):
@@ -273,6 +321,7 @@ class Judge:
             assert taken.held[ask.request].expires_at == taken.now + ask.first_ttl
         elif isinstance(answer, Waiting):
             assert ask.wait
+            assert ask.capacity == taken.after.capacity or ask.request in taken.stood
             assert answer.place == taken.stands.index(ask.request)
             assert answer.counter == taken.after.counter
             assert RETRY <= answer.poke_in <= max(RETRY, 2 * ask.interval)
@@ -288,7 +337,13 @@ class Judge:
         if release.request in taken.live:
             assert release.request not in taken.held
             self.last_released = release.request
-        if self.last_released == release.request:
+        if taken.kept:
+            assert taken.kept in taken.held, "the name is not kept"
+            old, kept = taken.live[release.request], taken.held[taken.kept]
+            assert (kept.token, kept.weight, kept.owner) == (old.token, old.weight, old.owner)
+            assert (kept.expires_at, kept.ttl) == (taken.now + release.keep, release.keep), "kept for another time"
+            assert (kept.inbox, kept.lock_delay, kept.told) == ("", 0, False)
+        if self.last_released == release.request or KEPT + release.request in taken.live:
             assert taken.answer is Outcome.RELEASED
         else:
             assert taken.answer is self._fate(taken, release.token)
@@ -303,6 +358,26 @@ class Judge:
         assert taken.answer is None
         assert taken.held[renewal.request].expires_at >= taken.now + renewal.ttl
         assert taken.held[renewal.request].confirmed
+
+    def _judge_resize(self, taken: Taken, resize: Resize) -> None:
+        """Capacity changes if it was agreed on, or nobody uses the name; nobody waits for more than there is."""
+        unused = not taken.live and not any(not taken.dead(each) for each in taken.before.queue)
+        if resize.before == taken.before.capacity or (unused and not taken.stands and not taken.granted):
+            assert taken.answer == taken.after.capacity == resize.after
+            assert all(each.ask.weight <= resize.after for each in taken.after.queue), "somebody waits for ever"
+        else:
+            assert taken.answer == taken.after.capacity
+            assert taken.after.capacity in {taken.before.capacity, resize.after}
+            if taken.live:
+                assert taken.after.capacity == taken.before.capacity, "a capacity was changed that others rely on"
+
+    def _judge_asked(self, taken: Taken) -> None:
+        """Every holder that can hear it is told by its own token, and named."""
+        asked = [each for each in taken.after.holders if each.inbox]
+        assert isinstance(taken.answer, list)
+        assert [each.token for each in taken.answer if isinstance(each, HolderView)] == [each.token for each in asked]
+        told = [(each.inbox, each.request, each.token) for each in taken.notices if each.kind is NoticeKind.ASKED]
+        assert told == [(each.inbox, each.request, each.token) for each in asked]
 
     def _judge_adjustment(self, taken: Taken, adjust: Adjust) -> None:
         holder = taken.live.get(adjust.request)

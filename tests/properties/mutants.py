@@ -20,6 +20,7 @@ from holdfast.core.messages import (
     Renewal,
     Reply,
 )
+from holdfast.core.state import KEPT
 from holdfast.core.table import RETRY, Step
 from holdfast.outcome import Outcome
 
@@ -255,6 +256,87 @@ class AdjustingProlongs(Step):
             if answer is None and holder.request == adjust.request:
                 holder.expires_at = self.now + holder.ttl
         return answer
+
+
+class NothingIsKept(Step):
+    """A release frees the name at once, however quick it was."""
+
+    def release(self, release: Release) -> Outcome:
+        return super().release(replace(release, keep=0))
+
+
+class KeptForTheWholeLease(Step):
+    """A name that is to be kept for a while is kept for as long as the lease had."""
+
+    def release(self, release: Release) -> Outcome:
+        held = {each.request: each.expires_at for each in self.state.holders}
+        outcome = super().release(release)
+        for holder in self.state.holders:
+            holder.expires_at = held.get(holder.request.removeprefix(KEPT), holder.expires_at)
+        return outcome
+
+
+class KeptIsStillHeld(Step):
+    """Who let go of a name that is kept for a while can renew it."""
+
+    def renew(self, renewal: Renewal) -> Outcome | None:
+        for holder in self.state.holders:
+            if holder.request == KEPT + renewal.request and holder.expires_at > self.now:
+                holder.request = renewal.request
+        return super().renew(renewal)
+
+
+class WaitersAreNotToldOfKeeping(Step):
+    """Who waits asks when the lease would have ended."""
+
+    def release(self, release: Release) -> Outcome:
+        outcome = super().release(release)
+        if release.keep:
+            self.notices = [each for each in self.notices if each.kind is not NoticeKind.HEAD]
+        return outcome
+
+
+class AnyoneMayResize(Step):
+    """A capacity is changed by who thinks that it is another."""
+
+    def resize(self, before: int, after: int) -> int:
+        return super().resize(self.state.capacity if before != self.state.capacity else before, after)
+
+
+class TooHeavyAfterResizing(Step):
+    """Who wants more than there is by now waits on."""
+
+    def resize(self, before: int, after: int) -> int:
+        waiting = list(self.state.queue)
+        capacity = super().resize(before, after)
+        self.state.queue += [each for each in waiting if each.ask.weight > capacity and each not in self.state.queue]
+        return capacity
+
+
+class MoreRoomIsNotPassedOn(Step):
+    """What a larger capacity makes room for is left to the waiters to find out."""
+
+    def resize(self, before: int, after: int) -> int:
+        queue, self.state.queue = self.state.queue, []
+        capacity = super().resize(before, after) if self.state.holders else self.state.capacity
+        self.state.queue = [each for each in queue if each.ask.weight <= capacity]
+        return capacity
+
+
+class WaitersAreRefusedAfterResizing(Step):
+    """Who waits is refused, as it asks again for what it asked for when it came."""
+
+    def _waits(self, request: str) -> bool:
+        return request == ""
+
+
+class NobodyIsAskedBack(Step):
+    """Who holds is not told that it is asked to let go."""
+
+    def ask_back(self) -> list[HolderView]:
+        asked = super().ask_back()
+        self.notices = [each for each in self.notices if each.kind is not NoticeKind.ASKED]
+        return asked
 
 
 def _everybody(_inbox: str) -> bool:

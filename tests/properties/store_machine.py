@@ -217,18 +217,39 @@ class StoreMachine(RuleBasedStateMachine):
             buries=release.request if release.unsure else "",
         )
 
-    @rule(client=picks, pick=picks, unsure=st.booleans())
-    def release(self, client: int, pick: int, unsure: bool) -> None:
+    @rule(client=picks, pick=picks, unsure=st.booleans(), keep=st.sampled_from([0, 0, 700_000]))
+    def release(self, client: int, pick: int, unsure: bool, keep: int) -> None:
         if self.asks:
             ask = self.recent(pick)
-            self.let_go(client, Release(ask.name, ask.request, self.token(ask), unsure))
+            self.let_go(client, Release(ask.name, ask.request, self.token(ask), unsure, keep))
 
-    @rule(client=picks, pick=picks)
-    def release_by_a_holder(self, client: int, pick: int) -> None:
+    @rule(client=picks, pick=picks, keep=st.sampled_from([0, 0, 50_000, 2 * SECOND]))
+    def release_by_a_holder(self, client: int, pick: int, keep: int) -> None:
         held = {each.request for state in self.states.values() if state.queue for each in state.holders}
         if asks := [each for each in self.asks if each.request in held]:
             ask = asks[pick % len(asks)]
-            self.let_go(client, Release(ask.name, ask.request, self.token(ask)))
+            self.let_go(client, Release(ask.name, ask.request, self.token(ask), keep=keep))
+
+    @rule(
+        client=picks,
+        name=st.sampled_from(NAMES),
+        before=st.sampled_from([0, 0, 1, 3]),
+        after=st.sampled_from([1, 2, 3, 4]),
+    )
+    def resize(self, client: int, name: str, before: int, after: int) -> None:
+        before = before or self.states.get(name, NameState()).capacity
+        self.check(
+            client,
+            [name],
+            lambda store, until: store.resize(name, before, after, until),
+            lambda steps: steps[name].resize(before, after),
+        )
+
+    @rule(client=picks, name=st.sampled_from(NAMES))
+    def ask_back(self, client: int, name: str) -> None:
+        self.check(
+            client, [name], lambda store, until: store.ask_back(name, until), lambda steps: steps[name].ask_back()
+        )
 
     def keep(self, client: int, renewals: list[Renewal]) -> None:
         """Renew."""

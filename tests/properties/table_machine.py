@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 from holdfast.core.messages import Adjust, Ask, Leave, NameView, Release, Renewal
 from holdfast.core.state import NameState
 from holdfast.core.table import TOMBSTONE, Step
-from tests.properties.model import LONGEST_DELAY, Answer, Judge, Request, Taken
+from tests.properties.model import LONGEST_DELAY, Answer, AskBack, Judge, Request, Resize, Taken
 
 CAPACITY = 3
 INBOXES = ("a", "b", "c")
@@ -159,11 +159,27 @@ class TableMachine(RuleBasedStateMachine):
             ask = asks[pick % len(asks)]
             self.take(ask, lambda step: step.acquire(ask))
 
-    @rule(pick=picks, unsure=st.booleans())
-    def release(self, pick: int, unsure: bool) -> None:
+    @rule(pick=picks, unsure=st.booleans(), keep=st.sampled_from([0, 0, 40]))
+    def release(self, pick: int, unsure: bool, keep: int) -> None:
         if self.asks:
             request = self.recent(pick).request
-            self.let_go(Release("name", request, self.token(request), unsure))
+            self.let_go(Release("name", request, self.token(request), unsure, keep))
+
+    @rule(pick=picks, keep=st.sampled_from([1, 40, 400]))
+    def a_holder_is_too_quick(self, pick: int, keep: int) -> None:
+        if self.state.holders:
+            holder = self.state.holders[pick % len(self.state.holders)]
+            for _ in range(2):  # the first reply is lost
+                self.let_go(Release("name", holder.request, holder.token, keep=keep))
+
+    @rule(before=st.sampled_from([CAPACITY, CAPACITY, 0, 1]), after=st.sampled_from([1, 2, CAPACITY, CAPACITY + 1]))
+    def resize(self, before: int, after: int) -> None:
+        before = before or self.state.capacity
+        self.take(Resize(before, after), lambda step: step.resize(before, after))
+
+    @rule()
+    def ask_back(self) -> None:
+        self.take(AskBack(), lambda step: step.ask_back())
 
     @rule(pick=picks)
     def release_by_a_holder(self, pick: int) -> None:
@@ -189,11 +205,11 @@ class TableMachine(RuleBasedStateMachine):
             request = self.recent(pick).request
             self.change(Adjust("name", request, self.token(request), weight, owner))
 
-    @rule(pick=picks, weight=st.sampled_from([1, 2]))
-    def a_holder_makes_room(self, pick: int, weight: int) -> None:
+    @rule(pick=picks, weight=st.sampled_from([1, 2]), off=st.sampled_from([-1, 0, 0]))
+    def a_holder_makes_room(self, pick: int, weight: int, off: int) -> None:
         if self.state.holders:
             holder = self.state.holders[pick % len(self.state.holders)]
-            self.change(Adjust("name", holder.request, holder.token, weight))
+            self.change(Adjust("name", holder.request, holder.token + off, weight))
 
     def change(self, adjust: Adjust) -> None:
         """Take the step of an adjustment."""

@@ -137,6 +137,20 @@ WRONG_SCRIPTS: dict[str, tuple[type[StoreMachine], str, str]] = {
     "adjusted by anyone": (WAITING, "local held = holder and holder[TOKEN] == token", "local held = holder"),
     "not passed on": (WAITING, "pass_on()\nsave()\nreturn held", "save()\nreturn held"),
     "another's name": (RESTARTS, "who ~= '' and who or owner", "owner"),
+    "kept": (WAITING, "now + keeps, 0", "holder[EXPIRES], 0"),
+    "kept at once": (WAITING, "used <= now and keeps == 0", "used <= now"),
+    "kept silently": (WAITING, "        head_before = nil\n", ""),
+    "kept and renewed": (WAITING, "holder[REQUEST], holder[INBOX] = KEPT .. request, ''", "holder[INBOX] = ''"),
+    "kept once": (WAITING, "(kept or released == request)", "released == request"),
+    "resized by anyone": (WAITING, "if capacity == before or", "if true or"),
+    "resized and refused": (WAITING, "if not agree() and not call('ZRANK', Q, request) then", "if not agree() then"),
+    "resized and stuck": (WAITING, "if it and it[W_WEIGHT] > after then", "if false then"),
+    "resized silently": (
+        WAITING,
+        "push(it[W_INBOX], string.format('H %.0f %s', RETRY",
+        "push('', string.format('H %.0f %s', RETRY",
+    ),
+    "asked by no token": (WAITING, "string.format('A %.0f %s', holder[TOKEN]", "string.format('A %.0f %s', 0"),
     "spanned": (WAITING, "now + PROPOSAL_BOUND)) + span - 1", "now + PROPOSAL_BOUND))"),
 }
 """Wrong ways of the scripts, many of which no run of the simulation could tell from bad luck; and where to look."""

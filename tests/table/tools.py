@@ -65,9 +65,17 @@ class Name:
         assert isinstance(reply, Granted)
         return reply.token
 
-    def release(self, who: str, token: int | None = None, *, unsure: bool = False) -> Outcome:
+    def release(self, who: str, token: int | None = None, *, unsure: bool = False, keep: int = 0) -> Outcome:
         """Release."""
-        return self._step().release(Release("name", who, self.token(who) if token is None else token, unsure))
+        return self._step().release(Release("name", who, self.token(who) if token is None else token, unsure, keep))
+
+    def resize(self, before: int, after: int) -> int:
+        """Change the capacity."""
+        return self._step().resize(before, after)
+
+    def ask_back(self) -> list[HolderView]:
+        """Ask the holders to let go."""
+        return self._step().ask_back()
 
     def renew(self, who: str, token: int | None = None, ttl: int = TTL) -> RenewReply:
         """Renew."""

@@ -97,9 +97,9 @@ class Side(BlockingLockBase, Generic[B]):
         name: str,
         options: LockOptions,
         face: type[B],
-        weight: int,
         entered: Entered[Lease],
         *excluded_by: Entered[Lease],
+        weight: int,
     ) -> None:
         """Make a side; whoever is in a `with` of `excluded_by` would wait for itself."""
         super().__init__(client, name, options, capacity=EVERYBODY, weight=weight)
@@ -136,9 +136,9 @@ class AsyncSide(AsyncLockBase, Generic[A]):
         name: str,
         options: LockOptions,
         face: type[A],
-        weight: int,
         entered: Entered[AsyncLease],
         *excluded_by: Entered[AsyncLease],
+        weight: int,
     ) -> None:
         """Make a side; whoever is in an `async with` of `excluded_by` would wait for itself."""
         super().__init__(client, name, options, capacity=EVERYBODY, weight=weight)
@@ -191,8 +191,8 @@ class RWLock(_Sides[Side[ReadLease], Side[WriteLease]]):
         """Make a reader/writer lock; nothing is acquired yet."""
         reading, writing = Entered[Lease](threads.here), Entered[Lease](threads.here)
         super().__init__(
-            Side(client, name, options, ReadLease, READER, reading, writing),
-            Side(client, name, options, WriteLease, WRITER, writing, reading, writing),
+            Side(client, name, options, ReadLease, reading, writing, weight=READER),
+            Side(client, name, options, WriteLease, writing, reading, writing, weight=WRITER),
         )
 
 
@@ -206,8 +206,8 @@ class AsyncRWLock(_Sides[AsyncSide[AsyncReadLease], AsyncSide[AsyncWriteLease]])
         """Make a reader/writer lock; nothing is acquired yet."""
         reading, writing = Entered[AsyncLease](aio.here), Entered[AsyncLease](aio.here)
         super().__init__(
-            AsyncSide(client, name, options, AsyncReadLease, READER, reading, writing),
-            AsyncSide(client, name, options, AsyncWriteLease, WRITER, writing, reading, writing),
+            AsyncSide(client, name, options, AsyncReadLease, reading, writing, weight=READER),
+            AsyncSide(client, name, options, AsyncWriteLease, writing, reading, writing, weight=WRITER),
         )
 
 

@@ -90,6 +90,10 @@ class Store(Protocol):
         """Renew a batch of leases; the answers are in the order of the batch."""
         ...
 
+    async def adjust(self, adjust: Adjust, until: float) -> RenewReply:
+        """Change a holding without a gap, and hand on what it no longer takes in the same step."""
+        ...
+
     async def leave(self, leave: Leave, until: float) -> Left:
         """Give up waiting; pass on a grant that crossed this."""
         ...
@@ -100,10 +104,14 @@ class Store(Protocol):
 
     async def names(self, prefix: str, until: float) -> list[str]:
         """List the names in use that start with `prefix`, sorted."""
-    async def adjust(self, adjust: Adjust, until: float) -> RenewReply:
-        """Change a holding without a gap, and hand on what it no longer takes in the same step."""
         ...
 
+    async def ask_back(self, name: str, until: float) -> list[HolderView]:
+        """Ask the holders of a name to let go; return who was asked."""
+        ...
+
+    async def resize(self, name: str, before: int, after: int, until: float) -> int:
+        """Change the capacity of a name if it is `before`, or if nobody uses it; return what it is now."""
         ...
 
     async def revoke(self, name: str, until: float) -> list[HolderView]:

@@ -80,17 +80,25 @@ class TabledStore(ABC):
         """Renew a batch in one turn."""
         return await self.steps(lambda steps: [steps.on(each.name).renew(each) for each in renewals], until)
 
+    async def adjust(self, adjust: Adjust, until: float) -> RenewReply:
+        """Change a holding without a gap."""
+        return await self.step(adjust.name, lambda step: step.adjust(adjust), until)
+
     async def leave(self, leave: Leave, until: float) -> Left:
         """Give up waiting."""
         return await self.step(leave.name, lambda step: step.leave(leave), until)
 
     async def inspect(self, name: str, until: float) -> NameView:
-    async def adjust(self, adjust: Adjust, until: float) -> RenewReply:
-        """Change a holding without a gap."""
-        return await self.step(adjust.name, lambda step: step.adjust(adjust), until)
-
         """Show one name."""
         return await self.step(name, lambda step: step.view(name), until)
+
+    async def ask_back(self, name: str, until: float) -> list[HolderView]:
+        """Ask the holders of a name to let go."""
+        return await self.step(name, lambda step: step.ask_back(), until)
+
+    async def resize(self, name: str, before: int, after: int, until: float) -> int:
+        """Change the capacity of a name."""
+        return await self.step(name, lambda step: step.resize(before, after), until)
 
     async def revoke(self, name: str, until: float) -> list[HolderView]:
         """Take a name from its holders."""

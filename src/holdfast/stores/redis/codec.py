@@ -30,6 +30,7 @@ KINDS = {
     "H": (NoticeKind.HEAD, False),
     "R": (NoticeKind.REVOKED, False),
     "W": (NoticeKind.WANTED, False),
+    "A": (NoticeKind.ASKED, False),
 }
 """What the letter says that a push begins with: its kind, and for a grant whether somebody else waits."""
 

@@ -171,7 +171,7 @@ class RedisStore:
 
     async def release(self, release: Release, until: float) -> Outcome:
         """Let go, and hand over in the same step."""
-        args = (self._about, release.request, release.token, 1 if release.unsure else 0)
+        args = (self._about, release.request, release.token, 1 if release.unsure else 0, release.keep)
         answer = await self._run(scripts.RELEASE, release.name, release.request, args, until)
         return codec.outcome_of(answer.value)
 
@@ -212,6 +212,14 @@ class RedisStore:
     async def inspect(self, name: str, until: float) -> NameView:
         """Show one name."""
         return codec.view_of(name, (await self._run(scripts.INSPECT, name, "", (self._about,), until)).value)
+
+    async def ask_back(self, name: str, until: float) -> list[HolderView]:
+        """Ask the holders of a name to let go."""
+        return codec.holders_of((await self._run(scripts.ASK_BACK, name, "", (self._about,), until)).value)
+
+    async def resize(self, name: str, before: int, after: int, until: float) -> int:
+        """Change the capacity of a name."""
+        return int((await self._run(scripts.RESIZE, name, "", (self._about, before, after), until)).value)
 
     async def revoke(self, name: str, until: float) -> list[HolderView]:
         """Take a name from its holders, and tell them."""

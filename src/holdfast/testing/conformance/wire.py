@@ -43,6 +43,8 @@ class Wire:
         """Notices are lost."""
         self.lose: Counter[str] = Counter()
         """How many replies to "acquire", "release" and "adjust" are yet to be lost, after the store did as asked."""
+        self.requests: Counter[str] = Counter()
+        """How many requests were made to "acquire"."""
         self.asks: list[Ask] = []
         self.replies: list[Reply] = []
         self._push: Callable[[Notice], None] | None = None
@@ -72,19 +74,21 @@ class _Tapped:
 
     async def open(self, deliver: Callable[[Notice], None], until: float) -> str:
         def hear(notice: Notice) -> None:
-            if not (self._wire.deaf and notice.kind is not NoticeKind.REVOKED):
+            if not self._wire.deaf or notice.kind in (NoticeKind.REVOKED, NoticeKind.ASKED):
                 deliver(notice)
 
         self._wire.attach(lambda notice: _ignore(self._runtime.post(partial(deliver, notice))))
         return await self._store.open(hear, until)
 
     async def acquire(self, ask: Ask, until: float) -> Reply:
+        self._wire.requests["acquire"] += 1
         self._wire.asks.append(ask)
         reply = await self._store.acquire(ask, until)
         self._wire.replies.append(reply)
         return self._carry("acquire", reply)
 
     async def acquire_many(self, asks: Sequence[Ask], until: float) -> list[Reply]:
+        self._wire.requests["acquire"] += 1
         self._wire.asks += asks
         replies = await self._store.acquire_many(asks, until)
         self._wire.replies += replies
@@ -109,6 +113,12 @@ class _Tapped:
 
     async def inspect(self, name: str, until: float) -> NameView:
         return await self._store.inspect(name, until)
+
+    async def ask_back(self, name: str, until: float) -> list[HolderView]:
+        return await self._store.ask_back(name, until)
+
+    async def resize(self, name: str, before: int, after: int, until: float) -> int:
+        return await self._store.resize(name, before, after, until)
 
     async def revoke(self, name: str, until: float) -> list[HolderView]:
         return await self._store.revoke(name, until)

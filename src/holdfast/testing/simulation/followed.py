@@ -150,6 +150,14 @@ class FollowedStore:
         """List the names in use."""
         return await self._store.names(prefix, until)
 
+    async def ask_back(self, name: str, until: float) -> list[HolderView]:
+        """Ask for a name back."""
+        return await self._store.ask_back(name, until)
+
+    async def resize(self, name: str, before: int, after: int, until: float) -> int:
+        """Change the capacity of a name."""
+        return await self._store.resize(name, before, after, until)
+
     async def revoke(self, name: str, until: float) -> list[HolderView]:
         """Take a name by force."""
         return await self._store.revoke(name, until)

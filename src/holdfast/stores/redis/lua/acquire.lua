@@ -117,7 +117,7 @@ local function acquire()
         pass_on()
         return granted_before(holder)
     end
-    if not agree() then
+    if not agree() and not call('ZRANK', Q, request) then
         pass_on()
         if not agree() then return { 4, capacity } end
     end

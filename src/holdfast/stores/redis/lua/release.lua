@@ -1,14 +1,15 @@
 -- Let go, and pass the name on in the same step. A release that is asked again is no error.
 --
 -- ARGV  3 request  4 token  5 unsure (1: an ask may still be under way, so leave a tombstone)
+--       6 for how long to keep the name all the same, or 0
 -- Returns  1 released  2 the lease had run out  3 it had, and another holder followed
 --@include start
 
-local request, token, unsure = ARGV[3], tonumber(ARGV[4]), ARGV[5] == '1'
+local request, token, unsure, keeps = ARGV[3], tonumber(ARGV[4]), ARGV[5] == '1', tonumber(ARGV[6])
 
 -- Whether nothing is out of the ordinary: the only holder lets go, and if somebody waits, this process may grant.
 local usual = h_request == request and not unsure and not others and h_expires > now and blocked == 0
-    and capacity == 1 and used <= now
+    and capacity == 1 and used <= now and keeps == 0
 if usual and queued > 0 then
     usual = expires >= now + RETENTION * 3 / 4
     if usual and guard > 0 then
@@ -66,7 +67,20 @@ if unsure then
     bury(request)
     dequeue(request) -- an ask that came late, after the lease had run out
 end
-if remove_holder(request) then released = request end
+local kept = holder_of(KEPT .. request)
+local holder = holder_of(request)
+if holder then
+    released = request
+    if keeps > 0 then
+        -- It is nobody's from now on. Who waits is told anew when it ends: it was told another time.
+        holder[REQUEST], holder[INBOX] = KEPT .. request, ''
+        holder[TTL], holder[EXPIRES], holder[DELAY] = keeps, now + keeps, 0
+        holder[CONFIRMED], holder[TOLD] = true, false
+        head_before = nil
+    else
+        remove_holder(request)
+    end
+end
 pass_on()
 save()
-return released == request and 1 or fate(token)
+return (kept or released == request) and 1 or fate(token)

@@ -4,6 +4,9 @@
 local REQUEST, INBOX, OWNER, TOKEN, WEIGHT, TTL, DELAY, GRANTED, EXPIRES, CONFIRMED, TOLD =
     1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
 
+-- What the request of a holding begins with that was released, and is to keep the name for a while yet.
+local KEPT = '~'
+
 local holders
 local head -- of the queue
 local quarantined -- until when; found out when first needed
