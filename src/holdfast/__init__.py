@@ -20,7 +20,9 @@ from holdfast.errors import (
 from holdfast.fence import Fence
 from holdfast.lease import AsyncLease, AsyncLoss, Lease, Loss
 from holdfast.outcome import Outcome
+from holdfast.primitives.election import AsyncElection, AsyncLeadership, Election, Leader, Leadership
 from holdfast.primitives.lock import AsyncLock, Lock
+from holdfast.primitives.multilock import AsyncMultiLease, AsyncMultiLock, MultiLease, MultiLock
 from holdfast.primitives.rwlock import AsyncRWLock, RWLock
 from holdfast.primitives.semaphore import AsyncSemaphore, Semaphore
 
@@ -28,18 +30,25 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AsyncClient",
+    "AsyncElection",
+    "AsyncLeadership",
     "AsyncLease",
     "AsyncLock",
     "AsyncLoss",
+    "AsyncMultiLease",
+    "AsyncMultiLock",
     "AsyncRWLock",
     "AsyncSemaphore",
     "Client",
     "DeadlockDetected",
+    "Election",
     "EventKind",
     "Fence",
     "ForkedLeaseError",
     "HolderView",
     "HoldfastError",
+    "Leader",
+    "Leadership",
     "Lease",
     "LeaseLost",
     "LeaseState",
@@ -47,6 +56,8 @@ __all__ = [
     "LockEvent",
     "LockTimeout",
     "Loss",
+    "MultiLease",
+    "MultiLock",
     "NameView",
     "Outcome",
     "OutcomeUnknown",

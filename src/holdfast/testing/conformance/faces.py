@@ -18,6 +18,7 @@ from holdfast.primitives.options import Options
 from holdfast.primitives.rwlock import RWLock
 from holdfast.primitives.semaphore import Semaphore
 
+from holdfast.testing.conformance.faces_many import AnyElection, AnyMultiLock, BlockingElection, BlockingMultiLock
 
 class AnyLoss(Protocol):
     """The event of a lease's loss."""
@@ -144,6 +145,23 @@ class AnyClient(Protocol):
         ...
 
     async def inspect(self, name: str) -> NameView:
+    def multilock(
+        self,
+        names: Sequence[str],
+        ttl: float = DEFAULT_TTL,
+        timeout: float | None = None,
+        *,
+        max_hold: float | None = None,
+    ) -> AnyMultiLock:
+        """Make a multilock."""
+        ...
+
+    def election(
+        self, name: str, ttl: float = DEFAULT_TTL, timeout: float | None = None, *, max_hold: float | None = None
+    ) -> AnyElection:
+        """Make an election."""
+        ...
+
         """Show one name."""
         ...
 
@@ -315,6 +333,23 @@ class BlockingClient:
         return BlockingRWLock(self._client.rwlock(name, ttl, timeout, **options))
 
     async def inspect(self, name: str) -> NameView:
+    def multilock(
+        self,
+        names: Sequence[str],
+        ttl: float = DEFAULT_TTL,
+        timeout: float | None = None,
+        *,
+        max_hold: float | None = None,
+    ) -> BlockingMultiLock:
+        """Make a multilock."""
+        return BlockingMultiLock(self._client.multilock(names, ttl, timeout, max_hold=max_hold))
+
+    def election(
+        self, name: str, ttl: float = DEFAULT_TTL, timeout: float | None = None, *, max_hold: float | None = None
+    ) -> BlockingElection:
+        """Make an election."""
+        return BlockingElection(self._client.election(name, ttl, timeout, max_hold=max_hold))
+
         """Show one name."""
         return self._client.inspect(name)
 
@@ -416,6 +451,8 @@ class KeepingClient:
         self._kept = kept
         self.inspect = client.inspect
         self.names = client.names
+        self.multilock = client.multilock
+        self.election = client.election
         self.deadlocks = client.deadlocks
         self.revoke = client.revoke
         self.close = client.close

@@ -9,7 +9,7 @@ import contextlib
 import random
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from holdfast.client import AsyncClient, Client
@@ -125,6 +125,10 @@ class RawClient:
     async def acquire(self, ask: Ask) -> Reply:
         """Ask, for the first time or again."""
         return await self.store.acquire(ask, self._until())
+
+    async def acquire_many(self, asks: Sequence[Ask]) -> list[Reply]:
+        """Ask for several names in one step, for the first time or again."""
+        return await self.store.acquire_many(asks, self._until())
 
     async def win(self, ask: Ask) -> int:
         """Ask for what must be granted; return the token."""

@@ -16,12 +16,14 @@ from holdfast.testing.conformance.checks import (
     exclusion,
     fencing,
     lapse,
+    leading,
     shared,
+    together,
     waiting,
 )
 from holdfast.testing.conformance.kit import AsyncioKit, Kit, ThreadsKit
 
-_modules = (exclusion, waiting, shared, circles, fencing, lapse, closing, bodies, contract)
+_modules = (exclusion, waiting, shared, together, leading, circles, fencing, lapse, closing, bodies, contract)
 
 CHECKS: tuple[Check, ...] = tuple(
     each for module in _modules for each in vars(module).values() if isinstance(each, Check)

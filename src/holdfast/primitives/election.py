@@ -1,0 +1,377 @@
+"""Leader election: a lock whose holder publishes a value.
+
+A campaign is an acquisition, a term a lease, and the number of a term its fencing token. What the leader publishes
+travels in the label of the owner, so whoever looks at the name sees it.
+
+A leader that was deposed may not have heard of it: it may be paused, or cut off. So `is_leader` is judged by the local
+deadline alone, which is over here before it is over in the store; and whatever must not be done by two leaders has to
+compare the token. What `leader()` and `observe()` say was true when the store said it, and may not be any more.
+"""
+
+from collections.abc import Coroutine, Generator
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Any, Self
+
+from holdfast.core.attempt import Want
+from holdfast.core.held import HeldLease
+from holdfast.core.labels import Label
+from holdfast.core.limits import check_duration, check_timeout
+from holdfast.core.messages import Left, NameView
+from holdfast.core.session import Session
+from holdfast.errors import StoreError, StoreUnavailable, UsageError
+from holdfast.lease import AsyncLease, Lease
+from holdfast.outcome import Outcome
+from holdfast.primitives.base import UNSET, LockBase, Sessions
+from holdfast.primitives.options import LockOptions
+from holdfast.runtimes.threads import drive
+
+INTERVAL = 1.0
+"""How often an observer asks the store, in seconds."""
+
+VALUE_BYTES = 4096
+"""How long what a leader publishes may be."""
+
+
+@dataclass(slots=True, frozen=True)
+class Leader:
+    """Who leads, as the store last said."""
+
+    owner: str
+    """Who it is: the owner of its client."""
+    value: str
+    """What it publishes."""
+    token: int
+    """The number of its term: the fencing token of its lease, which grows from leader to leader."""
+
+
+def check_value(value: object) -> str:
+    """Return `value` if a leader can publish it; else raise UsageError."""
+    if not isinstance(value, str):
+        raise UsageError(f"a leader publishes a str, not {value!r}")
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        raise UsageError(f"what a leader publishes must be encodable as UTF-8; {value!r} is not") from None
+    if size > VALUE_BYTES:
+        raise UsageError(
+            f"what a leader publishes may have up to {VALUE_BYTES} bytes of UTF-8, not {size}: publish where to find "
+            "the rest"
+        )
+    return value
+
+
+def _label(session: Session, value: str) -> str:
+    """Return what a leader says of itself. It is never empty, so no term is handed on within a process."""
+    return Label(session.owner, value).text()
+
+
+def leader_of(view: NameView) -> Leader | None:
+    """Return who leads, according to what a store shows of a name."""
+    if not view.holders:
+        return None
+    holder = view.holders[0]
+    return Leader(holder.owner, holder.value, holder.token)
+
+
+class Leadership(Lease):
+    """One term of a leader, from `Election.campaign`: a lease. Releasing it is resigning."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, session: Session, held: HeldLease, name: str, value: str) -> None:
+        """Wrap a lease that was just won."""
+        super().__init__(session, held, name)
+        self._value = value
+
+    @property
+    def value(self) -> str:
+        """What the leader publishes."""
+        return self._value
+
+    def publish(self, value: str) -> None:
+        """Publish another value, without resigning.
+
+        Raises LeaseLost if the term is over, StoreError if the store did not answer: then the one or the other value
+        may be published, and publishing again is safe.
+        """
+        check_value(value)
+        drive(self._session.adjust(self._held, owner=_label(self._session, value)))
+        self._value = value
+
+
+class AsyncLeadership(AsyncLease):
+    """One term of a leader, from `AsyncElection.campaign`: a lease. Releasing it is resigning."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, session: Session, held: HeldLease, name: str, value: str) -> None:
+        """Wrap a lease that was just won."""
+        super().__init__(session, held, name)
+        self._value = value
+
+    @property
+    def value(self) -> str:
+        """What the leader publishes."""
+        return self._value
+
+    async def publish(self, value: str) -> None:
+        """Publish another value, without resigning, as `Leadership.publish`.
+
+        Cancelled, it may be done or not.
+        """
+        check_value(value)
+        await self._session.adjust(self._held, owner=_label(self._session, value))
+        self._value = value
+
+
+class Campaign(Coroutine[Any, Any, AsyncLeadership]):
+    """A campaign, to be awaited, or entered by `async with` as the term that it leads to."""
+
+    __slots__ = ("_campaigning", "_term")
+
+    def __init__(self, campaigning: Coroutine[Any, Any, AsyncLeadership]) -> None:
+        """Wrap the coroutine that waits to be elected."""
+        self._campaigning = campaigning
+        self._term: AsyncLeadership | None = None
+
+    def __await__(self) -> Generator[Any, Any, AsyncLeadership]:
+        return self._campaigning.__await__()
+
+    def send(self, value: Any, /) -> Any:  # noqa: ANN401 - as of any coroutine
+        """Run on."""
+        return self._campaigning.send(value)
+
+    def throw(self, *error: Any) -> Any:  # noqa: ANN401 - as of any coroutine
+        """Raise an error inside."""
+        return self._campaigning.throw(*error)
+
+    def close(self) -> None:
+        """End it."""
+        self._campaigning.close()
+
+    async def __aenter__(self) -> AsyncLeadership:
+        term = self._term = await self._campaigning
+        return await term.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._term is not None:
+            await self._term.__aexit__(kind, error, trace)
+
+
+class _ObservationBase:
+    """Changes of the leader, as somebody sees them who asks the store now and then."""
+
+    def __init__(self, session: Session, name: str, interval: float, timeout: float | None) -> None:
+        """Prepare; nothing is asked yet."""
+        self._session = session
+        self._name = name
+        self._interval = check_duration(interval, "interval", 0.01)
+        self._until = None if check_timeout(timeout) is None else session.runtime.now() + (timeout or 0.0)
+        self._signal = session.runtime.event()
+        self._stopped = False
+        self._look_at = 0.0
+        self._troubled_since: float | None = None
+        self._last: tuple[Leader | None] | None = None
+        """What was told last, if anything was."""
+
+    def stop(self) -> None:
+        """End it, at once; from any thread. Idempotent."""
+        self._stopped = True
+        self._session.runtime.post(self._signal.set)
+
+    async def _advance(self) -> tuple[Leader | None] | None:
+        """Wait for a change and return it, in a tuple; None when there is nothing more to come."""
+        now = self._session.runtime.now
+        while not self._is_over():
+            if now() < self._look_at:
+                await self._signal.wait(self._look_at if self._until is None else min(self._look_at, self._until))
+                continue
+            self._look_at = now() + self._interval
+            seen = await self._look()
+            if seen is not None and seen != self._last:
+                self._last = seen
+                return seen
+        return None
+
+    async def _look(self) -> tuple[Leader | None] | None:
+        """Ask the store; None if it does not answer, which is ridden out for as long as by an acquisition."""
+        session = self._session
+        asked = session.runtime.now()
+        try:
+            view = await session.inspect(self._name)
+        except StoreUnavailable:
+            since = self._troubled_since = self._troubled_since or asked
+            if not self._is_over() and session.runtime.now() >= since + session.retry_for:
+                raise
+            return None
+        except (StoreError, UsageError):
+            if self._is_over():
+                return None
+            raise
+        self._troubled_since = None
+        return (leader_of(view),)
+
+    def _is_over(self) -> bool:
+        if self._stopped:
+            return True
+        try:
+            self._session.refuse_if_closed()
+        except UsageError:
+            return True
+        return self._last is not None and self._until is not None and self._session.runtime.now() >= self._until
+
+
+class Observation(_ObservationBase):
+    """An iterator over the changes of the leader, from `Election.observe`. `stop()` ends it from another thread."""
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Leader | None:
+        """Block until the leader has changed, and return the new one, or None if there is none."""
+        seen = drive(self._advance())
+        if seen is None:
+            raise StopIteration
+        return seen[0]
+
+
+class AsyncObservation(_ObservationBase):
+    """An async iterator over the changes of the leader, from `AsyncElection.observe`. `stop()` ends it."""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Leader | None:
+        """Wait until the leader has changed, and return the new one, or None if there is none."""
+        seen = await self._advance()
+        if seen is None:
+            raise StopAsyncIteration
+        return seen[0]
+
+
+class _ElectionBase(LockBase):
+    """All of an election that needs no store."""
+
+    _kind = "an election"
+    _term: Lease | AsyncLease | None = None
+    """The last term that was won through this object."""
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether the last term that was won through this object is certainly not over. Asks no store.
+
+        False from the local deadline of the lease on, whatever the store may say.
+        """
+        term = self._term
+        return term is not None and term.remaining() > 0
+
+    def _want_with(self, session: Session, value: str) -> Want:
+        return replace(self._want, label=_label(session, value))
+
+    def _no_term(self) -> UsageError:
+        return UsageError(
+            f"nobody was elected through this object to lead {self._name!r}; campaign() before you publish"
+        )
+
+
+class Election(_ElectionBase):
+    """An election of a `Client`. Made by `Client.election`."""
+
+    def __init__(self, client: Sessions, name: str, options: LockOptions) -> None:
+        """Make it; nobody campaigns yet."""
+        super().__init__(client, name, options)
+        self._term: Leadership | None = None
+
+    def campaign(self, value: str = "", timeout: float | None = UNSET) -> Leadership:
+        """Wait to be elected, up to `timeout` seconds (0: ask once; None: for ever), and lead, publishing `value`.
+
+        First come, first served. The lease that is returned is the term: renewed until it is released, `resign` is
+        called or it is lost. Raises LockTimeout, which says who leads, if it was not in time; StoreError if the store
+        did not answer; UsageError if the value has more than 4096 bytes of UTF-8.
+        """
+        check_value(value)
+        timeout = self._timeout(timeout)
+        session = self._client.session()
+        won = drive(session.acquire(self._want_with(session, value), timeout))
+        if isinstance(won, Left):
+            raise self._timed_out(won, timeout, session.owner)
+        term = self._term = Leadership(session, won, self._name, value)
+        if self._options.on_lost is not None:
+            term.on_lost(self._options.on_lost)
+        return term
+
+    def publish(self, value: str) -> None:
+        """Publish another value, as the leader; see `Leadership.publish`. Raises UsageError if there was no term."""
+        if self._term is None:
+            raise self._no_term()
+        self._term.publish(value)
+
+    def resign(self) -> Outcome | None:
+        """End the last term that was won through this object, and let the next candidate lead; None if there is none.
+
+        Never raises because of the store. Called again, it answers the same.
+        """
+        term = self._term
+        return None if term is None else term.release()
+
+    def leader(self) -> Leader | None:
+        """Ask the store who leads; None if nobody does. Raises StoreError if it did not answer."""
+        return leader_of(drive(self._client.session().inspect(self._want.name)))
+
+    def observe(self, timeout: float | None = None, *, interval: float = INTERVAL) -> Observation:
+        """Iterate over the leaders: first the present one, then each change, of the leader or of what it publishes.
+
+        None stands for no leader. The store is asked every `interval` seconds, so leaders that come and go in between
+        are not seen. It ends after `timeout` seconds (0: after the present one; None: never), or by `stop()` of what
+        is returned, or, within `interval` seconds, when the client is closed. A store that does not answer is asked
+        again for as long as by an acquisition; then StoreError is raised, and the iteration may be gone on with.
+        """
+        return Observation(self._client.session(), self._want.name, interval, timeout)
+
+
+class AsyncElection(_ElectionBase):
+    """An election of an `AsyncClient`. Made by `AsyncClient.election`."""
+
+    def __init__(self, client: Sessions, name: str, options: LockOptions) -> None:
+        """Make it; nobody campaigns yet."""
+        super().__init__(client, name, options)
+        self._term: AsyncLeadership | None = None
+
+    def campaign(self, value: str = "", timeout: float | None = UNSET) -> Campaign:
+        """Wait to be elected, as `Election.campaign`: await it, or enter it by `async with`.
+
+        Cancelled at any point, it leaves no leader and no candidate behind. A body is cancelled if the term is lost.
+        """
+        return Campaign(self._campaign(check_value(value), self._timeout(timeout)))
+
+    async def _campaign(self, value: str, timeout: float | None) -> AsyncLeadership:
+        session = self._client.session()
+        won = await session.acquire(self._want_with(session, value), timeout)
+        if isinstance(won, Left):
+            raise self._timed_out(won, timeout, session.owner)
+        term = self._term = AsyncLeadership(session, won, self._name, value)
+        if self._options.on_lost is not None:
+            term.on_lost(self._options.on_lost)
+        return term
+
+    async def publish(self, value: str) -> None:
+        """Publish another value, as the leader; see `AsyncLeadership.publish`."""
+        if self._term is None:
+            raise self._no_term()
+        await self._term.publish(value)
+
+    async def resign(self) -> Outcome | None:
+        """End the last term, as `Election.resign`. Cancelled, it is carried out all the same."""
+        term = self._term
+        return None if term is None else await term.release()
+
+    async def leader(self) -> Leader | None:
+        """Ask the store who leads; None if nobody does. Raises StoreError if it did not answer."""
+        return leader_of(await self._client.session().inspect(self._want.name))
+
+    def observe(self, timeout: float | None = None, *, interval: float = INTERVAL) -> AsyncObservation:
+        """Iterate over the leaders by `async for`, as `Election.observe`. Cancelling the task that iterates ends it."""
+        return AsyncObservation(self._client.session(), self._want.name, interval, timeout)

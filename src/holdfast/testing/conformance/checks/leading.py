@@ -1,0 +1,229 @@
+"""Elections: one leader at a time, what it publishes, and who follows it."""
+
+# ruff: noqa: D401 - a check's docstring is the guarantee, not an order
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from holdfast.errors import LeaseLost, LockTimeout
+from holdfast.outcome import Outcome
+from holdfast.primitives.election import Leader
+from holdfast.testing.conformance.check import check
+from holdfast.testing.conformance.faces_many import AnyElection, AnyObservation, AnyTerm
+from holdfast.testing.conformance.kit import PATIENCE, Kit, Running, expect
+from holdfast.testing.conformance.wire import Wire
+
+SHORT = 0.3
+"""A ttl that a check lets run out, in seconds."""
+
+LONG = 20.0
+
+QUICKLY = 0.02
+"""How often observers ask here, in seconds."""
+
+VALUES = (
+    "",
+    "10.0.0.7:80",
+    "\u540d\u524d \U0001f512",
+    "line\nbreak\0nul\x1fseparator",
+    '{"a": [1, "\\""]}',
+    "x" * 4096,
+)
+
+
+@check()
+async def leaders_follow_each_other(kit: Kit) -> None:
+    """One candidate leads at a time; when it resigns the next one does, in a term with a larger number."""
+    here, there = kit.client(owner="here"), kit.client(owner="there")
+    first, second = here.election("boss", ttl=LONG), there.election("boss", ttl=LONG)
+    expect(await first.leader() is None and not first.is_leader, "nobody leads")
+    expect(await first.resign() is None, "and there is nothing to resign from")
+    term = await first.campaign("one")
+    expect(first.is_leader and not second.is_leader, "one leads")
+    waiting = kit.start(lambda: second.campaign("two"))
+    if kit.capabilities.queue:
+        await kit.waiters(here, "boss", 1)
+    for election in (first, second):
+        expect(
+            await election.leader() == Leader("here", "one", term.token), "everybody sees who, and what it publishes"
+        )
+    expect(await first.resign() is Outcome.RELEASED, "it resigns")
+    expect(not first.is_leader, "and is no leader from then on")
+    follower = await waiting.result()
+    expect(second.is_leader and follower.token > term.token, "the next leads, in a later term")
+    expect(await first.leader() == Leader("there", "two", follower.token), "as everybody sees")
+    await follower.release()
+    expect(not second.is_leader and await first.leader() is None, "releasing the term is resigning")
+
+
+@check()
+async def what_a_leader_publishes_arrives(kit: Kit) -> None:
+    """Whatever text of up to 4096 bytes a leader publishes, with its campaign or later, others see it unchanged."""
+    here, there = kit.client(owner="here"), kit.client()
+    election, watching = here.election("boss", ttl=LONG), there.election("boss", ttl=LONG)
+    for value in VALUES:
+        term = await election.campaign(value)
+        expect(await watching.leader() == Leader("here", value, term.token), f"{value[:20]!r} is published")
+        await term.release()
+    term = await election.campaign("first")
+    for value in VALUES:
+        await term.publish(value)
+        expect(term.value == value, "the term knows it")
+        expect(
+            await watching.leader() == Leader("here", value, term.token), f"{value[:20]!r} is published, in one term"
+        )
+    term.check()
+    await term.release()
+
+
+@check()
+async def candidate_that_gives_up_leaves_nothing(kit: Kit) -> None:
+    """A candidate that was not elected in time is told who leads, and leaves no trace."""
+    here, there = kit.client(owner="somebody"), kit.client()
+    term = await here.election("boss", ttl=LONG).campaign("one")
+    election = there.election("boss", ttl=LONG)
+    for timeout in (0.0, 0.1):
+        error = await _timeout(election, timeout)
+        expect("somebody" in str(error), f"it says who leads: {error}")
+        expect(not (await here.inspect("boss")).waiters, "nobody waits")
+        expect(not election.is_leader, "it does not lead")
+    term.check()
+    await term.release()
+    expect(await here.names() == [], "nothing is left")
+
+
+async def _timeout(election: AnyElection, timeout: float) -> LockTimeout | None:
+    try:
+        await election.campaign("late", timeout=timeout)
+    except LockTimeout as error:
+        return error
+    return None
+
+
+@check(colours=("asyncio",))
+async def cancelled_candidate_leaves_nothing(kit: Kit) -> None:
+    """A campaign that is cancelled, at whatever step, leaves no leader and no candidate behind."""
+    here, watcher = kit.client(), kit.client()
+    for held in (False, True):
+        for steps in range(12):
+            term = await here.election("boss", ttl=LONG).campaign() if held else None
+            await _cancel_after(kit.start(lambda: kit.client().election("boss", ttl=LONG).campaign("new")), steps)
+            await kit.waiters(watcher, "boss", 0)
+            if term is not None:
+                term.check()
+                await term.release()
+            await kit.free(watcher, "boss")
+
+
+async def _cancel_after(running: Running[AnyTerm], steps: int) -> None:
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    running.cancel()
+    try:
+        term = await running.result()
+    except asyncio.CancelledError:
+        return
+    await term.release()
+
+
+@check()
+async def silent_leader_is_followed(kit: Kit) -> None:
+    """A leader that fell silent is followed when its ttl has run out, and does not believe that it leads by then."""
+    wire = Wire()
+    wire.cut = True
+    silent, election = kit.client(wire).election("boss", ttl=SHORT), kit.client().election("boss", ttl=LONG)
+    old = await silent.campaign("old")
+    expect(silent.is_leader, "it leads")
+    new = await election.campaign("new", timeout=PATIENCE)
+    expect(not silent.is_leader, "it knew that it does not, before another one did")
+    expect(new.token > old.token, "and whoever compares tokens knows")
+    expect(await _refused(old), "it is told by check()")
+    await new.release()
+
+
+async def _refused(term: AnyTerm) -> bool:
+    try:
+        term.check()
+        await term.publish("late")
+    except LeaseLost:
+        return True
+    return False
+
+
+@check()
+async def stuck_leader_is_followed_at_max_hold(kit: Kit) -> None:
+    """A leader that lives, but does nothing, is followed when `max_hold` has passed."""
+    stuck = kit.client().election("boss", ttl=LONG, max_hold=0.3)
+    term = await stuck.campaign("stuck")
+    follower = await kit.client().election("boss", ttl=LONG).campaign("new", timeout=PATIENCE)
+    expect(not stuck.is_leader and await _refused(term), "it is told")
+    await follower.release()
+
+
+@check()
+async def deposed_leader_is_told(kit: Kit) -> None:
+    """A leader from whom the name is taken by force leads no more once it hears of it, and cannot publish."""
+    here, there = kit.client(), kit.client()
+    election = here.election("boss", ttl=LONG)
+    term = await election.campaign("old")
+    await there.revoke("boss")
+    await kit.until(partial(_not, lambda: election.is_leader), "deposed")
+    expect(await _refused(term), "it cannot publish")
+    expect(await election.leader() is None, "nobody leads")
+    await term.release()
+
+
+async def _not(holds: Callable[[], bool]) -> bool:
+    return not holds()
+
+
+@check()
+async def observers_see_leaders_come_and_go(kit: Kit) -> None:
+    """An observer is told the present leader first, then each change: another value, another leader, or none."""
+    here, there = kit.client(owner="here"), kit.client()
+    election = here.election("boss", ttl=LONG)
+    seen = there.election("boss", ttl=LONG).observe(interval=QUICKLY)
+    expect(await anext(seen) is None, "nobody leads at first")
+    term = await election.campaign("one")
+    expect(await _next(kit, seen) == Leader("here", "one", term.token), "then somebody does")
+    await term.publish("two")
+    expect(await _next(kit, seen) == Leader("here", "two", term.token), "publishes something else")
+    await term.release()
+    expect(await _next(kit, seen) is None, "and resigns")
+    term = await election.campaign("three")
+    later = there.election("boss", ttl=LONG).observe(interval=QUICKLY)
+    expect(await anext(later) == Leader("here", "three", term.token), "who comes later sees the present one first")
+    await term.release()
+
+
+async def _next(kit: Kit, seen: AnyObservation) -> Leader | None:
+    return await kit.start(lambda: anext(seen)).result()
+
+
+@check()
+async def observers_can_be_stopped(kit: Kit) -> None:
+    """An observation ends after its timeout, by `stop()`, and when its client is closed; it never blocks for ever."""
+    client, other = kit.client(), kit.client()
+    expect(await _all(client.election("boss").observe(0)) == [None], "with a timeout of 0 it says who leads now")
+    expect(await _all(client.election("boss").observe(0.1, interval=QUICKLY)) == [None], "and ends after a timeout")
+    seen = other.election("boss").observe(interval=0.5)
+    await _ended_by(kit, seen, partial(_now, seen.stop))
+    await _ended_by(kit, other.election("boss").observe(interval=0.5), other.close)
+
+
+async def _ended_by(kit: Kit, seen: AnyObservation, end: Callable[[], Awaitable[None]]) -> None:
+    expect(await anext(seen) is None, "nobody leads")
+    running = kit.start(partial(_all, seen))
+    await kit.pause(0.02)
+    expect(not running.done(), "it waits")
+    await end()
+    expect(await running.result() == [], "until it is ended")
+
+
+async def _now(act: Callable[[], None]) -> None:
+    act()
+
+
+async def _all(seen: AnyObservation) -> list[Leader | None]:
+    return [leader async for leader in seen]

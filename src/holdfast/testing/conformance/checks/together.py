@@ -1,0 +1,291 @@
+"""Several names at once: all of them or none, and never a circle."""
+
+# ruff: noqa: D401 - a check's docstring is the guarantee, not an order
+
+import asyncio
+from functools import partial
+
+from holdfast.core.held import LeaseState
+from holdfast.core.messages import Busy, Granted, Reply, Waiting
+from holdfast.errors import LeaseLost, LockTimeout, UsageError
+from holdfast.outcome import Outcome
+from holdfast.testing.conformance.check import check
+from holdfast.testing.conformance.faces import AnyClient
+from holdfast.testing.conformance.faces_many import AnyMultiLease
+from holdfast.testing.conformance.kit import PATIENCE, Kit, Running, expect
+from holdfast.testing.conformance.wire import Wire
+
+SHORT = 0.3
+"""A ttl that a check lets run out, in seconds."""
+
+LONG = 20.0
+
+NAMES = ("c", "a", "b")
+
+
+async def _unused(kit: Kit, client: AnyClient, names: tuple[str, ...] = NAMES) -> None:
+    """Wait until nobody holds or waits for any of the names."""
+    for name in names:
+        await kit.free(client, name)
+        await kit.waiters(client, name, 0)
+
+
+@check()
+async def multilock_is_all_or_nothing(kit: Kit) -> None:
+    """A multilock holds every one of its names, alone; while one of them is held by somebody else it holds none."""
+    here, there = kit.client(owner="here"), kit.client()
+    async with here.multilock(NAMES, ttl=LONG) as lease:
+        lease.check()
+        expect(list(lease.tokens) == ["a", "b", "c"], "it has a token for each name, in the order of the names")
+        for name, token in lease.tokens.items():
+            holders = (await there.inspect(name)).holders
+            expect([holder.token for holder in holders] == [token], f"{name!r} is held with its token")
+            expect(await there.lock(name, ttl=LONG).try_acquire() is None, f"{name!r} is kept from locks")
+        for names in (("d", "c"), ("a", "d"), ("0", "b")):
+            expect(await there.multilock(names, ttl=LONG).try_acquire() is None, f"{names} are not all free")
+            expect(set(await there.names()) == set(NAMES), "and none of the others is held or waited for")
+    expect(await there.names() == [], "they are released together")
+    again = await there.multilock(NAMES, ttl=LONG).try_acquire()
+    expect(again is not None, "and free again")
+    if again is not None:
+        expect(all(token > lease.tokens[name] for name, token in again.tokens.items()), "with larger tokens")
+        expect(await again.release() is Outcome.RELEASED, "its release says so")
+        expect(await again.release() is Outcome.RELEASED, "and says so again")
+
+
+@check()
+async def multilocks_in_any_order_never_deadlock(kit: Kit) -> None:
+    """Users of overlapping names, given in any order, all get them in the end, and no update of any name is lost."""
+    counts = dict.fromkeys("abcd", 0)
+
+    async def work(client: AnyClient, names: str) -> None:
+        for _ in range(6):
+            async with client.multilock(list(names), ttl=LONG, timeout=PATIENCE):
+                read = {name: counts[name] for name in names}
+                await kit.pause(0.0005)
+                for name in names:
+                    counts[name] = read[name] + 1
+
+    async def work_on_one(client: AnyClient, name: str) -> None:
+        for _ in range(6):
+            async with client.lock(name, ttl=LONG, timeout=PATIENCE):
+                read = counts[name]
+                await kit.pause(0.0005)
+                counts[name] = read + 1
+
+    wanted = ("abc", "cba", "dcb", "ad", "bd")
+    clients = [kit.client() for _ in range(2)]
+    running = [kit.start(partial(work, client, names)) for client in clients for names in wanted]
+    running += [kit.start(partial(work_on_one, client, name)) for client in clients for name in "bc"]
+    for each in running:
+        await each.result(6 * PATIENCE)
+    expected = {name: 12 * sum(name in names for names in (*wanted, *"bc")) for name in counts}
+    expect(counts == expected, f"no update is lost: {counts} and not {expected}")
+
+
+@check(queue=True)
+async def multilock_waits_in_the_order_of_names(kit: Kit) -> None:
+    """A multilock that waits for a name holds those before it and none after it, and has all once it is granted."""
+    here, there = kit.client(), kit.client()
+    lease = await here.lock("b", ttl=LONG).acquire()
+    waiting = kit.start(lambda: there.multilock(NAMES, ttl=LONG).acquire())
+    await kit.waiters(here, "b", 1)
+    expect((await here.inspect("a")).holders, "the name before it is held")
+    last = await here.inspect("c")
+    expect(not last.holders and not last.waiters, "the name after it is free to others")
+    await lease.release()
+    won = await waiting.result()
+    won.check()
+    expect(len(await here.names()) == len(NAMES), "then all are held")
+    await won.release()
+    await _unused(kit, here)
+
+
+@check()
+async def multilock_that_times_out_leaves_nothing(kit: Kit) -> None:
+    """LockTimeout says which name was not to be had and who holds it; no name is held or waited for then."""
+    here, there = kit.client(owner="somebody"), kit.client()
+    lease = await here.lock("b", ttl=LONG).acquire()
+    for timeout in (0.0, 0.1):
+        error = await _timeout(there, timeout)
+        expect("'b'" in str(error) and "somebody" in str(error), f"it says what, and who has it: {error}")
+        expect(await here.names() == ["b"], "nothing is held")
+        expect(not (await here.inspect("b")).waiters, "nothing is waited for")
+    lease.check()
+    await lease.release()
+
+
+async def _timeout(client: AnyClient, timeout: float) -> LockTimeout | None:
+    try:
+        await client.multilock(NAMES, ttl=LONG).acquire(timeout=timeout)
+    except LockTimeout as error:
+        return error
+    return None
+
+
+@check(weights=True)
+async def multilock_that_fails_halfway_leaves_nothing(kit: Kit) -> None:
+    """A name that cannot be locked, for it is in use as something else, is an error that leaves no other name held."""
+    here, there = kit.client(), kit.client()
+    permits = await here.semaphore("b", 3, ttl=LONG).acquire()
+    caught: UsageError | None = None
+    try:
+        await there.multilock(NAMES, ttl=LONG).acquire(timeout=PATIENCE)
+    except UsageError as error:
+        caught = error
+    expect("b'" in str(caught), f"it says which name: {caught}")
+    expect(await here.names() == ["b"], "nothing else is held")
+    permits.check()
+
+
+@check(colours=("asyncio",))
+async def cancelled_multilock_leaves_nothing(kit: Kit) -> None:
+    """A multilock that is cancelled, at whatever step, leaves no holder and no waiter of any name behind."""
+    there, watcher = kit.client(), kit.client()
+    for held in ("", "a", "b", "c"):
+        for steps in range(20):
+            lease = await there.lock(held, ttl=LONG).acquire() if held else None
+            running = kit.start(lambda: kit.client().multilock(NAMES, ttl=LONG).acquire())
+            await _cancel_after(running, steps)
+            for name in NAMES:
+                await kit.waiters(watcher, name, 0)
+            if lease is not None:
+                lease.check()
+                await lease.release()
+            await _unused(kit, watcher)
+
+
+async def _cancel_after(running: Running[AnyMultiLease], steps: int) -> None:
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    running.cancel()
+    try:
+        lease = await running.result()
+    except asyncio.CancelledError:
+        return
+    await lease.release()
+
+
+@check()
+async def multilock_is_lost_with_any_name(kit: Kit) -> None:
+    """If one name is lost all are, at once; letting go gives the others back, and `with` raises LeaseLost."""
+    here, there = kit.client(), kit.client()
+    lease = await here.multilock(NAMES, ttl=LONG).acquire()
+    expect(not lease.lost.is_set() and lease.remaining() > 0, "it is held")
+    await there.revoke("b")
+    expect(await lease.lost.wait(PATIENCE), "the loss is told")
+    expect(lease.state is LeaseState.LOST and lease.remaining() == 0, "nothing of it is trusted")
+    caught: LeaseLost | None = None
+    try:
+        async with lease:
+            lease.check()
+    except LeaseLost as error:
+        caught = error
+    expect("b'" in str(caught), f"the error says which name was lost: {caught}")
+    await _unused(kit, there)
+
+
+@check()
+async def silent_multilock_runs_out(kit: Kit) -> None:
+    """Names whose holder fell silent are free when its leases have run out, and it knows of that before."""
+    wire = Wire()
+    wire.cut = True
+    silent = await kit.client(wire).multilock(NAMES, ttl=SHORT).acquire()
+    lease = await kit.client().multilock(NAMES[::-1], ttl=LONG).acquire(timeout=PATIENCE)
+    expect(silent.lost.is_set(), "it was lost there before it was granted here")
+    lease.check()
+    await lease.release()
+
+
+@check()
+async def multilock_is_kept_and_extended(kit: Kit) -> None:
+    """The leases of a multilock are renewed in the background, and `extend` renews all of them."""
+    here, there = kit.client(), kit.client()
+    lease = await here.multilock(NAMES, ttl=0.5).acquire()
+    await kit.pause(1.2)
+    lease.check()
+    expect(await there.multilock(NAMES, ttl=LONG).try_acquire() is None, "it is held for longer than its ttl")
+    expect(await lease.extend(LONG) > LONG / 2, "and can be extended")
+    expect(lease.remaining() > LONG / 2, "all of it")
+    await lease.release()
+
+
+@check()
+async def multilock_survives_lost_replies(kit: Kit) -> None:
+    """If the replies to asks or releases are lost, the names are held once, and free after the release."""
+    for lost in (1, 2):
+        wire = Wire()
+        here, there = kit.client(wire), kit.client()
+        wire.lose["acquire"] = lost
+        lease = await here.multilock(NAMES, ttl=LONG).acquire(timeout=PATIENCE)
+        lease.check()
+        for name, token in lease.tokens.items():
+            holders = (await there.inspect(name)).holders
+            expect([holder.token for holder in holders] == [token], f"{name!r} is held once")
+        wire.lose["release"] = lost
+        expect(await lease.release() is Outcome.RELEASED, "it is released")
+        await _unused(kit, there)
+
+
+@check()
+async def multilock_that_is_refused_after_a_lost_reply_leaves_nothing(kit: Kit) -> None:
+    """If the reply to an ask that was refused is lost too, nothing is left behind."""
+    wire = Wire()
+    here, there = kit.client(), kit.client(wire)
+    async with here.lock("b", ttl=LONG):
+        wire.lose["acquire"] = 2
+        await _timeout(there, 0.3)
+        await kit.free(here, "a")
+        await kit.waiters(here, "b", 0)
+        await kit.free(here, "c")
+        await kit.waiters(here, "c", 0)
+
+
+@check(together=True)
+async def free_names_cost_one_request(kit: Kit) -> None:
+    """However many names are free, one request to the store takes them; and one more those after a held one."""
+    wire = Wire()
+    here, there = kit.client(wire), kit.client()
+    lease = await here.multilock(NAMES, ttl=LONG).acquire()
+    expect(wire.requests["acquire"] == 1, f"one request, not {wire.requests['acquire']}")
+    await lease.release()
+    held = await there.lock("b", ttl=LONG).acquire()
+    waiting = kit.start(lambda: here.multilock(NAMES, ttl=LONG).acquire())
+    await kit.waiters(there, "b", 1)
+    await held.release()
+    await (await waiting.result()).release()
+    expect(wire.requests["acquire"] <= 4, f"one until the held name, and one after it: {wire.requests['acquire'] - 1}")
+
+
+@check(together=True)
+async def asks_in_one_step_stop_at_the_first_that_is_not_granted(kit: Kit) -> None:
+    """Asks in one step are granted in order up to the first that is not; asked again, they get the same answers."""
+    here, there = await kit.raw(), await kit.raw()
+    held = there.ask("b")
+    token = await there.win(held)
+    asks = [here.ask(name) for name in ("a", "b", "c")]
+    first = await here.acquire_many(asks)
+    expect([type(reply) for reply in first] == [Granted, Waiting], f"one granted, one queued: {first}")
+    expect(_same_tokens(first, await here.acquire_many(asks)), "asked again, it is the same")
+    expect(not (await there.inspect("c")).holders, "the one after is not touched")
+    for wait, kind in ((False, Busy), (True, Waiting)):
+        others = [there.ask(name, wait=wait) for name in ("0", "a", "c")]
+        replies = await there.acquire_many(others)
+        expect([type(reply) for reply in replies] == [Granted, kind], f"{kind.__name__} ends it as well: {replies}")
+        for ask in others[:2]:
+            await there.leave(ask)
+    await there.release(held, token)
+    second = await here.acquire_many(asks)
+    expect([type(reply) for reply in second] == [Granted] * 3, f"now all are granted: {second}")
+    expect(_tokens(second)[0] == _tokens(first)[0], "the one that was granted before is the same grant")
+    expect(_same_tokens(second, await here.acquire_many(asks)), "and they stay the same")
+    for ask, each in zip(asks, _tokens(second), strict=True):
+        expect(await here.release(ask, each) is Outcome.RELEASED, "each is a holding of its own")
+
+
+def _tokens(replies: list[Reply]) -> list[int]:
+    return [reply.token for reply in replies if isinstance(reply, Granted)]
+
+
+def _same_tokens(some: list[Reply], others: list[Reply]) -> bool:
+    return [type(each) for each in some] == [type(each) for each in others] and _tokens(some) == _tokens(others)
