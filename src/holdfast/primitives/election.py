@@ -11,7 +11,7 @@ compare the token. What `leader()` and `observe()` say was true when the store s
 from collections.abc import Coroutine, Generator
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Generic, Self, TypeVar
 
 from holdfast.core.attempt import Want
 from holdfast.core.held import HeldLease
@@ -252,12 +252,19 @@ class AsyncObservation(_ObservationBase):
         return seen[0]
 
 
-class _ElectionBase(LockBase):
+T = TypeVar("T", Leadership, AsyncLeadership)
+
+
+class _ElectionBase(LockBase, Generic[T]):
     """All of an election that needs no store."""
 
     _kind = "an election"
-    _term: Lease | AsyncLease | None = None
-    """The last term that was won through this object."""
+
+    def __init__(self, client: Sessions, name: str, options: LockOptions) -> None:
+        """Make it; nobody campaigns yet."""
+        super().__init__(client, name, options)
+        self._term: T | None = None
+        """The last term that was won through this object."""
 
     @property
     def is_leader(self) -> bool:
@@ -277,13 +284,8 @@ class _ElectionBase(LockBase):
         )
 
 
-class Election(_ElectionBase):
+class Election(_ElectionBase[Leadership]):
     """An election of a `Client`. Made by `Client.election`."""
-
-    def __init__(self, client: Sessions, name: str, options: LockOptions) -> None:
-        """Make it; nobody campaigns yet."""
-        super().__init__(client, name, options)
-        self._term: Leadership | None = None
 
     def campaign(self, value: str = "", timeout: float | None = UNSET) -> Leadership:
         """Wait to be elected, up to `timeout` seconds (0: ask once; None: for ever), and lead, publishing `value`.
@@ -332,13 +334,8 @@ class Election(_ElectionBase):
         return Observation(self._client.session(), self._want.name, interval, timeout)
 
 
-class AsyncElection(_ElectionBase):
+class AsyncElection(_ElectionBase[AsyncLeadership]):
     """An election of an `AsyncClient`. Made by `AsyncClient.election`."""
-
-    def __init__(self, client: Sessions, name: str, options: LockOptions) -> None:
-        """Make it; nobody campaigns yet."""
-        super().__init__(client, name, options)
-        self._term: AsyncLeadership | None = None
 
     def campaign(self, value: str = "", timeout: float | None = UNSET) -> Campaign:
         """Wait to be elected, as `Election.campaign`: await it, or enter it by `async with`.

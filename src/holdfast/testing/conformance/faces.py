@@ -4,6 +4,7 @@ The shape is that of the asyncio API. `AsyncClient` has it already; `BlockingCli
 that block in place and never suspend. A check which awaits nothing else can be driven by a thread as it is.
 """
 
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Protocol, Self, Unpack
 
@@ -17,8 +18,8 @@ from holdfast.primitives.base import UNSET, BlockingLockBase
 from holdfast.primitives.options import Options
 from holdfast.primitives.rwlock import RWLock
 from holdfast.primitives.semaphore import Semaphore
-
 from holdfast.testing.conformance.faces_many import AnyElection, AnyMultiLock, BlockingElection, BlockingMultiLock
+
 
 class AnyLoss(Protocol):
     """The event of a lease's loss."""
@@ -144,7 +145,6 @@ class AnyClient(Protocol):
         """Make a reader/writer lock."""
         ...
 
-    async def inspect(self, name: str) -> NameView:
     def multilock(
         self,
         names: Sequence[str],
@@ -162,6 +162,7 @@ class AnyClient(Protocol):
         """Make an election."""
         ...
 
+    async def inspect(self, name: str) -> NameView:
         """Show one name."""
         ...
 
@@ -332,7 +333,6 @@ class BlockingClient:
         """Make a reader/writer lock."""
         return BlockingRWLock(self._client.rwlock(name, ttl, timeout, **options))
 
-    async def inspect(self, name: str) -> NameView:
     def multilock(
         self,
         names: Sequence[str],
@@ -350,6 +350,7 @@ class BlockingClient:
         """Make an election."""
         return BlockingElection(self._client.election(name, ttl, timeout, max_hold=max_hold))
 
+    async def inspect(self, name: str) -> NameView:
         """Show one name."""
         return self._client.inspect(name)
 
