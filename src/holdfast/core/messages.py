@@ -126,6 +126,8 @@ class Adjust:
     """How much of the capacity it is content with from now on; it never gets more by this. 0: as it is."""
     owner: str = ""
     """What people are to read from now on; empty: as it is."""
+    raise_to: int = 0
+    """A larger token to issue to it, if none as large was issued; 0: none. Else nothing is changed, and it is refused."""
 
 
 @dataclass(slots=True)

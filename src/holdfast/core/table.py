@@ -144,7 +144,7 @@ class Step:
         """Change a holding, which goes on, and grant whom that makes room for. It never becomes heavier."""
         self._begin()
         holder = self._holder(adjust.request)
-        if holder is None or holder.token != adjust.token:
+        if holder is None or holder.token not in (adjust.token, adjust.raise_to) or not self._raise(holder, adjust):
             self._pass_on()
             return self._fate(adjust.token)
         holder.confirmed = True
@@ -153,6 +153,15 @@ class Step:
         holder.owner = adjust.owner or holder.owner
         self._pass_on()
         return None
+
+    def _raise(self, holder: Holder, adjust: Adjust) -> bool:
+        """Issue a larger token to a holder, as a quorum asks for it: unless one as large was issued, to anybody."""
+        if not adjust.raise_to or holder.token == adjust.raise_to:
+            return True
+        if self.state.counter >= adjust.raise_to:
+            return False
+        holder.token = self.state.counter = adjust.raise_to
+        return True
 
     def leave(self, leave: Leave) -> Left:
         """Give up a place in the queue, or pass on a grant that crossed this on its way."""

@@ -3,8 +3,9 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any, TypeVar
 
 from holdfast.runtimes import clocks
@@ -130,6 +131,27 @@ class AsyncioRuntime(RealWorld):
     async def finish(self, work: Coroutine[Any, Any, T]) -> T:
         """Await `work` as a task that a cancellation of the caller does not reach."""
         return await asyncio.shield(self._start(work, "holdfast-finish", self._unfinished))
+
+    async def race(
+        self, works: Sequence[Coroutine[Any, Any, T]], enough: Callable[[list[T | Exception | None]], bool]
+    ) -> list[T | Exception | None]:
+        """Run each as a task; those that have not ended when it is enough are left to `settle`."""
+        results: list[T | Exception | None] = [None] * len(works)
+        decided: asyncio.Future[None] = self.loop.create_future()
+        left = len(works)
+
+        def ended(number: int, task: asyncio.Task[T]) -> None:
+            nonlocal left
+            left -= 1
+            error = task.exception() if not task.cancelled() else asyncio.InvalidStateError("cancelled")
+            results[number] = error if isinstance(error, Exception) else task.result() if error is None else None
+            if not decided.done() and (left == 0 or enough(results)):
+                decided.set_result(None)
+
+        for number, work in enumerate(works):
+            self._start(work, "holdfast-race", self._unfinished).add_done_callback(partial(ended, number))
+        await decided
+        return list(results)
 
     async def settle(self, until: float) -> None:
         """Wait for whatever `finish` left behind, until a steady instant."""

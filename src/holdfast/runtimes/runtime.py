@@ -5,7 +5,7 @@ made for that runtime. A runtime may suspend in these methods (asyncio, simulati
 the protocol cannot tell.
 """
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
@@ -100,6 +100,16 @@ class Runtime(Protocol):
 
     async def finish(self, work: Coroutine[Any, Any, T]) -> T:
         """Await `work` to its end even if the caller is cancelled meanwhile (it then goes on without it)."""
+        ...
+
+    async def race(
+        self, works: Sequence[Coroutine[Any, Any, T]], enough: Callable[[list[T | Exception | None]], bool]
+    ) -> list[T | Exception | None]:
+        """Run `works` side by side until all have ended, or `enough(results)`; return what each returned or raised.
+
+        What has not ended is None in the results, and goes on to its own end without the caller. Each must end by
+        itself. If the caller is cancelled, all go on.
+        """
         ...
 
     async def settle(self, until: float) -> None:

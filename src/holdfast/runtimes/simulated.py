@@ -9,7 +9,7 @@ does not) or crash (its code never runs again).
 import heapq
 import itertools
 import random
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Generic, TypeVar
 
@@ -358,6 +358,29 @@ class SimRuntime:
         self._unfinished = [each for each in self._unfinished if not each.result.done]
         self._unfinished.append(task)
         return await task.result
+
+    async def race(
+        self, works: Sequence[Coroutine[Any, Any, T]], enough: Callable[[list[T | Exception | None]], bool]
+    ) -> list[T | Exception | None]:
+        """Run each as a task; those that have not ended when it is enough go on."""
+        results: list[T | Exception | None] = [None] * len(works)
+        decided: Future[None] = Future()
+        left = len(works)
+
+        async def run(number: int, work: Coroutine[Any, Any, T]) -> None:
+            nonlocal left
+            try:
+                results[number] = await work
+            except Exception as error:  # noqa: BLE001 - it is a result
+                results[number] = error
+            left -= 1
+            if left == 0 or enough(results):
+                decided.resolve(None)
+
+        for number, work in enumerate(works):
+            self.process.start(run(number, work), f"{self.process.name}/race")
+        await decided
+        return list(results)
 
     async def settle(self, until: float) -> None:
         """Wait for whatever `finish` left behind, until a local instant."""

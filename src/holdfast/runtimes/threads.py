@@ -11,11 +11,11 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
-from holdfast.runtimes import clocks
+from holdfast.runtimes import clocks, scatter
 from holdfast.runtimes.real import DATAGRAM, RealWorld
 from holdfast.runtimes.runtime import Datagrams
 
@@ -150,6 +150,12 @@ class ThreadsRuntime(RealWorld):
     async def finish(self, work: Coroutine[Any, Any, T]) -> T:
         """Await `work`: nothing can cancel a blocked thread."""
         return await work
+
+    async def race(
+        self, works: Sequence[Coroutine[Any, Any, T]], enough: Callable[[list[T | Exception | None]], bool]
+    ) -> list[T | Exception | None]:
+        """Run all in this thread, going on with each as its reply comes; close what has not ended when it is enough."""
+        return scatter.race(works, enough)
 
     async def settle(self, until: float) -> None:
         """Return: `finish` leaves nothing behind here."""
