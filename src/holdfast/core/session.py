@@ -186,7 +186,7 @@ class Session:
         if held.stile is not None and self.turnstile.pass_on(held):
             return Outcome.RELEASED
         self.keeper.discard(held)
-        release = Release(held.name, held.request, held.last, held.unsure)
+        release = Release(held.name, held.request, held.last, held.unsure, held.to_keep())
         try:
             outcome = await self.store.release(release, self.runtime.now() + self.patience(held.ttl))
         except GeneratorExit:
@@ -288,6 +288,20 @@ class Session:
         victims = await self.store.revoke(name, self.runtime.now() + self._operation_timeout)
         for victim in victims:
             victim.read_label()
+    async def resize(self, name: str, before: int, after: int) -> int:
+        """Change the capacity of a name if it is `before`, or if nobody uses it; return what it is now."""
+        await self.open()
+        patience = self._operation_timeout
+        return await self.persist(lambda until: self.store.resize(name, before, after, until), patience)
+
+    async def ask_back(self, name: str) -> list[HolderView]:
+        """Ask those who hold a name to let go; return who was asked."""
+        await self.open()
+        asked = await self.store.ask_back(name, self.runtime.now() + self._operation_timeout)
+        for holder in asked:
+            holder.read_label()
+        return asked
+
         return victims
 
     # -- for the protocol ----------------------------------------------------------------------------------
@@ -307,6 +321,9 @@ class Session:
         attempt = self.attempts.get(notice.request)
         if attempt is not None:
             attempt.hear(notice)
+        if notice.kind is NoticeKind.ASKED:
+            self._asked_back(notice)
+            return
 
     def _ask_again(self) -> None:
         """Have every waiter ask and every lease renewed, not all at once: the connection to the store was lost.
@@ -325,6 +342,12 @@ class Session:
             report_loss(lost)
 
     def patience(self, ttl: int) -> float:
+    def _asked_back(self, notice: Notice) -> None:
+        held = self.keeper.find(notice.request)
+        if held is not None and held.last == notice.token:
+            held.ask_back()
+            self.turnstile.wanted(held)  # whoever asks wants it: others here must not keep it for long
+
         """Return how many seconds one request about a lease of `ttl` microseconds may take: far below the ttl."""
         if ttl >= self._ample_ttl:
             return self._operation_timeout

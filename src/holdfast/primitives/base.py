@@ -94,7 +94,15 @@ class LockBase:
         self._name = check_name(name)
         self._options = options
         max_hold = NEVER if options.max_hold is None else options.max_hold
-        self._want = Want(self._full(name), micros(options.ttl), micros(options.lock_delay), max_hold, weight, capacity)
+        self._want = Want(
+            self._full(name),
+            micros(options.ttl),
+            micros(options.lock_delay),
+            max_hold,
+            weight,
+            capacity,
+            micros(options.min_hold),
+        )
 
     @property
     def name(self) -> str:
@@ -190,6 +198,8 @@ class BlockingLockBase(LockBase):
             lease.on_lost(self._options.on_lost)
         return lease
 
+        if self._options.on_revoke is not None:
+            lease.on_revoke(self._options.on_revoke)
     def __enter__(self) -> Lease:
         """Acquire; raises as `acquire` does."""
         lease = self.acquire()
@@ -267,6 +277,8 @@ class AsyncLockBase(LockBase):
 
     async def __aenter__(self) -> AsyncLease:
         """Acquire; raises as `acquire` does. The body is cancelled if the lease is lost."""
+        if self._options.on_revoke is not None:
+            lease.on_revoke(self._options.on_revoke)
         lease = await self.acquire()
         self._entered.push(self._name, lease)
         return await lease.__aenter__()
