@@ -161,18 +161,18 @@ class Client(_ClientBase):
             timeout: how long to wait, in seconds; None: for ever; 0: ask once.
             lock_delay: for how many seconds nobody gets the lock after a lease ran out (not after a release).
             max_hold: after how many seconds the lease is no longer renewed, so that a stuck holder loses it.
+            min_hold: for how many seconds after the grant nobody else gets the lock, even if it is released before: a
+                quick job is not run again by a node whose clock is a little behind. At most ttl and max_hold.
             on_lost: called once with a LeaseLost when a lease is lost, in the thread that notices: mostly the keeper's.
                 It must not block.
+            on_revoke: called once with the lease when somebody asks for the name by `revoke`. It must not block.
             detect_deadlock: whether to look, while waiting, for others that wait for what this thread holds, in a
                 circle: then one of them gets DeadlockDetected. All must have asked for it. Each acquisition then has
                 its own place in the store's queue, and is not handed on within the process.
 
         Raises UsageError if a value is not allowed.
-            min_hold: for how many seconds after the grant nobody else gets the lock, even if it is released before: a
-                quick job is not run again by a node whose clock is a little behind. At most ttl and max_hold.
         """
         return Lock(self, name, self._options(ttl, timeout, options))
-            on_revoke: called once with the lease when somebody asks for the name by `revoke`. It must not block.
 
     def semaphore(
         self,

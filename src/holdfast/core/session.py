@@ -282,12 +282,6 @@ class Session:
         await self.open()
         return await find_deadlocks(self)
 
-    async def revoke(self, name: str) -> list[HolderView]:
-        """Take a name by force."""
-        await self.open()
-        victims = await self.store.revoke(name, self.runtime.now() + self._operation_timeout)
-        for victim in victims:
-            victim.read_label()
     async def resize(self, name: str, before: int, after: int) -> int:
         """Change the capacity of a name if it is `before`, or if nobody uses it; return what it is now."""
         await self.open()
@@ -302,6 +296,12 @@ class Session:
             holder.read_label()
         return asked
 
+    async def revoke(self, name: str) -> list[HolderView]:
+        """Take a name by force."""
+        await self.open()
+        victims = await self.store.revoke(name, self.runtime.now() + self._operation_timeout)
+        for victim in victims:
+            victim.read_label()
         return victims
 
     # -- for the protocol ----------------------------------------------------------------------------------
@@ -315,15 +315,15 @@ class Session:
             if (held := self.keeper.find(notice.request)) is not None:
                 self.turnstile.wanted(held)
             return
+        if notice.kind is NoticeKind.ASKED:
+            self._asked_back(notice)
+            return
         if notice.kind is NoticeKind.GAP:
             self._ask_again()
             return
         attempt = self.attempts.get(notice.request)
         if attempt is not None:
             attempt.hear(notice)
-        if notice.kind is NoticeKind.ASKED:
-            self._asked_back(notice)
-            return
 
     def _ask_again(self) -> None:
         """Have every waiter ask and every lease renewed, not all at once: the connection to the store was lost.
@@ -336,18 +336,18 @@ class Session:
             after = micros(self.runtime.random() * GAP_SPREAD)
             attempt.hear(Notice(self.inbox, NoticeKind.GAP, "", after=after))
 
-    def _revoked(self, notice: Notice) -> None:
-        held = self.keeper.find(notice.request)
-        if held is not None and held.last == notice.token and (lost := self.keeper.lose(held, REVOKED)) is not None:
-            report_loss(lost)
-
-    def patience(self, ttl: int) -> float:
     def _asked_back(self, notice: Notice) -> None:
         held = self.keeper.find(notice.request)
         if held is not None and held.last == notice.token:
             held.ask_back()
             self.turnstile.wanted(held)  # whoever asks wants it: others here must not keep it for long
 
+    def _revoked(self, notice: Notice) -> None:
+        held = self.keeper.find(notice.request)
+        if held is not None and held.last == notice.token and (lost := self.keeper.lose(held, REVOKED)) is not None:
+            report_loss(lost)
+
+    def patience(self, ttl: int) -> float:
         """Return how many seconds one request about a lease of `ttl` microseconds may take: far below the ttl."""
         if ttl >= self._ample_ttl:
             return self._operation_timeout

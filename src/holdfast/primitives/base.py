@@ -196,10 +196,10 @@ class BlockingLockBase(LockBase):
         lease = self._face(session, held, self._name)
         if self._options.on_lost is not None:
             lease.on_lost(self._options.on_lost)
-        return lease
-
         if self._options.on_revoke is not None:
             lease.on_revoke(self._options.on_revoke)
+        return lease
+
     def __enter__(self) -> Lease:
         """Acquire; raises as `acquire` does."""
         lease = self.acquire()
@@ -273,12 +273,12 @@ class AsyncLockBase(LockBase):
         lease = self._face(session, held, self._name)
         if self._options.on_lost is not None:
             lease.on_lost(self._options.on_lost)
+        if self._options.on_revoke is not None:
+            lease.on_revoke(self._options.on_revoke)
         return lease
 
     async def __aenter__(self) -> AsyncLease:
         """Acquire; raises as `acquire` does. The body is cancelled if the lease is lost."""
-        if self._options.on_revoke is not None:
-            lease.on_revoke(self._options.on_revoke)
         lease = await self.acquire()
         self._entered.push(self._name, lease)
         return await lease.__aenter__()

@@ -27,16 +27,16 @@ class LockOptions:
     timeout: float | None
     lock_delay: float = 0.0
     max_hold: float | None = None
+    min_hold: float = 0.0
     on_lost: Callable[[LeaseLost], object] | None = None
+    on_revoke: Callable[[Any], object] | None = None
     detect_deadlock: bool = False
 
     def check(self, min_ttl: float, max_ttl: float) -> "LockOptions":
         """Return self if every value is allowed; else raise UsageError."""
         check_duration(self.ttl, "ttl", min_ttl)
         if self.ttl > max_ttl:
-    min_hold: float = 0.0
             raise UsageError(
-    on_revoke: Callable[[Any], object] | None = None
                 f"ttl={self.ttl:g} is longer than this store's max_ttl of {max_ttl:g} s, for which it grants nothing "
                 "after a restart. Take a shorter ttl (a lease is renewed for as long as it is held), or give the store "
                 f"a longer max_ttl, as in redis://host?max_ttl={self.ttl:g}."
@@ -45,7 +45,6 @@ class LockOptions:
         check_duration(self.lock_delay, "lock_delay")
         if self.max_hold is not None:
             check_duration(self.max_hold, "max_hold (or None, for no limit)", min_ttl)
-        return self
         self._check_min_hold()
         return self
 
@@ -79,3 +78,4 @@ class PlainLockOptions(LockOptions):
         if self.linger and self.detect_deadlock:
             message = "linger and detect_deadlock exclude each other: what is looked at for deadlocks is never kept"
             raise UsageError(message)
+        return self
