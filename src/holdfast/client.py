@@ -161,8 +161,11 @@ class Client(_ClientBase):
             timeout: how long to wait, in seconds; None: for ever; 0: ask once.
             lock_delay: for how many seconds nobody gets the lock after a lease ran out (not after a release).
             max_hold: after how many seconds the lease is no longer renewed, so that a stuck holder loses it.
+            min_hold: for how many seconds after the grant nobody else gets the lock, even if it is released before: a
+                quick job is not run again by a node whose clock is a little behind. At most ttl and max_hold.
             on_lost: called once with a LeaseLost when a lease is lost, in the thread that notices: mostly the keeper's.
                 It must not block.
+            on_revoke: called once with the lease when somebody asks for the name by `revoke`. It must not block.
             detect_deadlock: whether to look, while waiting, for others that wait for what this thread holds, in a
                 circle: then one of them gets DeadlockDetected. All must have asked for it. Each acquisition then has
                 its own place in the store's queue, and is not handed on within the process.
@@ -182,8 +185,8 @@ class Client(_ClientBase):
         """Make a semaphore on `name`: leases take one or more of its `permits`, from 1 to 1048575.
 
         Everybody who uses the name at a time must give the same number, else acquiring raises UsageError: it may be
-        changed when nobody holds or waits. A name is the same for locks, semaphores and reader/writer locks.
-        Waiters are served first come, first served, however many permits they want.
+        changed by `resize`, or when nobody holds or waits. A name is the same for locks, semaphores and reader/writer
+        locks. Waiters are served first come, first served, however many permits they want.
 
         The other arguments and errors are those of `lock`; also raises UsageError if the store keeps no semaphores.
         """
@@ -200,7 +203,8 @@ class Client(_ClientBase):
         """Make a reader/writer lock on `name`: `read()` and `write()` of it are used as locks are.
 
         Readers hold it together (up to 1048576 of them), a writer alone. Readers and writers are served first come,
-        first served: neither starves. So no lease of it is reentrant, nor becomes one of the other side.
+        first served: neither starves. So no lease of it is reentrant, nor does a read lease become a write lease; but a
+        write lease can be downgraded.
 
         The arguments and errors are those of `lock`; also raises UsageError if the store keeps no reader/writer locks.
         """
@@ -267,12 +271,15 @@ class Client(_ClientBase):
         """
         return drive(self.session().deadlocks())
 
-    def revoke(self, name: str) -> list[HolderView]:
-        """Take `name` from its holders by force and hand it on; their leases are lost at once.
+    def revoke(self, name: str, *, force: bool = False) -> list[HolderView]:
+        """Ask the holders of `name` to let go; with `force`, take it from them and hand it on. Returns who they are.
 
-        Returns who they were. Their late writes carry smaller fencing tokens than any lease after this.
+        Who is asked hears of it by `lease.on_revoke` and `lease.revoking`, and may go on: nothing is lost. What asks
+        them can get lost, or not reach a lease that is a second old: ask again. By force their leases are lost at once,
+        and their late writes carry smaller fencing tokens than any lease after this.
         """
-        return drive(self.session().revoke(self._full(name)))
+        session, full = self.session(), self._full(name)
+        return drive(session.revoke(full) if force else session.ask_back(full))
 
     def close(self) -> None:
         """Release what is still held, and stop. Idempotent."""
@@ -384,9 +391,10 @@ class AsyncClient(_ClientBase):
         """List who waits for each other in a circle, in any process. See `Client.deadlocks`."""
         return await self.session().deadlocks()
 
-    async def revoke(self, name: str) -> list[HolderView]:
-        """Take `name` from its holders by force and hand it on; returns who they were. See `Client.revoke`."""
-        return await self.session().revoke(self._full(name))
+    async def revoke(self, name: str, *, force: bool = False) -> list[HolderView]:
+        """Ask the holders of `name` to let go, or take it from them by `force`. See `Client.revoke`."""
+        session, full = self.session(), self._full(name)
+        return await (session.revoke(full) if force else session.ask_back(full))
 
     async def close(self) -> None:
         """Release what is still held, and stop. Idempotent. Cancelled, it is carried out all the same."""

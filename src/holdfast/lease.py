@@ -6,6 +6,7 @@ always over here before it is over in the store. Check it before every effect th
 """
 
 import warnings
+import weakref
 from collections.abc import Callable
 from types import TracebackType
 from typing import Self
@@ -113,6 +114,26 @@ class _LeaseBase:
                 callback(error)
 
         held.when_lost(tell)
+
+    @property
+    def revoking(self) -> bool:
+        """Whether somebody has asked for the name, by `client.revoke`: let go when it suits you."""
+        return self._held.asked
+
+    def on_revoke(self, callback: Callable[[Self], object]) -> None:
+        """Have `callback(lease)` called once when somebody asks for the name; at once if somebody has already.
+
+        It runs in the thread that hears of it, mostly the inbox's, or in the event loop: it must not block. Its errors
+        are logged.
+        """
+        known = weakref.ref(self)
+
+        def tell() -> None:
+            lease = known()
+            if lease is not None:
+                callback(lease)
+
+        self._held.when_asked(tell)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._name!r} token={self.token} {self.state.value}>"

@@ -159,7 +159,7 @@ def test_loss_ends_the_command(command: Command, client: holdfast.Client) -> Non
         "run", "job", "--", "sh", "-c", 'trap "echo bye; exit 0" TERM; echo on; while :; do sleep 0.05; done'
     )
     assert first_line(running) == "on"
-    (victim,) = client.revoke("job")
+    (victim,) = client.revoke("job", force=True)
     output, errors = running.communicate(timeout=PATIENCE)
     assert (running.returncode, output) == (76, "bye\n")
     assert str(victim.token) in errors
@@ -171,7 +171,7 @@ def test_loss_kills_a_command_that_stays(command: Command, client: holdfast.Clie
     script = 'trap "" TERM; (while :; do sleep 0.05; done) & echo $!; while :; do sleep 0.05; done'
     running = command.start("run", "job", "--grace", "0.2", "--", "sh", "-c", script)
     started = int(first_line(running))
-    client.revoke("job")
+    client.revoke("job", force=True)
     assert running.wait(PATIENCE) == 76
     until(lambda: is_gone(started), "what it started is gone")
 

@@ -76,6 +76,8 @@ class TestAsyncMaster(AsyncConformance):
 class TestRedisCluster(BlockingConformance):
     """`redis.RedisCluster`."""
 
+    capabilities = capabilities_of(Rules(), clustered=True)
+
     @pytest.fixture
     def source(self, redis_cluster: Cluster) -> Iterator[StoreSource]:
         """Give the client instead of a URL."""
@@ -86,6 +88,8 @@ class TestRedisCluster(BlockingConformance):
 
 class TestAsyncRedisCluster(AsyncConformance):
     """`redis.asyncio.RedisCluster`."""
+
+    capabilities = capabilities_of(Rules(), clustered=True)
 
     @pytest.fixture
     def source(self, redis_cluster: Cluster) -> Iterator[StoreSource]:

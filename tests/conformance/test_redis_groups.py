@@ -28,7 +28,7 @@ class TestSentinels(StoreConformance):
 class TestCluster(StoreConformance):
     """`redis+cluster://`."""
 
-    capabilities = capabilities_of(Rules())
+    capabilities = capabilities_of(Rules(), clustered=True)
 
     @pytest.fixture
     def source(self, redis_cluster: Cluster) -> Iterator[StoreSource]:

@@ -231,7 +231,7 @@ def test_a_loss_and_a_foreign_end_keep_their_own_errors(foreign: str) -> None:
             assert not (await client.inspect("name")).holders
             task = asyncio.ensure_future(block())
             await asyncio.sleep(0.01)
-            await client.revoke("name")
+            await client.revoke("name", force=True)
             with pytest.raises(LeaseLost):
                 await task
 

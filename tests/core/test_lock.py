@@ -115,7 +115,7 @@ def test_a_loss_that_the_body_found_is_told_once(client: Client) -> None:
 
     def body() -> None:
         with client.lock("name") as lease:
-            client.revoke("name")
+            client.revoke("name", force=True)
             lease.check()
 
     with pytest.raises(LeaseLost) as found:
@@ -204,7 +204,7 @@ def test_a_bodys_own_error_is_not_masked_by_a_loss(client: Client) -> None:
     """A body that fails after its lease was lost raises its own error, which tells of the loss in a note."""
 
     def body() -> None:
-        client.revoke("name")
+        client.revoke("name", force=True)
         raise KeyError("mine")
 
     with pytest.raises(KeyError, match="mine") as caught, client.lock("name"):
@@ -216,7 +216,7 @@ def test_a_bodys_own_error_is_not_masked_by_a_loss(client: Client) -> None:
 def test_extend_after_a_loss_raises(client: Client) -> None:
     """A lost lease cannot be extended back to life, nor a released one."""
     lease = client.lock("name").acquire()
-    client.revoke("name")
+    client.revoke("name", force=True)
     with pytest.raises(LeaseLost):
         lease.extend()
     assert lease.release() is Outcome.TAKEN_OVER

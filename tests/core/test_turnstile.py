@@ -193,7 +193,7 @@ def test_nobody_is_handed_a_lost_lease() -> None:
             held = await client.lock("name").acquire()
             waiting = [asyncio.create_task(client.lock("name").acquire()) for _ in range(2)]
             await lined_up(client, "name", 2)
-            await other.revoke("name")
+            await other.revoke("name", force=True)
             first = await asyncio.wait_for(waiting[0], 5)  # though the victim has not let go
             assert first.token > held.token
             with pytest.raises(LeaseLost):
@@ -318,7 +318,7 @@ def test_a_lease_that_is_lost_while_it_is_released_is_not_handed_on(
     async def work(client: AsyncClient, asked: list[str]) -> None:
         lease = await led(client)
         waiting = await in_line(client, client.lock("name"))
-        await client.revoke("name")  # and its notice comes at the same moment as the release
+        await client.revoke("name", force=True)  # and its notice comes at the same moment as the release
         notice = Notice("", NoticeKind.REVOKED, lease._held.request, lease._held.last)
         if released_first:
             may_pass = Turnstile._may_pass

@@ -71,7 +71,7 @@ def test_after_a_loss_a_shared_lock_releases_only_its_own() -> None:
 
         def block() -> None:
             with lock as lost:
-                client.revoke("name")
+                client.revoke("name", force=True)
                 successors.append(lock.acquire())
                 eventually(lost.lost.is_set, "the loss")
 
@@ -121,7 +121,7 @@ def test_a_lost_lease_that_is_entered_cancels_nothing_after_the_block() -> None:
     async def main() -> None:
         async with AsyncClient(store=memory_source(MemoryTable())) as client:
             lease = await client.lock("name", ttl=5).acquire()
-            await client.revoke("name")
+            await client.revoke("name", force=True)
             await soon(lease.lost.is_set, "the loss")
 
             async def block() -> None:
@@ -221,7 +221,7 @@ def test_a_callback_may_close_the_client(tmp_path: Path) -> None:
     lease = client.lock("name", ttl=5).acquire()
     lease.on_lost(lambda _error: client.close())
     other = client.lock("other").acquire()
-    client.revoke("name")
+    client.revoke("name", force=True)
     eventually(lambda: other._held.outcome is not None, "the close")
     with pytest.raises(UsageError, match="closed"):
         client.names()

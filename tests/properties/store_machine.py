@@ -230,6 +230,13 @@ class StoreMachine(RuleBasedStateMachine):
             ask = asks[pick % len(asks)]
             self.let_go(client, Release(ask.name, ask.request, self.token(ask), keep=keep))
 
+    @rule(client=picks, keep=st.sampled_from([50_000, SECOND]))
+    def holders_are_too_quick(self, client: int, keep: int) -> None:
+        for name, state in self.states.items():
+            held = [(each.request, each.token) for each in state.holders]
+            for request, token in [*held, *held[:1]]:  # the first reply of the first was lost
+                self.let_go(client, Release(name, request, token, keep=keep))
+
     @rule(
         client=picks,
         name=st.sampled_from(NAMES),

@@ -65,7 +65,7 @@ async def everything(kit: Kit) -> None:
     for running in waiting:
         await running.result()
     await here.lock("name", ttl=20).acquire()
-    await there.revoke("name")
+    await there.revoke("name", force=True)
     raw = await kit.raw()
     await raw.leave(raw.ask("name"), unsure=True)
     left = await kit.raw()

@@ -437,7 +437,7 @@ def test_a_datagram_that_is_no_notice_is_ignored(tmp_path: Path, monkeypatch: py
                 sender.sendto(junk, str(inbox.relative_to(tmp_path)))
         lease = client.lock("name").acquire()
         lease.on_lost(lambda _error: None)
-        other.revoke("name")
+        other.revoke("name", force=True)
         assert lease.lost.wait(5)
         with pytest.raises(LeaseLost):
             lease.check()

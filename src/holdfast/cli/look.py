@@ -49,7 +49,7 @@ def release_name(client: Client, name: str, *, force: bool) -> int:
             "--force: its lease is lost at once, and only what checks fencing tokens will refuse its late writes."
         )
         return Status.USAGE
-    victims = client.revoke(name)
+    victims = client.revoke(name, force=True)
     for victim in victims:
         print(f"Took {escape(name)} from {escape(victim.owner)} (token {victim.token}).")
     if not victims:

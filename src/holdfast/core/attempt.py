@@ -16,7 +16,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.deadlines import micros, seconds, valid_until
+from holdfast.core.deadlines import DRIFT, micros, seconds, valid_until
 from holdfast.core.deadlocks import LOOK_EVERY, refuse_deadlock
 from holdfast.core.held import NEVER, HeldLease
 from holdfast.core.limits import EVERYBODY
@@ -272,6 +272,8 @@ class Attempt:
             unsure=self._unsure,
             ends_at=ends_at,
         )
+        if want.min_hold:
+            held.free_at = now + seconds(want.min_hold) / (1.0 - DRIFT)
         session.keeper.add(held)
         if want.actor is not None:
             want.actor.leases.append(held)
@@ -328,7 +330,7 @@ def _make_ask(session: "Session", want: Want, wait: bool, span: int) -> Ask:  # 
         session.inbox,
         want.label or session.owner,
         ttl,
-        ttl if session.store.capabilities.local else pushed_ttl,
+        ttl if session.store.capabilities.local else max(pushed_ttl, want.min_hold),
         pushed_ttl,
         longest if pushed_ttl >= 4 * longest else pushed_ttl // 4,
         PATIENCE,

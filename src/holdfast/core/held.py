@@ -74,8 +74,10 @@ class HeldLease:
     """When max_hold ends it."""
     due_at: float = NEVER
     """When to renew it next."""
-    renewing: bool = False
     failures: int = 0
+    stile: "Stile | None" = None
+    """Where others of this process may wait for it."""
+    renewing: bool = False
     lost_because: str = ""
     let_go: bool = False
     void: bool = False
@@ -83,8 +85,6 @@ class HeldLease:
     dropped: bool = False
     """Whether its holder is gone without letting go: it ends at its ttl."""
     outcome: Outcome | None = None
-    stile: "Stile | None" = None
-    """Where others of this process may wait for it."""
     linger: float = 0.0
     """For how many seconds it is kept when it is released, in case this process wants the name again."""
     lingers_until: float = NEVER
@@ -93,6 +93,11 @@ class HeldLease:
     """Whether somebody outside was heard to wait for it."""
     _signal: Event | None = None
     _callbacks: tuple[Callable[[str], None], ...] = ()
+    free_at: float = 0.0
+    """Before which local instant nobody else is to get the name, were our clock as fast as it may be."""
+    asked: bool = False
+    """Whether its holder was asked to let go."""
+    _when_asked: tuple[Callable[[], object], ...] = ()
 
     def trusted(self) -> bool:
         """Tell whether the lease is certainly still ours."""
@@ -130,17 +135,6 @@ class HeldLease:
         if self.trusted():
             return LeaseState.AT_RISK if self.failures else LeaseState.HELD
         return LeaseState.LOST if self.lost_because else LeaseState.RELEASED
-
-    def give_to(self, ends_at: float, linger: float) -> bool:
-        """Have a lease that lingers be somebody's until `ends_at`; False if it is found lost."""
-        with self.mutex:
-            if self.lost_because or self.let_go:
-                return False
-            self.lingers_until, self.linger = NEVER, linger
-            if ends_at != NEVER:
-                self.ends_at = ends_at
-                self.valid_until = min(self.kept_until, ends_at)
-            return True
 
     def lose(self, because: str) -> bool:
         """Declare the lease lost, once; return whether this call did it."""
@@ -180,6 +174,29 @@ class HeldLease:
                 return
         self.runtime.post(partial(_call, tell, self.lost_because, self.name))
 
+    def ask_back(self) -> None:
+        """Tell the holder, once, that somebody asks it to let go. Errors of whoever it tells are logged."""
+        with self.mutex:
+            if self.asked or self.lost_because or self.let_go:
+                return
+            self.asked = True
+            callbacks, self._when_asked = self._when_asked, ()
+        for tell in callbacks:
+            _call_asked(tell, self.name)
+
+    def when_asked(self, tell: Callable[[], object]) -> None:
+        """Have `tell()` called when the holder is asked to let go, at once if it was already."""
+        with self.mutex:
+            if not self.asked:
+                self._when_asked += (tell,)
+                return
+        self.runtime.post(partial(_call_asked, tell, self.name))
+
+    def to_keep(self) -> int:
+        """Return for how many microseconds more the name must be kept if it is released now."""
+        left = self.free_at - self.runtime.now() if self.free_at else 0.0
+        return int(left * (1.0 - DRIFT) * MICROS) + 1 if left > 0.0 else 0
+
     async def wait_lost(self, until: float | None) -> bool:
         """Wait until the lease is lost, or until a local instant; return whether it is lost."""
         with self.mutex:
@@ -208,6 +225,7 @@ class HeldLease:
         self.mutex = self.runtime.mutex()
         self.lost_because = FORKED
         self._callbacks = ()
+        self._when_asked = ()
 
     def _ttl_to_ask(self, wanted: int) -> int:
         """Return the ttl to renew with: no longer than it takes to be valid until max_hold ends it."""
@@ -220,7 +238,8 @@ class HeldLease:
 
     def successor(self, ttl: int, ends_at: float) -> "HeldLease":
         """Make the lease of the next in this process, who takes the next token: the same holding, to the store."""
-        return HeldLease(
+        kept_until = self.kept_until
+        return HeldLease(  # all by position, which is faster
             self.runtime,
             self.mutex,
             self.ask,
@@ -229,13 +248,13 @@ class HeldLease:
             self.token + 1,
             self.last,
             ttl,
-            self.kept_until,
-            min(self.kept_until, ends_at),
-            unsure=self.unsure,
-            ends_at=ends_at,
-            due_at=self.due_at,
-            failures=self.failures,
-            stile=self.stile,
+            kept_until,
+            kept_until if kept_until < ends_at else ends_at,  # noqa: FURB136 - min() costs more
+            self.unsure,
+            ends_at,
+            self.due_at,
+            self.failures,
+            self.stile,
         )
 
     def schedule(self, spread: float) -> float:
@@ -269,6 +288,13 @@ class HeldLease:
 def report_loss(lease: HeldLease) -> None:
     """Log that a lease is lost: a warning, unless it lingered and so was nobody's."""
     log.log(logging.WARNING if lease.lingers_until == NEVER else logging.DEBUG, "%s", lease.loss())
+
+
+def _call_asked(tell: Callable[[], object], name: str) -> None:
+    try:
+        tell()
+    except (Exception, SystemExit):
+        log.exception("the on_revoke callback for %r raised; the lease is held all the same", name)
 
 
 def _call(tell: Callable[[str], None], reason: str, name: str) -> None:

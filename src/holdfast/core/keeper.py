@@ -70,23 +70,13 @@ class Keeper:
             self._wake()
 
     def replace(self, lease: HeldLease, successor: HeldLease) -> bool:
-        """Keep a lease in the place of one that was let go; False if that is found lost.
+        """Keep a lease in the place of one that was let go; False if that is found lost. With its mutex held.
 
         Whoever finds it lost from now on finds the successor here.
         """
-        with lease.mutex:
-            if lease.lost_because or lease.void:
-                return False
-            self._leases[lease.request] = successor
-        return True
-
-    def exchange(self, lease: HeldLease, successor: HeldLease) -> bool:
-        """Let a lease go, and keep the one in its place that lingers; False if it is lost or was let go."""
-        with lease.mutex:
-            if lease.lost_because or lease.let_go:
-                return False
-            lease.let_go = True
-            self._leases[lease.request] = successor
+        if lease.lost_because or lease.void:
+            return False
+        self._leases[lease.request] = successor
         return True
 
     def replaced(self, successor: HeldLease) -> None:

@@ -186,7 +186,7 @@ class Session:
         if held.stile is not None and self.turnstile.pass_on(held):
             return Outcome.RELEASED
         self.keeper.discard(held)
-        release = Release(held.name, held.request, held.last, held.unsure)
+        release = Release(held.name, held.request, held.last, held.unsure, held.to_keep())
         try:
             outcome = await self.store.release(release, self.runtime.now() + self.patience(held.ttl))
         except GeneratorExit:
@@ -282,6 +282,20 @@ class Session:
         await self.open()
         return await find_deadlocks(self)
 
+    async def resize(self, name: str, before: int, after: int) -> int:
+        """Change the capacity of a name if it is `before`, or if nobody uses it; return what it is now."""
+        await self.open()
+        patience = self._operation_timeout
+        return await self.persist(lambda until: self.store.resize(name, before, after, until), patience)
+
+    async def ask_back(self, name: str) -> list[HolderView]:
+        """Ask those who hold a name to let go; return who was asked."""
+        await self.open()
+        asked = await self.store.ask_back(name, self.runtime.now() + self._operation_timeout)
+        for holder in asked:
+            holder.read_label()
+        return asked
+
     async def revoke(self, name: str) -> list[HolderView]:
         """Take a name by force."""
         await self.open()
@@ -301,6 +315,9 @@ class Session:
             if (held := self.keeper.find(notice.request)) is not None:
                 self.turnstile.wanted(held)
             return
+        if notice.kind is NoticeKind.ASKED:
+            self._asked_back(notice)
+            return
         if notice.kind is NoticeKind.GAP:
             self._ask_again()
             return
@@ -318,6 +335,12 @@ class Session:
         for attempt in list(self.attempts.values()):
             after = micros(self.runtime.random() * GAP_SPREAD)
             attempt.hear(Notice(self.inbox, NoticeKind.GAP, "", after=after))
+
+    def _asked_back(self, notice: Notice) -> None:
+        held = self.keeper.find(notice.request)
+        if held is not None and held.last == notice.token:
+            held.ask_back()
+            self.turnstile.wanted(held)  # whoever asks wants it: others here must not keep it for long
 
     def _revoked(self, notice: Notice) -> None:
         held = self.keeper.find(notice.request)

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.attempt import Attempt, Want
-from holdfast.core.deadlines import seconds
+from holdfast.core.deadlines import MICROS, seconds
 from holdfast.core.departures import Departures
 from holdfast.core.held import NEVER, HeldLease
 from holdfast.core.messages import Left, WaiterView
@@ -39,8 +39,8 @@ SPAN = 1024
 """How many tokens are reserved when others of this process wait. Microseconds, so to speak: that far may the last of
 them be ahead of the clock."""
 
-MARGIN = 4
-"""A lease is passed on while at least a fourth of a first lease is left of it."""
+PART = 1 / 4 / MICROS
+"""A lease is passed on while at least a fourth of a first lease is left of it: of its length in microseconds."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -114,7 +114,7 @@ class Turnstile:
         """Start without any."""
         self._session = session
         self._runtime = session.runtime
-        self._mutex = session.runtime.mutex()
+        self._mutex = session.mutex  # the leases' own: so nobody finds one lost just while it is passed on
         self._budget = budget
         self._dismissed = False
         self._stiles: dict[tuple[str, int, int], Stile] = {}
@@ -217,32 +217,39 @@ class Turnstile:
             now = self._runtime.now()
             if stile.held is not held or stile.contenders or stile.wanted or self._dismissed:
                 return False
-            ttl = stile.key[1]
-            if held.token >= held.last or now >= held.valid_until or not _is_ample(held, ttl, now):
+            ttl, left = stile.key[1], held.kept_until - now
+            if held.token >= held.last or now >= held.valid_until or left < held.ask.pushed_ttl * PART:
                 return False
-            lease = held.successor(ttl, NEVER)
+            if left * MICROS > ttl or held.let_go or held.lost_because:
+                return False
+            held.let_go = True
+            lease = stile.held = held.successor(ttl, NEVER)
             lease.lingers_until = now + held.linger
-            if not self._session.keeper.exchange(held, lease):
-                return False
-            stile.held = lease
-        self._session.keeper.replaced(lease)
+            self._session.keeper.replace(held, lease)
         held.settle(Outcome.RELEASED)
+        self._session.keeper.replaced(lease)
+        if self._session.events is not None:
+            self._session.events.released(held, Outcome.RELEASED)
         return True
 
     def take_up(self, want: Want, key: tuple[str, int, int]) -> HeldLease | None:
         """Return the lease that lingers for a key, to be held from now on, if there is one and it is good enough."""
         with self._mutex:
             stile = self._stiles.get(key)
-            held = stile.lingering() if stile is not None else None
-            if held is None or self._dismissed:
+            if stile is None or (held := stile.held) is None or held.lingers_until == NEVER:
                 return None
             now = self._runtime.now()
-            if now >= held.lingers_until or held.kept_until - now > want.max_hold or not _is_ample(held, want.ttl, now):
+            left = held.kept_until - now
+            if now >= held.lingers_until or left < held.ask.pushed_ttl * PART or left > want.max_hold:
                 return None
-            if not held.give_to(now + want.max_hold, want.linger):
+            if held.lost_because or self._dismissed:
                 return None
-        if want.max_hold != NEVER:
-            self._session.keeper.replaced(held)
+            held.lingers_until, held.linger = NEVER, want.linger
+            if want.max_hold == NEVER:
+                return held
+            held.ends_at = now + want.max_hold
+            held.valid_until = min(held.kept_until, held.ends_at)
+        self._session.keeper.replaced(held)
         return held
 
     async def _go_on(
@@ -412,13 +419,10 @@ class Turnstile:
 
     def _may_pass(self, stile: Stile, held: HeldLease, want: Want, now: float) -> bool:
         left = held.kept_until - now
-        if held.token >= held.last or left > want.max_hold or not _is_ample(held, want.ttl, now):
+        if held.token >= held.last or left < held.ask.pushed_ttl * PART:
+            return False
+        if left > seconds(want.ttl) or left > want.max_hold:  # it would outlive a dead holder for longer than it may
             return False
         if not stile.wanted:
             return True
         return stile.passed < self._budget.count and now - stile.since < self._budget.time
-
-
-def _is_ample(held: HeldLease, ttl: int, now: float) -> bool:
-    """Tell whether enough is left of a lease to hand it on; and not so much that it would outlive a dead holder."""
-    return seconds(held.ask.pushed_ttl) / MARGIN <= held.kept_until - now <= seconds(ttl)

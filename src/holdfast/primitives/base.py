@@ -94,7 +94,15 @@ class LockBase:
         self._name = check_name(name)
         self._options = options
         max_hold = NEVER if options.max_hold is None else options.max_hold
-        self._want = Want(self._full(name), micros(options.ttl), micros(options.lock_delay), max_hold, weight, capacity)
+        self._want = Want(
+            self._full(name),
+            micros(options.ttl),
+            micros(options.lock_delay),
+            max_hold,
+            weight,
+            capacity,
+            micros(options.min_hold),
+        )
 
     @property
     def name(self) -> str:
@@ -188,6 +196,8 @@ class BlockingLockBase(LockBase):
         lease = self._face(session, held, self._name)
         if self._options.on_lost is not None:
             lease.on_lost(self._options.on_lost)
+        if self._options.on_revoke is not None:
+            lease.on_revoke(self._options.on_revoke)
         return lease
 
     def __enter__(self) -> Lease:
@@ -263,6 +273,8 @@ class AsyncLockBase(LockBase):
         lease = self._face(session, held, self._name)
         if self._options.on_lost is not None:
             lease.on_lost(self._options.on_lost)
+        if self._options.on_revoke is not None:
+            lease.on_revoke(self._options.on_revoke)
         return lease
 
     async def __aenter__(self) -> AsyncLease:

@@ -11,9 +11,11 @@ from dataclasses import replace
 
 from holdfast.core.attempt import Want
 from holdfast.core.limits import EVERYBODY, check_number
+from holdfast.errors import UsageError
 from holdfast.lease import AsyncLease, Lease
 from holdfast.primitives.base import UNSET, AsyncLockBase, BlockingLockBase, LockBase, Sessions
 from holdfast.primitives.options import LockOptions
+from holdfast.runtimes.threads import drive
 
 
 class _SemaphoreBase(LockBase):
@@ -33,6 +35,15 @@ class _SemaphoreBase(LockBase):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._name!r} permits={self.permits} ttl={self._options.ttl:g}>"
 
+    def _resized(self, permits: int, now: int) -> None:
+        """Take the new number, which the name has `now`, or raise UsageError if it has another."""
+        if now != permits:
+            raise UsageError(
+                f"{self._name!r} is in use with {now} permits, and was to be resized from {self.permits} to {permits}. "
+                "Make a semaphore with the number that it has, and resize that."
+            )
+        self._want = replace(self._want, capacity=permits)
+
     def _weighing(self, weight: int) -> Want:
         return replace(self._want, weight=check_number(weight, "weight", self.permits))
 
@@ -42,6 +53,19 @@ class Semaphore(_SemaphoreBase, BlockingLockBase):
 
     Made by `Client.semaphore`. Only `acquire` and `try_acquire` take more than one permit.
     """
+
+    def resize(self, permits: int) -> None:
+        """Change the number of permits to `permits`, from 1 to 1048575, while the name is in use.
+
+        Nobody loses what it holds: of fewer permits, none is granted until there is room. Of more, waiters are granted
+        in the same step. Waiters keep their places, but one that wants more than there are now gets UsageError. From
+        then on all must give the new number: whoever gives the old one gets UsageError that says both.
+
+        Raises UsageError if the name has another number than this semaphore (or the new one), and StoreError if the
+        store did not answer: then ask again.
+        """
+        check_number(permits, "permits", EVERYBODY - 1)
+        self._resized(permits, drive(self._client.session().resize(self._want.name, self.permits, permits)))
 
     def acquire(self, timeout: float | None = UNSET, weight: int = 1) -> Lease:
         """Acquire `weight` permits, waiting up to `timeout` seconds (0: ask once; None: for ever).
@@ -61,6 +85,11 @@ class AsyncSemaphore(_SemaphoreBase, AsyncLockBase):
 
     Made by `AsyncClient.semaphore`. Only `acquire` and `try_acquire` take more than one permit.
     """
+
+    async def resize(self, permits: int) -> None:
+        """Change the number of permits while the name is in use, as `Semaphore.resize`."""
+        check_number(permits, "permits", EVERYBODY - 1)
+        self._resized(permits, await self._client.session().resize(self._want.name, self.permits, permits))
 
     async def acquire(self, timeout: float | None = UNSET, weight: int = 1) -> AsyncLease:
         """Acquire `weight` permits, as `Semaphore.acquire`. Cancelled at any point, it leaves nothing behind."""

@@ -40,4 +40,5 @@ def _source(deployment: Deployment) -> StoreSource:
     for needed in ("redis", "hiredis"):
         if find_spec(needed) is None:
             raise UsageError(f"the Redis store needs {needed}, which is not installed: pip install 'holdfast[redis]'")
-    return StoreSource(deployment.title(), capabilities_of(deployment.rules), partial(RedisStore, deployment))
+    able = capabilities_of(deployment.rules, clustered=deployment.shape == "cluster")
+    return StoreSource(deployment.title(), able, partial(RedisStore, deployment))

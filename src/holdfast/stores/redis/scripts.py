@@ -43,6 +43,7 @@ ALLOW_OOM = " flags=allow-oom"
 """For what frees memory, or must not fail for the lack of it."""
 
 ACQUIRE = _script("acquire", guarded=True)
+ACQUIRE_MANY = _script("acquire_many", guarded=True)
 RELEASE = _script("release", ALLOW_OOM)
 RENEW = _script("renew", ALLOW_OOM, guarded=True)
 ADJUST = _script("adjust", ALLOW_OOM)
@@ -52,4 +53,4 @@ ASK_BACK = _script("ask_back", ALLOW_OOM)
 REVOKE = _script("revoke", ALLOW_OOM)
 INSPECT = _script("inspect", " flags=no-writes")
 
-ALL = (ACQUIRE, RELEASE, RENEW, ADJUST, LEAVE, RESIZE, ASK_BACK, REVOKE, INSPECT)
+ALL = (ACQUIRE, ACQUIRE_MANY, RELEASE, RENEW, ADJUST, LEAVE, RESIZE, ASK_BACK, REVOKE, INSPECT)

@@ -79,7 +79,6 @@ class RedisStore:
     def __init__(self, deployment: Wiring, runtime: Runtime) -> None:
         """Prepare; nothing is connected yet."""
         rules = self._rules = deployment.rules
-        self.capabilities = capabilities_of(rules)
         self._runtime = runtime
         self._deployment = deployment
         self._links: dict[Address, Link] = {}
@@ -91,6 +90,7 @@ class RedisStore:
         self._seen: dict[Word, bytes] = {}
         """By marker: the process that this client last saw there. Another one may have forgotten grants."""
         self._clustered = self._topology.clustered
+        self.capabilities = capabilities_of(rules, clustered=self._clustered)
         self._replicas = rules.replicas
         self._publish = "SPUBLISH" if self._clustered else "PUBLISH"
         self._bound = micros(rules.max_ttl)
@@ -167,7 +167,18 @@ class RedisStore:
 
     async def acquire_many(self, asks: Sequence[Ask], until: float) -> list[Reply]:
         """Grant one after another in one step, up to the first that is not granted. Not in a Cluster."""
-        raise NotImplementedError
+        keys: list[Word] = [NODE]
+        for each in asks:
+            state = state_key(each.name)
+            keys += [state, state + ":q", f"{state}:t:{each.request}"]
+        ask = asks[0]
+        proposal = max(each.proposal for each in asks)
+        args = (self._about_ask(ask), proposal, 1 if ask.wait else 0, *(each.request for each in asks))
+        answer = await self._call(scripts.ACQUIRE_MANY, ask.name, tuple(keys), args, until)
+        replies = [codec.reply_of(each) for each in answer.value]
+        if answer.acknowledged < self._replicas and any(isinstance(each, Granted) for each in replies):
+            raise OutcomeUnknown(self._too_few(answer))
+        return replies
 
     async def release(self, release: Release, until: float) -> Outcome:
         """Let go, and hand over in the same step."""
@@ -400,7 +411,7 @@ class RedisStore:
         self._deliver(Notice(self._inbox, NoticeKind.GAP, ""))
 
 
-def capabilities_of(rules: Rules) -> Capabilities:
+def capabilities_of(rules: Rules, *, clustered: bool = False) -> Capabilities:
     """Return what the store can do under these rules."""
     return Capabilities(
         min_ttl=0.05,
@@ -409,6 +420,7 @@ def capabilities_of(rules: Rules) -> Capabilities:
         local=False,
         pushes_count=rules.replicas == 0,
         max_ttl=rules.max_ttl if rules.guard == STRICT else float("inf"),
+        together=not clustered,  # whose names lie on several nodes
     )
 
 

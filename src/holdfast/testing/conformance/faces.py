@@ -4,9 +4,9 @@ The shape is that of the asyncio API. `AsyncClient` has it already; `BlockingCli
 that block in place and never suspend. A check which awaits nothing else can be driven by a thread as it is.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Protocol, Self, Unpack
+from typing import Any, Protocol, Self, Unpack
 
 from holdfast.client import DEFAULT_TTL, Client
 from holdfast.core.held import LeaseState
@@ -15,8 +15,8 @@ from holdfast.errors import Wait
 from holdfast.lease import Lease, Loss
 from holdfast.outcome import Outcome
 from holdfast.primitives.base import UNSET, BlockingLockBase
-from holdfast.primitives.options import Options
-from holdfast.primitives.rwlock import RWLock
+from holdfast.primitives.options import Options, PlainOptions
+from holdfast.primitives.rwlock import RWLock, Side, WriteLease
 from holdfast.primitives.semaphore import Semaphore
 from holdfast.testing.conformance.faces_many import AnyElection, AnyMultiLock, BlockingElection, BlockingMultiLock
 
@@ -55,8 +55,16 @@ class AnyLease(Protocol):
         """Return for how many seconds the lease is certainly ours."""
         ...
 
+    @property
+    def revoking(self) -> bool:
+        """Whether somebody asked for it."""
+        ...
+
     def check(self) -> None:
         """Raise LeaseLost unless the lease is ours."""
+
+    def on_revoke(self, callback: Callable[[Any], object]) -> None:
+        """Have it called when somebody asks for it."""
 
     async def release(self) -> Outcome:
         """Let go."""
@@ -71,6 +79,13 @@ class AnyLease(Protocol):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None: ...
+
+
+class AnyWriteLease(AnyLease, Protocol):
+    """One holding of the writers' side of a reader/writer lock."""
+
+    async def downgrade(self) -> None:
+        """Become a reader's."""
 
 
 class AnyLock(Protocol):
@@ -91,8 +106,19 @@ class AnyLock(Protocol):
     ) -> None: ...
 
 
+class AnyWriteSide(AnyLock, Protocol):
+    """What leases that can become a reader's are acquired from."""
+
+    async def acquire(self, timeout: float | None = UNSET) -> AnyWriteLease:
+        """Acquire, or raise LockTimeout."""
+        ...
+
+
 class AnySemaphore(AnyLock, Protocol):
     """What leases of several permits are acquired from."""
+
+    async def resize(self, permits: int) -> None:
+        """Change the number of permits."""
 
     async def acquire(self, timeout: float | None = UNSET, weight: int = 1) -> AnyLease:
         """Acquire, or raise LockTimeout."""
@@ -110,7 +136,7 @@ class AnyRWLock(Protocol):
         """Return the side of the readers."""
         ...
 
-    def write(self) -> AnyLock:
+    def write(self) -> AnyWriteSide:
         """Return the side of the writers."""
         ...
 
@@ -123,7 +149,7 @@ class AnyClient(Protocol):
         name: str,
         ttl: float = DEFAULT_TTL,
         timeout: float | None = None,
-        **options: Unpack[Options],
+        **options: Unpack[PlainOptions],
     ) -> AnyLock:
         """Make a lock."""
         ...
@@ -174,8 +200,8 @@ class AnyClient(Protocol):
         """List who waits in a circle."""
         ...
 
-    async def revoke(self, name: str) -> list[HolderView]:
-        """Take a name by force."""
+    async def revoke(self, name: str, *, force: bool = False) -> list[HolderView]:
+        """Ask for a name, or take it by force."""
         ...
 
     async def close(self) -> None:
@@ -206,6 +232,12 @@ class BlockingLease:
         self._lease = lease
         self.remaining = lease.remaining
         self.check = lease.check
+        self.on_revoke = lease.on_revoke
+
+    @property
+    def revoking(self) -> bool:
+        """Whether somebody asked for it."""
+        return self._lease.revoking
 
     @property
     def token(self) -> int:
@@ -240,6 +272,19 @@ class BlockingLease:
         self._lease.__exit__(kind, error, trace)
 
 
+class BlockingWriteLease(BlockingLease):
+    """`WriteLease` in the shape of `AsyncWriteLease`."""
+
+    def __init__(self, lease: WriteLease) -> None:
+        """Wrap it."""
+        super().__init__(lease)
+        self._writing = lease
+
+    async def downgrade(self) -> None:
+        """Become a reader's."""
+        self._writing.downgrade()
+
+
 class BlockingLock:
     """`Lock`, or a side of an `RWLock`, in the shape of its async twin."""
 
@@ -265,6 +310,19 @@ class BlockingLock:
         self._lock.__exit__(kind, error, trace)
 
 
+class BlockingWriteSide(BlockingLock):
+    """The writers' side of an `RWLock` in the shape of its async twin."""
+
+    def __init__(self, side: Side[WriteLease]) -> None:
+        """Wrap it."""
+        super().__init__(side)
+        self._side = side
+
+    async def acquire(self, timeout: float | None = UNSET) -> BlockingWriteLease:
+        """Acquire, or raise LockTimeout."""
+        return BlockingWriteLease(self._side.acquire(timeout))
+
+
 class BlockingSemaphore(BlockingLock):
     """`Semaphore` in the shape of `AsyncSemaphore`."""
 
@@ -272,6 +330,10 @@ class BlockingSemaphore(BlockingLock):
         """Wrap it."""
         super().__init__(semaphore)
         self._semaphore = semaphore
+
+    async def resize(self, permits: int) -> None:
+        """Change the number of permits."""
+        self._semaphore.resize(permits)
 
     async def acquire(self, timeout: float | None = UNSET, weight: int = 1) -> BlockingLease:
         """Acquire, or raise LockTimeout."""
@@ -294,9 +356,9 @@ class BlockingRWLock:
         """Return the side of the readers."""
         return BlockingLock(self._lock.read())
 
-    def write(self) -> BlockingLock:
+    def write(self) -> BlockingWriteSide:
         """Return the side of the writers."""
-        return BlockingLock(self._lock.write())
+        return BlockingWriteSide(self._lock.write())
 
 
 class BlockingClient:
@@ -311,7 +373,7 @@ class BlockingClient:
         name: str,
         ttl: float = DEFAULT_TTL,
         timeout: float | None = None,
-        **options: Unpack[Options],
+        **options: Unpack[PlainOptions],
     ) -> BlockingLock:
         """Make a lock."""
         return BlockingLock(self._client.lock(name, ttl, timeout, **options))
@@ -362,9 +424,9 @@ class BlockingClient:
         """List who waits in a circle."""
         return self._client.deadlocks()
 
-    async def revoke(self, name: str) -> list[HolderView]:
-        """Take a name by force."""
-        return self._client.revoke(name)
+    async def revoke(self, name: str, *, force: bool = False) -> list[HolderView]:
+        """Ask for a name, or take it by force."""
+        return self._client.revoke(name, force=force)
 
     async def close(self) -> None:
         """Release what is held, and stop."""
@@ -404,6 +466,21 @@ class KeepingLock:
         await self._lock.__aexit__(kind, error, trace)
 
 
+class KeepingWriteSide(KeepingLock):
+    """The writers' side, which keeps every lease that is acquired from it."""
+
+    def __init__(self, side: AnyWriteSide, kept: list[AnyLease]) -> None:
+        """Put leases of `side` into `kept`."""
+        super().__init__(side, kept)
+        self._side = side
+
+    async def acquire(self, timeout: float | None = UNSET) -> AnyWriteLease:
+        """Acquire, or raise LockTimeout."""
+        lease = await self._side.acquire(timeout)
+        self._kept.append(lease)
+        return lease
+
+
 class KeepingSemaphore(KeepingLock):
     """A semaphore that keeps every lease which is acquired from it."""
 
@@ -411,6 +488,10 @@ class KeepingSemaphore(KeepingLock):
         """Put leases of `semaphore` into `kept`."""
         super().__init__(semaphore, kept)
         self._semaphore = semaphore
+
+    async def resize(self, permits: int) -> None:
+        """Change the number of permits."""
+        await self._semaphore.resize(permits)
 
     async def acquire(self, timeout: float | None = UNSET, weight: int = 1) -> AnyLease:
         """Acquire, or raise LockTimeout."""
@@ -438,9 +519,9 @@ class KeepingRWLock:
         """Return the side of the readers."""
         return KeepingLock(self._lock.read(), self._kept)
 
-    def write(self) -> KeepingLock:
+    def write(self) -> KeepingWriteSide:
         """Return the side of the writers."""
-        return KeepingLock(self._lock.write(), self._kept)
+        return KeepingWriteSide(self._lock.write(), self._kept)
 
 
 class KeepingClient:
@@ -451,9 +532,9 @@ class KeepingClient:
         self._client = client
         self._kept = kept
         self.inspect = client.inspect
-        self.names = client.names
         self.multilock = client.multilock
         self.election = client.election
+        self.names = client.names
         self.deadlocks = client.deadlocks
         self.revoke = client.revoke
         self.close = client.close
@@ -463,7 +544,7 @@ class KeepingClient:
         name: str,
         ttl: float = DEFAULT_TTL,
         timeout: float | None = None,
-        **options: Unpack[Options],
+        **options: Unpack[PlainOptions],
     ) -> KeepingLock:
         """Make a lock."""
         return KeepingLock(self._client.lock(name, ttl, timeout, **options), self._kept)

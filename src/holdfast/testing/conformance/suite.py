@@ -10,6 +10,7 @@ from holdfast.stores.store import Capabilities, StoreSource
 from holdfast.testing.conformance.check import COLOURS, Check
 from holdfast.testing.conformance.checks import (
     bodies,
+    changes,
     circles,
     closing,
     contract,
@@ -23,7 +24,7 @@ from holdfast.testing.conformance.checks import (
 )
 from holdfast.testing.conformance.kit import AsyncioKit, Kit, ThreadsKit
 
-_modules = (exclusion, waiting, shared, together, leading, circles, fencing, lapse, closing, bodies, contract)
+_modules = (exclusion, waiting, shared, changes, together, leading, circles, fencing, lapse, closing, bodies, contract)
 
 CHECKS: tuple[Check, ...] = tuple(
     each for module in _modules for each in vars(module).values() if isinstance(each, Check)

@@ -65,73 +65,7 @@ look()
 quarantine(ttl)
 local refused = request == released or (buried and tonumber(buried) > now)
 
-local function granted_before(holder)
-    holder[CONFIRMED] = true
-    holder[TTL] = math.max(holder[TTL], first_ttl)
-    holder[EXPIRES] = math.max(holder[EXPIRES], now + first_ttl)
-    return { 1, holder[TOKEN], first_ttl, head and 1 or 0 }
-end
-
-local function agree()
-    if not holders[1] and not head then capacity = wanted end
-    return capacity == wanted
-end
-
--- Stand at the tail, or, having a place already, stay in it. Tell the holders if that may be news to them.
-local function join()
-    local it = { inbox, owner, ttl, pushed_ttl, interval, patience, weight, delay, proposal, span, now, now + patience }
-    local before = waiter(request)
-    if before and call('ZRANK', Q, request) then
-        it[W_JOINED] = before[W_JOINED]
-    else
-        last_place, queued = last_place + 1, queued + 1
-        slowest = head and math.max(slowest, interval) or interval
-        call('ZADD', Q, last_place, request)
-        if not head then
-            head = request
-            call('PEXPIREAT', Q, math.ceil(math.max(expires, now + RETENTION) / 1000))
-        end
-    end
-    keep(request, it)
-    if before or queued == 1 then
-        for _, holder in ipairs(holders) do
-            if holder[TOLD] then push(holder[INBOX], 'W 0 ' .. holder[REQUEST]) end
-        end
-    end
-end
-
-local function waiting()
-    local place = call('ZRANK', Q, request)
-    local slow = interval + math.floor(interval * math.min(place, 10) / 10)
-    local poke_in = math.min(slow, frees_in() + place * STAGGER)
-    return { 2, counter, math.max(poke_in, RETRY), place, quarantined_for() }
-end
-
-local function acquire()
-    if refused then
-        pass_on()
-        return { 5 }
-    end
-    local holder = holder_of(request)
-    if holder then
-        pass_on()
-        return granted_before(holder)
-    end
-    if not agree() and not call('ZRANK', Q, request) then
-        pass_on()
-        if not agree() then return { 4, capacity } end
-    end
-    if not head and fits(weight) then
-        hold(request, inbox, owner, next_token(proposal) + span - 1, weight, ttl, delay, first_ttl, true, span > 1)
-        return { 1, counter, first_ttl, 0 }
-    end
-    join()
-    local token = advance(request, first_ttl)
-    if not token and not wait then dequeue(request) end
-    tell_new_head(request)
-    if token then return { 1, token, first_ttl, head and 1 or 0 } end
-    return wait and waiting() or add_owners({ 3, math.max(frees_in(), RETRY), quarantined_for() })
-end
+--@include ask
 
 reply = acquire()
 save()

@@ -226,12 +226,12 @@ async def _untouched(client: AnyClient, lease: AnyLease) -> None:
 async def revoke_takes_the_name(kit: Kit) -> None:
     """Revoke takes a name by force: its holder is told, and the next one gets it with a larger token."""
     here, there, judge = kit.client(owner="victim"), kit.client(), kit.client()
-    expect(await judge.revoke("name") == [], "nobody is there to lose a free name")
+    expect(await judge.revoke("name", force=True) == [], "nobody is there to lose a free name")
     lease = await here.lock("name", ttl=3.0).acquire()
     waiting = kit.start(lambda: there.lock("name", ttl=LONG).acquire())
     if kit.capabilities.queue:
         await kit.waiters(judge, "name", 1)
-    victims = await judge.revoke("name")
+    victims = await judge.revoke("name", force=True)
     expect([(each.owner, each.token) for each in victims] == [("victim", lease.token)], "the victim is named")
     theirs = await waiting.result()
     expect(theirs.token > lease.token, "the next token is larger")
@@ -246,7 +246,7 @@ async def revoked_token_is_fenced(kit: Kit) -> None:
     """Even with no holder after it, a revoked lease's token is smaller than the name's last."""
     here, judge = kit.client(), kit.client()
     lease = await here.lock("name", ttl=3.0).acquire()
-    await judge.revoke("name")
+    await judge.revoke("name", force=True)
     view = await judge.inspect("name")
     expect(not view.holders, "nobody holds a revoked name")
     expect(view.last_token > lease.token, "the revoked token is not the last")

@@ -167,7 +167,7 @@ async def deposed_leader_is_told(kit: Kit) -> None:
     here, there = kit.client(), kit.client()
     election = here.election("boss", ttl=LONG)
     term = await election.campaign("old")
-    await there.revoke("boss")
+    await there.revoke("boss", force=True)
     await kit.until(partial(_not, lambda: election.is_leader), "deposed")
     expect(await _refused(term), "it cannot publish")
     expect(await election.leader() is None, "nobody leads")

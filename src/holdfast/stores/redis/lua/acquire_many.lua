@@ -1,0 +1,28 @@
+-- Grant several names, one after another, up to the first that is not granted.
+--
+-- KEYS  1 marker, then for each name: state  queue  tombstone
+-- ARGV  1 adds: what it does for acquire  3 proposal  4 wait (1 or 0)  5... the request for each name
+-- Returns  for each name, as far as it got, what acquire returns
+--@include start
+--@include state
+--@include queue
+--@include next
+
+local proposal, wait = tonumber(ARGV[3]), ARGV[4] == '1'
+local request, refused
+--@include ask
+
+local replies = {}
+for i = 1, (#KEYS - 1) / 3 do
+    if i > 1 then read(KEYS[3 * i - 1], KEYS[3 * i]) end
+    request = ARGV[4 + i]
+    local buried = call('GET', KEYS[3 * i + 1])
+    open()
+    look()
+    quarantine(ttl)
+    refused = request == released or (buried and tonumber(buried) > now)
+    replies[i] = acquire()
+    save()
+    if replies[i][1] ~= 1 then break end
+end
+return replies
