@@ -36,6 +36,16 @@ def redis_url_source(parts: SplitResult) -> StoreSource:
     return _source(deployment_of(parts))
 
 
+def redis_node_source(node: SplitResult | object) -> StoreSource:
+    """Return the store of a URL or a client, as one of the nodes of a quorum, which are asked side by side."""
+    if isinstance(node, SplitResult):
+        deployment = deployment_of(node)
+    else:
+        deployment = deployment_of_client(node, rules_of("observed", 0, 60.0))
+    deployment.scattered = True
+    return _source(deployment)
+
+
 def _source(deployment: Deployment) -> StoreSource:
     for needed in ("redis", "hiredis"):
         if find_spec(needed) is None:

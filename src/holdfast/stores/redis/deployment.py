@@ -39,6 +39,8 @@ class Deployment:
     service: str = ""
     guides: Access = field(default_factory=Access)
     """How to reach the Sentinels."""
+    scattered: bool = False
+    """Whether threads ask it side by side with others, as a node of a quorum."""
 
     def title(self) -> str:
         """Return it as a URL without secrets."""
@@ -60,7 +62,7 @@ class Deployment:
 
     def link(self, runtime: Runtime, address: Address, hearing: Hearing) -> Link:
         """Make a link to a server that holds names."""
-        make = _maker(runtime)
+        make = _maker(runtime, scattered=self.scattered)
         identify, sharded = self.rules.guard != NO_GUARD, self.shape == "cluster"
         return make(runtime, self.access, address, hearing, identify=identify, sharded=sharded)
 
@@ -69,9 +71,13 @@ class Deployment:
         return make(runtime, self.guides, address, Hearing(_ignore_push, _ignore_gap), identify=False, sharded=False)
 
 
-def _maker(runtime: Runtime) -> Callable[..., Link]:
+def _maker(runtime: Runtime, *, scattered: bool = False) -> Callable[..., Link]:
     """Return what makes the links of a runtime."""
     if isinstance(runtime, ThreadsRuntime):
+        if scattered:
+            from holdfast.stores.redis.scattered import ScatteredLink
+
+            return ScatteredLink
         from holdfast.stores.redis.threads import ThreadLink
 
         return ThreadLink

@@ -68,6 +68,13 @@ class Connection:
 
         If several requests are packed, `reply` returns the other replies.
         """
+        self.send(packed, left)
+        self._feed(self._recv(CHUNK))  # nothing, if the connection was closed: `reply` finds that out
+        reply = self._gets()
+        return self.reply(left) if reply is wire.NOTHING else reply
+
+    def send(self, packed: bytes, left: float) -> None:
+        """Send a request; `reply` returns its reply. Raises Unsent or BROKEN."""
         if not left <= self._timeout <= left * SLACK:
             self._limit(left)
         try:
@@ -76,9 +83,10 @@ class Connection:
             sent = self._send_later(packed, error)
         if sent < len(packed):
             self._socket.sendall(memoryview(packed)[sent:])
-        self._feed(self._recv(CHUNK))  # nothing, if the connection was closed: `reply` finds that out
-        reply = self._gets()
-        return self.reply(left) if reply is wire.NOTHING else reply
+
+    def fileno(self) -> int:
+        """Return the descriptor to wait on."""
+        return self._socket.fileno()
 
     def reply(self, left: float) -> Any:  # noqa: ANN401 - whatever the server answers
         """Return the next reply, in `left` seconds or a little more, in however many pieces it comes. Raises BROKEN."""

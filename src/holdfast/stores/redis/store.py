@@ -212,7 +212,7 @@ class RedisStore:
 
     async def adjust(self, adjust: Adjust, until: float) -> RenewReply:
         """Change a holding without a gap."""
-        args = (self._about, adjust.request, adjust.token, adjust.weight, adjust.owner)
+        args = (self._about, adjust.request, adjust.token, adjust.weight, adjust.owner, adjust.raise_to)
         return codec.renewed((await self._run(scripts.ADJUST, adjust.name, adjust.request, args, until)).value)
 
     async def leave(self, leave: Leave, until: float) -> Left:

@@ -1,17 +1,25 @@
 -- Change a holding, which goes on, and grant whom that makes room for. It never becomes heavier.
 --
--- ARGV  3 request  4 token  5 weight (0: as it is)  6 owner (empty: as it is)
+-- ARGV  3 request  4 token  5 weight (0: as it is)  6 owner (empty: as it is)  7 token to raise to (0: none)
 -- Returns  0 done  2 the lease had run out  3 it had, and another holder followed
 --@include start
 --@include state
 --@include queue
 
 local request, token, weighs, who = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
+local larger = tonumber(ARGV[7])
 
 open()
 look()
 local holder = holder_of(request)
-local held = holder and holder[TOKEN] == token
+local held = holder and (holder[TOKEN] == token or holder[TOKEN] == larger)
+if held and larger > 0 and holder[TOKEN] ~= larger then
+    held = counter < larger
+    if held then
+        holder[TOKEN] = larger
+        counter = larger
+    end
+end
 if held then
     holder[CONFIRMED] = true
     if weighs > 0 then holder[WEIGHT] = math.min(holder[WEIGHT], weighs) end
