@@ -150,7 +150,8 @@ class AsyncioRuntime(RealWorld):
 
         for number, work in enumerate(works):
             self._start(work, "holdfast-race", self._unfinished).add_done_callback(partial(ended, number))
-        await decided
+        if works:
+            await decided
         return list(results)
 
     async def settle(self, until: float) -> None:

@@ -379,7 +379,8 @@ class SimRuntime:
 
         for number, work in enumerate(works):
             self.process.start(run(number, work), f"{self.process.name}/race")
-        await decided
+        if works:
+            await decided
         return list(results)
 
     async def settle(self, until: float) -> None:

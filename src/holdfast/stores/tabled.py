@@ -33,12 +33,18 @@ RETENTION = 3_600_000_000
 class Steps:
     """The steps of one atomic turn at the table, one a name, all at the same instant."""
 
-    __slots__ = ("_listening", "_load", "_now", "_stamp", "taken")
+    __slots__ = ("_listening", "_load", "_now", "_quarantined_until", "_stamp", "taken")
 
     def __init__(
-        self, load: Callable[[str], NameState], now: int, stamp: int, listening: Callable[[str], bool]
+        self,
+        load: Callable[[str], NameState],
+        now: int,
+        stamp: int,
+        listening: Callable[[str], bool],
+        quarantined_until: int = 0,
     ) -> None:
         """Take steps at `now` on states that `load` fetches."""
+        self._quarantined_until = quarantined_until
         self._load = load
         self._now = now
         self._stamp = stamp
@@ -49,7 +55,9 @@ class Steps:
         """Return the step on `name`."""
         step = self.taken.get(name)
         if step is None:
-            step = self.taken[name] = Step(self._load(name), self._now, self._stamp, self._listening)
+            step = self.taken[name] = Step(
+                self._load(name), self._now, self._stamp, self._listening, self._quarantined_until
+            )
         return step
 
 

@@ -57,8 +57,13 @@ of the nodes disagree, so that the nodes issue what was proposed and not what th
 LEAST_VALIDITY = 0.5
 """Of a lease that is granted, at least so much must be left when the votes are counted."""
 
-RETRY = 0.05
-"""About how many seconds later to try again when the votes were split; each time another, by chance."""
+RETRY = 0.03
+"""About how many seconds later to try again the first time; then longer, and each time by chance."""
+
+LONGEST_RETRY = 0.24
+
+MOST_TRIED = 1000
+"""Of how many requests it is remembered how often they were tried."""
 
 
 @dataclass(slots=True, eq=False)
@@ -91,6 +96,8 @@ class QuorumStore:
         self._held: dict[str, Votes] = {}
         """By the caller's request: what it holds, or is just being asked for."""
         self._rounds = 0
+        self._tried: dict[str, int] = {}
+        """How often a request has been refused, for those that were of late."""
         self._changed = runtime.event()
         self._deliver: Callable[[Notice], None] = _ignore
 
@@ -123,7 +130,7 @@ class QuorumStore:
 
     async def acquire(self, ask: Ask, until: float) -> Reply:
         """Ask all nodes; grant if a majority does. Otherwise nobody's vote is kept."""
-        if (before := self._held.get(ask.request)) is not None:
+        if (before := self._held.pop(ask.request, None)) is not None:
             await self._give_back(before, until)  # an answer was not waited for: nobody knows what it brought
         sent = self._runtime.now()
         self._rounds += 1
@@ -149,7 +156,7 @@ class QuorumStore:
                 return Granted(votes.token, ttl)
         await self._give_back(votes, until)
         self._held.pop(ask.request, None)
-        return self._refusal(replies)
+        return self._refusal(replies, ask.request)
 
     def _is_clear(self, replies: list[Reply | Exception | None]) -> bool:
         """Tell whether a majority granted, with one token; or cannot any more."""
@@ -190,7 +197,7 @@ class QuorumStore:
                 votes.tokens[number] = token
         return token if sum(reply == RAISED for reply in replies) >= self._quorum else 0
 
-    def _refusal(self, replies: Sequence[Reply | Exception | None]) -> Reply:
+    def _refusal(self, replies: Sequence[Reply | Exception | None], request: str) -> Reply:
         """Say why there is no majority."""
         busy = [reply for reply in replies if isinstance(reply, Busy)]
         answered = sum(not isinstance(reply, Exception) and reply is not None for reply in replies)
@@ -202,10 +209,11 @@ class QuorumStore:
         holders = tuple(dict.fromkeys(holder for reply in busy for holder in reply.holders))
         quarantine = sorted((reply.quarantine for reply in busy), reverse=True)
         needed = len(self._nodes) - self._quorum
-        retry_in = min((reply.retry_in for reply in busy), default=micros(RETRY))
-        return Busy(
-            min(retry_in, micros(RETRY)), holders, quarantine[needed] if len(quarantine) > needed else 0
-        )
+        if len(self._tried) >= MOST_TRIED:
+            self._tried.clear()
+        before = self._tried[request] = self._tried.get(request, -1) + 1
+        retry_in = micros(min(RETRY * 2 ** min(before, 8), LONGEST_RETRY))
+        return Busy(retry_in, holders, quarantine[needed] if len(quarantine) > needed else 0)
 
     # -- giving back ---------------------------------------------------------------------------------------
 

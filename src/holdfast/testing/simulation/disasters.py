@@ -62,8 +62,7 @@ class Disasters:
             client.link.faults = Faults()
             client.link.when_sent = client.link.when_granted = None
             client.link.deaf_until = client.link.mute_until = 0.0
-        self._node.slow_until = 0.0
-        self._node.down_until = min(self._node.down_until, self._world.time)
+        self._node.calm()
 
     def _note(self, kind: str, text: str) -> None:
         self._checker.trace("fault", text)
@@ -118,8 +117,9 @@ class Disasters:
     # -- the store -----------------------------------------------------------------------------------------
 
     def _slow(self) -> None:
-        self._node.slow_until = self._world.time + self._rng.uniform(0.1, 2.0)
-        self._note("store slow", f"the store is slow until {self._node.slow_until:.3f}")
+        until = self._world.time + self._rng.uniform(0.1, 2.0)
+        self._node.slow_down(until)
+        self._note("store slow", f"the store is slow until {until:.3f}")
 
     def _clock_back(self) -> None:
         seconds = self._rng.choice((0.01, 1.0, 100.0, 400.0)) * self._rng.random()

@@ -101,6 +101,15 @@ class Node(ABC):
     def forget_scripts(self) -> None:  # noqa: B027 - most know none
         """Forget the scripts that clients have told."""
 
+    def calm(self) -> None:
+        """Be neither slow nor down any more."""
+        self.slow_until = 0.0
+        self.down_until = min(self.down_until, self.world.time)
+
+    def slow_down(self, until: float) -> None:
+        """Be slow until a time."""
+        self.slow_until = until
+
     def stall(self, until: float) -> None:  # noqa: B027 - most have no replica that can
         """Let the replicas get nothing until a time."""
 
@@ -135,6 +144,8 @@ class TableNode(Node):
         """States as they were read back after they were stored: the next step takes them over."""
         self._replica: dict[str, tuple[int, str]] = {}
         self._inboxes: dict[str, Callable[[Notice], None]] = {}
+        self.quarantined_until = 0
+        """Until when, by its clock, it grants nothing."""
 
     def clock(self) -> int:
         """Return the node's clock in microseconds."""
@@ -158,7 +169,7 @@ class TableNode(Node):
 
     def steps(self, work: Callable[[Steps], T]) -> T:
         """Carry out `work` on any number of names at once, and push its notices."""
-        steps = Steps(self._take, self.clock(), self.wall(), self._inboxes.__contains__)
+        steps = Steps(self._take, self.clock(), self.wall(), self._inboxes.__contains__, self.quarantined_until)
         result = work(steps)
         for name, step in steps.taken.items():
             self._save(name, step.state)

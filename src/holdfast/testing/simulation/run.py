@@ -85,9 +85,10 @@ class Run:
         self._happened: Counter[str] = Counter()
         self._clients: list[Client] = []
         self._world = World(f"{scenario.name}/{plan.seed}/world")
-        self._world.most_events = MOST_EVENTS
+        self._world.most_events = MOST_EVENTS * max(1, scenario.quorum)
         self._checker = Checker(self._world, self._trace, scenario.prompt_within, scenario.healthy)
         self._world.after_event = self._checker.clients.after_event
+        self._links: Callable[[Process, Link], Link] = lambda process, link: link  # noqa: ARG005
         self._node, self._store = self._make_node()
         self._checker.clients.keeps_until = self._node.keeps_until
         self._disasters = Disasters(
@@ -145,9 +146,35 @@ class Run:
             if redis.copies:
                 redis_node.begin_known()
             return redis_node, lambda runtime, link: SimulatedRedisStore(runtime, redis_node, link)
+        if scenario.quorum:
+            return self._make_quorum(scenario.quorum)
         node = TableNode(world, checker, rate, offset, rng.uniform(0.01, 1.5) if self._plan.faults.failovers else 0.0)
         store = EmbeddedStore if scenario.embedded else RemoteStore
         return node, lambda runtime, link: store(runtime, node, link, checker)
+
+    def _make_quorum(self, count: int) -> tuple[Node, Callable[[SimRuntime, Link], Vanishing]]:
+        from holdfast.testing.simulation.quorum import (
+            AtNodes,
+            Links,
+            Quorum,
+            SimulatedQuorumStore,
+            VotingNode,
+            make_links,
+        )
+
+        scenario, rng, world, checker = self._plan.scenario, self._rng, self._world, self._checker
+        nodes = [VotingNode(world, AtNodes(checker), self._rate(), rng.uniform(500.0, 5000.0), 0.0) for _ in range(count)]
+        for node in nodes:
+            node.guard = scenario.ttls[-1] if scenario.guarded else 0.0
+            node.step_clock(0.0, wall=True)
+        quorum = Quorum(checker, nodes, count // 2 + 1)
+
+        def make(runtime: SimRuntime, link: Link) -> Vanishing:
+            assert isinstance(link, Links)
+            return SimulatedQuorumStore(runtime, quorum, link.links)
+
+        self._links = lambda process, link: Links(make_links(process, quorum, link), process, link.faults, link)
+        return quorum, make
 
     def _rate(self) -> float:
         return 1.0 + self._rng.uniform(-1.0, 1.0) * self._plan.faults.drift
@@ -161,7 +188,7 @@ class Run:
             rng.uniform(0.0, 9000.0),
             wall_offset=round(rng.uniform(-1e6, 1e6) * plan.faults.disorder),
         )
-        link = Link(process, plan.faults, self._happened, checker.trace)
+        link = self._links(process, Link(process, plan.faults, self._happened, checker.trace))
         client = Client(
             process,
             checker,
@@ -181,7 +208,8 @@ class Run:
     def _drain(self) -> None:
         """Let everybody finish and leave, and look what remains."""
         redis = self._plan.scenario.redis
-        self._world.run(self._world.time + DRAIN + (2 * self._plan.scenario.ttls[-1] if redis and redis.guard else 0.0))
+        guarded = self._plan.scenario.guarded or (redis is not None and redis.guard)
+        self._world.run(self._world.time + DRAIN + (2 * self._plan.scenario.ttls[-1] if guarded else 0.0))
         for client in self._clients:
             if client.process.crashed:
                 continue

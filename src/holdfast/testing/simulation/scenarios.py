@@ -80,6 +80,10 @@ class Scenario:
     """On what share of the seeds it is run where many scenarios are."""
     embedded: bool = False
     redis: Redis | None = None
+    quorum: int = 0
+    """How many independent nodes there are, of which a majority decides; 0: it is another kind of store."""
+    guarded: bool = False
+    """Whether a node of a quorum that forgot gives no vote for the longest ttl."""
     ttls: tuple[float, ...] = TTLS
     """What is asked for, in seconds."""
     kinds: tuple[Kind, ...] = MUTEXES
@@ -251,6 +255,64 @@ ON_REDIS = (
 )
 """Those in which the shipped Lua is run."""
 
-SCENARIOS = TABLED + ON_REDIS
+QUORUM = "a quorum"
+BY_CHANCE = "whoever asks first when it is free: there is no queue"
+FORGETTING = Faults(loss=0.05, cancel=0.2, pauses=1, crashes=1, amnesia=3, restarts=1)
+
+ON_QUORUM = (
+    Scenario(
+        "quorum",
+        "Messages are late, lost, repeated or reordered, connections break, networks split, nodes stall, answer errors "
+        "or restart with their state, clocks drift by up to 1 % or step back, clients die or are paused",
+        SAFE - {Invariant.FIFO},
+        WIRE,
+        {Invariant.FIFO: BY_CHANCE},
+        QUORUM,
+        quorum=5,
+        share=0.3,
+    ),
+    Scenario(
+        "quorum_amnesia",
+        "Nodes restart with old data or with none, and give no vote until the longest ttl in use has passed",
+        GUARDED - {Invariant.FIFO},
+        FORGETTING,
+        {Invariant.FIFO: BY_CHANCE, Invariant.CLEAN: GIVEN_UP},
+        QUORUM,
+        quorum=3,
+        guarded=True,
+        ttls=SHORT,
+        share=0.3,
+    ),
+    Scenario(
+        "quorum_disorder",
+        "The same, while the wall clocks of clients disagree by seconds",
+        GUARDED - {Invariant.FIFO, Invariant.TOKENS, Invariant.FENCE},
+        replace(FORGETTING, disorder=5.0),
+        {
+            Invariant.FIFO: BY_CHANCE,
+            Invariant.CLEAN: GIVEN_UP,
+            Invariant.TOKENS: "if the only node of the majority that knew of a larger one forgot it",
+            Invariant.FENCE: "they are told by their tokens",
+        },
+        QUORUM,
+        quorum=3,
+        guarded=True,
+        ttls=SHORT,
+        share=0.3,
+    ),
+    Scenario(
+        "quorum_drift",
+        "The clocks of nodes step forward, or drift beyond the allowance",
+        ALWAYS - {Invariant.FIFO},
+        Faults(loss=0.05, cancel=0.2, pauses=1, crashes=1, drift=0.2, clock_forward=4),
+        {Invariant.FIFO: BY_CHANCE, Invariant.BACKED: SECOND},
+        QUORUM,
+        quorum=3,
+        share=0.3,
+    ),
+)
+"""Those of several independent nodes."""
+
+SCENARIOS = TABLED + ON_REDIS + ON_QUORUM
 
 BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
