@@ -234,6 +234,8 @@ class Attempt:
 
     def _make_signal(self) -> "Event":
         if self._signal is None:
+            if self._until is None and self._want.weight == self._want.capacity == 1:
+                self._session.refuse_to_wait_for_oneself(self._want)
             self._signal = self._runtime.event()
             if self._session.events is not None and self._ask.span == 1:  # else it was told before, in the local queue
                 self._session.events.contended(self._want.name)

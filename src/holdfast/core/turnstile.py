@@ -308,6 +308,9 @@ class Turnstile:
     async def _stand(self, stile: Stile, contender: Contender, until: float | None) -> HeldLease | Left:
         """Wait to be handed the lease, or to have to ask for it."""
         try:
+            held = stile.held
+            if until is None and held is not None and held.by is self._runtime.mark():
+                self._session.refuse_to_wait_for_oneself(contender.want)
             while not contender.is_called():
                 self._session.refuse_if_closed()
                 if not await contender.event.wait(until) and self._withdraw(stile, contender):
