@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -44,7 +44,7 @@ def client(table: MemoryTable) -> Iterator[Client]:
 
 
 @contextlib.asynccontextmanager
-async def async_client(table: MemoryTable) -> AsyncIterator[AsyncClient]:
+async def async_client(table: MemoryTable) -> AsyncGenerator[AsyncClient]:
     """Return an async client of it."""
     async with AsyncClient(store=memory_source(table), owner="async", namespace="app") as client:
         yield client

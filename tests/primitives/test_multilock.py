@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -25,10 +26,10 @@ from holdfast import (
     StoreUnavailable,
     UsageError,
 )
-from holdfast.core.messages import Ask, Granted, Leave, Left, Release, Reply, Waiting
+from holdfast.core.messages import Ask, Gone, Granted, Leave, Left, Release, Reply, Waiting
 from holdfast.core.table import Step
 from holdfast.runtimes.runtime import Runtime
-from holdfast.runtimes.threads import ThreadsRuntime
+from holdfast.runtimes.threads import ThreadsRuntime, drive
 from holdfast.stores.memory import MemoryStore, MemoryTable, memory_source
 from holdfast.stores.store import StoreSource
 from tests.hazards.helpers import PATIENCE, disturbed, eventually
@@ -295,7 +296,8 @@ def test_local_contenders_and_multilocks_never_starve_each_other(
                     for name in names:
                         counts[name] = read[name] + 1
 
-        def work_alone(each: Client, name: str) -> None:
+        def work_alone(each: Client, names: str) -> None:
+            name = names
             for _ in range(15):
                 with each.lock(name, ttl=TTL, timeout=PATIENCE):
                     read = counts[name]
@@ -458,6 +460,30 @@ def test_names_of_a_lost_reply_are_left_before_an_earlier_one_is_waited_for(tabl
     other.close()
 
 
+def test_a_request_that_comes_after_the_release_finds_nothing(table: MemoryTable) -> None:
+    """An unanswered request for several names that arrives when all is over is refused, name by name."""
+    late: list[Callable[[], Coroutine[Any, Any, list[Reply]]]] = []
+
+    class Late(MemoryStore):
+        capabilities = replace(MemoryStore.capabilities, local=False)
+
+        async def acquire_many(self, asks: Any, until: float) -> list[Reply]:  # noqa: ANN401 - as of the store
+            if not late:
+                copies = [replace(ask) for ask in asks]
+                arrive = super().acquire_many
+                late.extend(partial(arrive, some, until) for some in [copies, *([copy] for copy in copies)])
+                raise OutcomeUnknown("late")
+            return await super().acquire_many(asks, until)
+
+    source = StoreSource("late", Late.capabilities, lambda runtime: Late(runtime, table))
+    with Client(store=source) as client, Client(store=memory_source(table)) as other:
+        client.multilock(["a", "b", "c"], ttl=TTL).acquire().release()
+        other.multilock(["a", "b", "c"], ttl=TTL).acquire().release()
+        replies = [drive(each()) for each in late]
+        assert [[type(reply) for reply in each] for each in replies] == [[Gone]] * 4
+        assert other.names() == []
+
+
 # -- cancellation ------------------------------------------------------------------------------------------
 
 
@@ -549,6 +575,27 @@ def test_cancelled_at_any_await_nothing_is_left_behind(act: Act, together: bool,
         asyncio.run(run(at))
         asyncio.run(run(at, at + 1))
         asyncio.run(run(at, at + 2))
+
+
+def test_closing_the_client_during_the_request_leaves_nothing(table: MemoryTable) -> None:
+    """A client that is closed while its one request is under way gives back every name that it brought."""
+
+    async def main() -> None:
+        closing: list[asyncio.Task[None]] = []
+
+        async def hook(operation: str, done: bool) -> None:
+            if operation == "acquire" and done and not closing:
+                closing.append(asyncio.create_task(victim.close()))
+            await asyncio.sleep(0.01)
+
+        victim = AsyncClient(store=disturbed(memory_source(table), hook))
+        async with AsyncClient(store=memory_source(table)) as other:
+            with pytest.raises(UsageError, match="closed"):
+                await victim.multilock(["a", "b", "c"], ttl=TTL).acquire()
+            await closing[0]
+            assert await other.names() == []
+
+    asyncio.run(main())
 
 
 def test_closing_the_client_ends_the_wait_and_leaves_nothing(client: Client, table: MemoryTable) -> None:
