@@ -87,6 +87,7 @@ class Attempt:
         "_unsure",
         "_until",
         "_want",
+        "outrun",
         "troubled_since",
         "wanted",
     )
@@ -98,6 +99,8 @@ class Attempt:
         """
         self.wanted = False
         """Whether somebody outside waits for what was granted."""
+        self.outrun = False
+        """Whether that was heard before the grant itself."""
         self.troubled_since = NEVER
         """Since when the store has not answered; set before `run` by who knows of it."""
         self._session = session

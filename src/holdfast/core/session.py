@@ -329,8 +329,7 @@ class Session:
             self._revoked(notice)
             return
         if notice.kind is NoticeKind.WANTED:
-            if (held := self.keeper.find(notice.request)) is not None:
-                self.turnstile.wanted(held)
+            self._wanted(notice.request)
             return
         if notice.kind is NoticeKind.ASKED:
             self._asked_back(notice)
@@ -341,6 +340,14 @@ class Session:
         attempt = self.attempts.get(notice.request)
         if attempt is not None:
             attempt.hear(notice)
+
+    def _wanted(self, request: str) -> None:
+        attempt = self.attempts.get(request)
+        if attempt is not None:  # it has not heard of its grant yet, or is just about to enter
+            attempt.outrun = True
+        held = self.keeper.find(request)
+        if held is not None:
+            self.turnstile.wanted(held)
 
     def _ask_again(self) -> None:
         """Have every waiter ask and every lease renewed, not all at once: the connection to the store was lost.
