@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from holdfast.core.attempt import FIRST_TTL
 from holdfast.core.state import Holder, NameState, Waiter
 from holdfast.core.table import STAGGER
+from holdfast.core.turnstile import Budget
 from holdfast.runtimes.simulated import World
 from holdfast.testing.simulation.invariants import Invariant, Tell, Trace
 from holdfast.testing.simulation.node import Node
@@ -232,6 +233,31 @@ class StoreChecks:
 
     def _should_know(self, inbox: str, since: float, within: float) -> bool:
         return self._world.time - max(since, self._disturbed_until.get(inbox, 0.0)) > within
+
+    def check_turn(self, node: Node, name: str, request: str) -> None:
+        """Look whether a name goes from hand to hand in one client for too long while somebody outside waits."""
+        if self._waits_behind(node, name, request, Budget().time):
+            self._tell(Invariant.FIFO, f"{name} is handed on by {request}, though others have waited for long")
+
+    def check_lingering(self, node: Node, name: str, request: str) -> None:
+        """Look whether somebody waits for what nobody has."""
+        if self._waits_behind(node, name, request, 0.0):
+            self._tell(Invariant.PROMPT, f"{name} is kept by {request} for nobody, though others wait")
+            self._disturbed_until[request] = float("inf")  # told once
+
+    def _waits_behind(self, node: Node, name: str, request: str, turn: float) -> bool:
+        """Tell whether somebody has waited for so long that the holder of a name must know it."""
+        followed = self._names.get(name)
+        holder = followed.holders.get(request) if followed is not None else None
+        if not self._prompt_within or followed is None or holder is None or request in self._disturbed_until:
+            return False
+        for waiter in node.state(name).queue:
+            place = followed.queue.get(waiter.ask.request)
+            alive = waiter.fresh_until > node.clock() and node.listens(waiter.ask.inbox)
+            since = max(place.since, followed.granted_at.get(request, 0.0)) if place is not None else self._world.time
+            if alive and self._should_know(holder.inbox, since, self._prompt_within + turn):
+                return True
+        return False
 
     def check_drained(self, node: Node) -> None:
         """Look for what is left in the store when nobody wants anything any more."""

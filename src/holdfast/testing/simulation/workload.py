@@ -63,6 +63,8 @@ class Client:
         rng = process.world.random
         self._habit = self._draw(rng) if rng.random() < 0.5 else None
         """The ttl and lock delay of all that it wants, if they are always the same: such leases may be handed on."""
+        self._linger = rng.choice((0.0, 0.0, 0.2, 1.0))
+        """For how long it keeps mutexes that it has released, in seconds."""
 
     @property
     def world(self) -> World:
@@ -97,6 +99,7 @@ class Client:
         max_hold = rng.choice((NEVER, NEVER, NEVER, NEVER, 1.5))
         ttl, lock_delay = self._habit or self._draw(rng)
         want = Want(kind.name, ttl, lock_delay, max_hold, weight, kind.capacity)
+        want.linger = self._linger if kind.capacity == 1 else 0.0
         timeout = rng.choice((None, None, None, 0.0, 0.1, 0.5, 2.0))
         held = await self._acquire(want, timeout, rng)
         if held is not None:
@@ -165,6 +168,7 @@ class Client:
     async def _release(self, believed: Believed) -> None:
         held = believed.held
         was_lost = bool(held.lost_because)
+        believed.ends_at = NEVER  # what becomes of it now is not its holder's doing
         outcome = await self.session.release(held)
         if self._checker.healthy and not outcome.kept and not was_lost:
             self._checker.broken(Invariant.KEPT, f"{held.request} releases {held.name}: {outcome}")
