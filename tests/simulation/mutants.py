@@ -17,7 +17,7 @@ from holdfast.core.deadlines import valid_until
 from holdfast.core.departures import Departures
 from holdfast.core.held import NEVER, HeldLease
 from holdfast.core.keeper import Keeper
-from holdfast.core.messages import Ask, Busy, Granted, Left, NoticeKind, Waiting
+from holdfast.core.messages import Adjust, Ask, Busy, Granted, Left, NoticeKind, Waiting
 from holdfast.core.session import Session
 from holdfast.core.state import Waiter
 from holdfast.core.table import Step
@@ -82,6 +82,17 @@ def do_nothing(self: object, *args: object, **options: object) -> None:
 
 
 # -- what a holder believes --------------------------------------------------------------------------------
+
+
+def keep_half(original: Any, self: HeldLease) -> Any:
+    return original(self) // 2
+
+
+def make_too_much_room(original: Any, self: Step, adjust: Adjust) -> Any:
+    holder = self._holder(adjust.request)
+    if holder is not None:
+        holder.weight = 0
+    return original(self, adjust)
 
 
 async def count_grant_from_reply(original: Any, self: Attempt) -> Any:
@@ -426,6 +437,8 @@ MUTANTS: Sequence[Mutant] = (
     Mutant("a clock that stepped back locks for hours", wrapped(Step, "_begin", never_clamp)),
     Mutant("weights are ignored", replaced(Step, "_fits", any_weight_fits), ("weights",)),
     Mutant("the lock delay is ignored", replaced(Step, "_block", do_nothing)),
+    Mutant("half of min_hold is kept", wrapped(HeldLease, "to_keep", keep_half), ("weights",)),
+    Mutant("a downgrade makes too much room", wrapped(Step, "adjust", make_too_much_room), ("weights",)),
     Mutant("who waits outside does not end a lease that lingers", replaced(Turnstile, "wanted", note_only), ("calm",)),
     Mutant("a lease lingers though somebody waits", wrapped(Turnstile, "keep", forget_who_waits), ("calm",)),
     Mutant("a lease that lingered is counted from when it is taken up", wrapped(Turnstile, "take_up", ignore_deadline)),

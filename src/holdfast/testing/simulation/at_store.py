@@ -6,7 +6,8 @@ Follows one node. A store of several nodes needs one of these for each, and the 
 from dataclasses import dataclass, field
 
 from holdfast.core.attempt import FIRST_TTL
-from holdfast.core.state import Holder, NameState, Waiter
+from holdfast.core.deadlines import DRIFT, EPSILON
+from holdfast.core.state import KEPT, Holder, NameState, Waiter
 from holdfast.core.table import STAGGER
 from holdfast.core.turnstile import Budget
 from holdfast.runtimes.simulated import World
@@ -61,6 +62,8 @@ class StoreChecks:
         self._joins = 0
         self._gone: set[str] = set()
         self._settled: set[str] = set()
+        self._min_holds: dict[str, float] = {}
+        """By request: before which true time nobody else is to get what it got."""
         self._disturbed_until: dict[str, float] = {}
 
     # -- what happens --------------------------------------------------------------------------------------
@@ -74,7 +77,7 @@ class StoreChecks:
             self._tell(Invariant.TOKENS, f"{name}: the counter goes back from {followed.counter} to {state.counter}")
         followed.counter = state.counter
         for holder in state.holders:
-            if holder.request not in followed.holders:
+            if holder.request not in followed.holders and not holder.request.startswith(KEPT):
                 granted_anew = holder.request in followed.queue and not node.takes_up()
                 if followed.tokens.get(holder.request) == holder.token and not granted_anew:
                     self._check_taken_up(node, name, holder)
@@ -105,6 +108,11 @@ class StoreChecks:
         """Note that an acquisition has ended, with a lease or without."""
         self._settled.add(request)
 
+    def holds_at_least(self, name: str, request: str, seconds: float) -> None:
+        """Note for how long after its grant, by the slowest clock, nobody else is to get what a request just got."""
+        granted_at = self._names[name].granted_at.get(request, 0.0)
+        self._min_holds[request] = granted_at + seconds * (1.0 - DRIFT)
+
     def gone(self, request: str) -> None:
         """Note that from now on nothing of a request may be seen."""
         self._gone.add(request)
@@ -121,8 +129,16 @@ class StoreChecks:
             if request not in held:
                 expired = holder.expires_at <= now
                 self._trace("store", f"{name}: {request} {'has run out' if expired else 'is let go'}")
+                let_go = request.startswith(KEPT) or not expired
+                if let_go and KEPT + request not in held and not node.takes_up():
+                    self._check_min_hold(name, request.removeprefix(KEPT))
                 if expired and holder.lock_delay:
                     followed.delayed_until = max(followed.delayed_until, holder.expires_at + holder.lock_delay)
+
+    def _check_min_hold(self, name: str, request: str) -> None:
+        early = self._min_holds.get(request, 0.0) - self._world.time
+        if early > EPSILON:
+            self._tell(Invariant.MIN_HOLD, f"{name}: {request} is released {early:.3f} s before its min_hold")
 
     def _check_taken_up(self, node: Node, name: str, holder: Holder) -> None:
         self.restored += 1
