@@ -14,13 +14,14 @@ from holdfast import fork
 from holdfast.core.events import LockEvent
 from holdfast.core.limits import check_count, check_duration, check_name
 from holdfast.core.messages import HolderView, NameView
-from holdfast.core.session import Session, Settings
+from holdfast.core.session import NO_LINGER, Session, Settings
 from holdfast.core.turnstile import Budget
 from holdfast.errors import LeaseLost, UsageError, Wait
 from holdfast.primitives.election import AsyncElection, Election
 from holdfast.primitives.lock import AsyncLock, Lock
 from holdfast.primitives.multilock import AsyncMultiLock, MultiLock
-from holdfast.primitives.options import LockOptions, Options
+from holdfast.primitives.options import LockOptions, Options, PlainLockOptions, PlainOptions
+from holdfast.primitives.reentrant import AsyncReentrantLock, ReentrantLock
 from holdfast.primitives.rwlock import AsyncRWLock, RWLock
 from holdfast.primitives.semaphore import AsyncSemaphore, Semaphore
 from holdfast.runtimes.aio import AsyncioRuntime
@@ -116,6 +117,13 @@ class _ClientBase:
         able = self._source.capabilities
         return LockOptions(ttl=ttl, timeout=timeout, **options).check(able.min_ttl, able.max_ttl)
 
+    def _plain_options(self, ttl: float, timeout: float | None, options: PlainOptions) -> PlainLockOptions:
+        able = self._source.capabilities
+        made = PlainLockOptions(ttl=ttl, timeout=timeout, **options).check(able.min_ttl, able.max_ttl)
+        if made.linger and not able.queue:
+            raise UsageError(f"{self._source.title}: {NO_LINGER}")
+        return made
+
     def _shared(self, kind: str) -> None:
         """Raise UsageError if the store cannot let several hold a name."""
         if not self._source.capabilities.weights:
@@ -149,7 +157,7 @@ class Client(_ClientBase):
         name: str,
         ttl: float = DEFAULT_TTL,
         timeout: float | None = None,
-        **options: Unpack[Options],
+        **options: Unpack[PlainOptions],
     ) -> Lock:
         """Make a lock on `name`: any non-empty str of up to 512 bytes of UTF-8.
 
@@ -169,10 +177,16 @@ class Client(_ClientBase):
             detect_deadlock: whether to look, while waiting, for others that wait for what this thread holds, in a
                 circle: then one of them gets DeadlockDetected. All must have asked for it. Each acquisition then has
                 its own place in the store's queue, and is not handed on within the process.
+            linger: for how many seconds a released lease is kept in case this client wants the name again, which it
+                then has without a word to the store. To everybody else the name is held meanwhile, `inspect` shows
+                it so, and `try_acquire` elsewhere does not get it; but whoever waits for it gets it at once.
+            reentrant: whether a thread (or task) that holds the lock may acquire it again: it gets a lease of its own
+                with the same token, and the name is released with the last of them.
 
         Raises UsageError if a value is not allowed.
         """
-        return Lock(self, name, self._options(ttl, timeout, options))
+        made = self._plain_options(ttl, timeout, options)
+        return (ReentrantLock if made.reentrant else Lock)(self, name, made)
 
     def semaphore(
         self,
@@ -321,10 +335,11 @@ class AsyncClient(_ClientBase):
         name: str,
         ttl: float = DEFAULT_TTL,
         timeout: float | None = None,
-        **options: Unpack[Options],
+        **options: Unpack[PlainOptions],
     ) -> AsyncLock:
         """Make a lock on `name`; arguments and errors as of `Client.lock`. `on_lost` is called in the event loop."""
-        return AsyncLock(self, name, self._options(ttl, timeout, options))
+        made = self._plain_options(ttl, timeout, options)
+        return (AsyncReentrantLock if made.reentrant else AsyncLock)(self, name, made)
 
     def semaphore(
         self,

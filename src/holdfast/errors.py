@@ -16,6 +16,17 @@ class UsageError(HoldfastError, ValueError):
     """The call cannot be right, whatever the store says; the message tells what is allowed."""
 
 
+class SelfDeadlock(UsageError):
+    """A thread or task that holds a lock would wait for itself, for ever. It does not, and stands in no queue."""
+
+    def __init__(self, name: str, token: int) -> None:
+        """Name the lock, and the token of the lease that is held."""
+        super().__init__(
+            f"this thread or task holds {name!r} already (token {token}), and would wait for itself for ever. Make the "
+            "lock with reentrant=True to acquire it again, or release it first, or give a timeout."
+        )
+
+
 class LockTimeout(HoldfastError, TimeoutError):
     """The lock was not granted within the timeout. Nothing is held and no place in the queue is kept."""
 

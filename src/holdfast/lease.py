@@ -62,7 +62,7 @@ class AsyncLoss(_LossBase):
         return await self._held.wait_lost(self._until(timeout))
 
 
-class _LeaseBase:
+class LeaseBase:
     """All of a lease that needs no store."""
 
     __slots__ = ("_held", "_name", "_session")
@@ -162,7 +162,7 @@ class _LeaseBase:
             error.add_note(str(loss))
 
 
-class Lease(_LeaseBase):
+class Lease(LeaseBase):
     """One holding of a lock, from `Client`. Use it with `with`, or call `release()`."""
 
     __slots__ = ("__weakref__",)
@@ -177,7 +177,10 @@ class Lease(_LeaseBase):
 
         Called again, it answers the same. Raises ForkedLeaseError in a forked child.
         """
-        return drive(self._session.release(self._held))
+        held = self._held
+        if held.linger and self._session.turnstile.keep(held):
+            return Outcome.RELEASED
+        return drive(self._session.release(held))
 
     def extend(self, ttl: float | None = None) -> float:
         """Renew now, with a new `ttl` in seconds if given; return the seconds that remain.
@@ -200,7 +203,7 @@ class Lease(_LeaseBase):
             self._raise_if_lost(self.release(), error)
 
 
-class AsyncLease(_LeaseBase):
+class AsyncLease(LeaseBase):
     """One holding of a lock, from `AsyncClient`. Use it with `async with`, or await `release()`."""
 
     __slots__ = ("__weakref__", "_guard")

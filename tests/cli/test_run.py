@@ -181,6 +181,12 @@ def test_max_hold_is_a_loss(command: Command) -> None:
     assert command.run("run", "job", "--max-hold", "0.3", "--", "sleep", "60").returncode == 76
 
 
+def test_a_quick_command_keeps_the_name_for_min_hold(command: Command) -> None:
+    """A command that is over at once is not run again within --min-hold."""
+    assert command.run("run", "job", "--min-hold", "20", "--", "true").returncode == 0
+    assert command.run("run", "job", "--no-wait", "--", "true").returncode == 75
+
+
 def test_a_stopped_holdfast_loses_the_lease(command: Command, client: holdfast.Client) -> None:
     """Stopped past the ttl, it finds the lease lost when it runs again, and ends the command."""
     running = command.start("run", "job", "--ttl", "0.3", "--", "sh", "-c", "echo on; exec sleep 60")

@@ -1,6 +1,5 @@
 """A quorum of independent nodes keeps every guarantee that it gives at all."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from holdfast.stores.redis.store import capabilities_of as capabilities_of_redis
 from holdfast.stores.store import Capabilities, StoreSource
 from holdfast.stores.urls import store_source
 from holdfast.testing.conformance import StoreConformance
-from holdfast.testing.servers import five_nodes
+from holdfast.testing.servers import RedisServer
 
 
 def voting(node: Capabilities) -> Capabilities:
@@ -43,19 +42,12 @@ class TestQuorumOfFiles(StoreConformance):
         return quorum_source([f"sqlite://{tmp_path}/{number}.db" for number in range(3)])
 
 
-@pytest.fixture(scope="module")
-def redlock_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Run five servers."""
-    with five_nodes(tmp_path_factory.mktemp("redlock")) as nodes:
-        yield "redlock://" + ",".join(f"{node.host}:{node.port}" for node in nodes)
-
-
 class TestRedlock(StoreConformance):
     """`redlock://`, five servers."""
 
     capabilities = voting(capabilities_of_redis(Rules()))
 
     @pytest.fixture
-    def source(self, redlock_url: str) -> StoreSource:
+    def source(self, redis_five: list[RedisServer]) -> StoreSource:
         """Reach them."""
-        return store_source(redlock_url)
+        return store_source("redlock://" + ",".join("{}:{}".format(*server.address) for server in redis_five))

@@ -164,7 +164,7 @@ LUA_MUTANTS: Sequence[Mutant] = (
     # leaving
     lua(
         "a release does not hand off",
-        ("pass_on()\nsave()\nreturn released == request", "save()\nreturn released == request"),
+        ("pass_on()\nsave()\nreturn (kept", "save()\nreturn (kept"),
         ("usual = expires >= now + RETENTION * 3 / 4", "usual = false"),
         scenario="redis_calm",
     ),
@@ -247,6 +247,17 @@ LUA_MUTANTS: Sequence[Mutant] = (
         scenario="redis_strict",
         aim=fail_over,
     ),
+    # what is changed while a name is held
+    lua("min_hold is ignored", ("if keeps > 0 then", "if false then"), scenario="redis_weights"),
+    lua(
+        "half of min_hold is kept",
+        (
+            "holder[TTL], holder[EXPIRES], holder[DELAY] = keeps, now + keeps, 0",
+            "holder[EXPIRES] = now + math.floor(keeps / 2)",
+        ),
+        scenario="redis_weights",
+    ),
+    lua("a downgrade makes too much room", ("math.min(holder[WEIGHT], weighs)", "0"), scenario="redis_weights"),
     # around the scripts
     Mutant("a script that is not known is not told", wrapped(RedisLink, "run", refuse_to_send_text), ("redis_calm",)),
     Mutant(

@@ -14,12 +14,14 @@ from unittest.mock import patch
 from holdfast.core import attempt, held
 from holdfast.core.attempt import Attempt
 from holdfast.core.deadlines import valid_until
+from holdfast.core.departures import Departures
 from holdfast.core.held import NEVER, HeldLease
 from holdfast.core.keeper import Keeper
-from holdfast.core.messages import Ask, Busy, Granted, Left, NoticeKind, Waiting
+from holdfast.core.messages import Adjust, Ask, Busy, Granted, Left, NoticeKind, Waiting
 from holdfast.core.session import Session
 from holdfast.core.state import Waiter
 from holdfast.core.table import Step
+from holdfast.core.turnstile import Stile, Turnstile
 from holdfast.errors import OutcomeUnknown
 from holdfast.testing.simulation import Faults, Plan
 from holdfast.testing.simulation.resource import Resource
@@ -80,6 +82,17 @@ def do_nothing(self: object, *args: object, **options: object) -> None:
 
 
 # -- what a holder believes --------------------------------------------------------------------------------
+
+
+def keep_half(original: Any, self: HeldLease) -> Any:
+    return original(self) // 2
+
+
+def make_too_much_room(original: Any, self: Step, adjust: Adjust) -> Any:
+    holder = self._holder(adjust.request)
+    if holder is not None:
+        holder.weight = 0
+    return original(self, adjust)
 
 
 async def count_grant_from_reply(original: Any, self: Attempt) -> Any:
@@ -329,6 +342,39 @@ def plain_counter(self: Step, proposal: int) -> int:
     return self.state.counter + 1
 
 
+# -- the turnstile -----------------------------------------------------------------------------------------
+
+
+def note_only(self: Turnstile, held: HeldLease) -> None:
+    if held.stile is not None:
+        held.stile.wanted = True
+
+
+def forget_who_waits(original: Any, self: Turnstile, held: HeldLease) -> Any:
+    if held.stile is not None:
+        held.stile.wanted = False
+    return original(self, held)
+
+
+def ignore_deadline(original: Any, self: Turnstile, want: Any, key: Any) -> Any:
+    stile = self._stiles.get(key)
+    lingering = stile.lingering() if stile is not None else None
+    if lingering is not None:
+        lingering.lost_because = ""
+        lingering.kept_until = lingering.valid_until = self._runtime.now() + lingering.ttl / 1_000_000
+    return original(self, want, key)
+
+
+def same_token(original: Any, self: HeldLease, ttl: int, ends_at: float) -> HeldLease:
+    successor: HeldLease = original(self, ttl, ends_at)
+    successor.token = self.token
+    return successor
+
+
+def pass_on_for_ever(self: Turnstile, stile: Stile, held: HeldLease, want: Any, now: float) -> bool:
+    return held.token < held.last and held.kept_until - now > 0.1
+
+
 # -- the resource ------------------------------------------------------------------------------------------
 
 
@@ -391,6 +437,15 @@ MUTANTS: Sequence[Mutant] = (
     Mutant("a clock that stepped back locks for hours", wrapped(Step, "_begin", never_clamp)),
     Mutant("weights are ignored", replaced(Step, "_fits", any_weight_fits), ("weights",)),
     Mutant("the lock delay is ignored", replaced(Step, "_block", do_nothing)),
+    Mutant("half of min_hold is kept", wrapped(HeldLease, "to_keep", keep_half), ("weights",)),
+    Mutant("a downgrade makes too much room", wrapped(Step, "adjust", make_too_much_room), ("weights",)),
+    Mutant("who waits outside does not end a lease that lingers", replaced(Turnstile, "wanted", note_only), ("calm",)),
+    Mutant("a lease lingers though somebody waits", wrapped(Turnstile, "keep", forget_who_waits), ("calm",)),
+    Mutant("a lease that lingered is counted from when it is taken up", wrapped(Turnstile, "take_up", ignore_deadline)),
+    Mutant("a lease lingers for ever", replaced(Stile, "lingered", do_nothing), ("calm",)),
+    Mutant("what lingered is never released", replaced(Departures, "add", do_nothing), ("calm",)),
+    Mutant("a lease is handed on with the same token", wrapped(HeldLease, "successor", same_token), ("calm",)),
+    Mutant("a turn is passed on for ever", replaced(Turnstile, "_may_pass", pass_on_for_ever), ("calm",)),
     Mutant(
         "the resource is fenced on writes only",
         both(replaced(Resource, "read", read_without_fence), wrapped(Resource, "write", write_raises_fence)),

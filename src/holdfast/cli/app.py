@@ -77,6 +77,9 @@ def run(  # noqa: PLR0917 - typer tells options from arguments by their annotati
     max_hold: Annotated[
         float | None, typer.Option(help="Seconds after which a command that still runs is ended.")
     ] = None,
+    min_hold: Annotated[
+        float, typer.Option(help="Seconds after the grant for which nobody else gets it, however quick the command is.")
+    ] = 0.0,
     lock_delay: Annotated[float, typer.Option(help="Seconds for which nobody gets it after a lease ran out.")] = 0.0,
     grace: Annotated[float, typer.Option(min=0, help="Seconds from SIGTERM to SIGKILL if the lease is lost.")] = 10.0,
     url: Url = None,
@@ -94,7 +97,8 @@ def run(  # noqa: PLR0917 - typer tells options from arguments by their annotati
     if no_wait and timeout is not None:
         raise UsageError("--no-wait and --timeout contradict each other; give one of them.")
     client = Client(url, namespace=namespace, owner=owner)
-    lock = client.lock(name, ttl, 0 if no_wait else timeout, lock_delay=lock_delay, max_hold=max_hold)
+    wait = 0 if no_wait else timeout
+    lock = client.lock(name, ttl, wait, lock_delay=lock_delay, max_hold=max_hold, min_hold=min_hold)
     environment = {"HOLDFAST_NAME": name, **({"HOLDFAST_URL": url} if url else {})}
     return run_job(client, lock, Job(command, grace, environment))
 

@@ -87,6 +87,7 @@ class Attempt:
         "_unsure",
         "_until",
         "_want",
+        "outrun",
         "troubled_since",
         "wanted",
     )
@@ -98,6 +99,8 @@ class Attempt:
         """
         self.wanted = False
         """Whether somebody outside waits for what was granted."""
+        self.outrun = False
+        """Whether that was heard before the grant itself."""
         self.troubled_since = NEVER
         """Since when the store has not answered; set before `run` by who knows of it."""
         self._session = session
@@ -234,6 +237,8 @@ class Attempt:
 
     def _make_signal(self) -> "Event":
         if self._signal is None:
+            if self._until is None and self._want.weight == self._want.capacity == 1:
+                self._session.refuse_to_wait_for_oneself(self._want)
             self._signal = self._runtime.event()
             if self._session.events is not None and self._ask.span == 1:  # else it was told before, in the local queue
                 self._session.events.contended(self._want.name)

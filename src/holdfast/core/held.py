@@ -91,6 +91,8 @@ class HeldLease:
     """Until when it is kept though nobody has it; NEVER if somebody has."""
     wanted: bool = False
     """Whether somebody outside was heard to wait for it."""
+    by: object = None
+    """The mark of the thread or task that acquired it."""
     _signal: Event | None = None
     _callbacks: tuple[Callable[[str], None], ...] = ()
     free_at: float = 0.0

@@ -12,8 +12,9 @@ from holdfast.core.events import Events, LockEvent
 from holdfast.core.held import FORKED, REFUSED, REVOKED, TAKEN, HeldLease, report_loss
 from holdfast.core.keeper import Keeper
 from holdfast.core.messages import Adjust, HolderView, Left, NameView, Notice, NoticeKind, Release
+from holdfast.core.nests import Nests
 from holdfast.core.turnstile import Budget, Turnstile
-from holdfast.errors import StoreError, StoreUnavailable, UsageError, Wait
+from holdfast.errors import SelfDeadlock, StoreError, StoreUnavailable, UsageError, Wait
 from holdfast.outcome import Outcome
 from holdfast.runtimes.runtime import Event, Runtime
 from holdfast.stores.store import Store
@@ -26,8 +27,8 @@ OPENING = 5
 """How many times as long as one request opening the store may take: several requests, when a program has no time."""
 
 NO_LINGER = (
-    "linger is not to be had here: this store cannot tell this client that somebody else waits, who would wait in vain. "
-    "Make the lock without linger, or use another store, such as redis://host."
+    "linger is not to be had here: this store cannot tell this client that somebody else waits. Make the lock without "
+    "linger, or use another store, such as redis://host."
 )
 
 GAP_SPREAD = 0.05
@@ -69,6 +70,7 @@ class Session:
         self.keeper = Keeper(runtime, store, self.patience)
         self.turnstile = Turnstile(self, settings.budget)
         self.actors = Actors(self)
+        self.nests = Nests(runtime, self.mutex)
         self.events: Events | None = None
         """Who is told what happens, if anybody."""
         if settings.on_event is not None:
@@ -169,6 +171,12 @@ class Session:
         if self.events is not None and isinstance(won, HeldLease):
             self.events.acquired(won, asked_at)
         return won
+
+    def take_up(self, want: Want) -> HeldLease | None:
+        """Return a lease that lingers, at no cost; None if there is none, or it is better to ask in the usual way."""
+        if want.key is None or self.events is not None:
+            return None
+        return self.turnstile.take_up(want, want.key)
 
     async def release(self, held: HeldLease) -> Outcome:
         """Let go of a lease. Asked again, it answers the same.
@@ -304,6 +312,15 @@ class Session:
             victim.read_label()
         return victims
 
+    def refuse_to_wait_for_oneself(self, want: Want) -> None:
+        """Raise SelfDeadlock if the calling thread or task holds the lock that it is about to wait for, for ever."""
+        mark = self.runtime.mark()
+        if mark is None or want.actor is not None:  # who looks for deadlocks finds this one, too
+            return
+        for held in self.keeper.kept():
+            if held.by is mark and held.name == want.name and held.ask.capacity == 1 and held.trusted():
+                raise SelfDeadlock(held.name.removeprefix(self.prefix), held.token)
+
     # -- for the protocol ----------------------------------------------------------------------------------
 
     def deliver(self, notice: Notice) -> None:
@@ -312,8 +329,7 @@ class Session:
             self._revoked(notice)
             return
         if notice.kind is NoticeKind.WANTED:
-            if (held := self.keeper.find(notice.request)) is not None:
-                self.turnstile.wanted(held)
+            self._wanted(notice.request)
             return
         if notice.kind is NoticeKind.ASKED:
             self._asked_back(notice)
@@ -324,6 +340,14 @@ class Session:
         attempt = self.attempts.get(notice.request)
         if attempt is not None:
             attempt.hear(notice)
+
+    def _wanted(self, request: str) -> None:
+        attempt = self.attempts.get(request)
+        if attempt is not None:  # it has not heard of its grant yet, or is just about to enter
+            attempt.outrun = True
+        held = self.keeper.find(request)
+        if held is not None:
+            self.turnstile.wanted(held)
 
     def _ask_again(self) -> None:
         """Have every waiter ask and every lease renewed, not all at once: the connection to the store was lost.

@@ -115,13 +115,9 @@ class Step:
         if release.unsure:
             self._bury(release.request)
             self._drop(release.request)  # an ask that came late, after the lease had run out
-        holder = self._holder(release.request)
-        if holder is not None:
-            state.last_released = release.request
-            if release.keep:
-                self._keep(holder, release.keep)
-            else:
-                state.holders.remove(holder)
+        request, keep = release.request, release.keep
+        if self._keep(request, keep) if keep else self._remove_holder(request):
+            state.last_released = request
             self._pass_on()
             return Outcome.RELEASED
         kept = self._holder(KEPT + release.request)
@@ -352,12 +348,16 @@ class Step:
             state.capacity = capacity
         return state.capacity == capacity
 
-    def _keep(self, holder: Holder, length: int) -> None:
+    def _keep(self, request: str, length: int) -> bool:
         """Let a holding be nobody's from now on. Who waits is told anew when it ends: it was told another time."""
+        holder = self._holder(request)
+        if holder is None:
+            return False
         holder.request, holder.inbox = KEPT + holder.request, ""
         holder.ttl, holder.expires_at, holder.lock_delay = length, self.now + length, 0
         holder.confirmed, holder.told = True, False
         self._head_before = ""
+        return True
 
     # -- the queue -----------------------------------------------------------------------------------------
 

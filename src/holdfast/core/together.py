@@ -98,8 +98,11 @@ class _Together:
         self._until = until
         self._wait = wait
         self._held: list[HeldLease] = []
+        self._asked_at = session.runtime.now()
+        self._parts: list[_Part] = []
+        """What was asked for along with another in this step."""
         self._pending: list[_Part] = []
-        """What was asked for along with another, and is not entered yet."""
+        """What of it is not entered yet."""
 
     async def run(self) -> list[HeldLease] | Missed:
         """Acquire all, or nothing."""
@@ -113,6 +116,8 @@ class _Together:
         except GeneratorExit:  # nothing can be awaited any more: they end at their ttl
             for held in self._held:
                 self._session.keeper.drop(held)
+            for each in self._parts:
+                each.forget()
             raise
         except BaseException:
             await self._runtime.finish(self._undo())
@@ -133,20 +138,25 @@ class _Together:
     async def _in_one_step(self) -> Left | None:
         """Acquire the next name, and with it those after it that are free, up to one that has to be waited for."""
         wants = self._missing()
-        followers = [_Part(self._session, want, self._until, wait=self._wait) for want in wants[1:]]
+        followers = self._parts = [_Part(self._session, want, self._until, wait=self._wait) for want in wants[1:]]
         leader = _Leader(self._session, wants[0], self._until, followers, wait=self._wait)
         won = await leader.run()
         if isinstance(won, Left):
             return won
-        self._held.append(won)
+        self._enter(won)
         self._pending = [each for each in followers if each.is_engaged()]
         while self._pending and not self._pending[0].came_late():
             won = await self._pending.pop(0).run()
             if isinstance(won, Left):
                 return won
-            self._held.append(won)
+            self._enter(won)
         await self._leave_pending()
         return None
+
+    def _enter(self, won: HeldLease) -> None:
+        self._held.append(won)
+        if self._session.events is not None:
+            self._session.events.acquired(won, self._asked_at)
 
     def _missing(self) -> list[Want]:
         """Return what is not held yet, and have it say what is, if that is looked at."""
@@ -191,7 +201,7 @@ class _Part(Attempt):
         """Note that the store did not look at it this time; return whether it may have at another time."""
         self._engaged = self._before
         if not self._engaged:
-            self._session.attempts.pop(self._ask.request, None)
+            self.forget()
         return self._engaged
 
     def is_unanswered(self, *, unknown: bool) -> None:
@@ -212,6 +222,10 @@ class _Part(Attempt):
     async def give_up(self) -> None:
         """Leave whatever the store may know of it."""
         await self._leave()
+        self.forget()
+
+    def forget(self) -> None:
+        """Hear no more of it."""
         self._session.attempts.pop(self._ask.request, None)
 
     async def _send(self) -> Reply:

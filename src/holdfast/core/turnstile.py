@@ -270,12 +270,17 @@ class Turnstile:
         if ended is not None:
             self._departures.add(ended)
 
+    def idle(self) -> list[HeldLease]:
+        """Return all leases that linger."""
+        with self._mutex:
+            lingering = [stile.lingering() for stile in self._stiles.values()]
+        return [held for held in lingering if held is not None]
+
     def end_all_lingering(self) -> None:
         """Release all leases that linger: somebody may wait for them, and we may not have heard it."""
-        with self._mutex:
-            stiles = list(self._stiles.values())
-        for stile in stiles:
-            self.end_lingering(stile)
+        for held in self.idle():
+            if held.stile is not None:
+                self.end_lingering(held.stile, held)
 
     def _end_lingering(self, stile: Stile, only: HeldLease | None) -> HeldLease | None:
         with self._mutex:
@@ -308,6 +313,9 @@ class Turnstile:
     async def _stand(self, stile: Stile, contender: Contender, until: float | None) -> HeldLease | Left:
         """Wait to be handed the lease, or to have to ask for it."""
         try:
+            held = stile.held
+            if until is None and held is not None and held.by is self._runtime.mark():
+                self._session.refuse_to_wait_for_oneself(contender.want)
             while not contender.is_called():
                 self._session.refuse_if_closed()
                 if not await contender.event.wait(until) and self._withdraw(stile, contender):
@@ -382,7 +390,7 @@ class Turnstile:
         if span > 1:
             won.linger = want.linger
             stile.passed, stile.since, stile.wanted = 0, self._runtime.now(), attempt.wanted
-            if won.wanted:  # heard just before it had a stile
+            if won.wanted or attempt.outrun:  # heard just before it had a stile, or was a lease
                 stile.wanted = True
         stile.held = won
         if won.lost_because:

@@ -178,6 +178,8 @@ class BlockingLockBase(LockBase):
     def _acquire(self, want: Want, timeout: float | None) -> Lease:
         timeout = self._timeout(timeout)
         session = self._client.session()
+        if want.linger and (kept := session.take_up(want)) is not None:
+            return self._lease(session, kept)
         if self._options.detect_deadlock:
             want = session.actors.speak_for(want)
         won = drive(session.acquire(want, timeout))
@@ -193,6 +195,7 @@ class BlockingLockBase(LockBase):
         return None if isinstance(won, Left) else self._lease(session, won)
 
     def _lease(self, session: Session, held: HeldLease) -> Lease:
+        held.by = threads.mark()
         lease = self._face(session, held, self._name)
         if self._options.on_lost is not None:
             lease.on_lost(self._options.on_lost)
@@ -255,6 +258,8 @@ class AsyncLockBase(LockBase):
     async def _acquire(self, want: Want, timeout: float | None) -> AsyncLease:
         timeout = self._timeout(timeout)
         session = self._client.session()
+        if want.linger and (kept := session.take_up(want)) is not None:
+            return self._lease(session, kept)
         if self._options.detect_deadlock:
             want = session.actors.speak_for(want)
         won = await session.acquire(want, timeout)
@@ -270,6 +275,7 @@ class AsyncLockBase(LockBase):
         return None if isinstance(won, Left) else self._lease(session, won)
 
     def _lease(self, session: Session, held: HeldLease) -> AsyncLease:
+        held.by = aio.mark()
         lease = self._face(session, held, self._name)
         if self._options.on_lost is not None:
             lease.on_lost(self._options.on_lost)

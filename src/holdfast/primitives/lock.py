@@ -1,10 +1,16 @@
 """The lock: a name that one holder has at a time."""
 
-from holdfast.primitives.base import AsyncLockBase, BlockingLockBase
+from holdfast.primitives.base import AsyncLockBase, BlockingLockBase, Sessions
+from holdfast.primitives.options import PlainLockOptions
 
 
 class Lock(BlockingLockBase):
     """A lock of a `Client`: use it with `with`, as a decorator, or by calling `acquire`. Made by `Client.lock`."""
+
+    def __init__(self, client: Sessions, name: str, options: PlainLockOptions) -> None:
+        """Make a lock; nothing is acquired yet."""
+        super().__init__(client, name, options)
+        self._want.linger = options.linger
 
 
 class AsyncLock(AsyncLockBase):
@@ -12,3 +18,8 @@ class AsyncLock(AsyncLockBase):
 
     Made by `AsyncClient.lock`.
     """
+
+    def __init__(self, client: Sessions, name: str, options: PlainLockOptions) -> None:
+        """Make a lock; nothing is acquired yet."""
+        super().__init__(client, name, options)
+        self._want.linger = options.linger

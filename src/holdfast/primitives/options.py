@@ -19,6 +19,13 @@ class Options(TypedDict, total=False):
     detect_deadlock: bool
 
 
+class PlainOptions(Options, total=False):
+    """The options of a lock that one holder has at a time."""
+
+    linger: float
+    reentrant: bool
+
+
 @dataclass(slots=True, frozen=True, kw_only=True)
 class LockOptions:
     """How a lock is to be acquired and kept. Seconds."""

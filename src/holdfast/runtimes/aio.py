@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import weakref
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -20,6 +21,12 @@ log = logging.getLogger("holdfast")
 def here() -> object:
     """Identify the calling task."""
     return asyncio.current_task()
+
+
+def mark() -> object:
+    """Return an object that is the calling task's only, and does not keep it alive; None outside of tasks."""
+    task = asyncio.current_task()
+    return None if task is None else weakref.ref(task)
 
 
 class LoopEvent:
@@ -111,6 +118,10 @@ class AsyncioRuntime(RealWorld):
         """Return this task and its name; the loop outside of tasks."""
         task = asyncio.current_task()
         return (self.loop, "event loop") if task is None else (task, task.get_name())
+
+    def mark(self) -> object:
+        """Return an object that is the calling task's only; None outside of tasks."""
+        return mark()
 
     def mutex(self) -> AbstractContextManager[Any]:
         """Make nothing: code that does not await cannot be interrupted in one loop."""

@@ -80,6 +80,10 @@ class Runtime(Protocol):
         """Return the thread or task that calls, and what it is called."""
         ...
 
+    def mark(self) -> object:
+        """Return what is the same object for one thread or task only, even after its end; None outside of any."""
+        ...
+
     def mutex(self) -> AbstractContextManager[Any]:
         """Make a lock for a few instructions that do not await."""
         ...

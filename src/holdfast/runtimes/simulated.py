@@ -331,6 +331,10 @@ class SimRuntime:
         running = self.process.world.running
         return running, running.name if running is not None else self.process.name
 
+    def mark(self) -> object:
+        """Return the task that runs."""
+        return self.process.world.running
+
     def mutex(self) -> AbstractContextManager[Any]:
         """Make nothing: there is one thread."""
         return nullcontext()

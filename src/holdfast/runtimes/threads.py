@@ -41,6 +41,19 @@ def here() -> object:
     return threading.get_ident()
 
 
+class _Marks(threading.local):
+    def __init__(self) -> None:
+        self.mark = object()
+
+
+_marks = _Marks()
+
+
+def mark() -> object:
+    """Return an object that is this thread's only: idents of threads that ended are given to others."""
+    return _marks.mark
+
+
 class ThreadEvent:
     """A flag whose wait ends at an instant of the steady clock.
 
@@ -121,6 +134,10 @@ class ThreadsRuntime(RealWorld):
         """Return this thread and its name."""
         thread = threading.current_thread()
         return thread, thread.name
+
+    def mark(self) -> object:
+        """Return an object that is this thread's only."""
+        return _marks.mark
 
     def mutex(self) -> AbstractContextManager[Any]:
         """Make a lock for a few instructions."""

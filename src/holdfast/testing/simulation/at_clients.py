@@ -61,7 +61,11 @@ class LeaseChecks:
     def entered(self, believed: Believed) -> None:
         """Follow a lease from now on."""
         held = believed.held
-        self.handed_on += held.request in self.leases
+        before = self.leases.get(held.request)
+        if before is not None:
+            self.handed_on += 1
+            if held.token <= before.held.token:
+                self.tell(Invariant.TOKENS, f"{held.name} is handed on with token {held.token} once more")
         self.leases[held.request] = believed
         current = self._current.setdefault(held.name, [])
         current.append(believed)

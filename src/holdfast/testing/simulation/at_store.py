@@ -6,8 +6,10 @@ Follows one node. A store of several nodes needs one of these for each, and the 
 from dataclasses import dataclass, field
 
 from holdfast.core.attempt import FIRST_TTL
-from holdfast.core.state import Holder, NameState, Waiter
+from holdfast.core.deadlines import DRIFT, EPSILON
+from holdfast.core.state import KEPT, Holder, NameState, Waiter
 from holdfast.core.table import STAGGER
+from holdfast.core.turnstile import Budget
 from holdfast.runtimes.simulated import World
 from holdfast.testing.simulation.invariants import Invariant, Tell, Trace
 from holdfast.testing.simulation.node import Node
@@ -60,6 +62,8 @@ class StoreChecks:
         self._joins = 0
         self._gone: set[str] = set()
         self._settled: set[str] = set()
+        self._min_holds: dict[str, float] = {}
+        """By request: before which true time nobody else is to get what it got."""
         self._disturbed_until: dict[str, float] = {}
 
     # -- what happens --------------------------------------------------------------------------------------
@@ -73,7 +77,7 @@ class StoreChecks:
             self._tell(Invariant.TOKENS, f"{name}: the counter goes back from {followed.counter} to {state.counter}")
         followed.counter = state.counter
         for holder in state.holders:
-            if holder.request not in followed.holders:
+            if holder.request not in followed.holders and not holder.request.startswith(KEPT):
                 granted_anew = holder.request in followed.queue and not node.takes_up()
                 if followed.tokens.get(holder.request) == holder.token and not granted_anew:
                     self._check_taken_up(node, name, holder)
@@ -104,6 +108,11 @@ class StoreChecks:
         """Note that an acquisition has ended, with a lease or without."""
         self._settled.add(request)
 
+    def holds_at_least(self, name: str, request: str, seconds: float) -> None:
+        """Note for how long after its grant, by the slowest clock, nobody else is to get what a request just got."""
+        granted_at = self._names[name].granted_at.get(request, 0.0)
+        self._min_holds[request] = granted_at + seconds * (1.0 - DRIFT)
+
     def gone(self, request: str) -> None:
         """Note that from now on nothing of a request may be seen."""
         self._gone.add(request)
@@ -120,8 +129,16 @@ class StoreChecks:
             if request not in held:
                 expired = holder.expires_at <= now
                 self._trace("store", f"{name}: {request} {'has run out' if expired else 'is let go'}")
+                let_go = request.startswith(KEPT) or not expired
+                if let_go and KEPT + request not in held and not node.takes_up():
+                    self._check_min_hold(name, request.removeprefix(KEPT))
                 if expired and holder.lock_delay:
                     followed.delayed_until = max(followed.delayed_until, holder.expires_at + holder.lock_delay)
+
+    def _check_min_hold(self, name: str, request: str) -> None:
+        early = self._min_holds.get(request, 0.0) - self._world.time
+        if early > EPSILON:
+            self._tell(Invariant.MIN_HOLD, f"{name}: {request} is released {early:.3f} s before its min_hold")
 
     def _check_taken_up(self, node: Node, name: str, holder: Holder) -> None:
         self.restored += 1
@@ -232,6 +249,31 @@ class StoreChecks:
 
     def _should_know(self, inbox: str, since: float, within: float) -> bool:
         return self._world.time - max(since, self._disturbed_until.get(inbox, 0.0)) > within
+
+    def check_turn(self, node: Node, name: str, request: str) -> None:
+        """Look whether a name goes from hand to hand in one client for too long while somebody outside waits."""
+        if self._waits_behind(node, name, request, Budget().time):
+            self._tell(Invariant.FIFO, f"{name} is handed on by {request}, though others have waited for long")
+
+    def check_lingering(self, node: Node, name: str, request: str) -> None:
+        """Look whether somebody waits for what nobody has."""
+        if self._waits_behind(node, name, request, 0.0):
+            self._tell(Invariant.PROMPT, f"{name} is kept by {request} for nobody, though others wait")
+            self._disturbed_until[request] = float("inf")  # told once
+
+    def _waits_behind(self, node: Node, name: str, request: str, turn: float) -> bool:
+        """Tell whether somebody has waited for so long that the holder of a name must know it."""
+        followed = self._names.get(name)
+        holder = followed.holders.get(request) if followed is not None else None
+        if not self._prompt_within or followed is None or holder is None or request in self._disturbed_until:
+            return False
+        for waiter in node.state(name).queue:
+            place = followed.queue.get(waiter.ask.request)
+            alive = waiter.fresh_until > node.clock() and node.listens(waiter.ask.inbox)
+            since = max(place.since, followed.granted_at.get(request, 0.0)) if place is not None else self._world.time
+            if alive and self._should_know(holder.inbox, since, self._prompt_within + turn):
+                return True
+        return False
 
     def check_drained(self, node: Node) -> None:
         """Look for what is left in the store when nobody wants anything any more."""

@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass, field
 
+from holdfast.core.held import HeldLease
 from holdfast.errors import StoreError
 from holdfast.runtimes.simulated import Process, World
-from holdfast.testing.simulation.at_clients import Believed, LeaseChecks
+from holdfast.testing.simulation.at_clients import SLACK, Believed, LeaseChecks
 from holdfast.testing.simulation.at_store import StoreChecks
 from holdfast.testing.simulation.invariants import Invariant, Trace, Violation
 from holdfast.testing.simulation.node import Node
@@ -20,6 +21,7 @@ class Checker:
     prompt_within: float = 0.0
     healthy: bool = False
     """Whether nothing goes wrong in this run but that waiters are cancelled and clients die."""
+    node: Node | None = None
     violations: list[Violation] = field(default_factory=list[Violation])
     resources: dict[str, Resource] = field(default_factory=dict[str, Resource])
     _leaving: set[str] = field(default_factory=set[str])
@@ -49,7 +51,10 @@ class Checker:
 
     def entered(self, believed: Believed) -> None:
         """Follow a lease from now on."""
-        self.store.settled(believed.held.request)
+        held = believed.held
+        self.store.settled(held.request)
+        if held.request in self.clients.leases and self.node is not None:
+            self.store.check_turn(self.node, held.name, held.request)
         self.clients.entered(believed)
 
     def ended_without_lease(self, request: str, *, engaged: bool) -> None:
@@ -61,6 +66,14 @@ class Checker:
     def crashed(self, process: Process) -> None:
         """Forget the beliefs of a process that is no more."""
         self.clients.crashed(process)
+
+    def check_lingering(self, process: Process, held: HeldLease) -> None:
+        """Look whether a lease lingers for too long, or before somebody who waits."""
+        late = process.clock() - held.lingers_until
+        if late > SLACK and not Believed(process, held, 1, 1).excused():
+            self.broken(Invariant.OVERHELD, f"{held.request} lingers {late:.3f} s too long")
+        elif self.node is not None:
+            self.store.check_lingering(self.node, held.name, held.request)
 
     def check_end(self) -> None:
         """Look at everything that can be told only when all is over."""

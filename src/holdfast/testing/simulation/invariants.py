@@ -11,6 +11,7 @@ DELAY         After an expiry nobody is granted before the lock delay of the lea
 LOSS          A loss is told exactly once, not later than the local deadline, and at once when the store refuses;
               a lost lease is never believed in again.
 OVERHELD      No lease is believed in, or renewed, for longer than its max_hold.
+MIN_HOLD      A name that was released is not free before the min_hold of its lease is over.
 KEPT          No lease is lost before its deadline; where nothing goes wrong, none is lost at all.
 GUARD         A Redis that may have forgotten grants, and is guarded, grants nobody for the longest ttl; only then are
               leases taken up again.
@@ -44,6 +45,7 @@ class Invariant(StrEnum):
     DELAY = "delay"
     LOSS = "loss"
     OVERHELD = "overheld"
+    MIN_HOLD = "min_hold"
     KEPT = "kept"
     GUARD = "guard"
     PUSH = "push"

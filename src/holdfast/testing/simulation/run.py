@@ -91,6 +91,7 @@ class Run:
         self._links: Callable[[Process, Link], Link] = lambda process, link: link  # noqa: ARG005
         self._node, self._store = self._make_node()
         self._checker.clients.keeps_until = self._node.keeps_until
+        self._checker.node = self._node
         self._disasters = Disasters(
             plan, self._node, self._clients, rng=self._rng, checker=self._checker, replace=self._add_client
         )
@@ -202,6 +203,10 @@ class Run:
 
     def _watch(self) -> None:
         self._checker.store.check_prompt(self._node)
+        for client in self._clients:
+            if not client.process.crashed:
+                for held in client.session.turnstile.idle():
+                    self._checker.check_lingering(client.process, held)
         if self._world.time < self._plan.duration + WATCHED:
             self._world.after(LOOK, self._watch)
 

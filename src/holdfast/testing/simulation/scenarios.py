@@ -24,6 +24,7 @@ ALWAYS = frozenset(
         Invariant.PUSH,
         Invariant.LOSS,
         Invariant.OVERHELD,
+        Invariant.MIN_HOLD,
         Invariant.CLEAN,
         Invariant.DRAINED,
         Invariant.NO_ERRORS,

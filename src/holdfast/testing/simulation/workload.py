@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.core.attempt import Want
-from holdfast.core.deadlines import micros
+from holdfast.core.deadlines import micros, seconds
 from holdfast.core.held import NEVER, HeldLease
 from holdfast.core.session import Session, Settings
 from holdfast.errors import LeaseLost, StoreError
@@ -36,6 +36,13 @@ MUTEXES = (Kind("mutex-a", 1, (1,)), Kind("mutex-b", 1, (1,)))
 WEIGHTED = (Kind("semaphore", 3, (1, 1, 2)), Kind("rwlock", EVERYONE, (1, 1, EVERYONE)))
 
 
+QUICK = 0.3
+"""How many of those who want a part of a name have a min_hold."""
+
+DOWNGRADES = 0.5
+"""How many writers become readers before they let go."""
+
+
 class Client:
     """One simulated process with its session and its tasks."""
 
@@ -63,6 +70,8 @@ class Client:
         rng = process.world.random
         self._habit = self._draw(rng) if rng.random() < 0.5 else None
         """The ttl and lock delay of all that it wants, if they are always the same: such leases may be handed on."""
+        self._linger = rng.choice((0.0, 0.0, 0.2, 1.0))
+        """For how long it keeps mutexes that it has released, in seconds."""
 
     @property
     def world(self) -> World:
@@ -97,12 +106,17 @@ class Client:
         max_hold = rng.choice((NEVER, NEVER, NEVER, NEVER, 1.5))
         ttl, lock_delay = self._habit or self._draw(rng)
         want = Want(kind.name, ttl, lock_delay, max_hold, weight, kind.capacity)
+        want.linger = self._linger if kind.capacity == 1 else 0.0
+        if kind.capacity > 1 and rng.random() < QUICK:
+            want.min_hold = min(ttl, micros(rng.choice((0.2, 1.0))))
         timeout = rng.choice((None, None, None, 0.0, 0.1, 0.5, 2.0))
         held = await self._acquire(want, timeout, rng)
         if held is not None:
             ends_at = self.process.clock() + max_hold
             believed = Believed(self.process, held, weight, kind.capacity, ends_at)
             self._checker.entered(believed)
+            if want.min_hold:
+                self._checker.store.holds_at_least(held.name, held.request, seconds(want.min_hold))
             await self._use(believed, rng)
             await self._release(believed)
 
@@ -144,6 +158,17 @@ class Client:
             await self._extend(held, rng)
         if held.trusted():
             await self._talk(lambda: resource.write(held.token, value + 1))
+            if believed.weight > 1 and rng.random() < DOWNGRADES:
+                await self._downgrade(believed, rng)
+
+    async def _downgrade(self, believed: Believed, rng: random.Random) -> None:
+        """Make do with the smallest weight, and hold that for a while."""
+        believed.weight = 1  # others may be let in before we hear of it
+        try:
+            await self.session.adjust(believed.held, weight=1)
+        except (LeaseLost, StoreError) as error:
+            self._checker.trace(self.process.name, f"{believed.held.request} is not adjusted: {error}")
+        await self._runtime.sleep(rng.expovariate(4.0))
 
     async def _extend(self, held: HeldLease, rng: random.Random) -> None:
         try:
@@ -165,6 +190,7 @@ class Client:
     async def _release(self, believed: Believed) -> None:
         held = believed.held
         was_lost = bool(held.lost_because)
+        believed.ends_at = NEVER  # what becomes of it now is not its holder's doing
         outcome = await self.session.release(held)
         if self._checker.healthy and not outcome.kept and not was_lost:
             self._checker.broken(Invariant.KEPT, f"{held.request} releases {held.name}: {outcome}")

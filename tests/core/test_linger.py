@@ -1,0 +1,402 @@
+"""A released lease lingers: this client has it again for nothing, and somebody else at once."""
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from holdfast import AsyncClient, AsyncLock, Client, LeaseLost, LeaseState, LockTimeout, Outcome
+from holdfast.core.messages import Notice, NoticeKind
+from holdfast.errors import StoreUnavailable, UsageError
+from holdfast.stores.memory import MemoryTable, memory_source
+from holdfast.stores.store import StoreSource
+from tests.core.test_turnstile import counting, lined_up
+from tests.hazards.helpers import PATIENCE, disturbed, eventually, soon
+
+LONG = 60.0
+"""Longer than any of these tests takes."""
+
+
+def run(work: Callable[[AsyncClient, AsyncClient, list[str]], Coroutine[Any, Any, None]]) -> None:
+    """Run a coroutine with a client whose store counts, and another client of the same store."""
+    table = MemoryTable()
+
+    async def main() -> None:
+        asked: list[str] = []
+        async with AsyncClient(store=counting(table, asked)) as here, AsyncClient(store=memory_source(table)) as there:
+            await work(here, there, asked)
+
+    asyncio.run(main())
+
+
+async def free(client: AsyncClient, name: str = "name") -> None:
+    """Wait until nobody holds a name."""
+    until = time.monotonic() + PATIENCE
+    while (await client.inspect(name)).holders:
+        assert time.monotonic() < until
+        await asyncio.sleep(0.005)
+
+
+def test_a_lease_that_lingers_is_had_again_without_the_store() -> None:
+    """A hundred acquisitions, one after another, ask the store once, and their tokens grow."""
+
+    async def work(here: AsyncClient, there: AsyncClient, asked: list[str]) -> None:
+        lock = here.lock("name", linger=LONG)
+        tokens: list[int] = []
+        for _ in range(100):
+            async with lock as lease:
+                tokens.append(lease.token)
+        assert tokens == sorted(set(tokens))
+        assert asked == ["acquire"]
+        assert (await there.inspect("name")).holders
+
+    run(work)
+
+
+def test_threads_have_it_again_too() -> None:
+    """The same among threads, by `acquire` and by `try_acquire`."""
+    asked: list[str] = []
+    with Client(store=counting(MemoryTable(), asked)) as client:
+        lock = client.lock("name", linger=LONG)
+        tokens: list[int] = []
+        for _ in range(50):
+            with lock as lease:
+                tokens.append(lease.token)
+            again = lock.try_acquire()
+            assert again is not None
+            tokens.append(again.token)
+            assert again.release() is Outcome.RELEASED
+        assert tokens == sorted(set(tokens))
+        assert asked == ["acquire"]
+    assert asked == ["acquire", "release"]
+
+
+def test_a_released_lease_is_over_whatever_becomes_of_its_successor() -> None:
+    """What was released is not held, though the name is, and is not lost with the next lease."""
+
+    async def work(here: AsyncClient, there: AsyncClient, asked: list[str]) -> None:
+        lock = here.lock("name", linger=LONG)
+        first = await lock.acquire()
+        assert await first.release() is Outcome.RELEASED
+        assert await first.release() is Outcome.RELEASED
+        second = await lock.acquire()
+        assert second.token > first.token
+        assert (first.state, second.state) == (LeaseState.RELEASED, LeaseState.HELD)
+        with pytest.raises(LeaseLost, match="was released"):
+            first.check()
+        await there.revoke("name", force=True)
+        await soon(second.lost.is_set, "it is told")
+        assert not first.lost
+
+    run(work)
+
+
+def test_who_waits_outside_ends_it_at_once() -> None:
+    """An outside waiter gets the name long before the linger is over, and is not passed over from then on."""
+
+    async def work(here: AsyncClient, there: AsyncClient, asked: list[str]) -> None:
+        lock = here.lock("name", linger=LONG)
+        await (await lock.acquire()).release()
+        theirs = await asyncio.wait_for(there.lock("name").acquire(), PATIENCE)
+        mine = asyncio.create_task(lock.acquire())
+        await lined_up(there, "name", 1)
+        await theirs.release()
+        lease = await mine
+        others = asyncio.create_task(there.lock("name").acquire())
+        await lined_up(there, "name", 1)
+        await asyncio.sleep(0)
+        await lease.release()  # for it was heard that somebody waits
+        await (await asyncio.wait_for(others, PATIENCE)).release()
+
+    run(work)
+
+
+def test_it_ends_when_its_time_is_over() -> None:
+    """The name is free to others who do not wait, too, when the linger is over."""
+
+    async def work(here: AsyncClient, there: AsyncClient, asked: list[str]) -> None:
+        await (await here.lock("name", linger=0.05).acquire()).release()
+        assert await there.lock("name").try_acquire() is None
+        await free(there)
+        assert asked == ["acquire", "release"]
+        lease = await there.lock("name").try_acquire()
+        assert lease is not None
+        await lease.release()
+
+    run(work)
+
+
+def test_it_ends_when_its_time_is_over_among_threads() -> None:
+    """The same among threads, whose keeper sleeps for long."""
+    table = MemoryTable()
+    here, there = Client(store=memory_source(table)), Client(store=memory_source(table))
+    with here, there, here.lock("other"):
+        lock = here.lock("name", linger=0.05)
+        for _ in range(5):
+            lock.acquire().release()
+        eventually(lambda: not there.inspect("name").holders, "it is free")
+
+
+def test_it_is_renewed_while_it_lingers() -> None:
+    """A lease that lingers for longer than its ttl is still good."""
+
+    async def work(here: AsyncClient, there: AsyncClient, asked: list[str]) -> None:
+        lock = here.lock("name", ttl=0.2, linger=LONG)
+        await (await lock.acquire()).release()
+        await asyncio.sleep(0.6)
+        async with lock as lease:
+            lease.check()
+        assert asked == ["acquire"]
+
+    run(work)
+
+
+@pytest.mark.parametrize("how", ["revoke", "ask", "gap", "close"])
+def test_it_ends_with_whatever_ends_a_lease(how: str) -> None:
+    """A lease that lingers is nobody's: when it is taken, may have been asked for, or its client closes, it is gone."""
+
+    async def work(here: AsyncClient, there: AsyncClient, asked: list[str]) -> None:
+        lock = here.lock("name", linger=LONG, on_lost=lambda _: asked.append("lost"))
+        first = await lock.acquire()
+        await first.release()
+        if how == "revoke":
+            await there.revoke("name", force=True)
+        elif how == "ask":
+            await there.revoke("name")
+        elif how == "gap":
+            here.session().deliver(Notice("", NoticeKind.GAP, ""))
+        else:
+            await here.close()
+        await free(there)
+        assert "lost" not in asked
+        if how != "close":
+            await soon(lambda: not here.session().turnstile._stiles, "it is heard")
+            async with lock as lease:
+                assert lease.token > first._held.last
+                lease.check()
+
+    run(work)
+
+
+def test_a_lease_that_was_lost_while_it_lingered_is_not_handed_on() -> None:
+    """Even if nobody has heard of it yet: its deadline has passed."""
+
+    async def work(here: AsyncClient, there: AsyncClient, asked: list[str]) -> None:
+        lock = here.lock("name", linger=LONG)
+        first = await lock.acquire()
+        await first.release()
+        stile = here.session().turnstile._stiles["name", 30_000_000, 0]
+        assert stile.held is not None
+        stile.held.kept_until = stile.held.valid_until = here.session().runtime.now() + 1.0  # too little is left
+        async with lock as lease:
+            assert lease.token > first._held.last
+        assert asked == ["acquire", "release", "acquire"]
+
+    run(work)
+
+
+def test_the_range_of_tokens_ends() -> None:
+    """When the reserved tokens are used up, the store is asked for more."""
+
+    async def work(here: AsyncClient, there: AsyncClient, asked: list[str]) -> None:
+        lock = here.lock("name", linger=LONG)
+        tokens = [await _token(lock) for _ in range(2100)]
+        assert tokens == sorted(set(tokens))
+        assert 4 <= len(asked) <= 6
+
+    run(work)
+
+
+async def _token(lock: AsyncLock) -> int:
+    async with lock as lease:
+        return lease.token
+
+
+def test_another_lock_of_the_same_client_has_it_too() -> None:
+    """A lock without linger has a lease that lingers, and really releases it; one of another ttl ends it."""
+
+    async def work(here: AsyncClient, there: AsyncClient, asked: list[str]) -> None:
+        lingering = here.lock("name", linger=LONG)
+        await (await lingering.acquire()).release()
+        await (await here.lock("name", timeout=0).acquire()).release()
+        assert asked == ["acquire", "release"]
+        await (await lingering.acquire()).release()
+        await (await here.lock("name", ttl=20, timeout=PATIENCE).acquire()).release()
+        async with lingering:
+            with pytest.raises(LockTimeout):
+                await there.lock("name").acquire(0.01)
+
+    run(work)
+
+
+def test_contenders_come_before_linger() -> None:
+    """A lease that others wait for here goes to them."""
+
+    async def work(here: AsyncClient, there: AsyncClient, asked: list[str]) -> None:
+        lock = here.lock("name", linger=LONG)
+        lease = await lock.acquire()
+        waiting = [asyncio.create_task(lock.acquire()) for _ in range(3)]
+        await asyncio.sleep(0)
+        await lease.release()
+        for task in waiting:
+            await (await task).release()
+        await (await lock.acquire()).release()
+        assert asked == ["acquire"]
+
+    run(work)
+
+
+def test_max_hold_counts_from_when_it_is_taken_up() -> None:
+    """Who takes it up may hold it for max_hold, and no longer."""
+
+    async def work(here: AsyncClient, there: AsyncClient, asked: list[str]) -> None:
+        lock = here.lock("name", ttl=0.2, linger=LONG, max_hold=0.6)
+        await (await lock.acquire()).release()
+        await asyncio.sleep(0.5)
+        lease = await lock.acquire()
+        assert len(asked) == 1
+        assert not await lease.lost.wait(0.3)
+        assert await lease.lost.wait(PATIENCE)
+
+    run(work)
+
+
+def source_that_cannot_push() -> StoreSource:
+    """Return a memory store without an inbox."""
+    source = memory_source(MemoryTable())
+
+    def make(runtime: Any) -> Any:  # noqa: ANN401 - a store
+        store = source.make(runtime)
+        opening = store.open
+
+        async def open_without(deliver: Any, until: float) -> str:  # noqa: ANN401
+            await opening(deliver, until)
+            return ""
+
+        store.open = open_without  # type: ignore[method-assign]
+        return store
+
+    return StoreSource(source.title, source.capabilities, make)
+
+
+def test_a_store_that_cannot_push_refuses_it() -> None:
+    """Where nobody can tell this client that somebody waits, linger is refused, with what to do."""
+    with Client(store=source_that_cannot_push()) as client:
+        client.lock("name").acquire().release()
+        with pytest.raises(UsageError, match="Make the lock without linger"):
+            client.lock("name", linger=1).acquire()
+
+
+@pytest.mark.parametrize("options", [{"linger": -1}, {"linger": "1"}, {"linger": 1, "detect_deadlock": True}])
+def test_what_cannot_be_right_is_refused(options: dict[str, Any]) -> None:
+    """A linger that can't be right is refused when the lock is made."""
+    with Client("memory://") as client, pytest.raises(UsageError, match="linger"):
+        client.lock("name", **options)
+
+
+def test_a_release_that_hangs_holds_up_nobody() -> None:
+    """The store does not answer: the caller of `release` does not notice, others are granted at the ttl at last."""
+    table, broken = MemoryTable(), False
+
+    async def cut(operation: str, done: bool) -> None:
+        if broken and operation in ("release", "renew"):
+            raise StoreUnavailable("the connection is cut")
+
+    async def main() -> None:
+        nonlocal broken
+        source = disturbed(memory_source(table), cut)
+        async with AsyncClient(store=source) as here, AsyncClient(store=memory_source(table)) as there:
+            lease = await here.lock("name", ttl=0.5, linger=LONG).acquire()
+            broken = True
+            assert await lease.release() is Outcome.RELEASED
+            async with there.lock("name", timeout=PATIENCE):
+                pass
+            broken = False
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("at", range(1, 6))
+def test_cancelled_at_any_await_it_leaves_nothing(at: int) -> None:
+    """Whoever is cancelled while a lease that is not good enough any more is exchanged leaves nothing behind."""
+
+    async def work(here: AsyncClient, there: AsyncClient, asked: list[str]) -> None:
+        lock = here.lock("name", linger=LONG)
+        await (await lock.acquire()).release()
+        stile = here.session().turnstile._stiles["name", 30_000_000, 0]
+        assert stile.held is not None
+        stile.held.kept_until = stile.held.valid_until = here.session().runtime.now() + 1.0
+        task = asyncio.create_task(lock.acquire())
+        for _ in range(at):
+            await asyncio.sleep(0)
+        task.cancel()
+        (won,) = await asyncio.gather(task, return_exceptions=True)
+        if not isinstance(won, BaseException):
+            await won.release()
+        async with there.lock("name", timeout=PATIENCE):
+            pass
+
+    run(work)
+
+
+def test_a_forked_child_does_not_have_it() -> None:
+    """The child asks the store, like anybody else, and the parent has it again for nothing."""
+    with Client("memory://") as client:  # whose table is copied as well: to the child the name is held for long
+        lock = client.lock("name", linger=LONG)
+        lock.acquire().release()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                os._exit(0 if lock.try_acquire() is None else 1)
+            finally:
+                os._exit(2)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) in (0, 1)
+        with lock as lease:
+            lease.check()
+
+
+def test_many_threads_and_clients_share_it() -> None:
+    """Threads of two clients that all let it linger exclude each other, and their tokens grow."""
+    table, inside, tokens = MemoryTable(), 0, list[int]()
+    wrong: list[str] = []
+
+    def work(client: Client) -> None:
+        nonlocal inside
+        lock = client.lock("name", linger=0.01)
+        for _ in range(100):
+            with lock as lease:
+                inside += 1
+                if inside != 1:
+                    wrong.append(f"{inside} inside")
+                tokens.append(lease.token)
+                inside -= 1
+
+    with Client(store=memory_source(table)) as here, Client(store=memory_source(table)) as there:
+        threads = [threading.Thread(target=work, args=(client,)) for client in (here, there) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert not wrong
+        assert len(tokens) == 600
+        assert tokens == sorted(set(tokens))
+        eventually(lambda: not here.inspect("name").holders, "it is free")
+
+
+def test_a_lease_taken_up_and_dropped_ends() -> None:
+    """Dropped without release, it is renewed no more, as any other."""
+
+    async def work(here: AsyncClient, there: AsyncClient, asked: list[str]) -> None:
+        lock = here.lock("name", ttl=0.3, linger=LONG)
+        await (await lock.acquire()).release()
+        box = [await lock.acquire()]
+        with pytest.warns(ResourceWarning, match="dropped without release"):
+            box.clear()
+        async with there.lock("name", timeout=PATIENCE):
+            pass
+
+    run(work)

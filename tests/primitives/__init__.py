@@ -1,0 +1,1 @@
+"""Multilocks and elections."""
