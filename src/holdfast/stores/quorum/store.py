@@ -28,6 +28,7 @@ from holdfast.core.messages import (
     Adjust,
     Ask,
     Busy,
+    Gone,
     Granted,
     HolderView,
     Leave,
@@ -61,6 +62,9 @@ RETRY = 0.03
 """About how many seconds later to try again the first time; then longer, and each time by chance."""
 
 LONGEST_RETRY = 0.24
+
+MOST_ENDED = 1000
+"""Of how many requests it is remembered that they are over."""
 
 MOST_TRIED = 1000
 """Of how many requests it is remembered how often they were tried."""
@@ -96,6 +100,8 @@ class QuorumStore:
         self._held: dict[str, Votes] = {}
         """By the caller's request: what it holds, or is just being asked for."""
         self._rounds = 0
+        self._ended: dict[str, Outcome] = {}
+        """What became of the requests that were released or given up of late."""
         self._tried: dict[str, int] = {}
         """How often a request has been refused, for those that were of late."""
         self._changed = runtime.event()
@@ -130,7 +136,12 @@ class QuorumStore:
 
     async def acquire(self, ask: Ask, until: float) -> Reply:
         """Ask all nodes; grant if a majority does. Otherwise nobody's vote is kept."""
-        if (before := self._held.pop(ask.request, None)) is not None:
+        if ask.request in self._ended:
+            return Gone()
+        if (before := self._held.get(ask.request)) is not None:
+            if before.token and (again := await self._keep_again(ask, before, until)) is not None:
+                return again
+            del self._held[ask.request]
             await self._give_back(before, until)  # an answer was not waited for: nobody knows what it brought
         sent = self._runtime.now()
         self._rounds += 1
@@ -158,6 +169,12 @@ class QuorumStore:
         self._held.pop(ask.request, None)
         return self._refusal(replies, ask.request)
 
+    async def _keep_again(self, ask: Ask, votes: Votes, until: float) -> Granted | None:
+        """Answer an ask of what is held already: renew it, if a majority still has it."""
+        renewal = Renewal(ask.name, ask.request, votes.token, ask.first_ttl)
+        kept = (await self.renew([renewal], until))[0] is None
+        return Granted(votes.token, ask.first_ttl) if kept else None
+
     def _is_clear(self, replies: list[Reply | Exception | None]) -> bool:
         """Tell whether a majority granted, with one token; or cannot any more."""
         tokens = Counter(reply.token for reply in replies if isinstance(reply, Granted))
@@ -180,10 +197,6 @@ class QuorumStore:
             adjust = Adjust(votes.name, votes.request, votes.tokens[number], raise_to=token)
             return node.store.adjust(adjust, until)
 
-        def is_clear(replies: list[Any]) -> bool:
-            raised = sum(reply == RAISED for reply in replies)
-            return raised >= self._quorum or raised + sum(reply is None for reply in replies) < self._quorum
-
         async def wrapped(work: Coroutine[Any, Any, RenewReply]) -> str:
             return RAISED if await work is None else REFUSED
 
@@ -191,7 +204,7 @@ class QuorumStore:
             work = ask_to_raise(number, node)
             return None if work is None else wrapped(work)
 
-        replies = await self._ask_all(begin, is_clear)
+        replies = await self._ask_all(begin, self._is_raised)
         for number, reply in enumerate(replies):
             if reply == RAISED:
                 votes.tokens[number] = token
@@ -237,12 +250,43 @@ class QuorumStore:
     async def leave(self, leave: Leave, until: float) -> Left:
         """Give up."""
         votes = self._held.pop(leave.request, None)
+        self._end(leave.request, Outcome.EXPIRED)
         if votes is not None:
             await self._give_back(votes, until)
         return Left()
 
+    def _end(self, request: str, outcome: Outcome) -> None:
+        """Remember of a request that it is over, and how: it may be asked again."""
+        self._ended[request] = outcome
+        if len(self._ended) > MOST_ENDED:
+            del self._ended[next(iter(self._ended))]
+
+    async def adjust(self, adjust: Adjust, until: float) -> RenewReply:
+        """Change a holding at all nodes."""
+        votes = self._held.get(adjust.request)
+        if votes is None or votes.token != adjust.token:
+            return Outcome.EXPIRED
+        votes.asks = [replace(ask, owner=adjust.owner or ask.owner) for ask in votes.asks]
+
+        async def change(number: int, node: Node) -> str:
+            mine = replace(adjust, request=votes.request, token=votes.tokens[number])
+            return RAISED if await node.store.adjust(mine, until) is None else REFUSED
+
+        replies = Counter(reply for reply in await self._ask_all(change, self._is_raised) if isinstance(reply, str))
+        if replies[RAISED] >= self._quorum:
+            return None
+        if replies[REFUSED] > len(self._nodes) - self._quorum:
+            return Outcome.EXPIRED
+        raise OutcomeUnknown(self._too_few())
+
+    def _is_raised(self, replies: list[Any]) -> bool:
+        raised = sum(reply == RAISED for reply in replies)
+        return raised >= self._quorum or raised + sum(reply is None for reply in replies) < self._quorum
+
     async def release(self, release: Release, until: float) -> Outcome:
         """Let go on all nodes."""
+        if (ended := self._ended.get(release.request)) is not None:
+            return ended
         votes = self._held.get(release.request)
         if votes is None:
             return Outcome.EXPIRED
@@ -259,8 +303,11 @@ class QuorumStore:
             raise OutcomeUnknown(self._too_few())
         self._held.pop(release.request, None)
         if told[Outcome.RELEASED] >= self._quorum:
-            return Outcome.RELEASED
-        return Outcome.TAKEN_OVER if told[Outcome.TAKEN_OVER] else Outcome.EXPIRED
+            outcome = Outcome.RELEASED
+        else:
+            outcome = Outcome.TAKEN_OVER if told[Outcome.TAKEN_OVER] else Outcome.EXPIRED
+        self._end(release.request, outcome)
+        return outcome
 
     def _is_settled(self, outcomes: list[Outcome | Exception | None]) -> bool:
         return sum(outcome is Outcome.RELEASED for outcome in outcomes) >= self._quorum
@@ -269,7 +316,7 @@ class QuorumStore:
 
     async def renew(self, renewals: Sequence[Renewal], until: float) -> list[RenewReply]:
         """Renew on all nodes; and where one has lost its vote, ask for it again."""
-        known = [(renewal, self._held.get(renewal.request)) for renewal in renewals]
+        known = [(renewal, self._votes_of(renewal)) for renewal in renewals]
 
         async def renew(number: int, node: Node) -> list[RenewReply]:
             mine = [
@@ -297,6 +344,10 @@ class QuorumStore:
                 raise OutcomeUnknown(self._too_few())
         await self._heal(known, replies, until)
         return results
+
+    def _votes_of(self, renewal: Renewal) -> Votes | None:
+        votes = self._held.get(renewal.request)
+        return votes if votes is not None and votes.token == renewal.token else None
 
     def _count(self, replies: Sequence[list[RenewReply] | Exception | None], place: int) -> int:
         return sum(isinstance(reply, list) and reply[place] is None for reply in replies)
