@@ -3,7 +3,8 @@
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from holdfast.core.messages import Leave, Notice
 from holdfast.errors import StoreError
@@ -59,8 +60,7 @@ class Node:
                 if not self._is_open:
                     self.inbox = await self.store.open(self._deliver, until)
                     self._is_open = True
-                else:
-                    await self.store.inspect(PROBE, until)
+                await self._ask(self.store.inspect(PROBE, until))  # from now on there is a connection for requests
             except StoreError as error:
                 self._note(str(error))
                 self._tell()
@@ -81,8 +81,14 @@ class Node:
     async def _pay(self) -> None:
         with contextlib.suppress(StoreError):
             while self._debts:
-                await self.store.leave(self._debts[0], self._runtime.now() + self._operation_timeout)
+                await self._ask(self.store.leave(self._debts[0], self._runtime.now() + self._operation_timeout))
                 self._debts.popleft()
+
+    async def _ask(self, work: Coroutine[Any, Any, object]) -> None:
+        """Ask it alone, in the way of those that are asked side by side."""
+        (reply,) = await self._runtime.race([work], lambda _: False)
+        if isinstance(reply, Exception):
+            raise reply
 
     def _note(self, trouble: str) -> None:
         if not self.trouble:

@@ -63,6 +63,9 @@ RETRY = 0.03
 
 LONGEST_RETRY = 0.24
 
+GRACE = 0.05
+"""How long the last nodes are waited for once a majority is there, in seconds."""
+
 MOST_ENDED = 1000
 """Of how many requests it is remembered that they are over."""
 
@@ -84,6 +87,8 @@ class Votes:
     asks: list[Ask] = field(default_factory=list[Ask])
     asked: set[int] = field(default_factory=set[int])
     """The nodes that may know of it."""
+    revoked: set[int] = field(default_factory=set[int])
+    """The nodes at which it was taken by force."""
 
 
 class QuorumStore:
@@ -118,6 +123,10 @@ class QuorumStore:
             self._changed.clear()
             if not await self._changed.wait(until) or self._runtime.now() >= until:
                 raise StoreUnavailable(self._too_few())
+        settled_by = min(until, self._runtime.now() + GRACE)
+        while len(self._voting()) < len(self._nodes) and self._runtime.now() < settled_by:
+            self._changed.clear()
+            await self._changed.wait(settled_by)
         return ""
 
     async def close(self) -> None:
@@ -213,8 +222,7 @@ class QuorumStore:
     def _refusal(self, replies: Sequence[Reply | Exception | None], request: str) -> Reply:
         """Say why there is no majority."""
         busy = [reply for reply in replies if isinstance(reply, Busy)]
-        answered = sum(not isinstance(reply, Exception) and reply is not None for reply in replies)
-        if answered < self._quorum:
+        if sum(isinstance(reply, Exception) for reply in replies) > len(self._nodes) - self._quorum:
             raise StoreUnavailable(self._too_few())
         for reply in replies:
             if reply is not None and not isinstance(reply, (Granted, Busy, Exception)):
@@ -288,26 +296,31 @@ class QuorumStore:
         if (ended := self._ended.get(release.request)) is not None:
             return ended
         votes = self._held.get(release.request)
-        if votes is None:
-            return Outcome.EXPIRED
+        if votes is None:  # of an earlier life: the nodes may know what became of it
+            return self._fate(await self._ask_all(lambda _, node: node.store.release(release, until), self._is_settled))
 
         def let_go(number: int, node: Node) -> Coroutine[Any, Any, Outcome]:
-            return node.store.release(
-                Release(release.name, votes.request, votes.tokens[number], unsure=True, keep=release.keep), until
-            )
+            token = votes.tokens[number] or votes.token
+            return node.store.release(Release(release.name, votes.request, token, unsure=True, keep=release.keep), until)
 
         outcomes = await self._ask_all(let_go, self._is_settled)
         self._owe(votes, Leave(release.name, votes.request, unsure=True))
+        for number, token in enumerate(votes.tokens):
+            if not token and outcomes[number] is Outcome.TAKEN_OVER:  # it may be that it granted us a larger one
+                outcomes[number] = Outcome.EXPIRED
+        outcome = self._fate(outcomes)
+        self._held.pop(release.request, None)
+        self._end(release.request, outcome)
+        return outcome
+
+    def _fate(self, outcomes: Sequence[Outcome | Exception | None]) -> Outcome:
+        """Return what became of a lease, as the nodes see it. Raises OutcomeUnknown if too few of them tell."""
         told = Counter(outcome for outcome in outcomes if isinstance(outcome, Outcome))
         if told.total() < self._quorum:
             raise OutcomeUnknown(self._too_few())
-        self._held.pop(release.request, None)
         if told[Outcome.RELEASED] >= self._quorum:
-            outcome = Outcome.RELEASED
-        else:
-            outcome = Outcome.TAKEN_OVER if told[Outcome.TAKEN_OVER] else Outcome.EXPIRED
-        self._end(release.request, outcome)
-        return outcome
+            return Outcome.RELEASED
+        return Outcome.TAKEN_OVER if told[Outcome.TAKEN_OVER] else Outcome.EXPIRED
 
     def _is_settled(self, outcomes: list[Outcome | Exception | None]) -> bool:
         return sum(outcome is Outcome.RELEASED for outcome in outcomes) >= self._quorum
@@ -320,12 +333,12 @@ class QuorumStore:
 
         async def renew(number: int, node: Node) -> list[RenewReply]:
             mine = [
-                Renewal(renewal.name, votes.request, votes.tokens[number], renewal.ttl)
+                replace(renewal, ask=None)
+                if votes is None
+                else Renewal(renewal.name, votes.request, votes.tokens[number], renewal.ttl)
                 for renewal, votes in known
-                if votes is not None
             ]
-            replies = iter(await node.store.renew(mine, until))
-            return [Outcome.EXPIRED if votes is None else next(replies) for _, votes in known]
+            return await node.store.renew(mine, until)
 
         def is_clear(replies: list[list[RenewReply] | Exception | None]) -> bool:
             return all(self._count(replies, place) >= self._quorum for place in range(len(known)))
@@ -389,7 +402,7 @@ class QuorumStore:
         """Show who holds a name at a majority."""
         views = await self._views(lambda _, node: node.store.inspect(name, until))
         shown = NameView(name, 1, max(view.last_token for view in views))
-        shown.holders = _majority([holder for view in views for holder in view.holders], self._quorum)
+        shown.holders = _majority([holder for view in views for holder in view.holders], self._needed(views))
         shown.blocked_for = max(view.blocked_for for view in views)
         return shown
 
@@ -397,17 +410,21 @@ class QuorumStore:
         """List the names that are in use at a majority."""
         found = await self._views(lambda _, node: node.store.names(prefix, until))
         counted = Counter(name for names in found for name in names)
-        return sorted(name for name, count in counted.items() if count >= self._quorum)
+        return sorted(name for name, count in counted.items() if count >= self._needed(found))
 
     async def revoke(self, name: str, until: float) -> list[HolderView]:
         """Take a name from its holders on all nodes."""
         found = await self._views(lambda _, node: node.store.revoke(name, until))
-        return _majority([holder for holders in found for holder in holders], self._quorum)
+        return _majority([holder for holders in found for holder in holders], self._needed(found))
 
     async def ask_back(self, name: str, until: float) -> list[HolderView]:
         """Ask the holders of a name to let go."""
         found = await self._views(lambda _, node: node.store.ask_back(name, until))
-        return _majority([holder for holders in found for holder in holders], self._quorum)
+        return _majority([holder for holders in found for holder in holders], self._needed(found))
+
+    def _needed(self, answers: Sequence[object]) -> int:
+        """Return how many of those that answered must know of something that a majority may know."""
+        return max(1, self._quorum - (len(self._nodes) - len(answers)))
 
     async def _views(self, ask: Callable[[int, Node], Coroutine[Any, Any, T]]) -> list[T]:
         replies = await self._ask_all(ask, lambda _: False)
@@ -459,8 +476,8 @@ class QuorumStore:
         if votes is None or votes.request != notice.request:
             return
         if notice.kind is NoticeKind.REVOKED:
-            votes.tokens[number] = 0
-            if sum(token > 0 for token in votes.tokens) >= self._quorum:
+            votes.revoked.add(number)
+            if sum(token > 0 for token in votes.tokens) - len(votes.revoked) >= self._quorum:
                 return
         self._deliver(replace(notice, request=request, token=votes.token))
 
