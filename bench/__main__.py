@@ -12,9 +12,11 @@ import bench.redis.handoff
 import bench.redis.hot
 import bench.redis.keep
 import bench.redis.killed
+import bench.redis.linger
 import bench.redis.memory
 import bench.redis.pair
 import bench.redis.tasks64
+import bench.redis.turnstile
 from bench import fair, handoff, killed, pair, tasks256, threads32
 from bench.environment import machine, software
 from bench.harness import FULL, QUICK, Report, Size
@@ -34,6 +36,8 @@ BENCHES: dict[str, Callable[[Size, Path], Report]] = {
     "redis_killed": bench.redis.killed.run,
     "redis_keep": bench.redis.keep.run,
     "redis_memory": bench.redis.memory.run,
+    "linger": bench.redis.linger.run,
+    "redis_turnstile": bench.redis.turnstile.run,
 }
 
 

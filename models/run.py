@@ -55,6 +55,8 @@ class Check:
     least: int = 0
     """The fewest states that a complete search can have."""
     long: bool = False
+    deep: bool = False
+    """Take the first violation found depth first: there are too many states before the shortest."""
 
     @property
     def defines(self) -> list[str]:
@@ -73,6 +75,22 @@ CHECKS = (
     Check("heard", "SOUND", "NET=PUSHING END=10", least=10_000),
     Check("heard", "SHORT_PROVISIONAL", "NET=ASKING END=10", "unheard"),
     Check("heard", "LATE_INBOX", "NET=PUSHING END=10", "unheard"),
+    Check("tokens", "COUNTED", "ATTEMPTS=2 REPEATS=2 SPAN=2", least=300_000),
+    Check("tokens", "COUNTED", "ATTEMPTS=3", least=2_000_000),
+    Check("tokens", "DISORDER", "ATTEMPTS=2 REPEATS=1 SPREAD=3 SPAN=2", least=400_000),
+    Check("tokens", "DISORDER", "ATTEMPTS=2 REPEATS=1 SPREAD=2 CLAIM=RESOURCE", least=200_000),
+    Check("tokens", "AMNESIA", "ATTEMPTS=2 SPREAD=2 FORGETS=2", least=150_000),
+    Check("tokens", "AMNESIA", "ATTEMPTS=2 SPREAD=2 FORGETS=1 CLAIM=RESOURCE", least=100_000),
+    Check("tokens", "FORGOTTEN_ORDER", "ATTEMPTS=2 SPREAD=2 FORGETS=1", "older"),
+    Check("tokens", "FORGOTTEN_ORDER", "ATTEMPTS=2 SPREAD=2 FORGETS=1 CLAIM=RESOURCE", "stale_write"),
+    Check("tokens", "BITS_NOT_KEPT", "ATTEMPTS=3 SPREAD=1 FORGETS=1", "twice", deep=True),
+    Check("tokens", "BITS_NOT_KEPT", "ATTEMPTS=3 SPREAD=1 FORGETS=1 CLAIM=RESOURCE", "lost_update", deep=True),
+    Check("tokens", "PER_NODE", "ATTEMPTS=2", "twice"),
+    Check("tokens", "PER_NODE", "ATTEMPTS=2 CLAIM=RESOURCE", "lost_update"),
+    Check("tokens", "SAME_ID", "ATTEMPTS=2", "older", deep=True),
+    Check("tokens", "UNCHECKED", "ATTEMPTS=2 REPEATS=1", "twice"),
+    Check("tokens", "NOT_HELD", "ATTEMPTS=2 SPAN=2", "twice"),
+    Check("tokens", "HALF", "ATTEMPTS=2 NODES=4", "twice"),
     Check("handoff", "SOUND", "ASKS=3 RENEWALS=0 END=6", least=5_000_000),
     Check("handoff", "SOUND", "ASKS=2 RENEWALS=1 END=5", least=3_000_000),
     Check("handoff", "VALID_FROM_PUSH", SMALL, "overlap"),
@@ -84,6 +102,8 @@ CHECKS = (
     Check("fence", "FIRST_TOUCH", "CLIENTS=4 ROUNDS=3", least=15_000_000, long=True),
     Check("heard", "SOUND", "NET=ASKING END=20", least=20_000, long=True),
     Check("heard", "SOUND", "NET=PUSHING END=20", least=20_000, long=True),
+    Check("tokens", "COUNTED", "ATTEMPTS=2 REPEATS=1 NODES=4", least=1_500_000, long=True),
+    Check("tokens", "AMNESIA", "ATTEMPTS=2 REPEATS=1 SPREAD=2 FORGETS=2", least=2_000_000, long=True),
     Check("handoff", "SOUND", "ASKS=2 RENEWALS=1 END=6", least=7_000_000, long=True),
     Check("handoff", "SOUND", "ASKS=3 RENEWALS=1 END=5", least=10_000_000, long=True),
     Check("handoff", "SOUND", "ASKS=3 RENEWALS=1 END=6", least=25_000_000, long=True),
@@ -130,7 +150,7 @@ def search(check: Check, limits: Limits) -> Finding:
         source = HERE / f"{check.model}.pml"
         _run(folder, ["spin", "-a", *check.defines, str(source)])
         # Breadth first finds the shortest violation; depth first takes less memory where there is none.
-        order = "-DNOFAIR" if check.expected == OK else "-DBFS"
+        order = "-DNOFAIR" if check.expected == OK or check.deep else "-DBFS"
         options = ["-O2", "-w", "-DSAFETY", "-DCOLLAPSE", order, f"-DMEMLIM={limits.megabytes}"]
         _run(folder, ["gcc", *options, "-o", "pan", "pan.c"])
         started = time.monotonic()
@@ -192,13 +212,13 @@ def check_all(checks: Sequence[Check], limits: Limits, *, stories: bool) -> int:
     def find(check: Check) -> Finding:
         return search(check, limits)
 
-    print(f"{'model':8} {'variant':20} {'bounds':24} {'states':>12} {'seconds':>8}  verdict")
+    print(f"{'model':8} {'variant':20} {'bounds':48} {'states':>12} {'seconds':>8}  verdict")
     with ThreadPoolExecutor(limits.jobs) as pool:
         for check, finding in zip(checks, pool.map(find, checks), strict=True):
             complaint = finding.complaint(check)
             failures += bool(complaint)
             print(
-                f"{check.model:8} {check.variant:20} {check.bounds:24} {finding.states:12,} {finding.seconds:8.1f}"
+                f"{check.model:8} {check.variant:20} {check.bounds:48} {finding.states:12,} {finding.seconds:8.1f}"
                 f"  {finding.verdict}{f' !! {complaint}' if complaint else ', as expected'}",
                 flush=True,
             )
@@ -210,7 +230,7 @@ def check_all(checks: Sequence[Check], limits: Limits, *, stories: bool) -> int:
 def main(arguments: Sequence[str]) -> int:
     """Check what is asked for; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m models.run", description="Check the models with Spin.")
-    parser.add_argument("models", nargs="*", metavar="MODEL", help="fence, heard, handoff (default: all)")
+    parser.add_argument("models", nargs="*", metavar="MODEL", help="fence, heard, tokens, handoff (default: all)")
     parser.add_argument("--long", action="store_true", help="also search with larger bounds: minutes, gigabytes")
     parser.add_argument("--stories", action="store_true", help="tell each violation, step by step")
     options = parser.parse_args(arguments)

@@ -154,10 +154,10 @@ def _contest(server: RedisServer, workers: Sequence[Worker], case: Case, seconds
         worker.order((start, start + seconds))
     shares: list[Share] = [worker.answer() for worker in workers]
     acquired = sum(len(share.waits) for share in shares)
-    return Contest(shares, seconds, _sent(server, case.label) / acquired, (processor(server) - before) / acquired)
+    return Contest(shares, seconds, sent(server, case.label) / acquired, (processor(server) - before) / acquired)
 
 
-def _sent(server: RedisServer, label: str) -> int:
+def sent(server: RedisServer, label: str) -> int:
     """Return how many commands were sent by clients since the statistics were reset."""
     counts = calls(server)
     return sum(counts.get(name, 0) for name in SENT.get(label, OUR_SENT))

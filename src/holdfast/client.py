@@ -178,8 +178,9 @@ class Client(_ClientBase):
                 circle: then one of them gets DeadlockDetected. All must have asked for it. Each acquisition then has
                 its own place in the store's queue, and is not handed on within the process.
             linger: for how many seconds a released lease is kept in case this client wants the name again, which it
-                then has without a word to the store. To everybody else the name is held meanwhile, `inspect` shows
-                it so, and `try_acquire` elsewhere does not get it; but whoever waits for it gets it at once.
+                then has without a word to the store. To everybody else the name is held meanwhile, and `inspect` shows
+                it so. Whoever asks for it elsewhere ends that at once: a waiter is granted it, and `try_acquire`,
+                which finds it held, will get it the next time.
             reentrant: whether a thread (or task) that holds the lock may acquire it again: it gets a lease of its own
                 with the same token, and the name is released with the last of them.
 

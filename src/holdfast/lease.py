@@ -199,8 +199,12 @@ class Lease(LeaseBase):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Release. Raises LeaseLost if the lease was lost and the body raised nothing itself."""
-        if self._held.lost_because != FORKED:
-            self._raise_if_lost(self.release(), error)
+        held = self._held
+        if held.lost_because == FORKED:
+            return
+        outcome = self.release()
+        if outcome is not Outcome.RELEASED or held.lost_because:
+            self._raise_if_lost(outcome, error)
 
 
 class AsyncLease(LeaseBase):

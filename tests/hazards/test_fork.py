@@ -244,3 +244,37 @@ client.lock("name").acquire()
         assert time.monotonic() - started < 1.0  # far below the patience of 4 s that a silent waiter is given
         assert child
         script.kill()
+
+
+def test_a_child_waits_for_no_thread_that_is_not_there(tmp_path: Path) -> None:
+    """A lease that was lost before the fork, or is to linger, is refused in the child, whatever threads just did."""
+    body = """
+import logging
+logging.getLogger("holdfast").disabled = True  # it tells of the loss
+client = holdfast.Client(url)
+lost = client.lock("lost", ttl=5).acquire()
+client.revoke("lost", force=True)
+give_up_at = time.monotonic() + 10
+while not lost.lost and time.monotonic() < give_up_at: time.sleep(0.005)
+lingering = client.lock("lingering", linger=60)
+kept = lingering.acquire()
+released = client.lock("released").acquire()
+released.release()
+def child():
+    for lease in (lost, kept):
+        try:
+            lease.release()
+        except holdfast.ForkedLeaseError:
+            say("refused")
+    say(released.release().value)
+    say(lingering.try_acquire() is None)
+    os._exit(0)
+client.session().mutex.acquire()  # as a thread might just do
+pid = fork(child)
+client.session().mutex.release()
+say(wait(pid))
+kept.release()
+with lingering as lease: lease.check()
+client.close()
+"""
+    assert run(tmp_path, body) == ["refused", "refused", "released", "True", "0"]

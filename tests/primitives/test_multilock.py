@@ -186,6 +186,18 @@ def test_a_loss_is_seen_at_the_local_deadline_of_any_name(client: Client) -> Non
     client.close()
 
 
+def test_names_that_go_with_a_lost_one_are_renewed_no_more(client: Client, table: MemoryTable) -> None:
+    """A holder that does not let go after a loss keeps the other names from nobody for longer than its ttl."""
+    with Client(store=memory_source(table)) as other:
+        lease = client.multilock(["a", "b"], ttl=0.3).acquire()
+        other.revoke("b", force=True)
+        assert lease.lost.wait(PATIENCE)
+        with other.lock("a", ttl=TTL, timeout=PATIENCE):
+            assert lease.state is LeaseState.LOST
+        assert lease.release() is Outcome.TAKEN_OVER
+    client.close()
+
+
 def test_an_async_body_is_cancelled_when_a_name_is_lost(table: MemoryTable) -> None:
     """The body stops, LeaseLost is raised, and the other names are free at once."""
 
@@ -575,6 +587,31 @@ def test_cancelled_at_any_await_nothing_is_left_behind(act: Act, together: bool,
         asyncio.run(run(at))
         asyncio.run(run(at, at + 1))
         asyncio.run(run(at, at + 2))
+
+
+def test_a_grant_that_overtakes_the_reply_is_heard(table: MemoryTable) -> None:
+    """A name that is granted by a push before the reply says that it is waited for is entered without asking again."""
+
+    async def main() -> None:
+        requests: list[str] = []
+
+        async def hook(operation: str, done: bool) -> None:
+            if operation == "acquire" and done and not requests:
+                requests.append(operation)
+                await held.release()
+                await asyncio.sleep(0.05)
+            elif operation == "acquire" and done:
+                requests.append(operation)
+
+        async with (
+            AsyncClient(store=memory_source(table)) as other,
+            AsyncClient(store=disturbed(memory_source(table), hook)) as client,
+        ):
+            held = await other.lock("b", ttl=TTL).acquire()
+            async with client.multilock(["a", "b"], ttl=TTL):
+                assert requests == ["acquire"]
+
+    asyncio.run(main())
 
 
 def test_closing_the_client_during_the_request_leaves_nothing(table: MemoryTable) -> None:

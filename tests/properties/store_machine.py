@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
-from holdfast.core.messages import Adjust, Ask, Leave, NameView, Notice, Release, Renewal
+from holdfast.core.messages import Adjust, Ask, Granted, Leave, NameView, Notice, Release, Renewal, Reply
 from holdfast.core.state import NameState
 from holdfast.core.table import TOMBSTONE, Step
 from holdfast.runtimes.runtime import Datagrams
@@ -82,6 +82,16 @@ class Client:
         return heard
 
 
+def one_after_another(steps: dict[str, Step], asks: list[Ask]) -> list[Reply]:
+    """Ask the oracle for several names, up to the first that is not granted."""
+    replies: list[Reply] = []
+    for ask in asks:
+        replies.append(steps[ask.name].acquire(ask))
+        if not isinstance(replies[-1], Granted):
+            break
+    return replies
+
+
 class StoreMachine(RuleBasedStateMachine):
     """Some clients of a store, and beside it the grant table itself, asked the same."""
 
@@ -92,6 +102,8 @@ class StoreMachine(RuleBasedStateMachine):
         self.states: dict[str, NameState] = {}
         self.clients = [Client(self.make) for _ in range(3)]
         self.asks: list[Ask] = []
+        self.groups: list[list[Ask]] = []
+        """Asks that were made together."""
 
     def open_store(self) -> object:
         """Prepare what all clients share."""
@@ -205,6 +217,49 @@ class StoreMachine(RuleBasedStateMachine):
                 lambda store, until: store.acquire(ask, until),
                 lambda steps: steps[ask.name].acquire(deepcopy(ask)),
                 ttl=ask.ttl,
+            )
+
+    @rule(
+        client=picks,
+        names=st.permutations(NAMES),
+        count=st.integers(1, len(NAMES)),
+        ttl=lengths,
+        weight=st.sampled_from([1, 1, 3]),
+        capacity=st.sampled_from([1, 1, 3]),
+        wait=st.sampled_from([True, True, False]),
+        span=st.sampled_from([1, 1, 7]),
+    )
+    def ask_for_several(
+        self,
+        client: int,
+        names: list[str],
+        count: int,
+        ttl: int,
+        weight: int,
+        capacity: int,
+        wait: bool,
+        span: int,
+    ) -> None:
+        inbox = self.clients[client % 3].inbox
+        number, times = len(self.asks), (ttl, ttl, ttl // 2, ttl // 8, SECOND)
+        asks = [
+            Ask(name, f"r{number + i}", inbox, f"owner {number} é", *times, weight, capacity, 0, 0, wait, span)
+            for i, name in enumerate(names[:count])
+        ]
+        self.asks += asks
+        self.groups.append(asks)
+        self.ask_for_several_again(client, 0)
+
+    @rule(client=picks, pick=picks)
+    def ask_for_several_again(self, client: int, pick: int) -> None:
+        if self.groups:
+            asks = self.groups[-1 - pick % min(len(self.groups), 3)]
+            self.check(
+                client,
+                [ask.name for ask in asks],
+                lambda store, until: store.acquire_many(asks, until),
+                lambda steps: one_after_another(steps, deepcopy(asks)),
+                ttl=asks[0].ttl,
             )
 
     def let_go(self, client: int, release: Release) -> None:

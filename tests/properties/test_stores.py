@@ -102,16 +102,43 @@ def _without(*rules: str) -> type[RedisMachine]:
     return type("SmallMachine", (RedisMachine,), dict.fromkeys(rules))
 
 
+SEVERAL = ("ask_for_several", "ask_for_several_again")
+
 RESTARTS = _without(
-    "look", "much_time_goes_by", "wall_clock_steps", "the_server_forgets_its_scripts", "renew", "leave", "revoke"
+    *SEVERAL,
+    "look",
+    "much_time_goes_by",
+    "wall_clock_steps",
+    "the_server_forgets_its_scripts",
+    "renew",
+    "leave",
+    "revoke",
 )
 WAITING = _without(
+    *SEVERAL,
     "look",
     "much_time_goes_by",
     "the_server_restarts_with_all",
     "the_server_restarts_with_nothing",
     "a_copy_is_taken",
     "all_data_is_deleted",
+    "whoever_ever_held_takes_it_up_again",
+    "renew_what_may_be_forgotten",
+    "the_server_restarts_and_all_take_up_again",
+)
+
+TOGETHER = _without(
+    "look",
+    "much_time_goes_by",
+    "wall_clock_steps",
+    "the_server_forgets_its_scripts",
+    "the_server_restarts_with_all",
+    "the_server_restarts_with_nothing",
+    "a_copy_is_taken",
+    "all_data_is_deleted",
+    "resize",
+    "adjust",
+    "a_holder_makes_room",
     "whoever_ever_held_takes_it_up_again",
     "renew_what_may_be_forgotten",
     "the_server_restarts_and_all_take_up_again",
@@ -151,6 +178,9 @@ WRONG_SCRIPTS: dict[str, tuple[type[StoreMachine], str, str]] = {
         "push('', string.format('H %.0f %s', RETRY",
     ),
     "asked by no token": (WAITING, "string.format('A %.0f %s', holder[TOKEN]", "string.format('A %.0f %s', 0"),
+    "past the first": (TOGETHER, "if replies[i][1] ~= 1 then break end", ""),
+    "one tombstone": (TOGETHER, "call('GET', KEYS[3 * i + 1])", "call('GET', KEYS[4])"),
+    "one released": (TOGETHER, "refused = request == released or", "refused ="),
     "spanned": (WAITING, "now + PROPOSAL_BOUND)) + span - 1", "now + PROPOSAL_BOUND))"),
 }
 """Wrong ways of the scripts, many of which no run of the simulation could tell from bad luck; and where to look."""

@@ -9,7 +9,7 @@ from holdfast.core.attempt import Attempt, Want
 from holdfast.core.deadlines import micros, seconds
 from holdfast.core.deadlocks import Actors, find_deadlocks
 from holdfast.core.events import Events, LockEvent
-from holdfast.core.held import FORKED, REFUSED, REVOKED, TAKEN, HeldLease, report_loss
+from holdfast.core.held import REFUSED, REVOKED, TAKEN, HeldLease, report_loss
 from holdfast.core.keeper import Keeper
 from holdfast.core.messages import Adjust, HolderView, Left, NameView, Notice, NoticeKind, Release
 from holdfast.core.nests import Nests
@@ -84,6 +84,7 @@ class Session:
         self._opened = False
         self._opening: Event | None = None
         self._closed = False
+        self._abandoned = False
 
     # -- life ----------------------------------------------------------------------------------------------
 
@@ -141,6 +142,8 @@ class Session:
 
     def abandon(self) -> None:
         """In a forked child: make every lease inert, and drop what was inherited."""
+        self._abandoned = True
+        self.turnstile.abandon()
         for held in self.keeper.kept():
             held.disown()
         self.store.abandon()
@@ -183,10 +186,11 @@ class Session:
 
         Raises ForkedLeaseError in a child of the process that acquired it.
         """
-        if held.lost_because == FORKED:
-            raise held.loss()
         if held.outcome is not None:
             return held.outcome
+        if self._abandoned:
+            held.disown()  # one that was lost before the fork is not kept, and may have a mutex that nobody frees
+            raise held.loss()
         if held.linger and self.turnstile.keep(held):
             return Outcome.RELEASED
         if not held.let_it_go():

@@ -308,6 +308,11 @@ class Turnstile:
         for contender in waiting:
             contender.event.set()
 
+    def abandon(self) -> None:
+        """In a forked child: hand nothing on, and wait for no thread that is not here."""
+        self._dismissed = True
+        self._mutex = self._runtime.mutex()
+
     # -- those who wait ------------------------------------------------------------------------------------
 
     async def _stand(self, stile: Stile, contender: Contender, until: float | None) -> HeldLease | Left:

@@ -48,6 +48,10 @@ class Sessions(Protocol):
         ...
 
 
+_Stack = tuple[L, "_Stack[L] | None"]
+"""The lease that was entered last, and those before."""
+
+
 class Entered(Generic[L]):
     """The leases of a lock that were entered by `with`: by thread or task, and by name."""
 
@@ -56,28 +60,33 @@ class Entered(Generic[L]):
     def __init__(self, here: Callable[[], object]) -> None:
         """Start without any; `here` identifies the calling thread or task."""
         self._here = here
-        self._leases: dict[tuple[object, str], list[L]] = {}
+        self._leases: dict[tuple[object, str], _Stack[L]] = {}
 
     def push(self, name: str, lease: L) -> None:
         """Note that a lease was entered here."""
-        self._leases.setdefault((self._here(), name), []).append(lease)
+        where = self._here(), name
+        self._leases[where] = lease, self._leases.get(where)
 
     def pop(self, name: str) -> L:
         """Return the lease that was entered here last. Raises UsageError if there is none."""
         where = self._here(), name
-        leases = self._leases.get(where)
-        if not leases:
+        leases = self._leases.pop(where, None)
+        if leases is None:
             message = "this lock was not entered by this thread or task; enter and leave a `with` in the same one"
             raise UsageError(message)
-        lease = leases.pop()
-        if not leases:
-            del self._leases[where]
+        lease, before = leases
+        if before is not None:
+            self._leases[where] = before
         return lease
 
     def holds(self, name: str) -> bool:
         """Tell whether a lease that was entered here is still held."""
-        leases = self._leases.get((self._here(), name), ())
-        return any(lease.state in (LeaseState.HELD, LeaseState.AT_RISK) for lease in leases)
+        leases = self._leases.get((self._here(), name))
+        while leases is not None:
+            lease, leases = leases
+            if lease.state in (LeaseState.HELD, LeaseState.AT_RISK):
+                return True
+        return False
 
 
 class LockBase:

@@ -130,7 +130,7 @@ class RedisStore:
 
     async def acquire(self, ask: Ask, until: float) -> Reply:
         """Grant, queue or refuse."""
-        if self._clustered and ask.wait:
+        if self._clustered and (ask.wait or ask.span > 1):
             return await self._acquire_in_cluster(ask, until)
         return await self._acquire(ask, until)
 
@@ -153,8 +153,11 @@ class RedisStore:
         return about
 
     async def _acquire_in_cluster(self, ask: Ask, until: float) -> Reply:
-        """Subscribe to the channel of a name before waiting for it, but not before taking it if it is free."""
-        if ask.name not in self._channels:
+        """Subscribe to the channel of a name before waiting for it, but not before taking it if it is free.
+
+        Unless it is to be kept or handed on in this process: then we must hear when somebody waits.
+        """
+        if ask.name not in self._channels and ask.span == 1:
             ask.wait = False
             try:
                 reply = await self._acquire(ask, until)

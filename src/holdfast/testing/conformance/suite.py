@@ -9,6 +9,7 @@ from holdfast.runtimes.threads import drive
 from holdfast.stores.store import Capabilities, StoreSource
 from holdfast.testing.conformance.check import COLOURS, Check
 from holdfast.testing.conformance.checks import (
+    again,
     bodies,
     changes,
     circles,
@@ -24,7 +25,21 @@ from holdfast.testing.conformance.checks import (
 )
 from holdfast.testing.conformance.kit import AsyncioKit, Kit, ThreadsKit
 
-_modules = (exclusion, waiting, shared, changes, together, leading, circles, fencing, lapse, closing, bodies, contract)
+_modules = (
+    exclusion,
+    waiting,
+    again,
+    shared,
+    changes,
+    together,
+    leading,
+    circles,
+    fencing,
+    lapse,
+    closing,
+    bodies,
+    contract,
+)
 
 CHECKS: tuple[Check, ...] = tuple(
     each for module in _modules for each in vars(module).values() if isinstance(each, Check)

@@ -1,0 +1,262 @@
+"""Many threads or tasks of one process, and then many processes of several threads, on one hot lock in Redis.
+
+Those of one process stand in one local queue, and the name goes from hand to hand among them; several processes take
+turns. What is asked: how often it changes hands, what that costs the server, and whether every process has its share.
+"""
+
+import asyncio
+import statistics
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from redis.asyncio import Redis as AsyncRedis
+from redis.asyncio.lock import Lock as AsyncRedisLock
+
+from bench.contenders import NAME, clock
+from bench.harness import Bound, Report, Row, Size, interleave, ratios
+from bench.redis.contenders import (
+    ASYNCIO,
+    PATIENCE,
+    REDIS_LOCK,
+    REDIS_PY,
+    REDIS_PY_KEY,
+    REDIS_PY_QUICK,
+    THREADS,
+    TTL,
+    python_redis_lock,
+    redis_py_client,
+    redis_py_lock,
+    redis_server,
+)
+from bench.redis.hot import sent
+from bench.workers import Worker
+from holdfast import AsyncClient, Client
+from holdfast.testing.servers import RedisServer
+
+START_AFTER = 0.1
+PROCESSES = 32
+THREADS_EACH = 4
+FASTER = 10.0
+COMMANDS = 0.2
+FAIRNESS = 0.7
+
+REDIS_ASYNC = "redis.asyncio"
+REDIS_ASYNC_QUICK = "redis.asyncio, 1 ms"
+PROCESSES_OURS = f"{PROCESSES} x {THREADS_EACH} threads"
+
+MEANINGS = {
+    THREADS: "holdfast.Client, one lock for all threads",
+    REDIS_PY: "redis.lock.Lock, one each, polls every 100 ms (its default)",
+    REDIS_PY_QUICK: "redis.lock.Lock, one each, polls every millisecond",
+    REDIS_LOCK: "redis_lock.Lock, one each, woken by BLPOP",
+    ASYNCIO: "holdfast.AsyncClient, one lock for all tasks",
+    REDIS_ASYNC: "redis.asyncio.lock.Lock, one each, polls every 100 ms (its default)",
+    REDIS_ASYNC_QUICK: "redis.asyncio.lock.Lock, one each, polls every millisecond",
+    PROCESSES_OURS: f"{PROCESSES} processes, each a holdfast.Client and {THREADS_EACH} threads",
+}
+
+
+@dataclass(slots=True)
+class Crowd:
+    """What all of one contender got in one window."""
+
+    grants: Sequence[int]
+    seconds: float
+    commands: float
+    """Sent by clients, an acquisition."""
+
+    def rate(self) -> float:
+        """Return the acquisitions a second."""
+        return sum(self.grants) / self.seconds
+
+    def fairness(self) -> float:
+        """Return the fewest over the most."""
+        return min(self.grants) / max(self.grants) if any(self.grants) else 0.0
+
+
+Contender = Callable[[float], Sequence[int]]
+"""Contends for so many seconds; returns what each thread or task (or process) was granted."""
+
+
+def run(size: Size, folder: Path) -> Report:
+    """Let threads, tasks and processes contend, a window each in turns."""
+    with ExitStack() as stack:
+        server = stack.enter_context(redis_server(folder))
+        workers = [stack.enter_context(Worker(serve, server.url)) for _ in range(PROCESSES)]
+        for worker in workers:
+            worker.answer()
+        contenders = _contenders(stack, server, size) | {PROCESSES_OURS: partial(_processes, workers)}
+        measures = {label: partial(_measure, server, label, each, size) for label, each in contenders.items()}
+        found = interleave(measures, size.rounds)
+    columns = ["acquired/s", "commands each", "fewest/most"]
+    title = f"{size.threads} threads, {size.tasks} tasks of one process, then processes, on one hot lock"
+    report = Report("redis_turnstile", title, columns)
+    report.rows = [_row(label, crowds) for label, crowds in found.items()]
+    report.bounds = _bounds(found)
+    return report
+
+
+def _contenders(stack: ExitStack, server: RedisServer, size: Size) -> dict[str, Contender]:
+    enter = stack.enter_context
+    client, redis_py = enter(Client(server.url, operation_timeout=PATIENCE)), enter(redis_py_client(server.url))
+    lock = client.lock(NAME, TTL)
+    lock.acquire().release()
+    makes: dict[str, Callable[[], Any]] = {
+        REDIS_PY: partial(redis_py_lock, redis_py),
+        REDIS_PY_QUICK: partial(redis_py_lock, redis_py, 0.001),
+        REDIS_LOCK: partial(python_redis_lock, redis_py),
+    }
+    return {
+        THREADS: partial(_threads, [lambda: lock.acquire().release] * size.threads),
+        **{label: partial(_threads, [_taking(make()) for _ in range(size.threads)]) for label, make in makes.items()},
+        ASYNCIO: partial(_run_tasks, _our_tasks, server.url, size.tasks),
+        REDIS_ASYNC: partial(_run_tasks, _their_tasks, server.url, size.tasks, 0.1),
+        REDIS_ASYNC_QUICK: partial(_run_tasks, _their_tasks, server.url, size.tasks, 0.001),
+    }
+
+
+def _taking(lock: Any) -> Callable[[], Callable[[], object]]:  # noqa: ANN401 - a lock of some library
+    def take() -> Callable[[], object]:
+        lock.acquire()
+        release: Callable[[], object] = lock.release
+        return release
+
+    return take
+
+
+def _measure(server: RedisServer, label: str, contend: Contender, size: Size) -> Crowd:
+    server.command("CONFIG", "RESETSTAT")
+    grants = contend(size.seconds)
+    return Crowd(grants, size.seconds, sent(server, label) / max(1, sum(grants)))
+
+
+def _threads(takes: Sequence[Callable[[], Callable[[], object]]], seconds: float) -> Sequence[int]:
+    """Let a thread for each of `takes` take and give back."""
+    start = clock() + START_AFTER
+    grants = [0] * len(takes)
+
+    def contend(number: int) -> None:
+        time.sleep(max(0.0, start - clock()))
+        while True:
+            release = takes[number]()
+            in_time = clock() < start + seconds
+            release()
+            if not in_time:
+                return
+            grants[number] += 1
+
+    threads = [threading.Thread(target=contend, args=(number,), daemon=True) for number in range(len(takes))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return grants
+
+
+def _run_tasks(work: Callable[..., Any], url: str, *rest: Any) -> Sequence[int]:  # noqa: ANN401 - passed on
+    grants: Sequence[int] = asyncio.run(work(url, *rest))
+    return grants
+
+
+async def _our_tasks(url: str, tasks: int, seconds: float) -> Sequence[int]:
+    async with AsyncClient(url, operation_timeout=PATIENCE) as client:
+        await client.inspect(NAME)
+        lock = client.lock(NAME, TTL)
+
+        async def take() -> Callable[[], Any]:
+            return (await lock.acquire()).release
+
+        return await _tasks([take] * tasks, seconds)
+
+
+async def _their_tasks(url: str, tasks: int, poll: float, seconds: float) -> Sequence[int]:
+    made: Any = AsyncRedis.from_url(url, socket_timeout=None, max_connections=tasks)  # pyright: ignore[reportUnknownMemberType]
+    async with made as client:
+        await asyncio.gather(*(client.ping() for _ in range(tasks)))  # connects, which is not what is measured
+
+        def taking() -> Callable[[], Any]:
+            lock = AsyncRedisLock(client, REDIS_PY_KEY, timeout=TTL, sleep=poll)
+
+            async def take() -> Callable[[], Any]:
+                await lock.acquire()
+                release: Callable[[], Any] = lock.release
+                return release
+
+            return take
+
+        return await _tasks([taking() for _ in range(tasks)], seconds)
+
+
+async def _tasks(takes: Sequence[Callable[[], Any]], seconds: float) -> Sequence[int]:
+    start = clock() + START_AFTER
+    grants = [0] * len(takes)
+
+    async def contend(number: int) -> None:
+        await asyncio.sleep(max(0.0, start - clock()))
+        while True:
+            release = await takes[number]()
+            in_time = clock() < start + seconds
+            await release()
+            if not in_time:
+                return
+            grants[number] += 1
+
+    await asyncio.gather(*(contend(number) for number in range(len(takes))))
+    return grants
+
+
+def _processes(workers: Sequence[Worker], seconds: float) -> Sequence[int]:
+    window = max(seconds, 1.5) + 1.0  # for several turns of each, and those who come late
+    start = clock() + START_AFTER
+    for worker in workers:
+        worker.order((start, window))
+    return [round(worker.answer() * seconds / window) for worker in workers]
+
+
+def serve(line: Connection, url: str) -> None:
+    """Be one of the processes."""
+    with Client(url, operation_timeout=PATIENCE) as client:
+        client.inspect(NAME)
+        lock = client.lock(NAME, TTL)
+        line.send("there")
+        while True:
+            start, seconds = line.recv()
+            time.sleep(max(0.0, start - clock()))
+            line.send(sum(_threads([lambda: lock.acquire().release] * THREADS_EACH, seconds)))
+
+
+def _row(label: str, crowds: Sequence[Crowd]) -> Row:
+    rates, commands, fairness = (
+        [crowd.rate() for crowd in crowds],
+        [crowd.commands for crowd in crowds],
+        [crowd.fairness() for crowd in crowds],
+    )
+    middle = statistics.median
+    cells = [f"{middle(rates):,.0f}", f"{middle(commands):.3f}", f"{middle(fairness):.2f}"]
+    return Row(label, cells, MEANINGS[label], {"rates": rates, "commands": commands, "fairness": fairness})
+
+
+def _bounds(found: Mapping[str, Sequence[Crowd]]) -> list[Bound]:
+    bounds = [
+        *_against(found, THREADS, (REDIS_PY, REDIS_PY_QUICK, REDIS_LOCK)),
+        *_against(found, ASYNCIO, (REDIS_ASYNC, REDIS_ASYNC_QUICK)),
+    ]
+    fairness = statistics.median(crowd.fairness() for crowd in found[PROCESSES_OURS])
+    return [*bounds, Bound(f"{PROCESSES_OURS}: fewest/most per process", fairness, FAIRNESS, at_least=True)]
+
+
+def _against(found: Mapping[str, Sequence[Crowd]], ours: str, peers: Sequence[str]) -> list[Bound]:
+    rates = {label: [max(crowd.rate(), 1 / crowd.seconds) for crowd in found[label]] for label in (ours, *peers)}
+    best = max(peers, key=lambda label: statistics.median(rates[label]))
+    commands = statistics.median(crowd.commands for crowd in found[ours])
+    return [
+        Bound(f"{ours} / {best} (the fastest peer)", ratios(rates[ours], rates[best]).median, FASTER, at_least=True),
+        Bound(f"{ours}: commands each", commands, COMMANDS),
+    ]
