@@ -4,26 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.stores.memory import MemoryTable, memory_source
+from holdfast.stores.memory import MemoryStore, MemoryTable, memory_source
 from holdfast.stores.quorum import quorum_source
 from holdfast.stores.quorum.store import capabilities_of
-from holdfast.stores.redis.deployment import Rules
-from holdfast.stores.redis.store import capabilities_of as capabilities_of_redis
-from holdfast.stores.store import Capabilities, StoreSource
-from holdfast.stores.urls import store_source
+from holdfast.stores.store import StoreSource
 from holdfast.testing.conformance import StoreConformance
-from holdfast.testing.servers import RedisServer
-
-
-def voting(node: Capabilities) -> Capabilities:
-    """Return what a quorum of such nodes can do."""
-    return capabilities_of([StoreSource("node", node, lambda runtime: pytest.fail("not made"))])
 
 
 class TestQuorumOfTables(StoreConformance):
     """Five tables in memory."""
 
-    capabilities = voting(memory_source(MemoryTable()).capabilities)
+    capabilities = capabilities_of([memory_source(MemoryTable())])
 
     @pytest.fixture
     def source(self) -> StoreSource:
@@ -31,23 +22,24 @@ class TestQuorumOfTables(StoreConformance):
         return quorum_source([memory_source(MemoryTable(), f"table {number}") for number in range(5)])
 
 
-class TestQuorumOfFiles(StoreConformance):
-    """Three lock files."""
-
-    capabilities = voting(memory_source(MemoryTable()).capabilities)
-
-    @pytest.fixture
-    def source(self, tmp_path: Path) -> StoreSource:
-        """Return files that this test alone uses."""
-        return quorum_source([f"sqlite://{tmp_path}/{number}.db" for number in range(3)])
+def test_a_quorum_has_no_semaphores() -> None:
+    """With three nodes, and permits for two, three could be let in: each pair of nodes has another idea of who."""
+    assert MemoryStore.capabilities.weights
+    assert not capabilities_of([memory_source(MemoryTable())]).weights
 
 
-class TestRedlock(StoreConformance):
-    """`redlock://`, five servers."""
+@pytest.mark.parametrize(
+    ("nodes", "quorum", "says"),
+    [(2, None, "at least 3"), (5, 2, "from 3 to 5"), (3, 4, "from 2 to 3")],
+)
+def test_what_is_no_quorum_is_refused(tmp_path: Path, nodes: int, quorum: int | None, says: str) -> None:
+    """The error says what is one."""
+    urls = [f"sqlite://{tmp_path}/{number}.db" for number in range(nodes)]
+    with pytest.raises(ValueError, match=says):
+        quorum_source(urls, quorum)
 
-    capabilities = voting(capabilities_of_redis(Rules()))
 
-    @pytest.fixture
-    def source(self, redis_five: list[RedisServer]) -> StoreSource:
-        """Reach them."""
-        return store_source("redlock://" + ",".join("{}:{}".format(*server.address) for server in redis_five))
+def test_a_node_votes_once(tmp_path: Path) -> None:
+    """The same URL twice is a mistake."""
+    with pytest.raises(ValueError, match="twice"):
+        quorum_source([f"sqlite://{tmp_path}/{number % 2}.db" for number in range(3)])

@@ -5,11 +5,12 @@ import pytest
 from holdfast.testing.simulation import BY_NAME, Plan, simulate
 from tests.simulation.lua_mutants import LUA_MUTANTS
 from tests.simulation.mutants import MUTANTS, Mutant
+from tests.simulation.quorum_mutants import QUORUM_MUTANTS
 
 SEEDS = 2_000
 
 
-@pytest.mark.parametrize("mutant", [*MUTANTS, *LUA_MUTANTS], ids=lambda mutant: mutant.bug)
+@pytest.mark.parametrize("mutant", [*MUTANTS, *LUA_MUTANTS, *QUORUM_MUTANTS], ids=lambda mutant: mutant.bug)
 def test_a_planted_bug_is_caught(mutant: Mutant) -> None:
     """Within 2,000 seeds a promise of the scenario is broken."""
     with mutant.plant():

@@ -127,7 +127,7 @@ class Adjust:
     owner: str = ""
     """What people are to read from now on; empty: as it is."""
     raise_to: int = 0
-    """A larger token to issue to it, if none as large was issued; 0: none. Else nothing is changed, and it is refused."""
+    """A larger token to issue to it, or 0. If one as large was issued already, nothing is changed, and it is refused."""
 
 
 @dataclass(slots=True)

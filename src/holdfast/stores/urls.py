@@ -110,12 +110,6 @@ def _redis(parts: SplitResult) -> StoreSource:
     return redis_url_source(parts)
 
 
-def _redlock(parts: SplitResult) -> StoreSource:
-    from holdfast.stores.quorum import redlock_source
-
-    return redlock_source(parts)
-
-
 def _refuse_extras(parts: SplitResult) -> None:
     if parts.query or parts.fragment:
         message = f"a {parts.scheme}: URL takes no options after `?` or `#`; escape these characters in a path"
@@ -126,8 +120,6 @@ SCHEMES: dict[str, Callable[[SplitResult], StoreSource]] = {
     "sqlite": _sqlite,
     "memory": _memory,
     "unix": _redis,
-    "redlock": _redlock,
-    "redlocks": _redlock,
     **{
         f"{scheme}{shape}": _redis
         for scheme in ("redis", "rediss", "valkey", "valkeys")

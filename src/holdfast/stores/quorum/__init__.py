@@ -1,13 +1,13 @@
-"""`redlock://`: a name is held by whoever holds it at a majority of independent nodes."""
+"""A name is held by whoever holds it at a majority of independent nodes."""
 
 from collections.abc import Sequence
-from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit
+from urllib.parse import urlsplit
 
 from holdfast.errors import UsageError
 from holdfast.stores.quorum.store import QuorumStore, capabilities_of
 from holdfast.stores.store import StoreSource
 
-__all__ = ["quorum_source", "redlock_source"]
+__all__ = ["quorum_source"]
 
 LEAST = 3
 """With fewer nodes, a majority is all of them."""
@@ -31,21 +31,6 @@ def quorum_source(nodes: Sequence[object], quorum: int | None = None) -> StoreSo
         raise UsageError(f"a quorum of {len(sources)} nodes is from {majority} to {len(sources)}, not {needed}.")
     title = "a quorum of " + ", ".join(_titles(sources))
     return StoreSource(title, capabilities_of(sources), lambda runtime: QuorumStore(runtime, sources, needed))
-
-
-def redlock_source(parts: SplitResult) -> StoreSource:
-    """Return the store of `redlock://[user:password@]host1,host2,host3[/db][?quorum=N]`: a Redis at each host.
-
-    The other options are those of a Redis URL, and hold for every node.
-    """
-    query = dict(parse_qsl(parts.query, keep_blank_values=True))
-    quorum = query.pop("quorum", None)
-    if quorum is not None and not quorum.isdigit():
-        raise UsageError("quorum is a number, as in redlock://host1,host2,host3?quorum=3.")
-    login, at, hosts = parts.netloc.rpartition("@")
-    tls = "rediss" if parts.scheme.endswith("s") else "redis"
-    urls = [f"{tls}://{login}{at}{host}{parts.path}?{urlencode(query)}" for host in hosts.split(",")]
-    return quorum_source(urls, None if quorum is None else int(quorum))
 
 
 def _node(node: object) -> StoreSource:

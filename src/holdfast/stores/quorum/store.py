@@ -21,9 +21,11 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from holdfast.core.deadlines import micros, seconds
+from holdfast.core.labels import read_label
 from holdfast.core.messages import (
     Adjust,
     Ask,
@@ -118,7 +120,7 @@ class QuorumStore:
         """Connect to all nodes; a majority is enough to begin. Raises StoreUnavailable if there is none by `until`."""
         self._deliver = deliver
         for number, node in enumerate(self._nodes):
-            node.begin(lambda notice, number=number: self._hear(number, notice), self._changed.set)
+            node.begin(partial(self._hear, number), self._changed.set)
         while len(self._voting()) < self._quorum:
             self._changed.clear()
             if not await self._changed.wait(until) or self._runtime.now() >= until:
@@ -240,7 +242,6 @@ class QuorumStore:
 
     async def _give_back(self, votes: Votes, until: float) -> None:
         """Have every node forget a request, whether or not it granted; wait for those that did."""
-
         leave = Leave(votes.name, votes.request, unsure=True)
 
         def give_back(number: int, node: Node) -> Coroutine[Any, Any, Left] | None:
@@ -287,7 +288,7 @@ class QuorumStore:
             return Outcome.EXPIRED
         raise OutcomeUnknown(self._too_few())
 
-    def _is_raised(self, replies: list[Any]) -> bool:
+    def _is_raised(self, replies: Sequence[object]) -> bool:
         raised = sum(reply == RAISED for reply in replies)
         return raised >= self._quorum or raised + sum(reply is None for reply in replies) < self._quorum
 
@@ -301,7 +302,9 @@ class QuorumStore:
 
         def let_go(number: int, node: Node) -> Coroutine[Any, Any, Outcome]:
             token = votes.tokens[number] or votes.token
-            return node.store.release(Release(release.name, votes.request, token, unsure=True, keep=release.keep), until)
+            return node.store.release(
+                Release(release.name, votes.request, token, unsure=True, keep=release.keep), until
+            )
 
         outcomes = await self._ask_all(let_go, self._is_settled)
         self._owe(votes, Leave(release.name, votes.request, unsure=True))
@@ -376,9 +379,7 @@ class QuorumStore:
             if votes is None or self._count(replies, place) < self._quorum:
                 continue
             lacking = {
-                number
-                for number, reply in enumerate(replies)
-                if isinstance(reply, list) and reply[place] is not None
+                number for number, reply in enumerate(replies) if isinstance(reply, list) and reply[place] is not None
             }
             if not lacking:
                 continue
@@ -425,6 +426,14 @@ class QuorumStore:
     def _needed(self, answers: Sequence[object]) -> int:
         """Return how many of those that answered must know of something that a majority may know."""
         return max(1, self._quorum - (len(self._nodes) - len(answers)))
+
+    async def acquire_many(self, asks: Sequence[Ask], until: float) -> list[Reply]:
+        """Not in one step: the nodes would have to agree on all names at once."""
+        raise NotImplementedError
+
+    async def resize(self, name: str, before: int, after: int, until: float) -> int:
+        """Not at all: a quorum keeps no semaphores."""
+        raise NotImplementedError
 
     async def _views(self, ask: Callable[[int, Node], Coroutine[Any, Any, T]]) -> list[T]:
         replies = await self._ask_all(ask, lambda _: False)
@@ -511,11 +520,16 @@ def _some_taken(replies: Sequence[list[RenewReply] | Exception | None], place: i
 
 
 def _majority(holders: Sequence[HolderView], quorum: int) -> list[HolderView]:
-    """Return those that hold at a majority, each as the node sees it that keeps it for the longest."""
+    """Return those that hold at a majority, each as most of the nodes see it."""
     found: dict[str, list[HolderView]] = {}
     for holder in holders:
-        found.setdefault(holder.owner, []).append(holder)
-    return [max(seen, key=lambda each: each.expires_in) for seen in found.values() if len(seen) >= quorum]
+        found.setdefault(read_label(holder.owner).owner, []).append(holder)
+    return [_most_said(seen) for seen in found.values() if len(seen) >= quorum]
+
+
+def _most_said(seen: Sequence[HolderView]) -> HolderView:
+    said = Counter(holder.owner for holder in seen).most_common(1)[0][0]
+    return max((holder for holder in seen if holder.owner == said), key=lambda holder: holder.expires_in)
 
 
 def _ignore(notice: Notice) -> None: ...

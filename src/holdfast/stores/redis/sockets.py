@@ -84,10 +84,6 @@ class Connection:
         if sent < len(packed):
             self._socket.sendall(memoryview(packed)[sent:])
 
-    def fileno(self) -> int:
-        """Return the descriptor to wait on."""
-        return self._socket.fileno()
-
     def reply(self, left: float) -> Any:  # noqa: ANN401 - whatever the server answers
         """Return the next reply, in `left` seconds or a little more, in however many pieces it comes. Raises BROKEN."""
         until = clocks.steady() + left

@@ -185,10 +185,7 @@ class SimulatedQuorumStore(QuorumStore):
         self._stores = [
             RemoteStore(runtime, node, link, quorum.checker) for node, link in zip(quorum.nodes, links, strict=True)
         ]
-        sources = [
-            StoreSource(f"node {number}", RemoteStore.capabilities, lambda _, store=store: store)
-            for number, store in enumerate(self._stores, 1)
-        ]
+        sources = [_source(f"node {number}", store) for number, store in enumerate(self._stores, 1)]
         super().__init__(runtime, sources, quorum.needed, PATIENCE)
         self._all = quorum
 
@@ -208,6 +205,10 @@ class SimulatedQuorumStore(QuorumStore):
         """Have the nodes find that nobody listens."""
         for store in self._stores:
             store.vanish()
+
+
+def _source(title: str, store: RemoteStore) -> StoreSource:
+    return StoreSource(title, RemoteStore.capabilities, lambda _: store)
 
 
 def make_links(process: Process, quorum: Quorum, like: Link) -> list[Link]:

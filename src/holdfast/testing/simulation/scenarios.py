@@ -270,7 +270,7 @@ ON_QUORUM = (
         {Invariant.FIFO: BY_CHANCE},
         QUORUM,
         quorum=5,
-        share=0.3,
+        share=0.1,
     ),
     Scenario(
         "quorum_amnesia",
@@ -282,7 +282,7 @@ ON_QUORUM = (
         quorum=3,
         guarded=True,
         ttls=SHORT,
-        share=0.3,
+        share=0.1,
     ),
     Scenario(
         "quorum_disorder",
@@ -299,7 +299,7 @@ ON_QUORUM = (
         quorum=3,
         guarded=True,
         ttls=SHORT,
-        share=0.3,
+        share=0.1,
     ),
     Scenario(
         "quorum_drift",
@@ -309,7 +309,7 @@ ON_QUORUM = (
         {Invariant.FIFO: BY_CHANCE, Invariant.BACKED: SECOND},
         QUORUM,
         quorum=3,
-        share=0.3,
+        share=0.1,
     ),
 )
 """Those of several independent nodes."""

@@ -1,0 +1,60 @@
+"""Bugs to plant in the quorum store, one at a time, to see that the simulation notices."""
+
+# ruff: noqa: ANN401, D103 - each function is told by the bug that it plants, and replaces a method of any type
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.core.messages import Adjust
+from holdfast.core.state import Holder
+from holdfast.core.table import Step
+from holdfast.stores.quorum.store import QuorumStore, Votes
+from holdfast.testing.simulation.node import TableNode
+from holdfast.testing.simulation.quorum import VotingNode
+from tests.simulation.mutants import Mutant, replaced, wrapped
+
+
+async def take_the_largest(self: QuorumStore, votes: Votes, until: float) -> int:
+    return max(votes.tokens)
+
+
+async def take_the_most_common(self: QuorumStore, votes: Votes, until: float) -> int:
+    return max(votes.tokens, key=votes.tokens.count)
+
+
+def raise_anything(self: Step, holder: Holder, adjust: Adjust) -> bool:
+    holder.token = adjust.raise_to or holder.token
+    self.state.counter = max(self.state.counter, holder.token)
+    return True
+
+
+def be_content_with_half(
+    original: Callable[..., None], self: QuorumStore, runtime: Any, sources: Any, quorum: int, patience: float
+) -> None:
+    original(self, runtime, sources, quorum - 1, patience)
+
+
+def count_one_more(original: Callable[..., int], self: QuorumStore, *args: Any) -> int:
+    return original(self, *args) + 1
+
+
+async def keep_the_votes(self: QuorumStore, votes: Votes, until: float) -> None:
+    """Give nothing back."""
+
+
+def ask_under_one_name(original: Callable[..., Any], self: QuorumStore, *args: Any) -> Any:
+    self._rounds = 0
+    return original(self, *args)
+
+
+QUORUM_MUTANTS: tuple[Mutant, ...] = (
+    Mutant("of different tokens the largest counts", replaced(QuorumStore, "_agree", take_the_largest), ("quorum",)),
+    Mutant("of different tokens one counts", replaced(QuorumStore, "_agree", take_the_most_common), ("quorum",)),
+    Mutant("a node raises its token to anything", replaced(Step, "_raise", raise_anything), ("quorum",)),
+    Mutant(
+        "one node less than a majority decides", wrapped(QuorumStore, "__init__", be_content_with_half), ("quorum",)
+    ),
+    Mutant("a renewal needs one node less", wrapped(QuorumStore, "_count", count_one_more), ("quorum",)),
+    Mutant("a node that forgot votes at once", replaced(VotingNode, "forget", TableNode.forget), ("quorum_amnesia",)),
+    Mutant("all rounds ask under one name", wrapped(QuorumStore, "acquire", ask_under_one_name), ("quorum",)),
+    Mutant("votes that came to nothing are kept", replaced(QuorumStore, "_give_back", keep_the_votes), ("quorum",)),
+)
