@@ -534,3 +534,19 @@ def test_a_turn_count_is_a_number() -> None:
     """A turn count that can't be right is refused when the client is made."""
     with pytest.raises(UsageError, match="turn_count"):
         Client("memory://", turn_count=-1)
+
+
+def test_an_interrupt_before_the_store_is_asked_leaves_no_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C just when somebody is about to ask the store leaves the name to others of this process."""
+    with Client(store=memory_source(MemoryTable())) as client:
+        client.lock("name").acquire().release()
+        runtime = client.session().runtime
+
+        def interrupt() -> str:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(runtime, "new_id", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            client.lock("name").acquire()
+        monkeypatch.undo()
+        client.lock("name", timeout=PATIENCE).acquire().release()
