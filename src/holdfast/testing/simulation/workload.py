@@ -179,7 +179,7 @@ class Client:
     async def _acquire(self, want: Want, timeout: float | None, rng: random.Random) -> HeldLease | None:
         task = self.process.start(self.session.acquire(want, timeout), f"{self.process.name}/acquire")
         if self.faults.cancel and rng.random() < self.faults.cancel:
-            task.cancel_at = rng.choice((1, 2, 3, 4, 4, 5, 5, 6, 6, 7, 7, 8, 8))  # few get that far
+            task.cancel_at = rng.choice((1, 2, 3, 4, 4, 5, 5, 6, 6, 7, 7, 7, 8, 8, 8, 8))  # few get that far
         try:
             won = await task.result
         except (Cancelled, StoreError) as error:
