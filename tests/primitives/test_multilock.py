@@ -23,6 +23,7 @@ from holdfast import (
     MultiLease,
     Outcome,
     OutcomeUnknown,
+    SelfDeadlock,
     StoreUnavailable,
     UsageError,
 )
@@ -142,6 +143,21 @@ def test_a_lease_shows_all_names(client: Client) -> None:
         lease.check()
     with pytest.raises(LeaseLost, match="released"):
         lease.extend()
+    client.close()
+
+
+def test_who_would_wait_for_itself_for_ever_is_refused(client: Client) -> None:
+    """A thread that holds a multilock and wants one of its names, or the other way round, is told, and keeps it."""
+    with client.multilock(["a", "b"], ttl=TTL) as lease:
+        with pytest.raises(SelfDeadlock):
+            client.lock("b", ttl=TTL).acquire()
+        with pytest.raises(SelfDeadlock):
+            client.multilock(["b", "c"], ttl=TTL).acquire()
+        lease.check()
+        assert client.names() == ["a", "b"]
+    with client.lock("b", ttl=TTL), pytest.raises(SelfDeadlock):
+        client.multilock(["a", "b"], ttl=TTL).acquire()
+    assert client.names() == []
     client.close()
 
 

@@ -67,8 +67,9 @@ async def acquire_all(
         if isinstance(won, Missed):
             return won
         if all(held.trusted() for held in won):
-            ends_at = session.runtime.now() + max_hold
+            ends_at, mark = session.runtime.now() + max_hold, session.runtime.mark()
             for held in won:
+                held.by = mark
                 _limit(session, held, ends_at)
             return won
         log.debug("one of %s was lost while the others were waited for; beginning again", [want.name for want in wants])
