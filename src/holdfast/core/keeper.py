@@ -8,6 +8,7 @@ An error of the store is retried, with growing delay, until the local deadline. 
 """
 
 import logging
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +51,7 @@ class Keeper:
         self.events: Events | None = None
         """Who is told of renewals, if anybody."""
         self._leases: dict[str, HeldLease] = {}
+        self._chores: deque[Callable[[], None]] = deque()
         self._looks_at = NEVER
         self._pace = IDLE
         self._task: Task | None = None
@@ -116,6 +118,11 @@ class Keeper:
         lease.dropped = True
         self._runtime.post(self._signal.set)
 
+    def soon(self, chore: Callable[[], None]) -> None:
+        """Have the task do something; for the garbage collector, like `drop`."""
+        self._chores.append(chore)
+        self._runtime.post(self._signal.set)
+
     def find(self, request: str) -> HeldLease | None:
         """Return the lease that came of a request, if it is kept."""
         return self._leases.get(request)
@@ -155,6 +162,8 @@ class Keeper:
         next_look = now + self._pace
         self._pace = min(self._pace * 2, IDLE)  # `add` shortens it again
         due = False
+        while self._chores:
+            self._chores.popleft()()
         for lease in list(self._leases.values()):
             if lease.dropped:
                 self._give_up(lease)

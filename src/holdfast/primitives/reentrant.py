@@ -30,10 +30,11 @@ class _Share:
 
     def give_back(self) -> bool:
         """Give it back; return whether the lease is to be released now."""
-        if self.outcome is not None:
-            return False
-        held = self.nest.held
-        self.outcome = Outcome.RELEASED if held.trusted() else Outcome.EXPIRED
+        outcome = Outcome.RELEASED if self.nest.held.trusted() else Outcome.EXPIRED
+        with self.nest.mutex:  # of two threads that release it, one gives it back
+            if self.outcome is not None:
+                return False
+            self.outcome = outcome
         return self.nest.leave()
 
     def check(self) -> None:
@@ -43,12 +44,21 @@ class _Share:
             raise LeaseLost(f"this lease of {held.name!r} (token {held.token}) was released; acquire a new one.")
 
     def drop(self, session: Session) -> bool:
-        """Give back a share whose lease was dropped; return whether that deserves a warning."""
-        held = self.nest.held
+        """Give back a share whose lease was dropped; return whether that deserves a warning.
+
+        Called by the garbage collector in the middle of anything, so it takes no mutex: the keeper does the rest.
+        """
+        nest, held = self.nest, self.nest.held
         if self.outcome is not None or held.let_go or held.lost_because:
             return False
-        if self.give_back():
-            session.keeper.drop(held)
+        self.outcome = Outcome.EXPIRED
+
+        def leave() -> None:
+            if nest.leave_dropped():
+                session.keeper.drop(held)
+
+        nest.dropped.append(None)
+        session.keeper.soon(leave)
         return True
 
 
