@@ -138,8 +138,6 @@ class Turnstile:
             if stile.contenders is None:
                 stile.contenders = deque()
             stile.contenders.append(contender)
-        if self._session.events is not None:
-            self._session.events.contended(want.name)
         return self._stand(stile, contender, until)
 
     async def _once_more(
@@ -166,9 +164,11 @@ class Turnstile:
             return False
         self._session.keeper.replaced(contender.lease)
         held.settle(Outcome.RELEASED)
-        if self._session.events is not None:
-            self._session.events.handed_on(held)
-        contender.event.set()
+        try:
+            if self._session.events is not None:
+                self._session.events.handed_on(held)
+        finally:
+            contender.event.set()
         return True
 
     def _hand_over(self, stile: Stile, held: HeldLease) -> Contender | None:
@@ -324,6 +324,8 @@ class Turnstile:
     async def _stand(self, stile: Stile, contender: Contender, until: float | None) -> HeldLease | Left:
         """Wait to be handed the lease, or to have to ask for it."""
         try:
+            if self._session.events is not None:
+                self._session.events.contended(contender.want.name)
             held = stile.held
             if until is None and held is not None and held.by is self._runtime.mark():
                 self._session.refuse_to_wait_for_oneself(contender.want)
