@@ -189,6 +189,8 @@ class Keeper:
         self.discard(lease)
         if lease.lost_because:
             report_loss(lease)
+        elif lease.stile is not None:  # whoever let it go was interrupted before anybody else was let in, or is about to
+            lease.stile.lost(lease)
 
     def _start_renewal(self) -> None:
         with self._mutex:
