@@ -189,7 +189,7 @@ class Keeper:
         self.discard(lease)
         if lease.lost_because:
             report_loss(lease)
-        elif lease.stile is not None:  # whoever let it go was interrupted before anybody else was let in, or is about to
+        elif lease.stile is not None:  # who let it go was interrupted, or is just about to hand it on
             lease.stile.lost(lease)
 
     def _start_renewal(self) -> None:
