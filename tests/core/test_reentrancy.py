@@ -121,6 +121,14 @@ def test_others_are_others() -> None:
     run(work)
 
 
+def test_who_does_not_get_in_is_told_whose_it_is() -> None:
+    """The error does not say that the lock is not reentrant."""
+    with Client(store=memory_source(MemoryTable())) as client, ThreadPoolExecutor() as pool:
+        lock = client.lock("name", reentrant=True, timeout=0)
+        with lock, pytest.raises(LockTimeout, match="only by the thread or task that acquired it"):
+            pool.submit(lock.acquire).result()
+
+
 def test_the_owner_is_gone_with_its_thread() -> None:
     """A thread that happens to get the ident of one that ended is not taken for it."""
     with Client(store=memory_source(MemoryTable())) as client:

@@ -19,6 +19,8 @@ from holdfast.primitives.lock import AsyncLock, Lock
 from holdfast.primitives.options import LockOptions
 from holdfast.runtimes import aio, threads
 
+IF_HELD = "is entered again only by the thread or task that acquired it"
+
 
 class _Share:
     """One share of a lease: what it is by itself."""
@@ -158,6 +160,8 @@ def _told(lease: L, options: LockOptions) -> L:
 class ReentrantLock(Lock):
     """A `Lock` that a thread which holds it may acquire again. Made by `Client.lock(..., reentrant=True)`."""
 
+    _if_held = IF_HELD
+
     def _acquire(self, want: Want, timeout: float | None) -> Lease:
         return self._again(want) or super()._acquire(want, timeout)
 
@@ -176,6 +180,8 @@ class ReentrantLock(Lock):
 
 class AsyncReentrantLock(AsyncLock):
     """An `AsyncLock` that a task which holds it may acquire again. Made by `AsyncClient.lock(..., reentrant=True)`."""
+
+    _if_held = IF_HELD
 
     async def _acquire(self, want: Want, timeout: float | None) -> AsyncLease:
         return self._again(want) or await super()._acquire(want, timeout)
