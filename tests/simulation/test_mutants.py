@@ -9,6 +9,7 @@ from tests.simulation.mutants import MUTANTS, Mutant
 SEEDS = 2_000
 
 
+@pytest.mark.timeout(900)  # some need hundreds of runs to be met
 @pytest.mark.parametrize("mutant", [*MUTANTS, *LUA_MUTANTS], ids=lambda mutant: mutant.bug)
 def test_a_planted_bug_is_caught(mutant: Mutant) -> None:
     """Within 2,000 seeds a promise of the scenario is broken."""

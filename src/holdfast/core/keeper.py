@@ -85,7 +85,7 @@ class Keeper:
         """Look after a successor. It falls due when its predecessor did, unless that was not to be renewed any more."""
         if successor.due_at == NEVER:
             self.plan(successor)
-        elif successor.valid_until < self._looks_at or successor.lingers_until < self._looks_at:
+        if successor.valid_until < self._looks_at or successor.lingers_until < self._looks_at:
             self._wake()
 
     def lose(self, lease: HeldLease, because: str) -> HeldLease | None:
