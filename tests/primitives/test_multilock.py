@@ -588,9 +588,8 @@ def test_cancelled_at_any_await_nothing_is_left_behind(act: Act, together: bool,
             pass
         seen = count
         async with asyncio.timeout(PATIENCE):
-            while await other.names():  # noqa: ASYNC110 - what is awaited is in the store
+            while await other.names() or victim.session().attempts:  # noqa: ASYNC110 - it ends beside the cancelled task
                 await asyncio.sleep(0.001)
-        assert not victim.session().attempts
         await victim.close()
         await other.close()
         left = asyncio.all_tasks() - {asyncio.current_task()}
