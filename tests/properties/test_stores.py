@@ -186,6 +186,7 @@ WRONG_SCRIPTS: dict[str, tuple[type[StoreMachine], str, str]] = {
 """Wrong ways of the scripts, many of which no run of the simulation could tell from bad luck; and where to look."""
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("wrong", WRONG_SCRIPTS)
 def test_a_wrong_script_is_noticed(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A store whose Lua is wrong in one place does not answer as the table does."""
