@@ -163,7 +163,6 @@ WRONG_SCRIPTS: dict[str, tuple[type[StoreMachine], str, str]] = {
     "heavier": (WAITING, "math.min(holder[WEIGHT], weighs)", "weighs"),
     "adjusted by anyone": (WAITING, "local held = holder and holder[TOKEN] == token", "local held = holder"),
     "not passed on": (WAITING, "pass_on()\nsave()\nreturn held", "save()\nreturn held"),
-    "another's name": (RESTARTS, "who ~= '' and who or owner", "owner"),
     "kept": (WAITING, "now + keeps, 0", "holder[EXPIRES], 0"),
     "kept at once": (WAITING, "used <= now and keeps == 0", "used <= now"),
     "kept silently": (WAITING, "        head_before = nil\n", ""),

@@ -232,9 +232,10 @@ async def multilock_that_is_refused_after_a_lost_reply_leaves_nothing(kit: Kit) 
     """If the reply to an ask that was refused is lost too, nothing is left behind."""
     wire = Wire()
     here, there = kit.client(), kit.client(wire)
+    await there.names()  # connected, it has all of its timeout to ask again
     async with here.lock("b", ttl=LONG):
         wire.lose["acquire"] = 2
-        await _timeout(there, 0.3)
+        await _timeout(there, 1.0)
         await kit.free(here, "a")
         await kit.waiters(here, "b", 0)
         await kit.free(here, "c")
