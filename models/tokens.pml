@@ -13,14 +13,14 @@
    With a SPAN the token is the last of so many values, all of which are the attempt's.
 
    Nothing here is a matter of time: a node grants whoever asks, for the lease before may have lapsed, and so may that
-   of one that asks again. Requests are lost, or carried out at any later time, and asks REPEATS times once more; replies
-   are lost, or late: acted upon late. A raise that is repeated only has its acknowledgement later. Who leaves lets his
+   of one that asks again. Requests are lost, or carried out at any later time, and asks REPEATS times once more;
+   replies are lost, or late: acted upon late. A raise that is repeated only has its acknowledgement later. Who leaves lets his
    leases lapse. Anybody may be dead, or paused, at every step: an attempt that failed is one that takes no more steps.
    To try again is another attempt, unless in SAME_ID. FORGETS times a node forgets all that it had.
 
    What attempts propose is NONE (zero); ANY, for clocks that agree on nothing; or ORDERED: greater than any token got
-   before the attempt started. Where nodes forget, attempts KEEP_BITS: each has low bits of its own (here the remainder by their
-   number, elsewhere random bits at the end of a clock). Its proposal has them, in phase 2 it takes the next value that
+   before the attempt started. Where nodes forget, attempts KEEP_BITS: each has low bits of its own (here the remainder by
+   their number, elsewhere random bits at the end of a clock). Its proposal has them, in phase 2 it takes the next value that
    has, and in phase 1 only a value that has can be its token.
 
    BOUNDS  ATTEMPTS attempts, NODES nodes, a proposal is one of the SPREAD least. Reduced by hand: attempts are numbered
@@ -94,7 +94,8 @@
 #define EAGER     (!is(AMNESIA))
 
 #define QUORUM    (is(HALF) -> NODES / 2 : NODES / 2 + 1)
-#define PROPOSALS ((is(AMNESIA) || is(BITS_NOT_KEPT)) -> ORDERED : ((is(DISORDER) || is(FORGOTTEN_ORDER)) -> ANY : NONE))
+#define IN_ORDER  (is(AMNESIA) || is(BITS_NOT_KEPT))
+#define PROPOSALS (IN_ORDER -> ORDERED : ((is(DISORDER) || is(FORGOTTEN_ORDER)) -> ANY : NONE))
 #define KEEP_BITS (is(AMNESIA) || is(FORGOTTEN_ORDER))
 
 #define NOBODY 0
@@ -216,7 +217,6 @@ inline carry_out_ask(node) {
 	fi
 }
 
-/* What can be decided once a quorum has granted: the token itself, or what it shall be. */
 inline forget_replies() {
 	i = 0;
 	do
@@ -226,6 +226,7 @@ inline forget_replies() {
 	i = 0
 }
 
+/* What can be decided once a quorum has granted: the token itself, or what it shall be. */
 inline decide() {
 	do
 	:: n < NODES ->
@@ -256,7 +257,8 @@ inline decide() {
 /* A counter that equals the value already was raised to it for the same attempt, or issued to it. */
 #define held(node)      (is(NOT_HELD) || holder[node] == me)
 #define not_above(node) (is(UNCHECKED) || counter[node] < token || (counter[node] == token && holder[node] == me))
-#define may_raise(node) (stage == RAISING && has(granted, node) && !has(acknowledged, node) && held(node) && not_above(node))
+#define unraised(node)  (stage == RAISING && has(granted, node) && !has(acknowledged, node))
+#define may_raise(node) (unraised(node) && held(node) && not_above(node))
 
 inline carry_out_raise(node) {
 	counter[node] = greater(counter[node], token);

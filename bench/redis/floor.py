@@ -107,7 +107,7 @@ class OwnScripts:
 
     def release(self, token: int) -> tuple[Word, ...]:
         """Return the release of the last acquire."""
-        return self._evalsha(scripts.RELEASE, self._about, self._ask.request, token, 0)
+        return self._evalsha(scripts.RELEASE, self._about, self._ask.request, token, 0, 0)
 
     def _evalsha(self, script: scripts.Script, about: bytes, request: str, *args: Word) -> tuple[Word, ...]:
         state = self._state

@@ -148,8 +148,8 @@ class Client(_ClientBase):
 
     It starts two daemon threads when first used: the inbox, which hears of grants, and the keeper, which renews
     leases in the background for as long as they are held. In a coroutine use `AsyncClient`: this one would block the
-    event loop while it waits. Do not call it in a signal handler: like every lock of threads, it would wait for ever
-    for what the interrupted thread is just holding. Set a flag there.
+    event loop while it waits. Do not call it in a signal handler, nor in a `__del__` of yours: like every lock of
+    threads, it would wait for ever for what the interrupted thread is just holding. Set a flag there.
     """
 
     def lock(

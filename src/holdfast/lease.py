@@ -9,7 +9,7 @@ import warnings
 import weakref
 from collections.abc import Callable
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from holdfast.core.deadlines import seconds
 from holdfast.core.held import FORKED, HeldLease, LeaseState
@@ -18,28 +18,43 @@ from holdfast.core.session import Session
 from holdfast.errors import LeaseLost
 from holdfast.outcome import Outcome
 from holdfast.runtimes.aio import BodyGuard
+from holdfast.runtimes.runtime import Runtime
 from holdfast.runtimes.threads import drive
 
 
-class _LossBase:
-    __slots__ = ("_held", "_session")
+class Losable(Protocol):
+    """What is held: one lease, or several that are lost together."""
 
-    def __init__(self, session: Session, held: HeldLease) -> None:
-        self._session = session
+    runtime: Runtime
+
+    def is_lost(self) -> bool:
+        """Tell whether it is lost."""
+        ...
+
+    async def wait_lost(self, until: float | None) -> bool:
+        """Wait until it is lost or let go, or until a local instant; return whether it is lost."""
+        ...
+
+
+class _LossBase:
+    __slots__ = ("_held", "_name")
+
+    def __init__(self, held: Losable, name: str) -> None:
         self._held = held
+        self._name = name
 
     def is_set(self) -> bool:
         """Tell whether the lease is lost. True from the very moment of its local deadline, at no cost."""
-        return not self._held.trusted() and bool(self._held.lost_because)
+        return self._held.is_lost()
 
     def __bool__(self) -> bool:
         return self.is_set()
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {self._held.name!r}: {'set' if self else 'not set'}>"
+        return f"<{type(self).__name__} of {self._name!r}: {'set' if self else 'not set'}>"
 
     def _until(self, timeout: float | None) -> float | None:
-        return None if timeout is None else self._session.runtime.now() + timeout
+        return None if timeout is None else self._held.runtime.now() + timeout
 
 
 class Loss(_LossBase):
@@ -60,6 +75,14 @@ class AsyncLoss(_LossBase):
     async def wait(self, timeout: float | None = None) -> bool:
         """Wait until the lease is lost (or released), or for `timeout` seconds; return whether it is lost."""
         return await self._held.wait_lost(self._until(timeout))
+
+
+def raise_or_note(loss: Exception, error: BaseException | None) -> None:
+    """Raise a loss that was found on exit; if the body raised something itself, add a note to that instead."""
+    if error is None:
+        raise loss
+    if not (isinstance(error, LeaseLost) and str(error) == str(loss)):  # the body's own check() said it already
+        error.add_note(str(loss))
 
 
 class LeaseBase:
@@ -153,13 +176,8 @@ class LeaseBase:
 
     def _raise_if_lost(self, outcome: Outcome, error: BaseException | None) -> None:
         """On exit: tell of a loss, without masking the body's own error."""
-        if outcome.kept and not self._held.lost_because:
-            return
-        loss = self._held.loss()
-        if error is None:
-            raise loss
-        if not (isinstance(error, LeaseLost) and str(error) == str(loss)):  # the body's own check() said it already
-            error.add_note(str(loss))
+        if not outcome.kept or self._held.lost_because:
+            raise_or_note(self._held.loss(), error)
 
 
 class Lease(LeaseBase):
@@ -170,7 +188,7 @@ class Lease(LeaseBase):
     @property
     def lost(self) -> Loss:
         """The event that is set the moment the lease can no longer be trusted."""
-        return Loss(self._session, self._held)
+        return Loss(self._held, self._held.name)
 
     def release(self) -> Outcome:
         """Let go, and hand the name to the next waiter in the same step. Never raises because of the store.
@@ -220,7 +238,7 @@ class AsyncLease(LeaseBase):
     @property
     def lost(self) -> AsyncLoss:
         """The event that is set the moment the lease can no longer be trusted."""
-        return AsyncLoss(self._session, self._held)
+        return AsyncLoss(self._held, self._held.name)
 
     async def release(self) -> Outcome:
         """Let go, and hand the name to the next waiter in the same step. Never raises because of the store.

@@ -236,3 +236,11 @@ def test_a_lease_that_is_asked_for_is_not_handed_on_for_ever(table: MemoryTable)
             assert [lease.revoking for lease in leases] == [True, *[False] * 5]
 
     asyncio.run(main())
+
+
+def test_a_reader_writer_lock_is_not_resized(table: MemoryTable) -> None:
+    """And the error says what it is."""
+    with Client(store=memory_source(table)) as client:
+        semaphore = client.semaphore("name", 3)
+        with client.rwlock("name").read(), pytest.raises(UsageError, match="in use as a reader/writer lock"):
+            semaphore.resize(4)

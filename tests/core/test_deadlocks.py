@@ -1,12 +1,19 @@
 """Circles of waits: found if there are any, and the shortest first."""
 
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import DeadlockDetected, Wait
+from holdfast import Client, DeadlockDetected, Outcome, Wait
 from holdfast.core.deadlocks import circle_through, circles, waits
 from holdfast.core.messages import HolderView, NameView, WaiterView
+from holdfast.runtimes.runtime import Runtime
+from holdfast.stores.memory import MemoryStore, MemoryTable, memory_source
+from holdfast.stores.store import StoreSource
+from tests.hazards.helpers import PATIENCE, eventually
 
 PAIRS = st.sets(st.tuples(st.sampled_from("abcdef"), st.sampled_from("abcdef")))
 
@@ -91,3 +98,47 @@ def test_the_error_names_every_edge() -> None:
     assert "there (w) waits for 'y', which here (m) holds" in str(error)
     with pytest.raises(DeadlockDetected, match="Release what you hold"):
         raise error
+
+
+class Slow(MemoryStore):
+    """A store where something happens right after a name was looked at."""
+
+    meanwhile: Callable[[], None] | None = None
+
+    async def inspect(self, name: str, until: float) -> NameView:
+        """Look, and have something happen then, once."""
+        view = await super().inspect(name, until)
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            meanwhile()
+        return view
+
+
+def test_a_circle_of_waits_that_were_never_there_together_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names are looked at one after another: whoever has let go since the first look waits for what we hold later."""
+    table = MemoryTable()
+    stores: list[Slow] = []
+
+    def make(runtime: Runtime) -> Slow:
+        stores.append(Slow(runtime, table))
+        return stores[-1]
+
+    source = StoreSource("slow", MemoryStore.capabilities, make)
+    with Client(store=source) as here, Client(store=memory_source(table)) as there, ThreadPoolExecutor() as pool:
+        runtime = here.session().runtime
+        new_id = runtime.new_id
+        monkeypatch.setattr(runtime, "new_id", lambda: "z" + new_id())  # of a circle, the greatest gives up
+        ours, theirs = (client.lock("ours", timeout=PATIENCE, detect_deadlock=True) for client in (here, there))
+        name = here.lock("name", timeout=PATIENCE, detect_deadlock=True)
+        other = pool.submit(there.lock("name", detect_deadlock=True).acquire).result()
+
+        def let_go_and_wait() -> None:
+            other.release()
+            waiting.append(pool.submit(lambda: theirs.acquire().release()))
+            eventually(lambda: there.inspect("ours").waiters, "the other one waits for us")
+
+        waiting: list[Future[Outcome]] = []
+        with ours:
+            stores[0].meanwhile = let_go_and_wait
+            name.acquire().release()
+        assert [each.result() for each in waiting] == [Outcome.RELEASED]

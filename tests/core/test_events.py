@@ -3,11 +3,12 @@
 import asyncio
 import logging
 import threading
+from contextlib import suppress
 
 import pytest
 
 from holdfast import AsyncClient, Client, EventKind, LockEvent, LockTimeout
-from tests.hazards.helpers import eventually
+from tests.hazards.helpers import PATIENCE, eventually
 
 ACQUIRED, CONTENDED, HANDED_ON, RENEWED, LOST, RELEASED = (
     EventKind.ACQUIRED,
@@ -103,12 +104,55 @@ def test_a_loss_is_told() -> None:
     assert [kind for kind in kinds(told) if kind is not RENEWED] == [ACQUIRED, LOST, RELEASED]
 
 
-def test_a_listener_that_fails_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("error", [RuntimeError, SystemExit])
+def test_a_listener_that_fails_is_logged(caplog: pytest.LogCaptureFixture, error: type[BaseException]) -> None:
     """The lock goes on."""
 
     def fail(event: LockEvent) -> None:
-        raise RuntimeError(event.name)
+        raise error(event.name)
 
     with caplog.at_level(logging.ERROR, "holdfast"), Client("memory://", on_event=fail) as client:
         client.lock("name").acquire().release()
     assert "on_event" in caplog.text
+
+
+def test_an_interrupt_of_a_listener_leaves_no_place_in_the_local_queue() -> None:
+    """Whoever is interrupted as its wait is told of does not wait any more."""
+
+    def interrupt(event: LockEvent) -> None:
+        if event.kind is CONTENDED:
+            raise KeyboardInterrupt
+
+    with Client("memory://", on_event=interrupt) as client:
+        lock = client.lock("name", timeout=PATIENCE)
+        with lock, pytest.raises(KeyboardInterrupt):
+            lock.acquire()
+        lock.acquire().release()
+
+
+def test_an_interrupt_of_a_listener_lets_the_next_one_in() -> None:
+    """Whoever is interrupted as it is told of handing a lease on has handed it on."""
+
+    def interrupt(event: LockEvent) -> None:
+        told.append(event.kind)
+        if told.count(HANDED_ON) == 1 and event.kind is HANDED_ON:
+            raise KeyboardInterrupt
+
+    def enter() -> None:
+        with suppress(KeyboardInterrupt), lock:
+            entered.append(True)
+            eventually(lambda: told.count(CONTENDED) == 2, "somebody waits behind")
+
+    told: list[EventKind] = []
+    entered: list[bool] = []
+    with Client("memory://", on_event=interrupt) as client:
+        lock = client.lock("name", timeout=PATIENCE)
+        with lock:
+            waiting = [threading.Thread(target=enter, daemon=True) for _ in range(2)]
+            for thread in waiting:
+                thread.start()
+            eventually(lambda: told.count(CONTENDED) == 2, "both wait")
+        for thread in waiting:
+            thread.join(2 * PATIENCE)
+        assert len(entered) == 2
+        assert HANDED_ON in told

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast import AsyncClient, AsyncLock, Client, LeaseLost, LeaseState, LockTimeout, Outcome
+from holdfast.core.departures import WORKERS
 from holdfast.core.messages import Notice, NoticeKind
 from holdfast.errors import StoreUnavailable, UsageError
 from holdfast.stores.memory import MemoryTable, memory_source
@@ -400,3 +401,31 @@ def test_a_lease_taken_up_and_dropped_ends() -> None:
             pass
 
     run(work)
+
+
+def test_a_lease_that_is_renewed_no_more_lingers_no_longer_either() -> None:
+    """Nothing else has the keeper look at one that max_hold would have ended, until it is due again."""
+    with Client("memory://") as client, client.lock("other", ttl=20.0):
+        client.lock("name", ttl=60.0, max_hold=50.0, linger=0.1).acquire().release()
+        assert client.inspect("name").holders
+        eventually(lambda: not client.inspect("name").holders, "it lingers no more", within=3.0)
+
+
+def test_releases_that_are_cancelled_do_not_keep_later_ones() -> None:
+    """Whoever cancels all tasks of the loop does not keep what lingers afterwards from being released."""
+    source = memory_source(MemoryTable())
+
+    async def main() -> None:
+        async with AsyncClient(store=source) as here, AsyncClient(store=source) as there:
+            for number in range(WORKERS):
+                await (await here.lock(f"name {number}", linger=1000).acquire()).release()
+            here.session().turnstile.end_all_lingering()
+            tasks = [task for task in asyncio.all_tasks() if task.get_name() == "holdfast-release"]
+            assert len(tasks) == WORKERS
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+            await (await here.lock("name", linger=1000).acquire()).release()
+            await (await there.lock("name", timeout=PATIENCE).acquire()).release()
+
+    asyncio.run(main())

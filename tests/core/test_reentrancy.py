@@ -1,6 +1,7 @@
 """Reentrancy for those who ask for it, and an error instead of waiting for oneself for those who do not."""
 
 import asyncio
+import gc
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -120,6 +121,14 @@ def test_others_are_others() -> None:
     run(work)
 
 
+def test_who_does_not_get_in_is_told_whose_it_is() -> None:
+    """The error does not say that the lock is not reentrant."""
+    with Client(store=memory_source(MemoryTable())) as client, ThreadPoolExecutor() as pool:
+        lock = client.lock("name", reentrant=True, timeout=0)
+        with lock, pytest.raises(LockTimeout, match="only by the thread or task that acquired it"):
+            pool.submit(lock.acquire).result()
+
+
 def test_the_owner_is_gone_with_its_thread() -> None:
     """A thread that happens to get the ident of one that ended is not taken for it."""
     with Client(store=memory_source(MemoryTable())) as client:
@@ -192,6 +201,31 @@ def test_a_lease_that_is_dropped_ends_with_the_last() -> None:
         box = [lock.acquire()]
         with pytest.warns(ResourceWarning, match="dropped without release"):
             box.clear()
+        other.lock("name", timeout=PATIENCE).acquire().release()
+
+
+def _run_through(thread: threading.Thread) -> None:
+    thread.start()
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
+
+
+def test_a_lease_is_collected_in_the_middle_of_anything() -> None:
+    """The garbage collector may find one while its thread has the mutex of all leases, and must not wait for that."""
+    source = memory_source(MemoryTable())
+    with Client(store=source) as client, Client(store=source) as other:
+        lock = client.lock("name", ttl=0.3, reentrant=True)
+
+        def collect() -> None:
+            circle: list[Any] = [lock.acquire(), lock.acquire()]
+            circle.append(circle)
+            del circle
+            with client.session().mutex:
+                gc.collect()
+
+        thread = threading.Thread(target=collect, daemon=True)
+        with pytest.warns(ResourceWarning, match="dropped without release"):
+            _run_through(thread)
         other.lock("name", timeout=PATIENCE).acquire().release()
 
 

@@ -4,6 +4,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -534,3 +535,37 @@ def test_a_turn_count_is_a_number() -> None:
     """A turn count that can't be right is refused when the client is made."""
     with pytest.raises(UsageError, match="turn_count"):
         Client("memory://", turn_count=-1)
+
+
+def test_an_interrupt_before_the_store_is_asked_leaves_no_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C just when somebody is about to ask the store leaves the name to others of this process."""
+    with Client(store=memory_source(MemoryTable())) as client:
+        client.lock("name").acquire().release()
+        runtime = client.session().runtime
+
+        def interrupt() -> str:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(runtime, "new_id", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            client.lock("name").acquire()
+        monkeypatch.undo()
+        client.lock("name", timeout=PATIENCE).acquire().release()
+
+
+def test_an_interrupt_before_a_lease_is_handed_on_keeps_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C in the middle of a release leaves the name to others of this process when its ttl has run out."""
+    with Client(store=memory_source(MemoryTable())) as client, ThreadPoolExecutor() as pool:
+        lock = client.lock("name", ttl=0.3, timeout=PATIENCE)
+        lease = lock.acquire()
+        waiting = pool.submit(lock.acquire)
+        eventually(lambda: client.inspect("name").waiters, "somebody waits here")
+
+        def interrupt(_held: object) -> bool:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(client.session().turnstile, "pass_on", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            lease.release()
+        monkeypatch.undo()
+        waiting.result().release()

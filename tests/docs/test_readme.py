@@ -1,4 +1,4 @@
-"""What the README shows is what happens: its examples run, and what it names exists."""
+"""What the README and the guide show is what happens: examples run, and what is named exists."""
 
 import re
 import sqlite3
@@ -10,18 +10,22 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
+PAGES = {name: (ROOT / name).read_text("utf-8") for name in ("README.md", "docs/guide.md")}
 
 
-def blocks(language: str) -> list[str]:
+def blocks(language: str, page: str = "README.md") -> list[str]:
     """Return the code blocks of a language, in order."""
-    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    return re.findall(rf"^```{language}\n(.*?)^```$", PAGES[page], re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("number", range(len(blocks("python"))))
-def test_every_python_example_runs_as_it_stands(number: int, tmp_path: Path) -> None:
+EXAMPLES = [(page, number) for page in PAGES for number in range(len(blocks("python", page)))]
+
+
+@pytest.mark.parametrize(("page", "number"), EXAMPLES)
+def test_every_python_example_runs_as_it_stands(page: str, number: int, tmp_path: Path) -> None:
     """A newcomer can paste each example into a file and run it, with warnings as errors."""
     script = tmp_path / "example.py"
-    script.write_text(blocks("python")[number], "utf-8")
+    script.write_text(blocks("python", page)[number], "utf-8")
     done = subprocess.run(
         [sys.executable, "-W", "error", str(script)],
         env={"HOLDFAST_URL": f"sqlite://{tmp_path}/locks.db", "PATH": "/usr/bin:/bin"},
@@ -68,5 +72,6 @@ def test_every_make_target_and_link_that_is_named_exists() -> None:
     makefile = (ROOT / "Makefile").read_text("utf-8")
     for target in set(re.findall(r"make ([a-z]+)", README)):
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
-    for link in re.findall(r"\]\(([^)#]+)\)", README):
-        assert (ROOT / link).exists(), link
+    for page, text in PAGES.items():
+        for link in re.findall(r"\]\(([^)#]+)\)", text):
+            assert (ROOT / page).parent.joinpath(link).exists(), (page, link)

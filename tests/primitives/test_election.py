@@ -22,7 +22,7 @@ from holdfast import (
     UsageError,
 )
 from holdfast.core.messages import NameView
-from holdfast.runtimes.threads import ThreadsRuntime
+from holdfast.runtimes.threads import ThreadEvent, ThreadsRuntime
 from holdfast.stores.memory import MemoryStore, MemoryTable, memory_source
 from holdfast.stores.store import StoreSource
 from tests.hazards.helpers import PATIENCE, eventually
@@ -229,6 +229,33 @@ class Broken(MemoryStore):
         if self.error is not None:
             raise self.error
         return await super().inspect(name, until)
+
+
+def test_an_observer_whose_time_is_over_does_not_spin(table: MemoryTable) -> None:
+    """Whoever is told at least once, however short its timeout is, asks a store in trouble every `interval` seconds."""
+    woken: list[float | None] = []
+
+    class Watched(ThreadEvent):
+        async def wait(self, until: float | None) -> bool:
+            woken.append(until)
+            return await super().wait(until)
+
+    class Watching(ThreadsRuntime):
+        def event(self) -> ThreadEvent:
+            return Watched()
+
+    def make(runtime: Any) -> Broken:  # noqa: ANN401 - a runtime
+        store = Broken(runtime, table)
+        store.error = StoreUnavailable("down")
+        return store
+
+    source = StoreSource("broken", replace(MemoryStore.capabilities), make)
+    with Client(store=source, retry_for=0.2) as client:
+        client.session().runtime = Watching()
+        seen = client.election("boss", ttl=TTL).observe(timeout=0, interval=0.05)
+        with pytest.raises(StoreUnavailable, match="down"):
+            next(seen)
+    assert len(woken) < 20
 
 
 def test_an_observer_rides_out_a_store_that_does_not_answer(table: MemoryTable) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, cast
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.stateful import rule, run_state_machine_as_test
 
@@ -282,6 +282,13 @@ return redis.call(unpack(ARGV, 2))
     steps=st.lists(
         st.tuples(commands, st.booleans(), st.sampled_from([0, 0, 1_000, 999, 50_000, -7_000])), min_size=1, max_size=30
     )
+)
+@example(  # the very millisecond in which a key ends, which is seldom met by chance
+    steps=[
+        (("SET", "a", "x"), False, 0),
+        (("PEXPIREAT", "a", NOW // 1000 + 1), False, 1_000),
+        (("GET", "a"), False, 0),
+    ]
 )
 @thorough(300)
 def test_commands_do_the_same_on_a_real_server(real: Real, steps: list[tuple[tuple[Word, ...], bool, int]]) -> None:

@@ -51,7 +51,7 @@ def test_a_store_answers_as_the_grant_table_does(machine: type[StoreMachine]) ->
     run_state_machine_as_test(machine, settings=thorough(100, 40))
 
 
-HUNT = settings(thorough(2_000, 40), derandomize=True, phases=[Phase.generate])
+HUNT = settings(thorough(10_000, 40), derandomize=True, phases=[Phase.generate])
 
 
 def _fails(machine: type[StoreMachine]) -> AbstractContextManager[Any]:
@@ -163,7 +163,6 @@ WRONG_SCRIPTS: dict[str, tuple[type[StoreMachine], str, str]] = {
     "heavier": (WAITING, "math.min(holder[WEIGHT], weighs)", "weighs"),
     "adjusted by anyone": (WAITING, "local held = holder and holder[TOKEN] == token", "local held = holder"),
     "not passed on": (WAITING, "pass_on()\nsave()\nreturn held", "save()\nreturn held"),
-    "another's name": (RESTARTS, "who ~= '' and who or owner", "owner"),
     "kept": (WAITING, "now + keeps, 0", "holder[EXPIRES], 0"),
     "kept at once": (WAITING, "used <= now and keeps == 0", "used <= now"),
     "kept silently": (WAITING, "        head_before = nil\n", ""),
@@ -186,6 +185,8 @@ WRONG_SCRIPTS: dict[str, tuple[type[StoreMachine], str, str]] = {
 """Wrong ways of the scripts, many of which no run of the simulation could tell from bad luck; and where to look."""
 
 
+@pytest.mark.thorough
+@pytest.mark.timeout(900)  # some are met by one example in two thousand
 @pytest.mark.parametrize("wrong", WRONG_SCRIPTS)
 def test_a_wrong_script_is_noticed(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A store whose Lua is wrong in one place does not answer as the table does."""

@@ -40,6 +40,24 @@ def crash(server: RedisServer, persistence: str) -> None:
 CRASHES = [*product(("none", "snapshot"), COLOURS), ("log", "threads"), ("torn log", "asyncio")]
 
 
+def test_what_is_taken_up_again_says_of_its_owner_what_it_said(tmp_path: Path) -> None:
+    """Leases that are renewed together, and known no more, come back each with its own text."""
+    values = {f"seat {number}": f"10.0.0.{number}" for number in range(4)}
+    with RedisServer(tmp_path) as server, Client(server.url, owner="node") as client, Client(server.url) as watcher:
+        terms = [client.election(name, ttl=5.0).campaign(value) for name, value in values.items()]
+        plain = client.lock("plain", ttl=5.0).acquire()
+        crash(server, "none")
+
+        def seen(name: str) -> list[tuple[str, str]]:
+            return [(holder.owner, holder.value) for holder in watcher.inspect(name).holders]
+
+        wait_until(lambda: all(seen(name) for name in [*values, "plain"]), "all known again")
+        assert {name: seen(name) for name in values} == {name: [("node", value)] for name, value in values.items()}
+        assert seen("plain") == [("node", "")]
+        for lease in [*terms, plain]:
+            lease.release()
+
+
 @pytest.mark.parametrize(("persistence", "colour"), CRASHES)
 def test_a_crash_costs_no_lease_and_gives_none_twice(tmp_path: Path, persistence: str, colour: str) -> None:
     """A holder outlives the crash of the server, whatever that forgot; others get nothing before all old leases end."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
-from holdfast.core import attempt, held
+from holdfast.core import attempt, held, together
 from holdfast.core.attempt import Attempt
 from holdfast.core.deadlines import valid_until
 from holdfast.core.departures import Departures
@@ -100,6 +100,18 @@ async def count_grant_from_reply(original: Any, self: Attempt) -> Any:
     if isinstance(reply, Granted):
         self._sent = self._runtime.now()
     return reply
+
+
+async def keep_what_was_won(self: Any) -> None:
+    pass
+
+
+def count_from_now(original: Any, self: Any, reply: Any) -> Any:
+    self._sent = self._runtime.now()
+    return original(self, reply)
+
+
+along_from_reply = wrapped(together._Part, "is_answered", count_from_now)
 
 
 async def count_place_from_reply(original: Any, self: Attempt) -> Any:
@@ -446,6 +458,9 @@ MUTANTS: Sequence[Mutant] = (
     Mutant("what lingered is never released", replaced(Departures, "add", do_nothing), ("calm",)),
     Mutant("a lease is handed on with the same token", wrapped(HeldLease, "successor", same_token), ("calm",)),
     Mutant("a turn is passed on for ever", replaced(Turnstile, "_may_pass", pass_on_for_ever), ("calm",)),
+    Mutant("asked along, it is not left", replaced(together._Leader, "_leave", Attempt._leave), ("several",)),
+    Mutant("what was won of several is kept", replaced(together._Together, "_undo", keep_what_was_won), ("several",)),
+    Mutant("a grant along with another is counted from its reply", along_from_reply, ("several",)),
     Mutant(
         "the resource is fenced on writes only",
         both(replaced(Resource, "read", read_without_fence), wrapped(Resource, "write", write_raises_fence)),

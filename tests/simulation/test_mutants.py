@@ -10,6 +10,7 @@ from tests.simulation.quorum_mutants import QUORUM_MUTANTS
 SEEDS = 2_000
 
 
+@pytest.mark.timeout(900)  # some need hundreds of runs to be met
 @pytest.mark.parametrize("mutant", [*MUTANTS, *LUA_MUTANTS, *QUORUM_MUTANTS], ids=lambda mutant: mutant.bug)
 def test_a_planted_bug_is_caught(mutant: Mutant) -> None:
     """Within 2,000 seeds a promise of the scenario is broken."""

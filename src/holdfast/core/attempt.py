@@ -273,9 +273,9 @@ class Attempt:
             token,
             want.ttl,
             until,
-            min(until, ends_at),
-            unsure=self._unsure,
-            ends_at=ends_at,
+            until if until < ends_at else ends_at,  # noqa: FURB136 - min() costs more
+            self._unsure,
+            ends_at,
         )
         if want.min_hold:
             held.free_at = now + seconds(want.min_hold) / (1.0 - DRIFT)

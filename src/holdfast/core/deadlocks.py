@@ -8,6 +8,10 @@ that those hold to those who wait for these, and so on. It looks when it begins 
 A waiter waits for a holder if the two do not fit into the name together, or if it stands behind such a waiter: the
 queue is strict. For a semaphore that is not so as long as others could make room, and then nothing is said.
 
+The names are looked at one after another, and somebody may let go of one and then wait for the next. So a circle counts
+only if it is found again at once: who waits at both times waited all the time, and as a queue is strict, so did those
+that it waits for hold all the time.
+
 Of all that wait in a circle one is told, the same one whoever looks: that with the greatest actor. The others go on
 to wait, for it gives up its place, and mostly what it holds.
 """
@@ -76,14 +80,22 @@ async def refuse_deadlock(session: "Session", actor: Actor, name: str) -> None:
     holds = actor.holds()
     if not holds:
         return  # nobody waits for it
+    names = [name, *holds]
     try:
-        views = [view async for view in _views(session, [name, *holds])]
+        circle = await _circle_to_break(session, actor, names)
+        again = await _circle_to_break(session, actor, names) if circle else ()
     except StoreError as error:
         log.debug("could not look for deadlocks: %s", error)
         return
-    circle = circle_through(actor.label, waits(views, session.prefix))
-    if circle and max(wait.waiting for wait in circle) == actor.label:
+    if circle and circle == again:
         raise DeadlockDetected(circle)
+
+
+async def _circle_to_break(session: "Session", actor: Actor, names: Iterable[str]) -> tuple[Wait, ...]:
+    """Look for a circle that an actor is in and is the one to give up of; empty if there is none."""
+    views = [view async for view in _views(session, names)]
+    circle = circle_through(actor.label, waits(views, session.prefix))
+    return circle if circle and max(wait.waiting for wait in circle) == actor.label else ()
 
 
 async def _views(session: "Session", names: Iterable[str]) -> AsyncIterator[NameView]:

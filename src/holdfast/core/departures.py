@@ -8,6 +8,8 @@ fails is repeated as any other; in the end the lease ends at its ttl.
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.held import HeldLease
@@ -23,6 +25,20 @@ WORKERS = 8
 """How many releases are under way at once, so that a server that hangs does not hold up the others."""
 
 
+@dataclass(slots=True, eq=False)
+class _Worker:
+    """A task that makes releases."""
+
+    task: Task | None = None
+    """None until it is started."""
+    done: bool = False
+    """Whether it takes no more."""
+
+    def works(self) -> bool:
+        """Tell whether it goes on: it is not done, and nobody cancelled it."""
+        return not self.done and (self.task is None or not self.task.ended())
+
+
 class Departures:
     """The releases of one client that nobody waits for."""
 
@@ -32,40 +48,40 @@ class Departures:
         self._release = release
         self._mutex: AbstractContextManager[Any] = runtime.mutex()
         self._leases: deque[HeldLease] = deque()
-        self._working = 0
-        self._tasks: list[Task] = []
+        self._workers: list[_Worker] = []
 
     def add(self, lease: HeldLease) -> None:
         """Release a lease soon."""
+        worker = _Worker()
         with self._mutex:
             self._leases.append(lease)
-            if self._working >= WORKERS:
+            self._workers = [each for each in self._workers if each.task is None or not each.task.ended()]
+            if sum(each.works() for each in self._workers) >= WORKERS:
                 return
-            self._working += 1
+            self._workers.append(worker)
         try:
-            task = self._runtime.spawn(self._work, "release")
+            worker.task = self._runtime.spawn(partial(self._work, worker), "release")
         except RuntimeError:  # nothing can be started any more: closing the client releases it, or it ends at its ttl
             with self._mutex:
-                self._working -= 1
+                self._workers.remove(worker)
             log.debug("the lease of %r lingers until the client is closed", lease.name)
-        else:
-            self._tasks = [*(each for each in self._tasks if not each.ended()), task]
 
     async def end(self, until: float) -> None:
         """Wait for all that is under way, until a local instant."""
-        for task in self._tasks:
-            await task.join(until)
+        for worker in self._workers:
+            if worker.task is not None:
+                await worker.task.join(until)
 
-    async def _work(self) -> None:
-        while (lease := self._next()) is not None:
+    async def _work(self, worker: _Worker) -> None:
+        while (lease := self._next(worker)) is not None:
             try:
                 await self._release(lease)
             except Exception:
                 log.exception("a lease of %r that lingered could not be released; it ends at its ttl", lease.name)
 
-    def _next(self) -> HeldLease | None:
+    def _next(self, worker: _Worker) -> HeldLease | None:
         with self._mutex:
             if self._leases:
                 return self._leases.popleft()
-            self._working -= 1
+            worker.done = True
             return None

@@ -91,5 +91,5 @@ class Events:
     def _say(self, kind: EventKind, name: str, token: int = 0, seconds: float = 0.0, detail: str = "") -> None:
         try:
             self._tell(LockEvent(kind, name.removeprefix(self._prefix), self._owner, token, seconds, detail))
-        except Exception:
+        except (Exception, SystemExit):  # SystemExit would end the keeper's thread, or leave a lease to nobody
             log.exception("the on_event callback raised; the lock goes on")

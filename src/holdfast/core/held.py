@@ -109,6 +109,10 @@ class HeldLease:
             return True
         return not self._expire()
 
+    def is_lost(self) -> bool:
+        """Tell whether the lease is lost, rather than released. True from the very moment of the local deadline."""
+        return not self.trusted() and bool(self.lost_because)
+
     def remaining(self) -> float:
         """Return for how many seconds the lease is certainly still ours."""
         return max(0.0, self.valid_until - self.runtime.now()) if self.trusted() else 0.0
@@ -211,7 +215,7 @@ class HeldLease:
             await self._signal.wait(wake_at)
             if until is not None and self.runtime.now() >= until:
                 break
-        return not self.trusted() and bool(self.lost_because)
+        return self.is_lost()
 
     def settle(self, outcome: Outcome) -> None:
         """Note the end of the release, and wake whoever waits for a loss that will not come any more."""

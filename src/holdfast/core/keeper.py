@@ -8,6 +8,7 @@ An error of the store is retried, with growing delay, until the local deadline. 
 """
 
 import logging
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +51,7 @@ class Keeper:
         self.events: Events | None = None
         """Who is told of renewals, if anybody."""
         self._leases: dict[str, HeldLease] = {}
+        self._chores: deque[Callable[[], None]] = deque()
         self._looks_at = NEVER
         self._pace = IDLE
         self._task: Task | None = None
@@ -83,7 +85,7 @@ class Keeper:
         """Look after a successor. It falls due when its predecessor did, unless that was not to be renewed any more."""
         if successor.due_at == NEVER:
             self.plan(successor)
-        elif successor.valid_until < self._looks_at or successor.lingers_until < self._looks_at:
+        if successor.valid_until < self._looks_at or successor.lingers_until < self._looks_at:
             self._wake()
 
     def lose(self, lease: HeldLease, because: str) -> HeldLease | None:
@@ -114,6 +116,11 @@ class Keeper:
         Called by the garbage collector in the middle of anything, so it takes no mutex: the task does the rest.
         """
         lease.dropped = True
+        self._runtime.post(self._signal.set)
+
+    def soon(self, chore: Callable[[], None]) -> None:
+        """Have the task do something; for the garbage collector, like `drop`."""
+        self._chores.append(chore)
         self._runtime.post(self._signal.set)
 
     def find(self, request: str) -> HeldLease | None:
@@ -155,6 +162,8 @@ class Keeper:
         next_look = now + self._pace
         self._pace = min(self._pace * 2, IDLE)  # `add` shortens it again
         due = False
+        while self._chores:
+            self._chores.popleft()()
         for lease in list(self._leases.values()):
             if lease.dropped:
                 self._give_up(lease)
@@ -180,6 +189,8 @@ class Keeper:
         self.discard(lease)
         if lease.lost_because:
             report_loss(lease)
+        elif lease.stile is not None:  # who let it go was interrupted, or is just about to hand it on
+            lease.stile.lost(lease)
 
     def _start_renewal(self) -> None:
         with self._mutex:

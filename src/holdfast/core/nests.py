@@ -5,6 +5,7 @@ in whatever order they are. Who owns it is told by the thread or task object: it
 are made for the same name and for this, and by nobody else; when the thread or task ends, so does the nest.
 """
 
+from collections import deque
 from contextlib import AbstractContextManager
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -16,13 +17,16 @@ from holdfast.runtimes.runtime import Runtime
 class Nest:
     """One lease, and how many shares there are of it."""
 
-    __slots__ = ("held", "mutex", "shares")
+    __slots__ = ("dropped", "held", "mutex", "shares")
 
     def __init__(self, held: HeldLease, mutex: AbstractContextManager[Any]) -> None:
         """Begin with one."""
         self.held = held
         self.mutex = mutex
         self.shares = 1
+        self.dropped: deque[None] = deque()
+        """One for each share whose lease was dropped, and is still counted. Appended by the garbage collector, in the
+        middle of anything: so it takes no mutex."""
 
     def enter(self) -> bool:
         """Take another share; False if the last was given back, or the lease is lost."""
@@ -37,8 +41,21 @@ class Nest:
     def leave(self) -> bool:
         """Give a share back; return whether it was the last."""
         with self.mutex:
+            self._count_out()
             self.shares -= 1
             return not self.shares
+
+    def leave_dropped(self) -> bool:
+        """Give back the shares that were dropped; return whether the last was among them."""
+        with self.mutex:
+            return self._count_out() and not self.shares
+
+    def _count_out(self) -> bool:
+        some = bool(self.dropped)
+        while self.dropped:
+            self.dropped.popleft()
+            self.shares -= 1
+        return some
 
 
 class Nests:

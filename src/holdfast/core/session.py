@@ -1,7 +1,7 @@
 """One client at one store: what all its locks share, and the operations that faces offer."""
 
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -243,16 +243,25 @@ class Session:
         as it did before).
         """
         held.check()
-        wanted = held.ttl if ttl is None else micros(ttl)
-        sent = self.runtime.now()
-        renewal = held.renewal(wanted)
-        replies = await self.store.renew([renewal], sent + self.patience(renewal.ttl))
-        if replies[0] is not None:
-            self.keeper.lose(held, TAKEN if replies[0] is Outcome.TAKEN_OVER else REFUSED)
-        elif held.renewed(sent, renewal.ttl):
-            held.ttl = wanted
-            self.keeper.plan(held)
+        await self.renew_now([held], ttl)
         held.check()
+
+    async def renew_now(self, leases: Sequence[HeldLease], ttl: float | None) -> None:
+        """Renew leases in one request, for `ttl` seconds (None: as before). Whoever asks looks which of them are lost.
+
+        Raises StoreError if the store did not answer; then they live as long as before.
+        """
+        sent = self.runtime.now()
+        wanted = [held.ttl if ttl is None else micros(ttl) for held in leases]
+        renewals = [held.renewal(each) for held, each in zip(leases, wanted, strict=True)]
+        patience = self.patience(min(renewal.ttl for renewal in renewals))
+        replies = await self.store.renew(renewals, sent + patience)
+        for held, each, renewal, reply in zip(leases, wanted, renewals, replies, strict=True):
+            if reply is not None:
+                self.keeper.lose(held, TAKEN if reply is Outcome.TAKEN_OVER else REFUSED)
+            elif held.renewed(sent, renewal.ttl):
+                held.ttl = each
+                self.keeper.plan(held)
 
     async def adjust(self, held: HeldLease, *, weight: int = 0, owner: str = "") -> None:
         """Change a lease that goes on: to a smaller `weight` (0: as it is), or to another `owner` ("": as it is).

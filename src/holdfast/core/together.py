@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.core.attempt import Attempt, Want
-from holdfast.core.deadlines import micros, valid_until
-from holdfast.core.held import NEVER, REFUSED, TAKEN, HeldLease, LeaseState
+from holdfast.core.deadlines import valid_until
+from holdfast.core.held import NEVER, HeldLease, LeaseState
 from holdfast.core.messages import Ask, Granted, Left, Reply
 from holdfast.errors import ForkedLeaseError, LeaseLost, OutcomeUnknown, StoreUnavailable
 from holdfast.outcome import Outcome
@@ -67,8 +67,9 @@ async def acquire_all(
         if isinstance(won, Missed):
             return won
         if all(held.trusted() for held in won):
-            ends_at = session.runtime.now() + max_hold
+            ends_at, mark = session.runtime.now() + max_hold, session.runtime.mark()
             for held in won:
+                held.by = mark
                 _limit(session, held, ends_at)
             return won
         log.debug("one of %s was lost while the others were waited for; beginning again", [want.name for want in wants])
@@ -309,6 +310,7 @@ class Bundle:
     def __init__(self, session: "Session", leases: Sequence[HeldLease]) -> None:
         """Hold `leases` together."""
         self.session = session
+        self.runtime = session.runtime
         self.leases = tuple(leases)
         self.let_go = False
         self._mutex = session.runtime.mutex()
@@ -328,6 +330,10 @@ class Bundle:
         if self.trusted():
             return None
         return self._first or next((each for each in self.leases if each.lost_because), None)
+
+    def is_lost(self) -> bool:
+        """Tell whether any is lost, and so all are."""
+        return self.lost() is not None
 
     def remaining(self) -> float:
         """Return for how many seconds all are certainly still ours."""
@@ -359,11 +365,10 @@ class Bundle:
 
     async def wait_lost(self, until: float | None) -> bool:
         """Wait until one is lost or all are let go, or until a local instant; return whether one is lost."""
-        runtime = self.session.runtime
-        while self.trusted() and not (until is not None and runtime.now() >= until):
+        while self.trusted() and not (until is not None and self.runtime.now() >= until):
             wake_at = min(each.valid_until for each in self.leases)
             await self._signal.wait(wake_at if until is None else min(until, wake_at))
-        return self.lost() is not None
+        return self.is_lost()
 
     async def release(self) -> Outcome:
         """Let go of all; return the worst of the outcomes. Asked again, it answers the same."""
@@ -378,18 +383,7 @@ class Bundle:
         Raises LeaseLost if one is lost, StoreError if the store did not answer (then they live as long as before).
         """
         self.check()
-        session = self.session
-        sent = session.runtime.now()
-        wanted = [held.ttl if ttl is None else micros(ttl) for held in self.leases]
-        renewals = [held.renewal(each) for held, each in zip(self.leases, wanted, strict=True)]
-        patience = session.patience(min(each.ttl for each in renewals))
-        replies = await session.store.renew(renewals, sent + patience)
-        for held, renewal, reply, each in zip(self.leases, renewals, replies, wanted, strict=True):
-            if reply is not None:
-                session.keeper.lose(held, TAKEN if reply is Outcome.TAKEN_OVER else REFUSED)
-            elif held.renewed(sent, renewal.ttl):
-                held.ttl = each
-                session.keeper.plan(held)
+        await self.session.renew_now(self.leases, ttl)
         self.check()
 
     def _teller(self, held: HeldLease) -> Callable[[str], None]:

@@ -124,11 +124,12 @@ class Turnstile:
         self, want: Want, key: tuple[str, int, int], until: float | None, *, wait: bool
     ) -> Coroutine[Any, Any, HeldLease | Left]:
         """Hold `want`, after those of this process who came before for the same `key`."""
+        stile = self._stiles.get(key)
+        if stile is None:  # and if it still is then, this one is in front of the name
+            return self._lead(Stile(self, key), want, until, wait=wait)
         with self._mutex:
-            stile = self._stiles.get(key)
-            if stile is None:
-                stile = self._stiles[key] = Stile(self, key)
-                return self._lead(stile, want, until, wait=wait)
+            if self._stiles.get(key) is not stile:
+                return self._once_more(want, key, until, wait=wait)
             if stile.lingering() is not None:
                 return self._go_on(stile, want, key, until, wait=wait)
             if not wait:
@@ -137,9 +138,12 @@ class Turnstile:
             if stile.contenders is None:
                 stile.contenders = deque()
             stile.contenders.append(contender)
-        if self._session.events is not None:
-            self._session.events.contended(want.name)
         return self._stand(stile, contender, until)
+
+    async def _once_more(
+        self, want: Want, key: tuple[str, int, int], until: float | None, *, wait: bool
+    ) -> HeldLease | Left:
+        return await self.acquire(want, key, until, wait=wait)
 
     def pass_on(self, held: HeldLease) -> bool:
         """Hand a lease that is released to the next of this process, or have it ask; return whether it has it now."""
@@ -160,9 +164,11 @@ class Turnstile:
             return False
         self._session.keeper.replaced(contender.lease)
         held.settle(Outcome.RELEASED)
-        if self._session.events is not None:
-            self._session.events.handed_on(held)
-        contender.event.set()
+        try:
+            if self._session.events is not None:
+                self._session.events.handed_on(held)
+        finally:
+            contender.event.set()
         return True
 
     def _hand_over(self, stile: Stile, held: HeldLease) -> Contender | None:
@@ -318,6 +324,8 @@ class Turnstile:
     async def _stand(self, stile: Stile, contender: Contender, until: float | None) -> HeldLease | Left:
         """Wait to be handed the lease, or to have to ask for it."""
         try:
+            if self._session.events is not None:
+                self._session.events.contended(contender.want.name)
             held = stile.held
             if until is None and held is not None and held.by is self._runtime.mark():
                 self._session.refuse_to_wait_for_oneself(contender.want)
@@ -374,18 +382,24 @@ class Turnstile:
     async def _lead(
         self, stile: Stile, want: Want, until: float | None, *, wait: bool, since: float | None = None
     ) -> HeldLease | Left:
-        """Ask the store; for a range of tokens if we waited here `since` some instant: then others will again."""
+        """Ask the store; for a range of tokens if we waited here `since` some instant: then others will again.
+
+        Who has not waited brings a new queue, which begins here, where an interrupt of any kind ends it.
+        """
+        attempt = None
         span = SPAN if since is not None or want.linger else 1
-        attempt = Attempt(self._session, want, until, wait=wait, span=span)
-        if since is not None:
-            attempt.troubled_since = max(stile.troubled_since, since)
         try:
+            if since is None:
+                with self._mutex:
+                    there = self._stiles.setdefault(stile.key, stile)
+                if there is not stile:
+                    return await self._once_more(want, stile.key, until, wait=wait)
+            attempt = Attempt(self._session, want, until, wait=wait, span=span)
+            if since is not None:
+                attempt.troubled_since = max(stile.troubled_since, since)
             won = await attempt.run()
         except BaseException as error:
-            stile.troubled_since = attempt.troubled_since
-            if isinstance(error, StoreUnavailable):
-                self._dishearten(stile, error)
-            self._resign(stile)
+            self._fail(stile, attempt, error)
             raise
         stile.troubled_since = attempt.troubled_since
         if not isinstance(won, HeldLease):
@@ -401,6 +415,14 @@ class Turnstile:
         if won.lost_because:
             self.step_aside(stile, won)
         return won
+
+    def _fail(self, stile: Stile, attempt: Attempt | None, error: BaseException) -> None:
+        """Let the next one ask, and those who have waited for too long fail, too."""
+        if attempt is not None:
+            stile.troubled_since = attempt.troubled_since
+        if isinstance(error, StoreUnavailable):
+            self._dishearten(stile, error)
+        self._resign(stile)
 
     def _dishearten(self, stile: Stile, error: StoreUnavailable) -> None:
         """Let all fail who have waited through this trouble for as long as they ride it out: not one after another."""
@@ -427,7 +449,8 @@ class Turnstile:
             leader = stile.contenders.popleft()
             leader.leads = True
             return leader
-        self._stiles.pop(stile.key, None)
+        if self._stiles.get(stile.key) is stile:
+            del self._stiles[stile.key]
         return None
 
     def _may_pass(self, stile: Stile, held: HeldLease, want: Want, now: float) -> bool:

@@ -94,6 +94,8 @@ class LockBase:
 
     _kind = "a lock"
     """What this is, for errors."""
+    _if_held = "is not reentrant"
+    """What is to be said of it to whoever may hold it already."""
 
     def __init__(
         self, client: Sessions, name: str, options: LockOptions, *, capacity: int = 1, weight: int = 1
@@ -144,7 +146,7 @@ class LockBase:
         owners = [read_label(holder).owner for holder in left.holders]
         holders = _list(owners)
         if owner in owners:
-            holders += f" (which is this client, or one of the same owner: {self._kind} is not reentrant)"
+            holders += f" (which is this client, or one of the same owner: {self._kind} {self._if_held})"
         ahead = f", {left.ahead} waited before us" if left.ahead else ""
         if timeout == 0:
             return LockTimeout(f"{self._name!r} is held by {holders}. Give a timeout to wait for it.")

@@ -187,7 +187,8 @@ class _ObservationBase:
         now = self._session.runtime.now
         while not self._is_over():
             if now() < self._look_at:
-                await self._signal.wait(self._look_at if self._until is None else min(self._look_at, self._until))
+                until = self._until if self._last is not None else None  # something is told, however late
+                await self._signal.wait(self._look_at if until is None else min(self._look_at, until))
                 continue
             self._look_at = now() + self._interval
             seen = await self._look()

@@ -19,6 +19,7 @@ from holdfast.core.limits import check_duration, check_name
 from holdfast.core.session import Session
 from holdfast.core.together import Bundle, Missed, acquire_all
 from holdfast.errors import LeaseLost, LockTimeout, UsageError
+from holdfast.lease import AsyncLoss, Loss, raise_or_note
 from holdfast.outcome import Outcome
 from holdfast.primitives.base import UNSET, LockBase, Sessions
 from holdfast.primitives.decorating import label_of, refuse_generator
@@ -32,43 +33,6 @@ R = TypeVar("R")
 
 MOST_NAMES = 1000
 """How many names one multilock may have."""
-
-
-class _MultiLossBase:
-    __slots__ = ("_bundle",)
-
-    def __init__(self, bundle: Bundle) -> None:
-        self._bundle = bundle
-
-    def is_set(self) -> bool:
-        """Tell whether any of the leases is lost, and so all of them. True from the very moment, at no cost."""
-        return self._bundle.lost() is not None
-
-    def __bool__(self) -> bool:
-        return self.is_set()
-
-    def _until(self, timeout: float | None) -> float | None:
-        return None if timeout is None else self._bundle.session.runtime.now() + timeout
-
-
-class MultiLoss(_MultiLossBase):
-    """The event of a multilock's loss."""
-
-    __slots__ = ()
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Block until a lease is lost (or all are released), or for `timeout` seconds; return whether one is lost."""
-        return drive(self._bundle.wait_lost(self._until(timeout)))
-
-
-class AsyncMultiLoss(_MultiLossBase):
-    """The event of a multilock's loss."""
-
-    __slots__ = ()
-
-    async def wait(self, timeout: float | None = None) -> bool:
-        """Wait until a lease is lost (or all are released), or for `timeout` seconds; return whether one is lost."""
-        return await self._bundle.wait_lost(self._until(timeout))
 
 
 class _MultiLeaseBase:
@@ -140,13 +104,8 @@ class _MultiLeaseBase:
 
     def _raise_if_lost(self, outcome: Outcome, error: BaseException | None) -> None:
         """On exit: tell of a loss, without masking the body's own error."""
-        if outcome.kept and self._bundle.lost() is None:
-            return
-        loss = self._bundle.loss()
-        if error is None:
-            raise loss
-        if not (isinstance(error, LeaseLost) and str(error) == str(loss)):  # the body's own check() said it already
-            error.add_note(str(loss))
+        if not outcome.kept or self._bundle.is_lost():
+            raise_or_note(self._bundle.loss(), error)
 
 
 class MultiLease(_MultiLeaseBase):
@@ -155,9 +114,9 @@ class MultiLease(_MultiLeaseBase):
     __slots__ = ("__weakref__",)
 
     @property
-    def lost(self) -> MultiLoss:
+    def lost(self) -> Loss:
         """The event that is set the moment any of the names can no longer be trusted: then none of them can."""
-        return MultiLoss(self._bundle)
+        return Loss(self._bundle, ", ".join(self._names))
 
     def release(self) -> Outcome:
         """Let go of all names; return the worst of their outcomes. Never raises because of the store.
@@ -198,9 +157,9 @@ class AsyncMultiLease(_MultiLeaseBase):
         self._guard: BodyGuard | None = None
 
     @property
-    def lost(self) -> AsyncMultiLoss:
+    def lost(self) -> AsyncLoss:
         """The event that is set the moment any of the names can no longer be trusted: then none of them can."""
-        return AsyncMultiLoss(self._bundle)
+        return AsyncLoss(self._bundle, ", ".join(self._names))
 
     async def release(self) -> Outcome:
         """Let go of all names; return the worst of their outcomes. Never raises because of the store.

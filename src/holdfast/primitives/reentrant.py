@@ -19,6 +19,8 @@ from holdfast.primitives.lock import AsyncLock, Lock
 from holdfast.primitives.options import LockOptions
 from holdfast.runtimes import aio, threads
 
+IF_HELD = "is entered again only by the thread or task that acquired it"
+
 
 class _Share:
     """One share of a lease: what it is by itself."""
@@ -30,10 +32,11 @@ class _Share:
 
     def give_back(self) -> bool:
         """Give it back; return whether the lease is to be released now."""
-        if self.outcome is not None:
-            return False
-        held = self.nest.held
-        self.outcome = Outcome.RELEASED if held.trusted() else Outcome.EXPIRED
+        outcome = Outcome.RELEASED if self.nest.held.trusted() else Outcome.EXPIRED
+        with self.nest.mutex:  # of two threads that release it, one gives it back
+            if self.outcome is not None:
+                return False
+            self.outcome = outcome
         return self.nest.leave()
 
     def check(self) -> None:
@@ -43,12 +46,21 @@ class _Share:
             raise LeaseLost(f"this lease of {held.name!r} (token {held.token}) was released; acquire a new one.")
 
     def drop(self, session: Session) -> bool:
-        """Give back a share whose lease was dropped; return whether that deserves a warning."""
-        held = self.nest.held
+        """Give back a share whose lease was dropped; return whether that deserves a warning.
+
+        Called by the garbage collector in the middle of anything, so it takes no mutex: the keeper does the rest.
+        """
+        nest, held = self.nest, self.nest.held
         if self.outcome is not None or held.let_go or held.lost_because:
             return False
-        if self.give_back():
-            session.keeper.drop(held)
+        self.outcome = Outcome.EXPIRED
+
+        def leave() -> None:
+            if nest.leave_dropped():
+                session.keeper.drop(held)
+
+        nest.dropped.append(None)
+        session.keeper.soon(leave)
         return True
 
 
@@ -148,6 +160,8 @@ def _told(lease: L, options: LockOptions) -> L:
 class ReentrantLock(Lock):
     """A `Lock` that a thread which holds it may acquire again. Made by `Client.lock(..., reentrant=True)`."""
 
+    _if_held = IF_HELD
+
     def _acquire(self, want: Want, timeout: float | None) -> Lease:
         return self._again(want) or super()._acquire(want, timeout)
 
@@ -166,6 +180,8 @@ class ReentrantLock(Lock):
 
 class AsyncReentrantLock(AsyncLock):
     """An `AsyncLock` that a task which holds it may acquire again. Made by `AsyncClient.lock(..., reentrant=True)`."""
+
+    _if_held = IF_HELD
 
     async def _acquire(self, want: Want, timeout: float | None) -> AsyncLease:
         return self._again(want) or await super()._acquire(want, timeout)

@@ -37,6 +37,8 @@ class _SemaphoreBase(LockBase):
 
     def _resized(self, permits: int, now: int) -> None:
         """Take the new number, which the name has `now`, or raise UsageError if it has another."""
+        if now == EVERYBODY:
+            raise UsageError(f"{self._name!r} is in use as a reader/writer lock, which can't be resized.")
         if now != permits:
             raise UsageError(
                 f"{self._name!r} is in use with {now} permits, and was to be resized from {self.permits} to {permits}. "

@@ -12,25 +12,14 @@ from holdfast.client import DEFAULT_TTL, Client
 from holdfast.core.held import LeaseState
 from holdfast.core.messages import HolderView, NameView
 from holdfast.errors import Wait
-from holdfast.lease import Lease, Loss
+from holdfast.lease import Lease
 from holdfast.outcome import Outcome
 from holdfast.primitives.base import UNSET, BlockingLockBase
 from holdfast.primitives.options import Options, PlainOptions
 from holdfast.primitives.rwlock import RWLock, Side, WriteLease
 from holdfast.primitives.semaphore import Semaphore
+from holdfast.testing.conformance.faces_loss import AnyLoss, BlockingLoss
 from holdfast.testing.conformance.faces_many import AnyElection, AnyMultiLock, BlockingElection, BlockingMultiLock
-
-
-class AnyLoss(Protocol):
-    """The event of a lease's loss."""
-
-    def is_set(self) -> bool:
-        """Tell whether the lease is lost."""
-        ...
-
-    async def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the loss."""
-        ...
 
 
 class AnyLease(Protocol):
@@ -206,22 +195,6 @@ class AnyClient(Protocol):
 
     async def close(self) -> None:
         """Release what is held, and stop."""
-
-
-class BlockingLoss:
-    """`Loss` in the shape of `AsyncLoss`."""
-
-    def __init__(self, loss: Loss) -> None:
-        """Wrap it."""
-        self._loss = loss
-
-    def is_set(self) -> bool:
-        """Tell whether the lease is lost."""
-        return self._loss.is_set()
-
-    async def wait(self, timeout: float | None = None) -> bool:
-        """Block until the loss."""
-        return self._loss.wait(timeout)
 
 
 class BlockingLease:

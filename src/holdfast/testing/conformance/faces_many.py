@@ -8,19 +8,8 @@ from holdfast.core.held import LeaseState
 from holdfast.outcome import Outcome
 from holdfast.primitives.base import UNSET
 from holdfast.primitives.election import INTERVAL, Election, Leader, Leadership, Observation
-from holdfast.primitives.multilock import MultiLease, MultiLock, MultiLoss
-
-
-class AnyMultiLoss(Protocol):
-    """The event of a multilock's loss."""
-
-    def is_set(self) -> bool:
-        """Tell whether it is lost."""
-        ...
-
-    async def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the loss."""
-        ...
+from holdfast.primitives.multilock import MultiLease, MultiLock
+from holdfast.testing.conformance.faces_loss import AnyLoss, BlockingLoss
 
 
 class AnyMultiLease(Protocol):
@@ -37,7 +26,7 @@ class AnyMultiLease(Protocol):
         ...
 
     @property
-    def lost(self) -> AnyMultiLoss:
+    def lost(self) -> AnyLoss:
         """The event of its loss."""
         ...
 
@@ -141,19 +130,6 @@ class AnyElection(Protocol):
         ...
 
 
-class BlockingMultiLoss:
-    """`MultiLoss` in the shape of `AsyncMultiLoss`."""
-
-    def __init__(self, loss: MultiLoss) -> None:
-        """Wrap it."""
-        self.is_set = loss.is_set
-        self._loss = loss
-
-    async def wait(self, timeout: float | None = None) -> bool:
-        """Block until the loss."""
-        return self._loss.wait(timeout)
-
-
 class BlockingMultiLease:
     """`MultiLease` in the shape of `AsyncMultiLease`."""
 
@@ -174,9 +150,9 @@ class BlockingMultiLease:
         return self._lease.state
 
     @property
-    def lost(self) -> BlockingMultiLoss:
+    def lost(self) -> BlockingLoss:
         """The event of its loss."""
-        return BlockingMultiLoss(self._lease.lost)
+        return BlockingLoss(self._lease.lost)
 
     async def release(self) -> Outcome:
         """Let go."""

@@ -27,6 +27,7 @@ from holdfast.core.messages import (
     RenewReply,
     Reply,
 )
+from holdfast.errors import LockTimeout
 from holdfast.outcome import Outcome
 from holdfast.runtimes import clocks
 from holdfast.runtimes.aio import AsyncioRuntime
@@ -70,6 +71,35 @@ class Running(Protocol[T_co]):
 
     def cancel(self) -> None:
         """Cancel it, where the colour can."""
+
+
+class Releasable(Protocol):
+    """What was won, of whatever kind."""
+
+    async def release(self) -> Outcome:
+        """Let go."""
+        ...
+
+
+async def timed_out(acquiring: Awaitable[object]) -> LockTimeout | None:
+    """Wait for what is to be had too late; return the error that says so, or None if it was had."""
+    try:
+        await acquiring
+    except LockTimeout as error:
+        return error
+    return None
+
+
+async def cancel_after(running: Running[Releasable], steps: int) -> None:
+    """Cancel after so many steps of the loop; release what was won before."""
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    running.cancel()
+    try:
+        won = await running.result()
+    except asyncio.CancelledError:
+        return
+    await won.release()
 
 
 class RawClient:

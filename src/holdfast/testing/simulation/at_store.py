@@ -78,7 +78,7 @@ class StoreChecks:
         followed.counter = state.counter
         for holder in state.holders:
             if holder.request not in followed.holders and not holder.request.startswith(KEPT):
-                granted_anew = holder.request in followed.queue and not node.takes_up()
+                granted_anew = not node.takes_up() and self._waits(holder.request, followed)
                 if followed.tokens.get(holder.request) == holder.token and not granted_anew:
                     self._check_taken_up(node, name, holder)
                 else:
@@ -139,6 +139,10 @@ class StoreChecks:
         early = self._min_holds.get(request, 0.0) - self._world.time
         if early > EPSILON:
             self._tell(Invariant.MIN_HOLD, f"{name}: {request} is released {early:.3f} s before its min_hold")
+
+    def _waits(self, request: str, followed: Followed) -> bool:
+        """Tell whether a request can be granted anew, as it stands in the queue, or its client still asks."""
+        return request in followed.queue or request not in self._settled
 
     def _check_taken_up(self, node: Node, name: str, holder: Holder) -> None:
         self.restored += 1

@@ -20,7 +20,7 @@ from holdfast.core.messages import (
     RenewReply,
     Reply,
 )
-from holdfast.errors import OutcomeUnknown
+from holdfast.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.outcome import Outcome
 from holdfast.stores.store import Store
 from holdfast.testing.simulation.checker import Checker
@@ -45,6 +45,8 @@ class FollowedStore:
         """Where the node pushes to; empty until it is opened."""
         self.unsure: set[str] = set()
         """Requests that the store may know of."""
+        self.released: set[str] = set()
+        """Requests that were granted, and released."""
         self._unanswered: set[str] = set()
         """Requests of which an ask had no answer, so that it may still arrive."""
         self._store = store
@@ -72,7 +74,7 @@ class FollowedStore:
     async def acquire(self, ask: Ask, until: float) -> Reply:
         """Ask, and note on the asking task whether the store may know of it."""
         task = self._link.world.running
-        if task is not None:
+        if task is not None and ask.request not in task.note.split():
             task.note = ask.request
         self.unsure.add(ask.request)
         self._say(f"{ask.request} asks for {ask.name}")
@@ -89,15 +91,19 @@ class FollowedStore:
     async def acquire_many(self, asks: Sequence[Ask], until: float) -> list[Reply]:
         """Ask for several names in one step, and note of which the store may know."""
         task = self._link.world.running
-        if task is not None:
-            task.note = asks[0].request
         requests = [ask.request for ask in asks]
+        if task is not None:
+            task.note = " ".join(dict.fromkeys([*task.note.split(), *requests]))
+        known = self.unsure.intersection(requests)
         self.unsure.update(requests)
         self._say(f"{', '.join(requests)} ask for {', '.join(ask.name for ask in asks)} together")
         try:
             replies = await self._store.acquire_many(asks, until)
         except OutcomeUnknown:
             self._unanswered.update(requests)
+            raise
+        except StoreUnavailable:  # nothing was done
+            self.unsure.difference_update(set(requests) - known)
             raise
         for request, reply in zip(requests, replies, strict=False):
             self._say(f"{request} hears {reply}")
@@ -109,6 +115,7 @@ class FollowedStore:
     async def release(self, release: Release, until: float) -> Outcome:
         """Release."""
         self._say(f"{release.request} releases {release.name}")
+        self.released.add(release.request)
         outcome = await self._store.release(release, until)
         self._say(f"{release.request} hears {outcome}")
         if release.request in self._unanswered:

@@ -199,6 +199,7 @@ class Run:
             lambda runtime: FollowedStore(self._store(runtime, link), link, checker),
             kinds=plan.scenario.kinds[: plan.names],
             ttls=plan.scenario.ttls,
+            several=plan.scenario.several,
         )
         self._clients.append(client)
         client.start(plan.tasks, plan.rounds)

@@ -88,6 +88,8 @@ class Scenario:
     ttls: tuple[float, ...] = TTLS
     """What is asked for, in seconds."""
     kinds: tuple[Kind, ...] = MUTEXES
+    several: bool = False
+    """Whether several names are wanted at once."""
     healthy: bool = False
     """Whether nothing goes wrong but that waiters are cancelled and clients die: then no lease may be lost at all."""
     prompt_within: float = 0.0
@@ -195,6 +197,16 @@ def _on_redis(name: str, redis: Redis, *, ttls: tuple[float, ...] = TTLS, **faul
     return replace(scenario, name=f"redis_{name}", row=name, redis=redis, ttls=ttls, faults=faulty, share=0.15)
 
 
+SEVERAL = replace(
+    next(each for each in TABLED if each.name == "wire"),
+    name="several",
+    row="wire",
+    share=0.15,
+    kinds=(*MUTEXES, Kind("mutex-c", 1, (1,))),
+    several=True,
+)
+"""The same as `wire`, for those who want several names at once."""
+
 LOSES = Faults(loss=0.05, cancel=0.2, cuts=1, pauses=1, crashes=2, amnesia=2, failovers=2, restarts=1, newcomers=1)
 """Whatever a Redis can be left with after a restart or a failover."""
 
@@ -203,6 +215,7 @@ FAILS_OVER = replace(LOSES, amnesia=0)
 MIXED = (MUTEXES[0], *WEIGHTED)
 
 ON_REDIS = (
+    replace(SEVERAL, name="redis_several", redis=Redis(OBSERVED)),
     _on_redis("calm", Redis(OBSERVED)),
     _on_redis("wire", Redis(OBSERVED), flushes=2),
     _on_redis("weights", Redis(OBSERVED), flushes=2),
@@ -314,6 +327,6 @@ ON_QUORUM = (
 )
 """Those of several independent nodes."""
 
-SCENARIOS = TABLED + ON_REDIS + ON_QUORUM
+SCENARIOS = (*TABLED, SEVERAL, *ON_REDIS, *ON_QUORUM)
 
 BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}

@@ -78,7 +78,7 @@ class SimulatedStore(TabledStore):
 class EmbeddedStore(SimulatedStore):
     """Operations are carried out in place by the caller, as in the memory and SQLite stores."""
 
-    capabilities = Capabilities(min_ttl=0.05, queue=True, weights=True, local=True)
+    capabilities = Capabilities(min_ttl=0.05, queue=True, weights=True, local=True, together=True)
 
     async def step(self, name: str, work: Callable[[Step], T], until: float) -> T:
         """Carry out `work` in place, now and then after the file was locked for a while."""
@@ -107,7 +107,7 @@ class EmbeddedStore(SimulatedStore):
 class RemoteStore(SimulatedStore):
     """Operations are messages to a server, and replies."""
 
-    capabilities = Capabilities(min_ttl=0.05, queue=True, weights=True, local=False)
+    capabilities = Capabilities(min_ttl=0.05, queue=True, weights=True, local=False, together=True)
 
     async def step(self, name: str, work: Callable[[Step], T], until: float) -> T:
         """Send a request about one name."""

@@ -3,12 +3,14 @@
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from holdfast.core.attempt import Want
 from holdfast.core.deadlines import micros, seconds
 from holdfast.core.held import NEVER, HeldLease
 from holdfast.core.session import Session, Settings
+from holdfast.core.together import acquire_all
 from holdfast.errors import LeaseLost, StoreError
 from holdfast.runtimes.simulated import Cancelled, Future, Process, SimRuntime, SimTask, World
 from holdfast.testing.simulation.at_clients import Believed
@@ -39,6 +41,12 @@ WEIGHTED = (Kind("semaphore", 3, (1, 1, 2)), Kind("rwlock", EVERYONE, (1, 1, EVE
 QUICK = 0.3
 """How many of those who want a part of a name have a min_hold."""
 
+LEFT_WITHIN = 10.0
+"""For how many seconds somebody who gave up may be busy to leave several names, if the store does not answer."""
+
+TOGETHER = 0.6
+"""How many of those who may want several names at once do."""
+
 DOWNGRADES = 0.5
 """How many writers become readers before they let go."""
 
@@ -55,6 +63,7 @@ class Client:
         *,
         kinds: tuple[Kind, ...],
         ttls: tuple[float, ...],
+        several: bool = False,
     ) -> None:
         """Make a client that uses names of `kinds`."""
         runtime = SimRuntime(process)
@@ -67,6 +76,7 @@ class Client:
         self._checker = checker
         self._kinds = kinds
         self._ttls = ttls
+        self._several = several
         rng = process.world.random
         self._habit = self._draw(rng) if rng.random() < 0.5 else None
         """The ttl and lock delay of all that it wants, if they are always the same: such leases may be handed on."""
@@ -98,7 +108,50 @@ class Client:
         rng = self.world.random
         for _ in range(rounds):
             await self._runtime.sleep(rng.expovariate(5.0))
-            await self._round(rng)
+            if self._several and rng.random() < TOGETHER:
+                await self._round_of_several(rng)
+            else:
+                await self._round(rng)
+
+    async def _round_of_several(self, rng: random.Random) -> None:
+        """Want several names at once, and use what one of them protects."""
+        names = sorted(rng.sample([kind.name for kind in self._kinds], rng.randint(1, len(self._kinds))))
+        ttl, lock_delay = self._habit or self._draw(rng)
+        max_hold = rng.choice((NEVER, NEVER, NEVER, 1.5))
+        timeout = rng.choice((None, None, None, 0.0, 0.1, 0.5, 2.0))
+        wants = [Want(name, ttl, lock_delay) for name in names]
+        believed: list[Believed] = []
+        for held in await self._acquire_several(wants, timeout, max_hold, rng):
+            believed.append(Believed(self.process, held, 1, 1, self.process.clock() + max_hold))
+            self._checker.entered(believed[-1])
+        if believed:
+            await self._use(rng.choice(believed), rng)
+        for each in believed:
+            await self._release(each)
+
+    async def _acquire_several(
+        self, wants: list[Want], timeout: float | None, max_hold: float, rng: random.Random
+    ) -> list[HeldLease]:
+        acquisition = acquire_all(self.session, wants, timeout, max_hold)
+        task = self.process.start(acquisition, f"{self.process.name}/acquire several")
+        if self.faults.cancel and rng.random() < self.faults.cancel:
+            task.cancel_at = rng.randint(1, 20)
+        try:
+            won = await task.result
+        except (Cancelled, StoreError) as error:
+            if isinstance(error, Cancelled):
+                self.link.happened["acquire of several cancelled"] += 1
+            self._checker.trace(self.process.name, f"{task.note} ended by {error!r}")
+            won = None
+        held = won if isinstance(won, list) else []
+        for request in sorted(set(task.note.split()) - {each.request for each in held}):
+            self._checker.store.settled(request)
+            self.process.later(LEFT_WITHIN, partial(self._check_left, request))  # one is left after the other
+        return held
+
+    def _check_left(self, request: str) -> None:
+        engaged = request in self.store.unsure and request not in self.store.released
+        self._checker.ended_without_lease(request, engaged=engaged)
 
     async def _round(self, rng: random.Random) -> None:
         kind = rng.choice(self._kinds)
@@ -126,7 +179,7 @@ class Client:
     async def _acquire(self, want: Want, timeout: float | None, rng: random.Random) -> HeldLease | None:
         task = self.process.start(self.session.acquire(want, timeout), f"{self.process.name}/acquire")
         if self.faults.cancel and rng.random() < self.faults.cancel:
-            task.cancel_at = rng.choice((1, 2, 3, 4, 5, 6, 6, 7, 7, 8, 8))  # few get that far
+            task.cancel_at = rng.choice((1, 2, 3, 4, 4, 5, 5, 6, 6, 7, 7, 7, 8, 8, 8, 8))  # few get that far
         try:
             won = await task.result
         except (Cancelled, StoreError) as error:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable
 from holdfast.errors import LeaseLost
 from holdfast.testing.conformance.check import check
 from holdfast.testing.conformance.faces import AnyClient, AnyLease
-from holdfast.testing.conformance.kit import PATIENCE, Kit, expect
+from holdfast.testing.conformance.kit import PATIENCE, Kit, cancel_after, expect
 from holdfast.testing.conformance.wire import Wire
 
 SHORT = 0.2
@@ -152,27 +152,14 @@ async def cancelled_acquire_leaves_nothing(kit: Kit) -> None:
     for held in (False, True):
         for steps in range(12):
             lease = await there.lock("name", ttl=LONG).acquire() if held else None
-            await _cancel_after(kit, steps)
+            client = kit.client()
+            await cancel_after(kit.start(client.lock("name", ttl=LONG).acquire), steps)
             if lease is not None:
                 lease.check()
                 await kit.waiters(there, "name", 0)
                 await lease.release()
             await kit.free(there, "name")
             await kit.waiters(there, "name", 0)
-
-
-async def _cancel_after(kit: Kit, steps: int) -> None:
-    """Start to acquire, and cancel after so many steps of the loop; release what was won before."""
-    client = kit.client()
-    running = kit.start(lambda: client.lock("name", ttl=LONG).acquire())
-    for _ in range(steps):
-        await asyncio.sleep(0)
-    running.cancel()
-    try:
-        lease = await running.result()
-    except asyncio.CancelledError:
-        return
-    await lease.release()
 
 
 @check(colours=("asyncio",))

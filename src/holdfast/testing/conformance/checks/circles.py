@@ -10,8 +10,8 @@ from typing import Any
 from holdfast.core.labels import Label
 from holdfast.errors import DeadlockDetected, LockTimeout
 from holdfast.testing.conformance.check import check
-from holdfast.testing.conformance.faces import AnyClient
-from holdfast.testing.conformance.kit import Kit, expect
+from holdfast.testing.conformance.faces import AnyClient, AnyLease
+from holdfast.testing.conformance.kit import Kit, cancel_after, expect
 
 LONG = 20.0
 
@@ -146,3 +146,21 @@ async def deadlocks_of_others_are_listed(kit: Kit) -> None:
     await raw.leave(asks["2", "left"])
     await raw.release(asks["2", "right"], token)
     expect(await watcher.deadlocks() == [], "it is over")
+
+
+@check(colours=("asyncio",), queue=True)
+async def cancelled_while_it_looks_for_deadlocks_leaves_nothing(kit: Kit) -> None:
+    """An acquisition that is cancelled, at whatever step of looking who waits for whom, leaves the queue."""
+    here, there = kit.client(), kit.client()
+    lease = await there.lock("name", ttl=LONG).acquire()
+
+    async def hold_and_want() -> AnyLease:
+        async with here.lock("mine", ttl=LONG, detect_deadlock=True):
+            return await here.lock("name", ttl=LONG, detect_deadlock=True).acquire()
+
+    for steps in range(24):
+        await cancel_after(kit.start(hold_and_want), steps)
+        await kit.waiters(there, "name", 0)
+        await kit.free(there, "mine")
+    lease.check()
+    await lease.release()

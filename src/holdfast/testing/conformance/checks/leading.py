@@ -2,16 +2,15 @@
 
 # ruff: noqa: D401 - a check's docstring is the guarantee, not an order
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from holdfast.errors import LeaseLost, LockTimeout
+from holdfast.errors import LeaseLost
 from holdfast.outcome import Outcome
 from holdfast.primitives.election import Leader
 from holdfast.testing.conformance.check import check
-from holdfast.testing.conformance.faces_many import AnyElection, AnyObservation, AnyTerm
-from holdfast.testing.conformance.kit import PATIENCE, Kit, Running, expect
+from holdfast.testing.conformance.faces_many import AnyObservation, AnyTerm
+from holdfast.testing.conformance.kit import PATIENCE, Kit, cancel_after, expect, timed_out
 from holdfast.testing.conformance.wire import Wire
 
 SHORT = 0.3
@@ -84,21 +83,13 @@ async def candidate_that_gives_up_leaves_nothing(kit: Kit) -> None:
     term = await here.election("boss", ttl=LONG).campaign("one")
     election = there.election("boss", ttl=LONG)
     for timeout in (0.0, 0.1):
-        error = await _timeout(election, timeout)
+        error = await timed_out(election.campaign("late", timeout=timeout))
         expect("somebody" in str(error), f"it says who leads: {error}")
         expect(not (await here.inspect("boss")).waiters, "nobody waits")
         expect(not election.is_leader, "it does not lead")
     term.check()
     await term.release()
     expect(await here.names() == [], "nothing is left")
-
-
-async def _timeout(election: AnyElection, timeout: float) -> LockTimeout | None:
-    try:
-        await election.campaign("late", timeout=timeout)
-    except LockTimeout as error:
-        return error
-    return None
 
 
 @check(colours=("asyncio",))
@@ -108,23 +99,12 @@ async def cancelled_candidate_leaves_nothing(kit: Kit) -> None:
     for held in (False, True):
         for steps in range(12):
             term = await here.election("boss", ttl=LONG).campaign() if held else None
-            await _cancel_after(kit.start(lambda: kit.client().election("boss", ttl=LONG).campaign("new")), steps)
+            await cancel_after(kit.start(lambda: kit.client().election("boss", ttl=LONG).campaign("new")), steps)
             await kit.waiters(watcher, "boss", 0)
             if term is not None:
                 term.check()
                 await term.release()
             await kit.free(watcher, "boss")
-
-
-async def _cancel_after(running: Running[AnyTerm], steps: int) -> None:
-    for _ in range(steps):
-        await asyncio.sleep(0)
-    running.cancel()
-    try:
-        term = await running.result()
-    except asyncio.CancelledError:
-        return
-    await term.release()
 
 
 @check()

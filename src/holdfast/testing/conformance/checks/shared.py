@@ -2,16 +2,15 @@
 
 # ruff: noqa: D401 - a check's docstring is the guarantee, not an order
 
-import asyncio
 import threading
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
-from holdfast.errors import LockTimeout, UsageError
+from holdfast.errors import UsageError
 from holdfast.testing.conformance.check import check
 from holdfast.testing.conformance.faces import AnyClient, AnyLease, AnyLock
-from holdfast.testing.conformance.kit import PATIENCE, Kit, Running, expect
+from holdfast.testing.conformance.kit import PATIENCE, Kit, Running, cancel_after, expect, timed_out
 from holdfast.testing.conformance.wire import Wire
 
 SHORT = 0.2
@@ -73,18 +72,10 @@ async def semaphore_counts_weights(kit: Kit) -> None:
     view = await there.inspect("name")
     expect((view.capacity, [each.weight for each in view.holders]) == (4, [3, 1]), "inspect shows permits and weights")
     expect(await semaphore.try_acquire() is None, "then it is full")
-    error = await _timeout(semaphore)
+    error = await timed_out(semaphore.acquire(timeout=0.05))
     expect("here" in str(error), "a timeout says who holds it")
     await heavy.release()
     expect(await semaphore.try_acquire(weight=3) is not None, "what was released is free again")
-
-
-async def _timeout(lock: AnyLock) -> LockTimeout | None:
-    try:
-        await lock.acquire(timeout=0.05)
-    except LockTimeout as error:
-        return error
-    return None
 
 
 @check(weights=True)
@@ -141,20 +132,12 @@ async def semaphore_waiter_that_gives_up_makes_room(kit: Kit) -> None:
     here, there = kit.client(), kit.client()
     lease = await here.semaphore("name", 2, ttl=LONG).acquire()
     await there.names()  # connected, it has all of its timeout to wait
-    heavy = kit.start(lambda: _heavy_timeout(there))
+    heavy = kit.start(lambda: timed_out(there.semaphore("name", 2, ttl=LONG).acquire(timeout=0.5, weight=2)))
     await kit.waiters(here, "name", 1)
     light = kit.start(lambda: here.semaphore("name", 2, ttl=LONG).acquire(timeout=PATIENCE))
     expect(await heavy.result() is not None, "both permits were not to be had")
     (await light.result()).check()
     lease.check()
-
-
-async def _heavy_timeout(client: AnyClient) -> LockTimeout | None:
-    try:
-        await client.semaphore("name", 2, ttl=LONG).acquire(timeout=0.5, weight=2)
-    except LockTimeout as error:
-        return error
-    return None
 
 
 @check(weights=True)
@@ -303,21 +286,9 @@ async def _cancel_at_each_step(kit: Kit, other: AnyLock, acquire: Callable[[], C
     for held in (False, True):
         for steps in range(12):
             lease = await other.acquire() if held else None
-            await _cancel_after(kit.start(acquire), steps)
+            await cancel_after(kit.start(acquire), steps)
             await kit.waiters(watcher, "name", 0)
             if lease is not None:
                 lease.check()
                 await lease.release()
             await kit.free(watcher, "name")
-
-
-async def _cancel_after(running: Running[AnyLease], steps: int) -> None:
-    """Cancel after so many steps of the loop; release what was won before."""
-    for _ in range(steps):
-        await asyncio.sleep(0)
-    running.cancel()
-    try:
-        lease = await running.result()
-    except asyncio.CancelledError:
-        return
-    await lease.release()

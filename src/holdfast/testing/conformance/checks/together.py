@@ -2,17 +2,15 @@
 
 # ruff: noqa: D401 - a check's docstring is the guarantee, not an order
 
-import asyncio
 from functools import partial
 
 from holdfast.core.held import LeaseState
 from holdfast.core.messages import Busy, Granted, Reply, Waiting
-from holdfast.errors import LeaseLost, LockTimeout, UsageError
+from holdfast.errors import LeaseLost, UsageError
 from holdfast.outcome import Outcome
 from holdfast.testing.conformance.check import check
 from holdfast.testing.conformance.faces import AnyClient
-from holdfast.testing.conformance.faces_many import AnyMultiLease
-from holdfast.testing.conformance.kit import PATIENCE, Kit, Running, expect
+from holdfast.testing.conformance.kit import PATIENCE, Kit, cancel_after, expect, timed_out
 from holdfast.testing.conformance.wire import Wire
 
 SHORT = 0.3
@@ -107,20 +105,12 @@ async def multilock_that_times_out_leaves_nothing(kit: Kit) -> None:
     here, there = kit.client(owner="somebody"), kit.client()
     lease = await here.lock("b", ttl=LONG).acquire()
     for timeout in (0.0, 0.1):
-        error = await _timeout(there, timeout)
+        error = await timed_out(there.multilock(NAMES, ttl=LONG).acquire(timeout=timeout))
         expect("'b'" in str(error) and "somebody" in str(error), f"it says what, and who has it: {error}")
         expect(await here.names() == ["b"], "nothing is held")
         expect(not (await here.inspect("b")).waiters, "nothing is waited for")
     lease.check()
     await lease.release()
-
-
-async def _timeout(client: AnyClient, timeout: float) -> LockTimeout | None:
-    try:
-        await client.multilock(NAMES, ttl=LONG).acquire(timeout=timeout)
-    except LockTimeout as error:
-        return error
-    return None
 
 
 @check(weights=True)
@@ -146,24 +136,13 @@ async def cancelled_multilock_leaves_nothing(kit: Kit) -> None:
         for steps in range(20):
             lease = await there.lock(held, ttl=LONG).acquire() if held else None
             running = kit.start(lambda: kit.client().multilock(NAMES, ttl=LONG).acquire())
-            await _cancel_after(running, steps)
+            await cancel_after(running, steps)
             for name in NAMES:
                 await kit.waiters(watcher, name, 0)
             if lease is not None:
                 lease.check()
                 await lease.release()
             await _unused(kit, watcher)
-
-
-async def _cancel_after(running: Running[AnyMultiLease], steps: int) -> None:
-    for _ in range(steps):
-        await asyncio.sleep(0)
-    running.cancel()
-    try:
-        lease = await running.result()
-    except asyncio.CancelledError:
-        return
-    await lease.release()
 
 
 @check()
@@ -232,9 +211,10 @@ async def multilock_that_is_refused_after_a_lost_reply_leaves_nothing(kit: Kit) 
     """If the reply to an ask that was refused is lost too, nothing is left behind."""
     wire = Wire()
     here, there = kit.client(), kit.client(wire)
+    await there.names()  # connected, it has all of its timeout to ask again
     async with here.lock("b", ttl=LONG):
         wire.lose["acquire"] = 2
-        await _timeout(there, 0.3)
+        await timed_out(there.multilock(NAMES, ttl=LONG).acquire(timeout=1.0))
         await kit.free(here, "a")
         await kit.waiters(here, "b", 0)
         await kit.free(here, "c")

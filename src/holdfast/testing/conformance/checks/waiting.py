@@ -12,7 +12,7 @@ from holdfast.errors import LockTimeout, StoreUnavailable
 from holdfast.outcome import Outcome
 from holdfast.testing.conformance.check import check
 from holdfast.testing.conformance.faces import AnyClient, AnyLease
-from holdfast.testing.conformance.kit import PATIENCE, Kit, Running, expect
+from holdfast.testing.conformance.kit import PATIENCE, Kit, Running, expect, timed_out
 from holdfast.testing.conformance.wire import Wire
 
 TTL = 20.0
@@ -26,7 +26,7 @@ async def timeout_is_kept(kit: Kit) -> None:
     lease = await here.lock("name", ttl=TTL).acquire()
     for timeout in (0, 0.15):
         started = kit.now()
-        error = await _timeout(there, timeout)
+        error = await timed_out(there.lock("name", ttl=TTL).acquire(timeout=timeout))
         took = kit.now() - started
         expect(error is not None, "a held name times out")
         expect("holder" in str(error), "the error says who held the name")
@@ -37,14 +37,6 @@ async def timeout_is_kept(kit: Kit) -> None:
     await lease.release()
     again = await here.lock("name", ttl=TTL).try_acquire()
     expect(again is not None, "whoever timed out is not granted later")
-
-
-async def _timeout(client: AnyClient, timeout: float) -> LockTimeout | None:
-    try:
-        await client.lock("name", ttl=TTL).acquire(timeout=timeout)
-    except LockTimeout as error:
-        return error
-    return None
 
 
 @check(queue=True)
@@ -149,7 +141,7 @@ async def who_gives_up_is_passed_over(kit: Kit) -> None:
     """A waiter that timed out holds up nobody behind it."""
     here, there = kit.client(), kit.client()
     lease = await here.lock("name", ttl=TTL).acquire()
-    impatient = kit.start(lambda: _timeout(there, 0.3))
+    impatient = kit.start(lambda: timed_out(there.lock("name", ttl=TTL).acquire(timeout=0.3)))
     await kit.waiters(here, "name", 1)
     patient = kit.start(lambda: there.lock("name", ttl=TTL).acquire())
     expect(await impatient.result() is not None, "the first waiter timed out")
