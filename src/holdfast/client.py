@@ -6,7 +6,7 @@ import os
 import platform
 import warnings
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Self, Unpack
 
@@ -52,6 +52,7 @@ class _ClientBase:
         turn_time: float = 0.05,
         on_event: Callable[[LockEvent], object] | None = None,
         store: StoreSource | None = None,
+        quorum: Sequence[object] | None = None,
     ) -> None:
         """Prepare a client; the store is opened by the first operation.
 
@@ -71,11 +72,13 @@ class _ClientBase:
                 lost, handed on or released, in the thread or event loop where that happens: it must not block. Its
                 errors are logged.
             store: the source of a store of your own, instead of a URL.
+            quorum: the independent nodes, at least three, of which a majority must agree (Redlock), instead of a URL:
+                each a URL, or a redis-py client whose server is used.
 
         Raises UsageError if something can't be right.
         """
-        if url is not None and store is not None:
-            message = "give a url or a store, not both"
+        if sum(each is not None for each in (url, store, quorum)) > 1:
+            message = "give one of url, store and quorum"
             raise UsageError(message)
         self.namespace = check_name(namespace, "a namespace") if namespace else ""
         self._settings = Settings(
@@ -87,7 +90,7 @@ class _ClientBase:
             Budget(check_count(turn_count, "turn_count"), check_duration(turn_time, "turn_time")),
         )
         self._own_label = owner is not None
-        self._source = store or store_source(url)
+        self._source = store or (store_source(url) if quorum is None else _quorum_of(quorum))
         self._session: Session | None = None
         self._closed = False
         self._beginning = ThreadsRuntime().mutex()
@@ -455,6 +458,12 @@ class AsyncClient(_ClientBase):
 
 
 _at_exit: "weakref.WeakSet[Client]" = weakref.WeakSet()
+
+
+def _quorum_of(nodes: Sequence[object]) -> StoreSource:
+    from holdfast.stores.quorum import quorum_source
+
+    return quorum_source(nodes)
 
 
 def _close_all() -> None:

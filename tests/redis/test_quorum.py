@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import Client, StoreUnavailable
-from holdfast.stores.quorum import quorum_source
 from holdfast.stores.store import StoreSource
+from holdfast.stores.urls import store_source
 from holdfast.testing.servers import RedisServer, five_nodes
 
 TTL = 10.0
@@ -25,7 +25,7 @@ def servers(tmp_path: Path) -> Generator[list[RedisServer]]:
 
 def source(servers: list[RedisServer]) -> StoreSource:
     """Return the quorum of all of them."""
-    return quorum_source([server.url for server in servers])
+    return store_source("redlock://" + ",".join(f"127.0.0.1:{server.port}" for server in servers))
 
 
 def test_tokens_increase_from_lease_to_lease(servers: list[RedisServer]) -> None:

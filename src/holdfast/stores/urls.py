@@ -110,6 +110,12 @@ def _redis(parts: SplitResult) -> StoreSource:
     return redis_url_source(parts)
 
 
+def _redlock(parts: SplitResult) -> StoreSource:
+    from holdfast.stores.quorum import redlock_url_source
+
+    return redlock_url_source(parts)
+
+
 def _refuse_extras(parts: SplitResult) -> None:
     if parts.query or parts.fragment:
         message = f"a {parts.scheme}: URL takes no options after `?` or `#`; escape these characters in a path"
@@ -125,4 +131,6 @@ SCHEMES: dict[str, Callable[[SplitResult], StoreSource]] = {
         for scheme in ("redis", "rediss", "valkey", "valkeys")
         for shape in ("", "+sentinel", "+cluster")
     },
+    "redlock": _redlock,
+    "redlocks": _redlock,
 }
