@@ -21,6 +21,9 @@ from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.stores.store import Store
 
 NAMES = ("name", "n\0ame", "名")
+VOTED = "vote"
+"""A name that is mostly asked for votes."""
+
 SECOND = 1_000_000
 START = 5_000 * 3_600 * SECOND
 
@@ -206,6 +209,35 @@ class StoreMachine(RuleBasedStateMachine):
     def a_crowd_comes(self, name: str, capacity: int, weight: int, patience: int, span: int) -> None:
         for client in range(3):
             self.ask(client, name, SECOND, patience, weight, capacity, 0, 0, True, span, True)
+
+    @rule(
+        client=picks,
+        base=st.integers(0, 3),
+        name=st.sampled_from([VOTED, VOTED, VOTED, NAMES[0]]),
+        ttl=lengths,
+        proposal=st.sampled_from([0, START, 2**52]),
+        wait=st.sampled_from([True, True, False]),
+        span=st.sampled_from([1, 7]),
+    )
+    def ask_for_a_vote(
+        self, client: int, base: int, name: str, ttl: int, proposal: int, wait: bool, span: int
+    ) -> None:
+        inbox = self.clients[client % 3].inbox
+        number, times = len(self.asks), (ttl, ttl, 0, SECOND // 5, SECOND)
+        request = f"v{base}/{number}"
+        self.asks.append(Ask(name, request, inbox, f"owner {number}", *times, 1, 1, 0, proposal, wait, span))
+        self.ask_again(client, 0)
+
+    @rule(client=picks, pick=picks, ahead=st.sampled_from([0, 1, 1, 7, 1000]))
+    def raise_a_token(self, client: int, pick: int, ahead: int) -> None:
+        if self.asks:
+            ask = self.recent(pick)
+            token = self.token(ask)
+            self.change(client, Adjust(ask.name, ask.request, token, raise_to=token + ahead))
+
+    @rule(client=picks, base=st.integers(0, 3))
+    def wait_for_no_vote_any_more(self, client: int, base: int) -> None:
+        self.give_up(client, Leave(VOTED, f"v{base}", unsure=False))
 
     @rule(client=picks, pick=picks)
     def ask_again(self, client: int, pick: int) -> None:
@@ -393,9 +425,9 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(client=picks)
     def look(self, client: int) -> None:
         asker = self.clients[client % 3]
-        for name in NAMES:
+        for name in (*NAMES, VOTED):
             assert drive(asker.store.inspect(name, asker.until())) == self.view(name)
-        in_use = [name for name in NAMES if name in self.states and self.in_use(name)]
+        in_use = [name for name in (*NAMES, VOTED) if name in self.states and self.in_use(name)]
         assert drive(asker.store.names("", asker.until())) == sorted(in_use)
         assert drive(asker.store.names("n\0", asker.until())) == [name for name in in_use if name.startswith("n\0")]
 

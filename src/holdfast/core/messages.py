@@ -25,7 +25,8 @@ class Ask:
     first_ttl: int
     """Length of a lease that is granted in the reply to this very ask."""
     pushed_ttl: int
-    """Length of a provisional lease that is granted later, by a push."""
+    """Length of a provisional lease that is granted later, by a push. 0: it is a vote that is asked for, by one who asks
+    other stores as well: see `votes`."""
     interval: int
     """How often the head of the queue asks again."""
     patience: int
@@ -40,6 +41,20 @@ class Ask:
     span: int = 1
     """How many tokens to reserve, so that the name can be handed on within the asker's process. With more than one,
     the holder is told when somebody waits."""
+
+    @property
+    def votes(self) -> bool:
+        """Whether one of several stores is asked for its vote.
+
+        It is given to whoever asks while the name is free. Who waits for it is never granted by a push, but told when
+        the name is free; and the token is the proposal, if that is larger than all before.
+        """
+        return self.pushed_ttl == 0
+
+    @property
+    def place(self) -> str:
+        """Under what it stands in the queue: one who asks for a vote asks every time by another request, base/round."""
+        return self.request.rpartition("/")[0] if self.votes else self.request
 
 
 @dataclass(slots=True)

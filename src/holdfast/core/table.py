@@ -18,7 +18,7 @@ The rules, each of which has a counterexample when it is dropped:
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from holdfast.core.deadlines import seconds
 from holdfast.core.messages import (
@@ -75,6 +75,7 @@ class Step:
     """When grants that this store may have forgotten have run out."""
     notices: list[Notice] = field(default_factory=list[Notice])
     _head_before: str = ""
+    _held_before: bool = False
 
     # -- operations ----------------------------------------------------------------------------------------
 
@@ -88,10 +89,12 @@ class Step:
         if holder := self._holder(ask.request):
             self._pass_on()
             return self._granted_before(holder, ask)
-        if not self._agree_on_capacity(ask.capacity) and not self._waits(ask.request):
+        if not self._agree_on_capacity(ask.capacity) and not self._waits(ask.place):
             self._pass_on()  # which drops the dead, if it is they who keep the name in use
             if not self._agree_on_capacity(ask.capacity):
                 return Mismatch(state.capacity)
+        if ask.votes:
+            return self._vote(ask)
         if not state.queue and self._fits(ask.weight):
             return self._grant(ask, ask.first_ttl, confirmed=True)
         if self._join(ask):
@@ -104,6 +107,19 @@ class Step:
             granted.wanted = bool(state.queue)
             return granted
         return self._waiting(ask) if ask.wait else self._busy()
+
+    def _vote(self, ask: Ask) -> Granted | Busy:
+        """Grant the name if it is free, whoever waits: they wait to be told, and then ask all stores again."""
+        if self._fits(ask.weight):
+            self._drop(ask.place)
+            granted = self._grant(ask, ask.first_ttl, confirmed=True)
+            granted.wanted = bool(self.state.queue)
+            return granted
+        if not ask.wait:
+            self._drop(ask.place)
+        elif self._join(replace(ask, request=ask.place)):
+            self._tell_holders()
+        return self._busy()
 
     def release(self, release: Release) -> Outcome:
         """Let go, and pass the name on in the same step. A release that is asked again is no error.
@@ -239,10 +255,12 @@ class Step:
             return None
         answer = None
         while (ask := self._live_head(asking)) and self._fits(ask.weight):
+            if ask.votes and self.listening(ask.inbox):
+                break
             if ask.request == asking:
                 del self.state.queue[0]
                 answer = self._grant(ask, ask.first_ttl, confirmed=True)
-            elif self.listening(ask.inbox):
+            elif not ask.votes and self.listening(ask.inbox):
                 del self.state.queue[0]
                 pushed = self._grant(ask, ask.pushed_ttl, confirmed=False)
                 self._notify(ask.inbox, NoticeKind.GRANTED, ask.request, pushed.token, wanted=bool(self.state.queue))
@@ -265,7 +283,7 @@ class Step:
         return any(self._fits(each.ask.weight) for each in self.state.queue) and not self.listening(head.ask.inbox)
 
     def _grant(self, ask: Ask, ttl: int, *, confirmed: bool) -> Granted:
-        token = self.state.counter = self._next_token(ask.proposal) + ask.span - 1
+        token = self.state.counter = self._next_token(ask.proposal, votes=ask.votes) + ask.span - 1
         self.state.holders.append(
             Holder(
                 ask.request,
@@ -325,8 +343,10 @@ class Step:
         state.holders.append(holder)
         return holder
 
-    def _next_token(self, proposal: int) -> int:
-        return max(self.state.counter + 1, self.stamp, min(proposal, self.stamp + PROPOSAL_BOUND))
+    def _next_token(self, proposal: int, *, votes: bool = False) -> int:
+        """Return the next token; one that other stores vote on must not depend on whose clock is ahead."""
+        stamp = 0 if votes else self.stamp
+        return max(self.state.counter + 1, stamp, min(proposal, self.stamp + PROPOSAL_BOUND))
 
     def _fits(self, weight: int) -> bool:
         return self._closed_until() <= self.now and self._has_room(weight)
@@ -416,10 +436,14 @@ class Step:
     def _tell_new_head(self, asking: str = "") -> None:
         """Tell a waiter that became first when to ask, if it may not ask by itself before the name may be free.
 
-        One that is asking learns it from its reply. All others ask again within two intervals of their last time.
+        One that is asking learns it from its reply. All others ask again within two intervals of their last time. One
+        that waits for a vote is told that there is one.
         """
         head = self._head()
-        if head and head not in (self._head_before, asking):
+        if head and self.state.queue[0].ask.votes:
+            if (self._held_before or head != self._head_before) and self._fits(1):
+                self._notify(self.state.queue[0].ask.inbox, NoticeKind.HEAD, head, after=RETRY)
+        elif head and head not in (self._head_before, asking):
             waiter, frees_in = self.state.queue[0], self._frees_in()
             asks_by = waiter.fresh_until - waiter.ask.patience + 2 * waiter.ask.interval
             if self.now + frees_in < asks_by + MARGIN:
@@ -431,6 +455,7 @@ class Step:
         """Let end what has ended by now, and cut down what a clock that stepped back has stretched."""
         state, now = self.state, self.now
         state.used_at = now
+        self._held_before = bool(state.holders)
         for holder in state.holders:
             if holder.expires_at <= now:
                 self._expire()

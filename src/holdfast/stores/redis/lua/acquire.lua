@@ -7,6 +7,7 @@
 --@include start
 
 local request, proposal, wait = ARGV[3], tonumber(ARGV[4]), ARGV[5] == '1'
+local vote = pushed_ttl == 0
 
 -- Whether nothing is out of the ordinary: the marker says that this process may grant, and need not be written.
 local found = call('MGET', KEYS[1], KEYS[4])
@@ -24,14 +25,14 @@ end
 -- The two usual cases, told apart before anything that they do not need is made.
 local reply, late
 if usual and h_request == '' and queued == 0 then -- nobody holds or waits
-    counter = math.max(counter + 1, now, math.min(proposal, now + PROPOSAL_BOUND)) + span - 1
+    counter = math.max(counter + 1, vote and 0 or now, math.min(proposal, now + PROPOSAL_BOUND)) + span - 1
     capacity, used = wanted, now
     h_request, h_inbox, h_owner, h_token, h_weight, h_ttl, h_delay = request, inbox, owner, counter, weight, ttl, delay
     h_granted, h_expires, h_confirmed, h_told = now, now + first_ttl, true, span > 1
     late = expires < h_expires + delay + RETENTION / 2
     if late then expires = h_expires + delay + RETENTION end
     reply = { 1, counter, first_ttl, 0 }
-elseif usual and wait and h_request ~= '' and h_request ~= request and capacity == 1 and wanted == 1
+elseif usual and wait and not vote and h_request ~= '' and h_request ~= request and capacity == 1 and wanted == 1
     and h_expires > now and h_expires <= now + h_ttl and expires >= now + RETENTION * 3 / 4 then
     -- somebody has it all, and a newcomer will wait
     local it = cmsgpack.pack({ inbox, owner, ttl, pushed_ttl, interval, patience, weight, delay, proposal, span, now,

@@ -10,6 +10,7 @@
 
 local proposal, wait = tonumber(ARGV[3]), ARGV[4] == '1'
 local request, refused
+local vote = false -- several names are never voted on together
 --@include ask
 
 local replies = {}

@@ -1,6 +1,8 @@
 -- One ask for the name that was read, when it may be anything but usual. See core/table.py, which decides.
 --
--- Needs: request, proposal, wait; refused (whether the request was given up, or released).
+-- Needs: request, proposal, wait, vote; refused (whether the request was given up, or released).
+
+local seat -- under what it stands in the queue: a vote is asked for every time by another request, base/round
 
 local function granted_before(holder)
     holder[CONFIRMED] = true
@@ -17,19 +19,19 @@ end
 -- Stand at the tail, or, having a place already, stay in it. Tell the holders if that may be news to them.
 local function join()
     local it = { inbox, owner, ttl, pushed_ttl, interval, patience, weight, delay, proposal, span, now, now + patience }
-    local before = waiter(request)
-    if before and call('ZRANK', Q, request) then
+    local before = waiter(seat)
+    if before and call('ZRANK', Q, seat) then
         it[W_JOINED] = before[W_JOINED]
     else
         last_place, queued = last_place + 1, queued + 1
         slowest = head and math.max(slowest, interval) or interval
-        call('ZADD', Q, last_place, request)
+        call('ZADD', Q, last_place, seat)
         if not head then
-            head = request
+            head = seat
             call('PEXPIREAT', Q, math.ceil(math.max(expires, now + RETENTION) / 1000))
         end
     end
-    keep(request, it)
+    keep(seat, it)
     if before or queued == 1 then
         for _, holder in ipairs(holders) do
             if holder[TOLD] then push(holder[INBOX], 'W 0 ' .. holder[REQUEST]) end
@@ -44,7 +46,24 @@ local function waiting()
     return { 2, counter, math.max(poke_in, RETRY), place, quarantined_for() }
 end
 
+local function busy()
+    return add_owners({ 3, math.max(frees_in(), RETRY), quarantined_for() })
+end
+
+-- Grant the name if it is free, whoever waits: they wait to be told, and then ask all stores again.
+local function cast()
+    if fits(weight) then
+        dequeue(seat)
+        hold(request, inbox, owner, next_token(proposal, true) + span - 1, weight, ttl, delay, first_ttl, true,
+            span > 1)
+        return { 1, counter, first_ttl, head and 1 or 0 }
+    end
+    if wait then join() else dequeue(seat) end
+    return busy()
+end
+
 local function acquire()
+    seat = vote and string.match(request, '^(.*)/') or request
     if refused then
         pass_on()
         return { 5 }
@@ -54,10 +73,11 @@ local function acquire()
         pass_on()
         return granted_before(holder)
     end
-    if not agree() and not call('ZRANK', Q, request) then
+    if not agree() and not call('ZRANK', Q, seat) then
         pass_on()
         if not agree() then return { 4, capacity } end
     end
+    if vote then return cast() end
     if not head and fits(weight) then
         hold(request, inbox, owner, next_token(proposal) + span - 1, weight, ttl, delay, first_ttl, true, span > 1)
         return { 1, counter, first_ttl, 0 }
@@ -67,5 +87,5 @@ local function acquire()
     if not token and not wait then dequeue(request) end
     tell_new_head(request)
     if token then return { 1, token, first_ttl, head and 1 or 0 } end
-    return wait and waiting() or add_owners({ 3, math.max(frees_in(), RETRY), quarantined_for() })
+    return wait and waiting() or busy()
 end

@@ -1,6 +1,6 @@
 -- The queue of one name: who stands in it, and who of them is granted.
 
-local head_before
+local head_before, held_before
 
 local function waiter(request)
     local packed = call('HGET', K, 'w' .. request)
@@ -21,7 +21,7 @@ end
 
 -- Note who was first. A clock that stepped back must not keep the dead in the queue for as long as it stepped.
 local function look()
-    head_before = head
+    head_before, held_before = head, h_request ~= ''
     if not head or now >= used then return end
     for _, request in ipairs(call('ZRANGE', Q, 0, -1)) do
         local it = waiter(request)
@@ -84,12 +84,14 @@ local function advance(asking, length)
     local answer
     local it = live_head(asking)
     while it and fits(it[W_WEIGHT]) do
+        local vote = it[W_PUSHED] == 0 -- who waits for one asks again when told
+        if vote and listening(it[W_INBOX]) then break end
         local request, token = head, next_token(it[W_PROPOSAL]) + it[W_SPAN] - 1
         dequeue(request)
         if request == asking then
             hold_for(request, it, token, length, true)
             answer = token
-        elseif push(it[W_INBOX], string.format('%s %.0f %s', head and 'g' or 'G', token, request)) then
+        elseif not vote and push(it[W_INBOX], string.format('%s %.0f %s', head and 'g' or 'G', token, request)) then
             hold_for(request, it, token, it[W_PUSHED], false)
         end
         it = live_head(asking)
@@ -99,9 +101,14 @@ end
 
 -- Tell a waiter that became first when to ask, if it may not ask by itself before the name may be free.
 local function tell_new_head(asking)
-    if head and head ~= head_before and head ~= asking then
-        local it, frees = waiter(head), frees_in()
-        if it and now + frees < it[W_FRESH] - it[W_PATIENCE] + 2 * it[W_INTERVAL] + MARGIN then
+    local it = head and waiter(head)
+    if it and it[W_PUSHED] == 0 then
+        if (held_before or head ~= head_before) and fits(1) then
+            push(it[W_INBOX], string.format('H %.0f %s', RETRY, head))
+        end
+    elseif it and head ~= head_before and head ~= asking then
+        local frees = frees_in()
+        if now + frees < it[W_FRESH] - it[W_PATIENCE] + 2 * it[W_INTERVAL] + MARGIN then
             push(it[W_INBOX], string.format('H %.0f %s', math.max(frees, RETRY), head))
         end
     end

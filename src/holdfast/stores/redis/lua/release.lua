@@ -28,14 +28,22 @@ if usual then
     h_request, h_inbox, h_owner, released, used = '', '', '', request, now
     local lasts
     while queued > 0 and not lasts do -- until one is there
-        local first = call('ZPOPMIN', Q)[1]
+        local popped = call('ZPOPMIN', Q)
+        local first = popped[1]
         if not first then queued = 0 break end -- the queue was evicted, or deleted
         local field = 'w' .. first
         local waiter = call('HGET', K, field)
         local it = waiter and cmsgpack.unpack(waiter)
         call('HDEL', K, field)
         queued = queued - 1
-        if it and it[W_FRESH] >= now then
+        if it and it[W_PUSHED] == 0 and it[W_FRESH] >= now then -- it waits for a vote: it asks again when told
+            if push(it[W_INBOX], string.format('H %.0f %s', RETRY, first)) then
+                call('ZADD', Q, popped[2], first)
+                call('HSET', K, field, waiter)
+                queued = queued + 1
+                break
+            end
+        elseif it and it[W_FRESH] >= now then
             local last = math.max(counter + 1, now, math.min(it[W_PROPOSAL], now + PROPOSAL_BOUND)) + it[W_SPAN] - 1
             if push(it[W_INBOX], string.format('%s %.0f %s', queued > 0 and 'g' or 'G', last, first)) then
                 counter, lasts = last, it[W_PUSHED]

@@ -114,8 +114,9 @@ local function fits(more)
     return closed_until() <= now and has_room(more)
 end
 
-local function next_token(proposed)
-    return math.max(counter + 1, now, math.min(proposed, now + PROPOSAL_BOUND))
+-- One that other stores vote on must not depend on whose clock is ahead.
+local function next_token(proposed, voted)
+    return math.max(counter + 1, voted and 0 or now, math.min(proposed, now + PROPOSAL_BOUND))
 end
 
 local function hold(request, to, who, token, weighs, keeps, delays, length, confirmed, told)
