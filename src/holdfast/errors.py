@@ -27,8 +27,28 @@ class SelfDeadlock(UsageError):
         )
 
 
+@dataclass(slots=True, frozen=True)
+class Vote:
+    """What one of the nodes of a quorum said."""
+
+    node: str
+    """Which node, without secrets."""
+    said: str
+    """That it granted, by whom the name is held there, for how long it gives no vote, or what went wrong."""
+
+
 class LockTimeout(HoldfastError, TimeoutError):
     """The lock was not granted within the timeout. Nothing is held and no place in the queue is kept."""
+
+    def __init__(self, message: str, votes: Sequence[Vote] = ()) -> None:
+        """Say what happened; on a quorum also what each node said."""
+        super().__init__(message + tell(votes))
+        self.votes = tuple(votes)
+
+
+def tell(votes: Sequence[Vote]) -> str:
+    """Tell what the nodes of a quorum said, to be added to a sentence."""
+    return f" The nodes said: {'; '.join(f'{vote.node}: {vote.said}' for vote in votes)}." if votes else ""
 
 
 @dataclass(slots=True, frozen=True)
@@ -84,6 +104,12 @@ class StoreError(HoldfastError):
 
 class StoreUnavailable(StoreError):
     """The store did not answer, or not in time. Asking again later may succeed."""
+
+    def __init__(self, message: str, votes: Sequence[Vote] = ()) -> None:
+        """Say what happened."""
+        super().__init__(message)
+        self.votes = tuple(votes)
+        """On a quorum: what each node said."""
 
 
 class OutcomeUnknown(StoreUnavailable):

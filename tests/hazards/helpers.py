@@ -42,6 +42,10 @@ class DisturbedStore:
         self._hook = hook
         self.capabilities = dataclasses.replace(store.capabilities, local=local)
 
+    def identity(self) -> str:
+        """Pass on."""
+        return self._store.identity()
+
     async def _around(self, operation: str, work: Coroutine[Any, Any, T]) -> T:
         try:
             await self._hook(operation, False)

@@ -164,12 +164,12 @@ class Attempt:
                     await self._look_for_deadlocks(self._want.actor)
                 held = await self._stand(reply)
             elif isinstance(reply, Busy):
-                self._engaged = self._unsure
+                self._engaged = self._unsure or reply.stands
                 self._note_quarantine(reply.quarantine)
                 if not self._ask.wait or self._is_over():
                     if self._engaged:
-                        return await self._runtime.finish(self._leave())
-                    return Left(reply.holders, quarantine=reply.quarantine)
+                        await self._runtime.finish(self._leave())
+                    return Left(reply.holders, quarantine=reply.quarantine, votes=reply.votes)
                 await self._pause(seconds(reply.retry_in))
                 continue
             else:
@@ -246,9 +246,15 @@ class Attempt:
 
     async def _pause(self, retry_in: float) -> None:
         """Sleep before asking a store that has no queue, at a random moment so that nobody is always first."""
-        ask_at = self._runtime.now() + retry_in * (0.5 + self._runtime.random())
-        await self._make_signal().wait(ask_at if self._until is None else min(ask_at, self._until))
-        self._session.refuse_if_closed()
+        now = self._runtime.now
+        self._poke_at = now() + retry_in * (0.5 + self._runtime.random())
+        signal = self._make_signal()
+        while True:
+            signal.clear()
+            self._session.refuse_if_closed()
+            if self._is_over() or now() >= self._poke_at:
+                return
+            await signal.wait(self._poke_at if self._until is None else min(self._poke_at, self._until))
 
     def _enter_pushed(self, token: int) -> HeldLease | None:
         """Enter on a push if enough of the provisional lease is left to confirm it in time; else ask (None)."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from holdfast.core.labels import read_label
+from holdfast.errors import Vote
 from holdfast.outcome import Outcome
 
 
@@ -25,8 +26,8 @@ class Ask:
     first_ttl: int
     """Length of a lease that is granted in the reply to this very ask."""
     pushed_ttl: int
-    """Length of a provisional lease that is granted later, by a push. 0: it is a vote that is asked for, by one who asks
-    other stores as well: see `votes`."""
+    """Length of a provisional lease that is granted later, by a push. 0: a vote is asked for, by one who asks other
+    stores as well: see `votes`."""
     interval: int
     """How often the head of the queue asks again."""
     patience: int
@@ -83,11 +84,15 @@ class Waiting:
 
 @dataclass(slots=True)
 class Busy:
-    """Not granted, and not in any queue. Worth asking again after `retry_in`."""
+    """Not granted, and will not be but by asking again: worth it after `retry_in`."""
 
     retry_in: int
     holders: tuple[str, ...] = ()
     quarantine: int = 0
+    votes: tuple[Vote, ...] = ()
+    """What each node of a quorum said."""
+    stands: bool = False
+    """Whether it stands in a queue, to be told when to ask: it must leave that if it gives up."""
 
 
 @dataclass(slots=True)
@@ -142,7 +147,7 @@ class Adjust:
     owner: str = ""
     """What people are to read from now on; empty: as it is."""
     raise_to: int = 0
-    """A larger token to issue to it, or 0. If one as large was issued already, nothing is changed, and it is refused."""
+    """A larger token to issue to it, or 0. If one as large was issued already, nothing changes, and it is refused."""
 
 
 @dataclass(slots=True)
@@ -161,6 +166,8 @@ class Left:
     holders: tuple[str, ...] = ()
     ahead: int = 0
     quarantine: int = 0
+    votes: tuple[Vote, ...] = ()
+    """What each node of a quorum said last."""
 
 
 class NoticeKind(StrEnum):

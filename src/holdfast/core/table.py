@@ -79,7 +79,7 @@ class Step:
 
     # -- operations ----------------------------------------------------------------------------------------
 
-    def acquire(self, ask: Ask) -> Reply:
+    def acquire(self, ask: Ask) -> Reply:  # noqa: PLR0911 - each ends it at once
         """Grant the name, or keep a place in the queue, or refuse. Also moves the queue."""
         self._begin()
         state = self.state

@@ -35,10 +35,6 @@ if TYPE_CHECKING:
     from holdfast.core.session import Session
     from holdfast.runtimes.runtime import Event
 
-SPAN = 1024
-"""How many tokens are reserved when others of this process wait. Microseconds, so to speak: that far may the last of
-them be ahead of the clock."""
-
 PART = 1 / 4 / MICROS
 """A lease is passed on while at least a fourth of a first lease is left of it: of its length in microseconds."""
 
@@ -387,7 +383,7 @@ class Turnstile:
         Who has not waited brings a new queue, which begins here, where an interrupt of any kind ends it.
         """
         attempt = None
-        span = SPAN if since is not None or want.linger else 1
+        span = self._session.store.capabilities.span if since is not None or want.linger else 1
         try:
             if since is None:
                 with self._mutex:

@@ -141,7 +141,8 @@ class LockBase:
             return LockTimeout(
                 f"{self._name!r} was not granted within {timeout or 0:g} s: the store restarted or failed over, and "
                 f"may have forgotten who holds what. It grants nothing for another {seconds(left.quarantine):.1f} s, "
-                "until the oldest lease has run out. Wait longer."
+                "until the oldest lease has run out. Wait longer.",
+                left.votes,
             )
         owners = [read_label(holder).owner for holder in left.holders]
         holders = _list(owners)
@@ -149,10 +150,11 @@ class LockBase:
             holders += f" (which is this client, or one of the same owner: {self._kind} {self._if_held})"
         ahead = f", {left.ahead} waited before us" if left.ahead else ""
         if timeout == 0:
-            return LockTimeout(f"{self._name!r} is held by {holders}. Give a timeout to wait for it.")
+            return LockTimeout(f"{self._name!r} is held by {holders}. Give a timeout to wait for it.", left.votes)
         return LockTimeout(
             f"{self._name!r} was not granted within {timeout or 0:g} s: it was held by {holders}{ahead}. Wait "
-            f"longer, or see `holdfast show` for how long it will still be held."
+            f"longer, or see `holdfast show` for how long it will still be held.",
+            left.votes,
         )
 
 

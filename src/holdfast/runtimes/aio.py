@@ -144,26 +144,29 @@ class AsyncioRuntime(RealWorld):
         return await asyncio.shield(self._start(work, "holdfast-finish", self._unfinished))
 
     async def race(
-        self, works: Sequence[Coroutine[Any, Any, T]], enough: Callable[[list[T | Exception | None]], bool]
-    ) -> list[T | Exception | None]:
+        self,
+        works: Sequence[Coroutine[Any, Any, T] | None],
+        results: list[T | Exception | None],
+        least: int,
+        enough: Callable[[], bool],
+    ) -> None:
         """Run each as a task; those that have not ended when it is enough are left to `settle`."""
-        results: list[T | Exception | None] = [None] * len(works)
         decided: asyncio.Future[None] = self.loop.create_future()
-        left = len(works)
+        begun = [(place, work) for place, work in enumerate(works) if work is not None]
+        ended = 0
 
-        def ended(number: int, task: asyncio.Task[T]) -> None:
-            nonlocal left
-            left -= 1
-            error = task.exception() if not task.cancelled() else asyncio.InvalidStateError("cancelled")
-            results[number] = error if isinstance(error, Exception) else task.result() if error is None else None
-            if not decided.done() and (left == 0 or enough(results)):
+        def end(place: int, task: asyncio.Task[T]) -> None:
+            nonlocal ended
+            ended += 1
+            error = asyncio.InvalidStateError("cancelled") if task.cancelled() else task.exception()
+            results[place] = error if isinstance(error, Exception) else None if error else task.result()
+            if not decided.done() and (ended == len(begun) or (ended >= least and enough())):
                 decided.set_result(None)
 
-        for number, work in enumerate(works):
-            self._start(work, "holdfast-race", self._unfinished).add_done_callback(partial(ended, number))
-        if works:
+        for place, work in begun:
+            self._start(work, "holdfast-race", self._unfinished).add_done_callback(partial(end, place))
+        if begun:
             await decided
-        return list(results)
 
     async def settle(self, until: float) -> None:
         """Wait for whatever `finish` left behind, until a steady instant."""

@@ -107,14 +107,18 @@ class Runtime(Protocol):
         ...
 
     async def race(
-        self, works: Sequence[Coroutine[Any, Any, T]], enough: Callable[[list[T | Exception | None]], bool]
-    ) -> list[T | Exception | None]:
-        """Run `works` side by side until all have ended, or `enough(results)`; return what each returned or raised.
+        self,
+        works: Sequence[Coroutine[Any, Any, T] | None],
+        results: list[T | Exception | None],
+        least: int,
+        enough: Callable[[], bool],
+    ) -> None:
+        """Run `works` side by side until all have ended, or at least so many have and `enough()`.
 
-        What has not ended is None in the results, and goes on to its own end without the caller. Each must end by
-        itself. If the caller is cancelled, all go on.
+        What one returns or raises is put into its place of `results`. What has not ended goes on to its own end
+        without the caller, and its result still comes to its place. Each must end by itself. If the caller is
+        cancelled, all go on. A place without work is left alone.
         """
-        ...
 
     async def settle(self, until: float) -> None:
         """Wait for whatever `finish` left behind, until a local instant."""

@@ -364,28 +364,31 @@ class SimRuntime:
         return await task.result
 
     async def race(
-        self, works: Sequence[Coroutine[Any, Any, T]], enough: Callable[[list[T | Exception | None]], bool]
-    ) -> list[T | Exception | None]:
+        self,
+        works: Sequence[Coroutine[Any, Any, T] | None],
+        results: list[T | Exception | None],
+        least: int,
+        enough: Callable[[], bool],
+    ) -> None:
         """Run each as a task; those that have not ended when it is enough go on."""
-        results: list[T | Exception | None] = [None] * len(works)
         decided: Future[None] = Future()
-        left = len(works)
+        begun = [(place, work) for place, work in enumerate(works) if work is not None]
+        ended = 0
 
-        async def run(number: int, work: Coroutine[Any, Any, T]) -> None:
-            nonlocal left
+        async def run(place: int, work: Coroutine[Any, Any, T]) -> None:
+            nonlocal ended
             try:
-                results[number] = await work
+                results[place] = await work
             except Exception as error:  # noqa: BLE001 - it is a result
-                results[number] = error
-            left -= 1
-            if left == 0 or enough(results):
+                results[place] = error
+            ended += 1
+            if ended == len(begun) or (ended >= least and enough()):
                 decided.resolve(None)
 
-        for number, work in enumerate(works):
-            self.process.start(run(number, work), f"{self.process.name}/race")
-        if works:
+        for place, work in begun:
+            self.process.start(run(place, work), f"{self.process.name}/race")
+        if begun:
             await decided
-        return list(results)
 
     async def settle(self, until: float) -> None:
         """Wait for whatever `finish` left behind, until a local instant."""

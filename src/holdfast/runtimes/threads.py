@@ -130,6 +130,11 @@ class ThreadsRuntime(RealWorld):
 
     colour = "threads"
 
+    def __init__(self) -> None:
+        """Make a world of its own; it costs nothing."""
+        super().__init__()
+        self._scatter = scatter.Scatter()
+
     def caller(self) -> tuple[object, str]:
         """Return this thread and its name."""
         thread = threading.current_thread()
@@ -169,13 +174,19 @@ class ThreadsRuntime(RealWorld):
         return await work
 
     async def race(
-        self, works: Sequence[Coroutine[Any, Any, T]], enough: Callable[[list[T | Exception | None]], bool]
-    ) -> list[T | Exception | None]:
-        """Run all in this thread, going on with each as its reply comes; close what has not ended when it is enough."""
-        return scatter.race(works, enough)
+        self,
+        works: Sequence[Coroutine[Any, Any, T] | None],
+        results: list[T | Exception | None],
+        least: int,
+        enough: Callable[[], bool],
+    ) -> None:
+        """Run all in this thread, going on with each as its reply comes; put aside what has not ended."""
+        self._scatter.race(works, results, least, enough)
 
     async def settle(self, until: float) -> None:
-        """Return: `finish` leaves nothing behind here."""
+        """Wait for what a race put aside."""
+        self._scatter.settle(until)
+        self._scatter.drop()
 
     def post(self, action: Callable[[], None]) -> bool:
         """Run `action` at once: any thread will do."""

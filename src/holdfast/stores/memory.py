@@ -123,6 +123,10 @@ class MemoryStore(TabledStore):
         self._table = table
         self._inbox = ""
 
+    def identity(self) -> str:
+        """Return which table this is."""
+        return f"table {id(self._table)}"
+
     async def open(self, deliver: Callable[[Notice], None], until: float) -> str:  # noqa: ARG002 - takes no time
         """Attach an inbox."""
         self._inbox = self._runtime.new_id()

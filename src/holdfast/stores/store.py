@@ -44,6 +44,8 @@ class Capabilities:
     """Whether a pushed grant is as good as an answered one. If not, it is confirmed by asking before it is entered."""
     max_ttl: float = float("inf")
     """The longest ttl that it keeps, in seconds."""
+    span: int = 1024
+    """How many tokens can be reserved in one grant."""
     together: bool = False
     """Whether it has `acquire_many`, and so can grant several names in one step."""
 
@@ -62,6 +64,10 @@ class Store(Protocol):
     """One client's access to where its locks live."""
 
     capabilities: Capabilities
+
+    def identity(self) -> str:
+        """Return what two stores have in common only if they are one and the same; "" while that is not known."""
+        ...
 
     async def open(self, deliver: Callable[[Notice], None], until: float) -> str:
         """Connect, start to deliver notices, and return the inbox they are to be sent to (or "").

@@ -64,6 +64,10 @@ class Steps:
 class TabledStore(ABC):
     """The operations of a store, each as one turn at the grant table."""
 
+    def identity(self) -> str:
+        """Return nothing: it is not known whether another store is the same one."""
+        return ""
+
     @abstractmethod
     async def step(self, name: str, work: Callable[[Step], T], until: float) -> T:
         """Carry out `work` on one name atomically, store its state, then send its notices."""

@@ -1,15 +1,17 @@
-"""One of the independent stores that vote, as one client sees it: is it there, and what did it say last."""
+"""One of the independent stores that vote, as one client sees it: is it there, and what does it still have to hear."""
 
 import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast.core.messages import Leave, Notice
 from holdfast.errors import StoreError
 from holdfast.runtimes.runtime import Runtime, Task
 from holdfast.stores.store import Store, StoreSource
+
+T = TypeVar("T")
 
 log = logging.getLogger("holdfast")
 
@@ -22,7 +24,11 @@ MOST_DEBTS = 10_000
 """How many requests a node that is not there is to forget at most; older ones lapse by themselves."""
 
 PROBE = "holdfast probe"
-"""The name that is looked at to see whether a node is there again."""
+"""The name that is looked at to see whether a node is there."""
+
+WARM = 2
+"""How many requests are made at once when a node is opened, so that as many connections are there: one may still owe a
+reply when the next is needed."""
 
 
 class Node:
@@ -40,70 +46,111 @@ class Node:
         self._deliver: Callable[[Notice], None] = _ignore
         self._rest = FIRST_REST
         self._task: Task | None = None
-        self._tell: Callable[[], None] = _do_nothing
+        self._at_work = False
+        self._mutex = runtime.mutex()
+        self._tell: Callable[[Node], None] = _tell_nobody
         self._is_open = False
         self._debts: deque[Leave] = deque(maxlen=MOST_DEBTS)
-        self._changed = runtime.event()
+        self._hurry = runtime.event()
         self._closed = False
 
-    def begin(self, deliver: Callable[[Notice], None], changed: Callable[[], None]) -> None:
-        """Open it in the background, again and again until it is open; call `changed` when it is, or was not."""
+    def begin(self, deliver: Callable[[Notice], None], changed: Callable[["Node"], None]) -> None:
+        """Open it in the background, again and again until it is open; call `changed` when it is, or was not.
+
+        `changed` may set `trouble`, if it does not want the node.
+        """
         self._deliver = deliver
         self._tell = changed
-        if (self._task is None or self._task.ended()) and not self._closed:
+        self._work()
+
+    def _work(self) -> None:
+        """Have a task see to it, if none does."""
+        with self._mutex:
+            if self._closed or self._at_work:
+                return
+            self._at_work = True
+        try:
             self._task = self._runtime.spawn(self._open, f"node {self.title}")
+        except RuntimeError:  # the interpreter shuts down
+            self._at_work = False
+
+    def _is_done(self) -> bool:
+        """Tell whether there is nothing left to do; then who has something has to start another task."""
+        with self._mutex:
+            self._at_work = bool(self._debts)
+            return not self._at_work
 
     async def _open(self) -> None:
+        """Get it to vote, and have it hear what it still has to."""
         while not self._closed:
-            until = self._runtime.now() + self._operation_timeout
             try:
-                if not self._is_open:
-                    self.inbox = await self.store.open(self._deliver, until)
-                    self._is_open = True
-                await self._ask(self.store.inspect(PROBE, until))  # from now on there is a connection for requests
+                if self.trouble:
+                    await self._connect()
+                await self._pay()
             except StoreError as error:
                 self._note(str(error))
-                self._tell()
+                self._tell(self)
             else:
-                if not self._debts:
-                    self.trouble, self._rest = "", FIRST_REST
-                    self._tell()
-                    return
-                await self._pay()
-                continue
-            await self._changed.wait(self._runtime.now() + self._rest * (0.5 + self._runtime.random()))
+                if self.trouble:
+                    self.trouble = ""
+                    self._tell(self)
+                if not self.trouble:
+                    self._rest = FIRST_REST
+                    if self._is_done():
+                        return
+                    continue
+            await self._hurry.wait(self._runtime.now() + self._rest * (0.5 + self._runtime.random()))
             self._rest = min(self._rest * 2, LONGEST_REST)
 
+    async def _connect(self) -> None:
+        until = self._runtime.now() + self._operation_timeout
+        if not self._is_open:
+            self.inbox = await self.store.open(self._deliver, until)
+            self._is_open = True
+        await self._ask([self.store.inspect(PROBE, until) for _ in range(WARM)])
+
     def owe(self, leave: Leave) -> None:
-        """Have it forget a request, as soon as it is there again: it may have carried out what it did not answer."""
+        """Have it forget a request, as soon as it answers: it may have carried out what it did not answer."""
         self._debts.append(leave)
+        self._work()
 
     async def _pay(self) -> None:
-        with contextlib.suppress(StoreError):
-            while self._debts:
-                await self._ask(self.store.leave(self._debts[0], self._runtime.now() + self._operation_timeout))
+        while self._debts:
+            await self._ask([self.store.leave(self._debts[0], self._runtime.now() + self._operation_timeout)])
+            with contextlib.suppress(IndexError):
                 self._debts.popleft()
 
-    async def _ask(self, work: Coroutine[Any, Any, object]) -> None:
+    async def _ask(self, works: list[Coroutine[Any, Any, T]]) -> None:
         """Ask it alone, in the way of those that are asked side by side."""
-        (reply,) = await self._runtime.race([work], lambda _: False)
-        if isinstance(reply, Exception):
-            raise reply
+        replies: list[T | Exception | None] = [None] * len(works)
+        await self._runtime.race(works, replies, len(works) + 1, _never)
+        for reply in replies:
+            if isinstance(reply, Exception):
+                raise reply
 
     def _note(self, trouble: str) -> None:
         if not self.trouble:
             log.warning("the node %s does not vote: %s", self.title, trouble)
         self.trouble = trouble
 
-    def failed(self, error: Exception) -> None:
-        """Note that it did not answer: it is not asked until it is there again."""
-        self._note(str(error))
-        self.begin(self._deliver, self._tell)
+    async def attempt(self, work: Coroutine[Any, Any, T], leave: Leave | None = None) -> T:
+        """Carry out a request to this node. If it fails, the node is not asked until it is there again.
+
+        It then hears `leave` first.
+        """
+        try:
+            return await work
+        except StoreError as error:
+            self._note(str(error))
+            if leave is not None:
+                self._debts.append(leave)
+            self._work()
+            raise
 
     async def close(self, until: float) -> None:
         """Disconnect."""
         self._closed = True
-        self._changed.set()
+        self._hurry.set()
         if self._task is not None:
             await self._task.join(until)
         await self.store.close()
@@ -112,4 +159,8 @@ class Node:
 def _ignore(notice: Notice) -> None: ...
 
 
-def _do_nothing() -> None: ...
+def _tell_nobody(node: Node) -> None: ...
+
+
+def _never() -> bool:
+    return False

@@ -5,21 +5,24 @@ them are asked side by side, and the call ends as soon as a majority is certain 
 
 https://redis.io/docs/latest/develop/use/patterns/distributed-locks/ describes Redlock. What is added here:
 
-*   **Fencing tokens**, by the strict-ack protocol (docs/tokens.md). The client proposes a token; a node grants with the
-    least number that is larger than all that it ever issued, and no smaller than the proposal. If a majority granted
-    with one and the same number, that is the token: one round trip. Else the client asks those that granted to raise
-    theirs to one more than the largest that it saw, which each does if it has issued nothing as large; the raised
-    number is the token once a majority did. So a node issues a number to one request at most, and its numbers grow;
-    two majorities share a node; hence tokens are unique, and larger than that of whoever was done before.
+*   **Fencing tokens**, by the strict-ack protocol (docs/tokens.md). An attempt proposes a token of a kind that it
+    draws. A node issues the proposal, or what it issued last plus one if that is more; so it issues a number to one attempt at
+    most, and its numbers grow. If a majority issued the proposal, that is the token: one round trip. Else the attempt
+    asks those that granted to raise theirs to the next of its kind above all that it saw, which each does if it has
+    issued nothing as large; that is the token once a majority did. Two majorities share a node; hence tokens are
+    unique, and larger than that of whoever was done before.
 *   A grant whose validity is not long enough any more when it is complete is none.
 *   Votes that came to nothing are given back at once on every node, also where no answer came: a tombstone refuses what
-    arrives late.
+    arrives late, and a node that cannot be reached hears it when it is back, before it votes again.
+*   Who is refused stands in the queue of each node, only to be told when the name is free there. Told by a majority, it
+    asks again at once; else after a random while.
 *   A renewal asks for a vote where a node has lost it. A node in quarantine gives none.
 """
 
 import logging
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -42,28 +45,33 @@ from holdfast.core.messages import (
     Renewal,
     RenewReply,
     Reply,
+    WaiterView,
 )
-from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
+from holdfast.errors import OutcomeUnknown, StoreUnavailable, Vote
 from holdfast.outcome import Outcome
 from holdfast.runtimes.runtime import Runtime
 from holdfast.stores.quorum.node import Node
+from holdfast.stores.quorum.votes import KINDS, RAISED, REFUSED, SPAN, NotAsked, Votes, next_of_kind
 from holdfast.stores.store import Capabilities, StoreSource
 
 T = TypeVar("T")
+V = TypeVar("V", HolderView, WaiterView)
+
+Replies = list[T | Exception | None]
+"""What the nodes said; None is what has not been answered yet, and may still come."""
 
 log = logging.getLogger("holdfast")
-
-LEAD = 20_000
-"""How far ahead of the client's clock a token is proposed, in microseconds: by more than a request takes and the clocks
-of the nodes disagree, so that the nodes issue what was proposed and not what their own clocks show."""
 
 LEAST_VALIDITY = 0.5
 """Of a lease that is granted, at least so much must be left when the votes are counted."""
 
 RETRY = 0.03
-"""About how many seconds later to try again the first time; then longer, and each time by chance."""
+"""About how many seconds later to ask again the first time; then longer, and each time by chance."""
 
 LONGEST_RETRY = 0.24
+
+FREE_AT_SOME = 0.004
+"""About how many seconds later to ask again when the name is free at some node, but not at a majority yet."""
 
 GRACE = 0.05
 """How long the last nodes are waited for once a majority is there, in seconds."""
@@ -71,26 +79,19 @@ GRACE = 0.05
 MOST_ENDED = 1000
 """Of how many requests it is remembered that they are over."""
 
-MOST_TRIED = 1000
-"""Of how many requests it is remembered how often they were tried."""
-
 
 @dataclass(slots=True, eq=False)
-class Votes:
-    """What the nodes said to one request of one round."""
+class Waiter:
+    """One of this client who was refused, and waits to be told that the name is free."""
 
-    name: str
-    request: str
-    """By which the nodes know it: that of the caller, and the number of the round."""
-    tokens: list[int]
-    """What each node granted it with, 0 if it is not known to."""
-    token: int = 0
-    """The token that a majority has issued to it; 0 before that."""
-    asks: list[Ask] = field(default_factory=list[Ask])
-    asked: set[int] = field(default_factory=set[int])
-    """The nodes that may know of it."""
-    revoked: set[int] = field(default_factory=set[int])
-    """The nodes at which it was taken by force."""
+    refused: int = 0
+    """How often it was."""
+    free_at: set[int] = field(default_factory=set[int])
+    """The nodes that told it since it asked last."""
+    stands_at: set[int] = field(default_factory=set[int])
+    """The nodes in whose queues it stands."""
+    busy: Busy | None = None
+    """What it was told last."""
 
 
 class QuorumStore:
@@ -104,15 +105,23 @@ class QuorumStore:
         self._runtime = runtime
         self._quorum = quorum
         self._nodes = [Node(runtime, source, operation_timeout) for source in sources]
+        self._titles = [node.title for node in self._nodes]
+        self._inbox = runtime.new_id()
         self._held: dict[str, Votes] = {}
         """By the caller's request: what it holds, or is just being asked for."""
+        self._lost: dict[str, Votes] = {}
+        """What it held of late, until that was lost, or its release not answered by enough."""
+        self._waiters: dict[str, Waiter] = {}
+        """By the caller's request."""
         self._rounds = 0
         self._ended: dict[str, Outcome] = {}
         """What became of the requests that were released or given up of late."""
-        self._tried: dict[str, int] = {}
-        """How often a request has been refused, for those that were of late."""
         self._changed = runtime.event()
         self._deliver: Callable[[Notice], None] = _ignore
+
+    def identity(self) -> str:
+        """Return nothing: it is several."""
+        return ""
 
     # -- life ----------------------------------------------------------------------------------------------
 
@@ -120,16 +129,28 @@ class QuorumStore:
         """Connect to all nodes; a majority is enough to begin. Raises StoreUnavailable if there is none by `until`."""
         self._deliver = deliver
         for number, node in enumerate(self._nodes):
-            node.begin(partial(self._hear, number), self._changed.set)
-        while len(self._voting()) < self._quorum:
+            node.begin(partial(self._hear, number), self._node_changed)
+        while self._voting() < self._quorum:
             self._changed.clear()
+            if self._voting() >= self._quorum:
+                break
             if not await self._changed.wait(until) or self._runtime.now() >= until:
-                raise StoreUnavailable(self._too_few())
+                raise self._too_few()
         settled_by = min(until, self._runtime.now() + GRACE)
-        while len(self._voting()) < len(self._nodes) and self._runtime.now() < settled_by:
+        while self._voting() < len(self._nodes) and self._runtime.now() < settled_by:
             self._changed.clear()
-            await self._changed.wait(settled_by)
-        return ""
+            if self._voting() < len(self._nodes):
+                await self._changed.wait(settled_by)
+        return self._inbox
+
+    def _node_changed(self, node: Node) -> None:
+        """Note that a node votes, or does not. None votes twice under two names."""
+        if not node.trouble and (identity := node.store.identity()):
+            for other in self._nodes:
+                if other is not node and not other.trouble and other.store.identity() == identity:
+                    node.trouble = f"it is the same as {other.title}, and would vote twice: name each node once"
+                    log.error("the node %s does not vote: %s", node.title, node.trouble)
+        self._changed.set()
 
     async def close(self) -> None:
         """Disconnect from all nodes."""
@@ -154,31 +175,63 @@ class QuorumStore:
                 return again
             del self._held[ask.request]
             await self._give_back(before, until)  # an answer was not waited for: nobody knows what it brought
+        waiter = self._waiters.get(ask.request)
+        if waiter is not None:
+            waiter.free_at.clear()
         sent = self._runtime.now()
-        self._rounds += 1
-        votes = Votes(ask.name, f"{ask.request}/{self._rounds:x}", [0] * len(self._nodes))
-        proposal = max(ask.proposal, self._runtime.wall() + LEAD)
-        votes.asks = [
-            replace(ask, request=votes.request, inbox=node.inbox, proposal=proposal, wait=False) for node in self._nodes
-        ]
-        self._held[ask.request] = votes
-
-        def begin(number: int, node: Node) -> Coroutine[Any, Any, Reply]:
-            votes.asked.add(number)
-            return node.store.acquire(votes.asks[number], until)
-
-        replies = await self._ask_all(begin, self._is_clear)
-        granted = {number: reply for number, reply in enumerate(replies) if isinstance(reply, Granted)}
-        for number, reply in granted.items():
-            votes.tokens[number] = reply.token
+        votes = self._held[ask.request] = self._propose(ask)
+        await self._ask_all(
+            [
+                None if node.trouble else node.attempt(node.store.acquire(self._asked(votes, node), until))
+                for node in self._nodes
+            ],
+            votes.replies,
+            votes.are_clear,
+        )
+        granted = votes.granted()
         if len(granted) >= self._quorum:
-            votes.token = await self._agree(votes, until)
-            ttl = min(reply.ttl for reply in granted.values())
+            votes.enter(await self._agree(votes, granted, until))
+            ttl = min(reply.ttl for reply in granted)
             if votes.token and self._runtime.now() - sent < seconds(ttl) * (1 - LEAST_VALIDITY):
-                return Granted(votes.token, ttl)
+                self._stop_waiting(ask, votes)
+                return Granted(votes.token, ttl, any(reply.wanted for reply in granted))
         await self._give_back(votes, until)
         self._held.pop(ask.request, None)
-        return self._refusal(replies, ask.request)
+        return self._refusal(ask, votes)
+
+    def _propose(self, ask: Ask) -> Votes:
+        """Begin an attempt."""
+        self._rounds += 1
+        kind = int(self._runtime.random() * KINDS)
+        proposal = next_of_kind(ask.proposal, kind)
+        span = min(ask.span, SPAN)
+        mine = Ask(
+            ask.name,
+            f"{ask.request}/{self._rounds:x}",
+            "",
+            ask.owner,
+            ask.ttl,
+            ask.first_ttl,
+            0,
+            ask.interval,
+            ask.patience,
+            ask.weight,
+            ask.capacity,
+            ask.lock_delay,
+            proposal,
+            ask.wait,
+            span,
+        )
+        replies: list[Reply | Exception | None] = [
+            NotAsked(node.trouble) if node.trouble else None for node in self._nodes
+        ]
+        return Votes(mine, ask.request, self._quorum, kind, replies, proposal + span - 1, tokens=[0] * len(self._nodes))
+
+    def _asked(self, votes: Votes, node: Node) -> Ask:
+        """Return what a node is asked, which pushes to an inbox of its own."""
+        mine = copy(votes.ask)
+        mine.inbox = node.inbox
+        return mine
 
     async def _keep_again(self, ask: Ask, votes: Votes, until: float) -> Granted | None:
         """Answer an ask of what is held already: renew it, if a majority still has it."""
@@ -186,83 +239,109 @@ class QuorumStore:
         kept = (await self.renew([renewal], until))[0] is None
         return Granted(votes.token, ask.first_ttl) if kept else None
 
-    def _is_clear(self, replies: list[Reply | Exception | None]) -> bool:
-        """Tell whether a majority granted, with one token; or cannot any more."""
-        tokens = Counter(reply.token for reply in replies if isinstance(reply, Granted))
-        if tokens and max(tokens.values()) >= self._quorum:
-            return True
-        open_yet = sum(reply is None for reply in replies)
-        return tokens.total() + open_yet < self._quorum
+    async def _agree(self, votes: Votes, granted: Sequence[Granted], until: float) -> int:
+        """Return a token that a majority has issued to this attempt; 0 if there is none."""
+        if sum(reply.token == votes.wanted for reply in granted) >= self._quorum:
+            return votes.wanted
+        span = votes.ask.span
+        token = next_of_kind(max(reply.token for reply in granted) + 1, votes.kind) + span - 1
+        raised: Replies[str] = [None] * len(self._nodes)
 
-    async def _agree(self, votes: Votes, until: float) -> int:
-        """Return a token that a majority has issued to this request; 0 if there is none."""
-        token, count = Counter(token for token in votes.tokens if token).most_common(1)[0]
-        if count >= self._quorum:
-            return token
-        span = votes.asks[0].span
-        token = max(votes.tokens) + span
+        async def ask_to_raise(node: Node, before: int) -> str:
+            adjust = Adjust(votes.ask.name, votes.ask.request, before, raise_to=token)
+            return RAISED if await node.attempt(node.store.adjust(adjust, until)) is None else REFUSED
 
-        def ask_to_raise(number: int, node: Node) -> Coroutine[Any, Any, RenewReply] | None:
-            if not votes.tokens[number]:
-                return None
-            adjust = Adjust(votes.name, votes.request, votes.tokens[number], raise_to=token)
-            return node.store.adjust(adjust, until)
+        works = [
+            ask_to_raise(node, reply.token) if type(reply) is Granted and not node.trouble else None
+            for node, reply in zip(self._nodes, votes.replies, strict=True)
+        ]
+        await self._ask_all(works, raised, lambda: raised.count(RAISED) >= self._quorum)
+        for number, reply in enumerate(raised):
+            before = votes.replies[number]
+            if reply == RAISED and type(before) is Granted:
+                votes.replies[number] = replace(before, token=token)
+        return token if raised.count(RAISED) >= self._quorum else 0
 
-        async def wrapped(work: Coroutine[Any, Any, RenewReply]) -> str:
-            return RAISED if await work is None else REFUSED
-
-        def begin(number: int, node: Node) -> Coroutine[Any, Any, str] | None:
-            work = ask_to_raise(number, node)
-            return None if work is None else wrapped(work)
-
-        replies = await self._ask_all(begin, self._is_raised)
-        for number, reply in enumerate(replies):
-            if reply == RAISED:
-                votes.tokens[number] = token
-        return token if sum(reply == RAISED for reply in replies) >= self._quorum else 0
-
-    def _refusal(self, replies: Sequence[Reply | Exception | None], request: str) -> Reply:
+    def _refusal(self, ask: Ask, votes: Votes) -> Reply:
         """Say why there is no majority."""
-        busy = [reply for reply in replies if isinstance(reply, Busy)]
-        if sum(isinstance(reply, Exception) for reply in replies) > len(self._nodes) - self._quorum:
-            raise StoreUnavailable(self._too_few())
+        replies, told = votes.replies, votes.told(self._titles)
+        if sum(reply is None or isinstance(reply, Exception) for reply in replies) > len(self._nodes) - self._quorum:
+            raise self._too_few(told)
         for reply in replies:
             if reply is not None and not isinstance(reply, (Granted, Busy, Exception)):
                 return reply
+        waiter = self._waiters.get(ask.request) or Waiter()
+        if ask.wait:
+            self._waiters[ask.request] = waiter
+            waiter.stands_at |= votes.places()
+        busy = [reply for reply in replies if isinstance(reply, Busy)]
         holders = tuple(dict.fromkeys(holder for reply in busy for holder in reply.holders))
         quarantine = sorted((reply.quarantine for reply in busy), reverse=True)
-        needed = len(self._nodes) - self._quorum
-        if len(self._tried) >= MOST_TRIED:
-            self._tried.clear()
-        before = self._tried[request] = self._tried.get(request, -1) + 1
-        retry_in = micros(min(RETRY * 2 ** min(before, 8), LONGEST_RETRY))
-        return Busy(retry_in, holders, quarantine[needed] if len(quarantine) > needed else 0)
+        short_of = len(self._nodes) - self._quorum
+        quarantined = quarantine[short_of] if len(quarantine) > short_of else 0
+        waiter.busy = Busy(micros(self._pause(waiter)), holders, quarantined, told, stands=ask.wait)
+        waiter.refused += 1
+        return waiter.busy
+
+    def _pause(self, waiter: Waiter) -> float:
+        """Return about how many seconds later to ask again, if nothing is heard."""
+        if len(waiter.free_at) >= self._quorum:
+            return 0.0
+        return FREE_AT_SOME if waiter.free_at else min(RETRY * 2 ** min(waiter.refused, 8), LONGEST_RETRY)
+
+    def _stop_waiting(self, ask: Ask, votes: Votes) -> None:
+        """Note where a request that is granted stands in a queue still: it leaves that with the release."""
+        if (waiter := self._waiters.pop(ask.request, None)) is not None:
+            votes.stands_at = {number for number in waiter.stands_at if type(votes.replies[number]) is not Granted}
 
     # -- giving back ---------------------------------------------------------------------------------------
 
     async def _give_back(self, votes: Votes, until: float) -> None:
-        """Have every node forget a request, whether or not it granted; wait for those that did."""
-        leave = Leave(votes.name, votes.request, unsure=True)
+        """Have every node forget an attempt that may have granted it; wait for those that did."""
+        granted = [number for number in range(len(self._nodes)) if votes.certain(number)]
+        left: Replies[Left] = [None] * len(self._nodes)
+        works: list[Coroutine[Any, Any, Left] | None] = []
+        for number, node in enumerate(self._nodes):
+            leave = Leave(votes.ask.name, votes.ask.request, unsure=not votes.certain(number))
+            works.append(self._tell(node, node.store.leave(leave, until), leave) if votes.may_hold(number) else None)
+        await self._ask_all(works, left, lambda: all(left[number] is not None for number in granted))
 
-        def give_back(number: int, node: Node) -> Coroutine[Any, Any, Left] | None:
-            return node.store.leave(leave, until) if number in votes.asked else None
-
-        await self._ask_all(give_back, lambda replies: _all_of(votes.tokens, replies))
-        self._owe(votes, leave)
-
-    def _owe(self, votes: Votes, leave: Leave) -> None:
-        """Have the nodes that are in trouble forget a request when they are there again."""
-        for number in votes.asked:
-            if self._nodes[number].trouble:
-                self._nodes[number].owe(leave)
+    def _tell(self, node: Node, work: Coroutine[Any, Any, T], leave: Leave) -> Coroutine[Any, Any, T] | None:
+        """Ask a node what it must hear; if it cannot be reached, it hears `leave` later."""
+        if not node.trouble:
+            return node.attempt(work, leave)
+        work.close()
+        node.owe(leave)
+        return None
 
     async def leave(self, leave: Leave, until: float) -> Left:
         """Give up."""
         votes = self._held.pop(leave.request, None)
+        waiter = self._waiters.pop(leave.request, None)
         self._end(leave.request, Outcome.EXPIRED)
+        places = set() if waiter is None else waiter.stands_at
         if votes is not None:
+            places |= votes.places()
             await self._give_back(votes, until)
-        return Left()
+        await self._leave_queues(leave.name, leave.request, places, until)
+        busy = waiter.busy if waiter is not None and waiter.busy is not None else Busy(0)
+        return Left(busy.holders, 0, busy.quarantine, busy.votes)
+
+    async def _leave_queues(self, name: str, base: str, places: set[int], until: float) -> None:
+        leave = Leave(name, base, unsure=False)
+        left: Replies[Left] = [None] * len(self._nodes)
+        works = [
+            node.attempt(node.store.leave(leave, until)) if number in places and not node.trouble else None
+            for number, node in enumerate(self._nodes)
+        ]
+        await self._ask_all(works, left, lambda: True)
+
+    def _lose(self, request: str, votes: Votes) -> None:
+        """Hold it no more, but remember for a while who may have to hear of its release."""
+        self._held.pop(request, None)
+        self._lost[request] = votes
+        if len(self._lost) > MOST_ENDED:
+            del self._lost[next(iter(self._lost))]
 
     def _end(self, request: str, outcome: Outcome) -> None:
         """Remember of a request that it is over, and how: it may be asked again."""
@@ -275,89 +354,100 @@ class QuorumStore:
         votes = self._held.get(adjust.request)
         if votes is None or votes.token != adjust.token:
             return Outcome.EXPIRED
-        votes.asks = [replace(ask, owner=adjust.owner or ask.owner) for ask in votes.asks]
+        votes.ask.owner = adjust.owner or votes.ask.owner
+        changed: Replies[str] = [None] * len(self._nodes)
 
         async def change(number: int, node: Node) -> str:
-            mine = replace(adjust, request=votes.request, token=votes.tokens[number])
-            return RAISED if await node.store.adjust(mine, until) is None else REFUSED
+            mine = replace(adjust, request=votes.ask.request, token=votes.token_at(number))
+            return RAISED if await node.attempt(node.store.adjust(mine, until)) is None else REFUSED
 
-        replies = Counter(reply for reply in await self._ask_all(change, self._is_raised) if isinstance(reply, str))
-        if replies[RAISED] >= self._quorum:
+        works = [None if node.trouble else change(number, node) for number, node in enumerate(self._nodes)]
+        await self._ask_all(works, changed, lambda: changed.count(RAISED) >= self._quorum)
+        if changed.count(RAISED) >= self._quorum:
             return None
-        if replies[REFUSED] > len(self._nodes) - self._quorum:
+        if changed.count(REFUSED) > len(self._nodes) - self._quorum:
             return Outcome.EXPIRED
-        raise OutcomeUnknown(self._too_few())
-
-    def _is_raised(self, replies: Sequence[object]) -> bool:
-        raised = sum(reply == RAISED for reply in replies)
-        return raised >= self._quorum or raised + sum(reply is None for reply in replies) < self._quorum
+        raise self._unknown()
 
     async def release(self, release: Release, until: float) -> Outcome:
         """Let go on all nodes."""
         if (ended := self._ended.get(release.request)) is not None:
             return ended
-        votes = self._held.get(release.request)
+        outcomes: Replies[Outcome] = [None] * len(self._nodes)
+        votes = self._held.get(release.request) or self._lost.get(release.request)
         if votes is None:  # of an earlier life: the nodes may know what became of it
-            return self._fate(await self._ask_all(lambda _, node: node.store.release(release, until), self._is_settled))
-
-        def let_go(number: int, node: Node) -> Coroutine[Any, Any, Outcome]:
-            token = votes.tokens[number] or votes.token
-            return node.store.release(
-                Release(release.name, votes.request, token, unsure=True, keep=release.keep), until
-            )
-
-        outcomes = await self._ask_all(let_go, self._is_settled)
-        self._owe(votes, Leave(release.name, votes.request, unsure=True))
-        for number, token in enumerate(votes.tokens):
-            if not token and outcomes[number] is Outcome.TAKEN_OVER:  # it may be that it granted us a larger one
+            works = [None if node.trouble else node.store.release(release, until) for node in self._nodes]
+            await self._ask_all(works, outcomes, lambda: outcomes.count(Outcome.RELEASED) >= self._quorum)
+            return self._fate(outcomes)
+        await self._runtime.race((), [], 0, _enough)  # what came meanwhile tells where it is held
+        works = [
+            self._let_go(votes, release, number, until) if votes.may_hold(number) else None
+            for number in range(len(self._nodes))
+        ]
+        await self._ask_all(works, outcomes, lambda: outcomes.count(Outcome.RELEASED) >= self._quorum)
+        for number, outcome in enumerate(outcomes):
+            if not votes.certain(number) and outcome is Outcome.TAKEN_OVER:  # or it granted us with a larger token
                 outcomes[number] = Outcome.EXPIRED
-        outcome = self._fate(outcomes)
+        try:
+            outcome = self._fate(outcomes)
+        except OutcomeUnknown:
+            self._lose(release.request, votes)
+            raise
         self._held.pop(release.request, None)
+        self._lost.pop(release.request, None)
         self._end(release.request, outcome)
+        if votes.stands_at:
+            await self._leave_queues(release.name, votes.base, votes.stands_at, until)
         return outcome
+
+    def _let_go(self, votes: Votes, release: Release, number: int, until: float) -> Coroutine[Any, Any, Outcome] | None:
+        node, request, unsure = self._nodes[number], votes.ask.request, not votes.certain(number)
+        mine = Release(release.name, request, votes.token_at(number), unsure, release.keep)
+        return self._tell(node, node.store.release(mine, until), Leave(release.name, request, unsure=True))
 
     def _fate(self, outcomes: Sequence[Outcome | Exception | None]) -> Outcome:
         """Return what became of a lease, as the nodes see it. Raises OutcomeUnknown if too few of them tell."""
         told = Counter(outcome for outcome in outcomes if isinstance(outcome, Outcome))
         if told.total() < self._quorum:
-            raise OutcomeUnknown(self._too_few())
+            raise self._unknown()
         if told[Outcome.RELEASED] >= self._quorum:
             return Outcome.RELEASED
         return Outcome.TAKEN_OVER if told[Outcome.TAKEN_OVER] else Outcome.EXPIRED
-
-    def _is_settled(self, outcomes: list[Outcome | Exception | None]) -> bool:
-        return sum(outcome is Outcome.RELEASED for outcome in outcomes) >= self._quorum
 
     # -- keeping -------------------------------------------------------------------------------------------
 
     async def renew(self, renewals: Sequence[Renewal], until: float) -> list[RenewReply]:
         """Renew on all nodes; and where one has lost its vote, ask for it again."""
         known = [(renewal, self._votes_of(renewal)) for renewal in renewals]
+        replies: Replies[list[RenewReply]] = [None] * len(self._nodes)
 
-        async def renew(number: int, node: Node) -> list[RenewReply]:
-            mine = [
+        def mine(number: int) -> list[Renewal]:
+            return [
                 replace(renewal, ask=None)
                 if votes is None
-                else Renewal(renewal.name, votes.request, votes.tokens[number], renewal.ttl)
+                else Renewal(renewal.name, votes.ask.request, votes.token_at(number), renewal.ttl)
                 for renewal, votes in known
             ]
-            return await node.store.renew(mine, until)
 
-        def is_clear(replies: list[list[RenewReply] | Exception | None]) -> bool:
-            return all(self._count(replies, place) >= self._quorum for place in range(len(known)))
-
-        replies = await self._ask_all(renew, is_clear)
+        works = [
+            None if node.trouble else node.attempt(node.store.renew(mine(number), until))
+            for number, node in enumerate(self._nodes)
+        ]
+        await self._ask_all(
+            works, replies, lambda: all(_kept(replies, place) >= self._quorum for place in range(len(known)))
+        )
         answered = sum(isinstance(reply, list) for reply in replies)
         results: list[RenewReply] = []
-        for place, (_, votes) in enumerate(known):
+        for place, (renewal, votes) in enumerate(known):
             kept = self._count(replies, place)
-            refused = answered - kept
             if kept >= self._quorum:
                 results.append(None)
-            elif votes is None or refused > len(self._nodes) - self._quorum:
+            elif votes is None or answered - kept > len(self._nodes) - self._quorum:
+                if votes is not None:
+                    self._lose(renewal.request, votes)
                 results.append(Outcome.TAKEN_OVER if _some_taken(replies, place) else Outcome.EXPIRED)
             else:
-                raise OutcomeUnknown(self._too_few())
+                raise self._unknown()
         await self._heal(known, replies, until)
         return results
 
@@ -366,13 +456,11 @@ class QuorumStore:
         return votes if votes is not None and votes.token == renewal.token else None
 
     def _count(self, replies: Sequence[list[RenewReply] | Exception | None], place: int) -> int:
-        return sum(isinstance(reply, list) and reply[place] is None for reply in replies)
+        """Return how many nodes keep a lease."""
+        return _kept(replies, place)
 
     async def _heal(
-        self,
-        known: Sequence[tuple[Renewal, Votes | None]],
-        replies: Sequence[list[RenewReply] | Exception | None],
-        until: float,
+        self, known: Sequence[tuple[Renewal, Votes | None]], replies: Replies[list[RenewReply]], until: float
     ) -> None:
         """Ask for a vote again where a node has lost it, or has come back."""
         for place, (_, votes) in enumerate(known):
@@ -381,51 +469,55 @@ class QuorumStore:
             lacking = {
                 number for number, reply in enumerate(replies) if isinstance(reply, list) and reply[place] is not None
             }
-            if not lacking:
-                continue
-            await self._vote_again(votes, lacking, until)
+            if lacking:
+                await self._vote_again(votes, lacking, until)
 
     async def _vote_again(self, votes: Votes, lacking: set[int], until: float) -> None:
-        def ask(number: int, node: Node) -> Coroutine[Any, Any, Reply] | None:
-            if number not in lacking:
-                return None
-            votes.asked.add(number)
-            return node.store.acquire(votes.asks[number], until)
-
-        for number, reply in enumerate(await self._ask_all(ask, lambda _: False)):
+        """Ask nodes for the vote that they do not know of any more; with the token that is held."""
+        ask = replace(votes.ask, proposal=votes.token - votes.ask.span + 1, wait=False)
+        replies: Replies[Reply] = [None] * len(self._nodes)
+        works: list[Coroutine[Any, Any, Reply] | None] = [None] * len(self._nodes)
+        for number in lacking:
+            node = self._nodes[number]
+            if not node.trouble:
+                works[number] = node.attempt(node.store.acquire(replace(ask, inbox=node.inbox), until))
+                votes.replies[number] = None
+        await self._ask_all(works, replies, lambda: False)
+        for number in lacking:
+            reply = replies[number]
+            if reply is not None:
+                votes.replies[number] = reply
             if isinstance(reply, Granted):
                 votes.tokens[number] = reply.token
-                log.debug("the node %s has %r again", self._nodes[number].title, votes.name)
+                log.debug("the node %s has %r again", self._titles[number], votes.ask.name)
 
     # -- looking -------------------------------------------------------------------------------------------
 
     async def inspect(self, name: str, until: float) -> NameView:
-        """Show who holds a name at a majority."""
-        views = await self._views(lambda _, node: node.store.inspect(name, until))
+        """Show who holds a name at a majority, and who waits at one."""
+        views = await self._views([self._of(node, node.store.inspect(name, until)) for node in self._nodes])
+        needed = self._needed(views)
         shown = NameView(name, 1, max(view.last_token for view in views))
-        shown.holders = _majority([holder for view in views for holder in view.holders], self._needed(views))
+        shown.holders = _majority([holder for view in views for holder in view.holders], needed)
+        shown.waiters = _majority([waiter for view in views for waiter in view.waiters], needed)
         shown.blocked_for = max(view.blocked_for for view in views)
         return shown
 
     async def names(self, prefix: str, until: float) -> list[str]:
         """List the names that are in use at a majority."""
-        found = await self._views(lambda _, node: node.store.names(prefix, until))
+        found = await self._views([self._of(node, node.store.names(prefix, until)) for node in self._nodes])
         counted = Counter(name for names in found for name in names)
         return sorted(name for name, count in counted.items() if count >= self._needed(found))
 
     async def revoke(self, name: str, until: float) -> list[HolderView]:
         """Take a name from its holders on all nodes."""
-        found = await self._views(lambda _, node: node.store.revoke(name, until))
+        found = await self._views([self._of(node, node.store.revoke(name, until)) for node in self._nodes])
         return _majority([holder for holders in found for holder in holders], self._needed(found))
 
     async def ask_back(self, name: str, until: float) -> list[HolderView]:
         """Ask the holders of a name to let go."""
-        found = await self._views(lambda _, node: node.store.ask_back(name, until))
+        found = await self._views([self._of(node, node.store.ask_back(name, until)) for node in self._nodes])
         return _majority([holder for holders in found for holder in holders], self._needed(found))
-
-    def _needed(self, answers: Sequence[object]) -> int:
-        """Return how many of those that answered must know of something that a majority may know."""
-        return max(1, self._quorum - (len(self._nodes) - len(answers)))
 
     async def acquire_many(self, asks: Sequence[Ask], until: float) -> list[Reply]:
         """Not in one step: the nodes would have to agree on all names at once."""
@@ -435,63 +527,82 @@ class QuorumStore:
         """Not at all: a quorum keeps no semaphores."""
         raise NotImplementedError
 
-    async def _views(self, ask: Callable[[int, Node], Coroutine[Any, Any, T]]) -> list[T]:
-        replies = await self._ask_all(ask, lambda _: False)
+    def _of(self, node: Node, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T] | None:
+        if not node.trouble:
+            return node.attempt(work)
+        work.close()
+        return None
+
+    async def _views(self, works: Sequence[Coroutine[Any, Any, T] | None]) -> list[T]:
+        replies: Replies[T] = [None] * len(self._nodes)
+        await self._ask_all(works, replies, lambda: False)
         views = [reply for reply in replies if reply is not None and not isinstance(reply, Exception)]
         if len(views) < self._quorum:
-            raise StoreUnavailable(self._too_few())
+            raise self._too_few()
         return views
+
+    def _needed(self, answers: Sequence[object]) -> int:
+        """Return how many of those that answered must know of something that a majority may know."""
+        return max(1, self._quorum - (len(self._nodes) - len(answers)))
 
     # -- nodes ---------------------------------------------------------------------------------------------
 
     async def _ask_all(
-        self,
-        ask: Callable[[int, Node], Coroutine[Any, Any, T] | None],
-        enough: Callable[[list[T | Exception | None]], bool],
-    ) -> list[T | Exception | None]:
-        """Ask those that vote, side by side. What did not answer, or was not asked, is an error."""
-        asked: list[tuple[int, Coroutine[Any, Any, T]]] = []
-        results: list[T | Exception | None] = []
-        for number, node in enumerate(self._nodes):
-            results.append(_not_asked(node))
-            if not node.trouble and (work := ask(number, node)) is not None:
-                asked.append((number, work))
-        places = [number for number, _ in asked]
+        self, works: Sequence[Coroutine[Any, Any, T] | None], replies: Replies[T], enough: Callable[[], bool]
+    ) -> None:
+        """Ask nodes side by side, until it is enough."""
+        await self._runtime.race(works, replies, 1, enough)
 
-        def all_of(replies: list[T | Exception | None]) -> list[T | Exception | None]:
-            for number, reply in zip(places, replies, strict=True):
-                results[number] = reply
-            return results
+    def _voting(self) -> int:
+        return sum(not node.trouble for node in self._nodes)
 
-        replies = await self._runtime.race([work for _, work in asked], lambda replies: enough(all_of(replies)))
-        for number, reply in enumerate(all_of(replies)):
-            if isinstance(reply, StoreError) and number in places:
-                self._nodes[number].failed(reply)
-        return list(results)
+    def _too_few(self, votes: Sequence[Vote] = ()) -> StoreUnavailable:
+        return StoreUnavailable(self._short_of_votes(), votes)
 
-    def _voting(self) -> list[Node]:
-        return [node for node in self._nodes if not node.trouble]
+    def _unknown(self) -> OutcomeUnknown:
+        return OutcomeUnknown(self._short_of_votes(), self._troubles())
 
-    def _too_few(self) -> str:
-        troubles = "; ".join(f"{node.title}: {node.trouble}" for node in self._nodes if node.trouble)
-        return f"of {len(self._nodes)} nodes {len(self._voting())} vote, and {self._quorum} must: {troubles}"
+    def _short_of_votes(self) -> str:
+        troubles = "; ".join(f"{vote.node}: {vote.said}" for vote in self._troubles())
+        return f"of {len(self._nodes)} nodes {self._voting()} vote, and {self._quorum} must: {troubles}"
+
+    def _troubles(self) -> tuple[Vote, ...]:
+        return tuple(Vote(node.title, node.trouble) for node in self._nodes if node.trouble)
 
     # -- pushes --------------------------------------------------------------------------------------------
 
     def _hear(self, number: int, notice: Notice) -> None:
-        """Pass on what a node says to a holder, once enough of them say it."""
+        """Pass on what a node says, once that tells something of a majority."""
+        if notice.kind is NoticeKind.HEAD:
+            self._hear_of_chance(number, notice)
+            return
         request, _, _ = notice.request.rpartition("/")
         votes = self._held.get(request)
-        if votes is None or votes.request != notice.request:
+        if notice.kind is NoticeKind.GAP:
+            self._deliver(replace(notice, inbox=self._inbox))
+            return
+        if votes is None or votes.ask.request != notice.request:
             return
         if notice.kind is NoticeKind.REVOKED:
             votes.revoked.add(number)
-            if sum(token > 0 for token in votes.tokens) - len(votes.revoked) >= self._quorum:
+            if len(votes.granted()) - len(votes.revoked) >= self._quorum:
                 return
+        if notice.kind is NoticeKind.ASKED:
+            if votes.asked_back:
+                return
+            votes.asked_back = True
         self._deliver(replace(notice, request=request, token=votes.token))
 
-
-RAISED, REFUSED = "raised", "refused"
+    def _hear_of_chance(self, number: int, notice: Notice) -> None:
+        """Have a waiter ask again: at once when the name is free at a majority, else a little later."""
+        waiter = self._waiters.get(notice.request)
+        if waiter is None or number in waiter.free_at:
+            return
+        waiter.free_at.add(number)
+        known = len(waiter.free_at)
+        if known in {1, self._quorum}:
+            after = 0.0 if known == self._quorum else FREE_AT_SOME * (0.5 + self._runtime.random())
+            self._deliver(replace(notice, after=micros(after)))
 
 
 def capabilities_of(sources: Sequence[StoreSource]) -> Capabilities:
@@ -503,33 +614,33 @@ def capabilities_of(sources: Sequence[StoreSource]) -> Capabilities:
         local=False,
         pushes_count=False,
         max_ttl=min(source.capabilities.max_ttl for source in sources),
+        span=SPAN,
     )
 
 
-def _not_asked(node: Node) -> Exception:
-    return StoreUnavailable(node.trouble or "not asked")
-
-
-def _all_of(tokens: Sequence[int], replies: Sequence[object]) -> bool:
-    """Tell whether all nodes that granted have answered."""
-    return all(reply is not None for token, reply in zip(tokens, replies, strict=True) if token)
+def _kept(replies: Sequence[list[RenewReply] | Exception | None], place: int) -> int:
+    return sum(isinstance(reply, list) and reply[place] is None for reply in replies)
 
 
 def _some_taken(replies: Sequence[list[RenewReply] | Exception | None], place: int) -> bool:
     return any(isinstance(reply, list) and reply[place] is Outcome.TAKEN_OVER for reply in replies)
 
 
-def _majority(holders: Sequence[HolderView], quorum: int) -> list[HolderView]:
-    """Return those that hold at a majority, each as most of the nodes see it."""
-    found: dict[str, list[HolderView]] = {}
-    for holder in holders:
-        found.setdefault(read_label(holder.owner).owner, []).append(holder)
+def _majority(shown: Sequence[V], quorum: int) -> list[V]:
+    """Return those that hold, or wait, at a majority, each as most of the nodes see it."""
+    found: dict[str, list[V]] = {}
+    for each in shown:
+        found.setdefault(read_label(each.owner).owner, []).append(each)
     return [_most_said(seen) for seen in found.values() if len(seen) >= quorum]
 
 
-def _most_said(seen: Sequence[HolderView]) -> HolderView:
-    said = Counter(holder.owner for holder in seen).most_common(1)[0][0]
-    return max((holder for holder in seen if holder.owner == said), key=lambda holder: holder.expires_in)
+def _most_said(seen: Sequence[V]) -> V:
+    said = Counter(each.owner for each in seen).most_common(1)[0][0]
+    return next(each for each in seen if each.owner == said)
+
+
+def _enough() -> bool:
+    return True
 
 
 def _ignore(notice: Notice) -> None: ...

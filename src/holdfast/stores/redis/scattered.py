@@ -1,20 +1,24 @@
 """A link of the threads runtime to one node of a quorum, whose nodes are asked side by side in one thread.
 
-Where a ThreadLink would block for the reply, it lets the others go on. A request whose reply nobody waits for any more
-leaves its connection in debt: it is used again when the reply has come, and closed if none comes for long.
+Where a ThreadLink would block for the reply, it lets the others go on. A server that owes a reply for long is not asked
+more: then only a new connection could tell whether it is there, and nobody is to wait for that.
 """
 
-from collections import deque
+from typing import Any
 
+from holdfast.errors import StoreUnavailable
 from holdfast.runtimes.scatter import Readable
 from holdfast.stores.redis import wire
 from holdfast.stores.redis.link import Answer, ReplyError
 from holdfast.stores.redis.scripts import Script
-from holdfast.stores.redis.sockets import BROKEN, Connection, Unsent
+from holdfast.stores.redis.sockets import Connection, Unsent
 from holdfast.stores.redis.threads import Keys, ThreadLink
 
-GIVEN_UP = 5.0
-"""After how many seconds a reply that did not come is not waited for any more."""
+SILENT = 0.1
+"""After how many seconds without a reply a server counts as silent."""
+
+DIALLING = 0.25
+"""For how many seconds at most a call waits for another connection to be made, if its server is not silent."""
 
 
 class ScatteredLink(ThreadLink):
@@ -30,15 +34,15 @@ class ScatteredLink(ThreadLink):
             return self._run_text(self._connect(until), script, keys, args, until)
         except BaseException as error:  # noqa: BLE001 - it is raised again
             self._fail(connection, error)
+        self._unheard.add(connection)
         try:
             await Readable(connection.fileno(), until)
+            reply = self._read(connection, until)
         except GeneratorExit:
-            self._in_debt.append(connection)
+            self._discard(connection)
             raise
-        try:
-            reply = connection.reply(max(0.001, until - self._now()))
-        except BaseException as error:  # noqa: BLE001
-            self._fail(connection, error)
+        finally:
+            self._unheard.discard(connection)
         if type(reply) is ReplyError and reply.code == "NOSCRIPT":
             return self._run_text(connection, script, keys, args, until)
         self._put_back(connection)
@@ -46,37 +50,19 @@ class ScatteredLink(ThreadLink):
             raise reply
         return Answer(reply, connection.run_id)
 
-    def _take(self, until: float) -> Connection:
-        if self._in_debt:
-            self._collect_debts()
-        return super()._take(until)
+    def _read(self, connection: Connection, until: float) -> Any:  # noqa: ANN401 - whatever the server answers
+        try:
+            return connection.reply(max(0.001, until - self._now()))
+        except BaseException as error:  # noqa: BLE001 - it is raised again
+            self._fail(connection, error)
 
-    def _collect_debts(self) -> None:
-        """Take back the connections whose reply has come by now."""
-        for _ in range(len(self._in_debt)):
-            try:
-                connection = self._in_debt.popleft()
-            except IndexError:  # others take them meanwhile
-                return
-            if not connection.is_stale():  # which is to say that there is something to read
-                if self._now() - connection.used < GIVEN_UP:
-                    self._in_debt.append(connection)
-                else:
-                    self._discard(connection)
-                continue
-            try:
-                connection.reply(0.05)
-            except BROKEN:
-                self._discard(connection)
-            else:
-                self._put_back(connection)
-
-    def _drop_idle(self, before: float = float("inf")) -> None:
-        super()._drop_idle(before)
-        if self._closed:
-            while self._in_debt:
-                self._discard(self._in_debt.popleft())
+    def _connect(self, until: float) -> Connection:
+        now = self._now()
+        if any(now - connection.used > SILENT for connection in list(self._unheard)):
+            raise StoreUnavailable(f"the Redis server at {self._address} has not answered for a while")
+        return super()._connect(min(until, now + DIALLING) if self._unheard else until)
 
     def _start_anew(self) -> None:
         super()._start_anew()
-        self._in_debt: deque[Connection] = deque()
+        self._unheard: set[Connection] = set()
+        """Those on which a reply is due."""

@@ -83,6 +83,7 @@ class RedisStore:
         self._deployment = deployment
         self._links: dict[Address, Link] = {}
         self._topology: Topology = deployment.topology(runtime, self._link)
+        self._process = ""
         self._inbox = runtime.new_id()
         self._deliver: Callable[[Notice], None] = _ignore
         self._hearing = Hearing(self._heard, self._missed)
@@ -103,6 +104,10 @@ class RedisStore:
         """Where this client listens, unless in a Cluster."""
 
     # -- life ----------------------------------------------------------------------------------------------
+
+    def identity(self) -> str:
+        """Return the run id of the server that was looked at last."""
+        return self._process
 
     async def open(self, deliver: Callable[[Notice], None], until: float) -> str:
         """Connect, and subscribe to this client's channel; in a Cluster that is done for each name."""
@@ -225,7 +230,9 @@ class RedisStore:
 
     async def inspect(self, name: str, until: float) -> NameView:
         """Show one name."""
-        return codec.view_of(name, (await self._run(scripts.INSPECT, name, "", (self._about,), until)).value)
+        answer = await self._run(scripts.INSPECT, name, "", (self._about,), until)
+        self._process = answer.run_id.decode()
+        return codec.view_of(name, answer.value)
 
     async def ask_back(self, name: str, until: float) -> list[HolderView]:
         """Ask the holders of a name to let go."""

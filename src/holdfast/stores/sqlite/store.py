@@ -45,6 +45,10 @@ class SqliteStore(TabledStore):
         self._inbox = Inbox(path.with_name(path.name + ".inbox"), f"{os.getpid()}-{runtime.new_id()[16:]}")
         self._database = Database(path, clock or machine.BootClock(), wall, self._inbox.listening)
 
+    def identity(self) -> str:
+        """Return which file this is."""
+        return self._title
+
     async def open(self, deliver: Callable[[Notice], None], until: float) -> str:
         """Open the file, then the inbox."""
         await self._unlocked(self._database.open, until)

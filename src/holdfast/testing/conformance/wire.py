@@ -72,6 +72,10 @@ class _Tapped:
         self._store: Store = source.make(runtime)
         self.capabilities = source.capabilities
 
+    def identity(self) -> str:
+        """Pass on."""
+        return self._store.identity()
+
     async def open(self, deliver: Callable[[Notice], None], until: float) -> str:
         def hear(notice: Notice) -> None:
             if not self._wire.deaf or notice.kind in (NoticeKind.REVOKED, NoticeKind.ASKED):

@@ -54,6 +54,10 @@ class FollowedStore:
         self._checker = checker
         self._deliver: Callable[[Notice], None] = lambda notice: None  # noqa: ARG005
 
+    def identity(self) -> str:
+        """Pass on."""
+        return self._store.identity()
+
     async def open(self, deliver: Callable[[Notice], None], until: float) -> str:
         """Open the store, and listen in."""
         self._deliver = deliver

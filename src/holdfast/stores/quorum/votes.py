@@ -1,0 +1,116 @@
+"""What the nodes of a quorum say to one request: how it is counted, and how it is told."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from holdfast.core.deadlines import seconds
+from holdfast.core.labels import read_label
+from holdfast.core.messages import Ask, Busy, Granted, Reply
+from holdfast.errors import StoreError, Vote
+
+SPAN = 16
+"""How many tokens are reserved at most: the low bits of a token count through them."""
+
+KINDS = 64
+"""How many kinds of tokens there are. An attempt takes tokens of one kind only, which it draws."""
+
+STEP = SPAN * KINDS
+"""The distance of two tokens of a kind: about a millisecond, so that who proposes one is hardly ahead of the clock."""
+
+RAISED, REFUSED = "raised", "refused"
+
+
+def next_of_kind(least: int, kind: int) -> int:
+    """Return the first token of a kind (0 to KINDS - 1) that is not below `least`."""
+    return least + (kind * SPAN - least) % STEP
+
+
+@dataclass(slots=True, eq=False)
+class Votes:
+    """What the nodes said to one attempt, which they know by a request of its own."""
+
+    ask: Ask
+    """What the nodes are asked, but for the inbox."""
+    base: str
+    """The caller's request, of which this is an attempt."""
+    quorum: int
+    kind: int
+    replies: list[Reply | Exception | None]
+    """By node. None: not answered yet."""
+    wanted: int = 0
+    """The token that was proposed: if a majority issues it, that is the token."""
+    token: int = 0
+    """The token that a majority has issued to it; 0 before that."""
+    tokens: list[int] = field(default_factory=list[int])
+    """By node: the token by which it holds, 0 if it is not known to. Kept from when it holds on."""
+    revoked: set[int] = field(default_factory=set[int])
+    """The nodes at which it was taken by force."""
+    stands_at: set[int] = field(default_factory=set[int])
+    """The nodes in whose queues its caller stands still."""
+    asked_back: bool = False
+    """Whether its holder was told that somebody asks for it."""
+
+    def are_clear(self) -> bool:
+        """Tell whether it is certain by now whether a majority grants, and whether it issues the token proposed."""
+        granted = exact = unheard = 0
+        for reply in self.replies:
+            if reply is None:
+                unheard += 1
+            elif type(reply) is Granted:
+                granted += 1
+                if reply.token == self.wanted:
+                    exact += 1
+        quorum = self.quorum
+        return exact >= quorum or granted + unheard < quorum or granted >= quorum > exact + unheard
+
+    def granted(self) -> list[Granted]:
+        """Return the grants."""
+        return [reply for reply in self.replies if type(reply) is Granted]
+
+    def may_hold(self, node: int) -> bool:
+        """Tell whether a node may hold the name for it: it granted, or nobody knows."""
+        reply = self.replies[node]
+        return reply is None or type(reply) is Granted or (isinstance(reply, Exception) and type(reply) is not NotAsked)
+
+    def places(self) -> set[int]:
+        """Return the nodes in whose queues its caller may stand."""
+        asked = {node for node, reply in enumerate(self.replies) if type(reply) is not NotAsked}
+        return asked - {node for node in asked if self.certain(node)} if self.ask.wait else set()
+
+    def certain(self, node: int) -> bool:
+        """Tell whether a node is known to have carried the ask out."""
+        return type(self.replies[node]) is Granted
+
+    def enter(self, token: int) -> None:
+        """Hold by a token that a majority has issued."""
+        self.token = token
+        self.tokens = [reply.token if type(reply) is Granted else 0 for reply in self.replies]
+
+    def token_at(self, node: int) -> int:
+        """Return the token by which a node holds it, as far as is known."""
+        reply = self.replies[node]
+        return self.tokens[node] or (reply.token if type(reply) is Granted else self.token)
+
+    def told(self, titles: Sequence[str]) -> tuple[Vote, ...]:
+        """Tell what each node said, for people."""
+        return tuple(Vote(title, say(reply)) for title, reply in zip(titles, self.replies, strict=True))
+
+
+class NotAsked(StoreError):
+    """A node was not asked, for it does not vote just now."""
+
+
+def say(reply: Reply | Exception | None) -> str:
+    """Tell what a node said, for people."""
+    if reply is None:
+        return "had not answered yet"
+    if isinstance(reply, Exception):
+        return str(reply)
+    if isinstance(reply, Granted):
+        return "granted it"
+    if isinstance(reply, Busy):
+        if reply.quarantine:
+            return f"gives no vote for another {seconds(reply.quarantine):.1f} s: it restarted, and may have forgotten"
+        owners = list(dict.fromkeys(read_label(holder).owner for holder in reply.holders))
+        return f"held by {' and '.join(owners)}" if owners else "kept from all by a lock delay"
+    return "refused: it is in use as something else, or was given up"
