@@ -55,6 +55,7 @@ models: $(VENV)/.installed-dev ## check the models of the protocol with Spin (MO
 	$(BIN)/python -m models.run $(MODELS_ARGS)
 
 bench: $(VENV)/.installed-bench servers ## run the benchmarks
+	$(BIN)/python -m bench.redis.apart
 	$(BIN)/python -m bench $(BENCH_ARGS)
 
 servers: # what the tests start, if this machine lacks it and it may be installed

@@ -15,6 +15,8 @@ import bench.redis.killed
 import bench.redis.linger
 import bench.redis.memory
 import bench.redis.pair
+import bench.redis.quorum_hot
+import bench.redis.quorum_pair
 import bench.redis.tasks64
 import bench.redis.turnstile
 from bench import fair, handoff, killed, pair, tasks256, threads32
@@ -38,6 +40,8 @@ BENCHES: dict[str, Callable[[Size, Path], Report]] = {
     "redis_memory": bench.redis.memory.run,
     "linger": bench.redis.linger.run,
     "redis_turnstile": bench.redis.turnstile.run,
+    "quorum_pair": bench.redis.quorum_pair.run,
+    "quorum_hot": bench.redis.quorum_hot.run,
 }
 
 
@@ -72,7 +76,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         description="Measure Holdfast's locks in turns with their floors and with other locks.",
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"some of {', '.join(BENCHES)}; all by default")
-    parser.add_argument("--quick", action="store_true", help="take four minutes, and be less sure")
+    parser.add_argument("--quick", action="store_true", help="take five minutes, and be less sure")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a bound was missed")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to FILE, too")
     parser.add_argument("--write", type=Path, metavar="FILE", help="write a page in Markdown to FILE, too")

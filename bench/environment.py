@@ -6,15 +6,16 @@ import sqlite3
 from importlib.metadata import version
 from pathlib import Path
 
+from bench.redis import apart
 from holdfast.testing.servers.redis import find_program
 from holdfast.testing.servers.redis import version as server_version
 
-PEERS = ("filelock", "fasteners", "redis", "hiredis", "python-redis-lock", "pottery", "uvloop")
+PEERS = ("filelock", "fasteners", "redis", "hiredis", "python-redis-lock", "pottery", "redlock-py", "uvloop")
 
 
 def software() -> str:
     """Return the versions of all that is measured."""
-    peers = ", ".join(f"{name} {version(name)}" for name in PEERS)
+    peers = ", ".join([*(f"{name} {version(name)}" for name in PEERS), *apart.versions()])
     server = ".".join(map(str, server_version(find_program())))
     python = f"{platform.python_implementation()} {platform.python_version()}"
     return f"{python}, SQLite {sqlite3.sqlite_version}, Redis server {server}, {peers}"

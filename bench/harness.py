@@ -145,6 +145,8 @@ class Report:
     columns: Sequence[str]
     rows: list[Row] = field(default_factory=list[Row])
     bounds: list[Bound] = field(default_factory=list[Bound])
+    notes: list[str] = field(default_factory=list[str])
+    """What one should know of it: sentences without their full stop."""
 
     @property
     def heads(self) -> list[str]:
@@ -158,7 +160,8 @@ class Report:
 
     def __str__(self) -> str:
         bounds = ["", *map(str, self.bounds)] if self.bounds else []
-        return "\n".join([f"{self.name}: {self.title}", "", *table(self.heads, self.lines), *bounds])
+        notes = ["", *(f"NOTE: {note}" for note in self.notes)] if self.notes else []
+        return "\n".join([f"{self.name}: {self.title}", "", *table(self.heads, self.lines), *bounds, *notes])
 
     def to_json(self) -> dict[str, Any]:
         """Return the figures and bounds, for machines."""
@@ -166,6 +169,7 @@ class Report:
             "title": self.title,
             "figures": {row.label: dict(row.figures) for row in self.rows},
             "bounds": [{**asdict(bound), "kept": bound.kept} for bound in self.bounds],
+            "notes": list(self.notes),
         }
 
 

@@ -50,7 +50,9 @@ def _section(report: Report) -> str:
         rows = [[f"**{bound.verdict}**", bound.text, bound.measured, bound.demand] for bound in report.bounds]
         lines += ["", *markdown_table(["", "bound", "measured", "must be"], rows, figures=(2, 3))]
     missed = [bound for bound in report.bounds if not bound.kept]
-    return "\n".join([*lines, *(["", "Missed:", "", *map(_reason, missed)] if missed else []), ""])
+    lines += ["", "Missed:", "", *map(_reason, missed)] if missed else []
+    lines += ["", "Notes:", "", *(f"- {note[:1].upper()}{note[1:]}." for note in report.notes)] if report.notes else []
+    return "\n".join([*lines, ""])
 
 
 def _reason(bound: Bound) -> str:

@@ -40,7 +40,7 @@ def awaiting(url: str, loop_factory: Callable[[], asyncio.AbstractEventLoop] | N
         client = AsyncClient(url)
         pair = _async_pair(client.lock(NAME))
         try:
-            yield lambda count: runner.run(_time_awaited(pair, count))
+            yield lambda count: runner.run(time_awaited(pair, count))
         finally:
             runner.run(client.close())
 
@@ -64,7 +64,8 @@ def blocking(pair: Callable[[], object]) -> Measure:
     return measure
 
 
-async def _time_awaited(pair: Callable[[], Awaitable[object]], count: int) -> float:
+async def time_awaited(pair: Callable[[], Awaitable[object]], count: int) -> float:
+    """Do so many pairs, return the seconds that one took."""
     started = time.perf_counter()
     for _ in range(count):
         await pair()

@@ -46,12 +46,12 @@ class BareSocket:
         """Use a connected socket."""
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         reader = hiredis.Reader()
-        self._send, self._recv = connected.sendall, connected.recv
+        self.send, self._recv = connected.sendall, connected.recv
         self._feed, self._gets = reader.feed, reader.gets
 
     def ask(self, *words: Word) -> Any:  # noqa: ANN401 - whatever the server answers
         """Send one command and return its reply."""
-        self._send(pack(words))
+        self.send(pack(words))
         return self.reply()
 
     def reply(self) -> Any:  # noqa: ANN401
@@ -62,7 +62,7 @@ class BareSocket:
 
     def ask_all(self, commands: list[tuple[Word, ...]]) -> list[Any]:
         """Send commands in one go and return their replies."""
-        self._send(b"".join(map(pack, commands)))
+        self.send(b"".join(map(pack, commands)))
         return [self.reply() for _ in commands]
 
 

@@ -32,7 +32,7 @@ from bench.redis.contenders import (
 )
 from bench.redis.floor import MEANINGS as FLOOR
 from bench.redis.floor import OWN, WAKING, bare_handle, beyond
-from bench.redis.usage import calls, processor
+from bench.redis.usage import OURS, calls, processor
 from bench.workers import Worker
 from holdfast import AsyncClient, AsyncLock
 from holdfast.testing.servers import RedisServer
@@ -59,8 +59,6 @@ SENT = {
 }
 """The commands that a peer's clients send. The server counts those of scripts too: the GET of python-redis-lock's
 script makes up for its EVALSHA, which is not counted here."""
-
-OUR_SENT = ("evalsha", "eval", "ping", "subscribe", "info", "hello", "auth", "select", "client|setinfo")
 
 
 @dataclass(slots=True)
@@ -160,7 +158,7 @@ def _contest(server: RedisServer, workers: Sequence[Worker], case: Case, seconds
 def sent(server: RedisServer, label: str) -> int:
     """Return how many commands were sent by clients since the statistics were reset."""
     counts = calls(server)
-    return sum(counts.get(name, 0) for name in SENT.get(label, OUR_SENT))
+    return sum(counts.get(name, 0) for name in SENT.get(label, OURS))
 
 
 def _row(case: Case, contests: Sequence[Contest]) -> Row:

@@ -2,6 +2,9 @@
 
 from holdfast.testing.servers import RedisServer
 
+OURS = ("evalsha", "eval", "ping", "subscribe", "info", "hello", "auth", "select", "client|setinfo")
+"""The commands that Holdfast's clients send."""
+
 
 def calls(server: RedisServer) -> dict[str, int]:
     """Return how often each command was carried out since the statistics were reset."""

@@ -1,0 +1,78 @@
+"""Peers that cannot be installed beside the others: each has a folder of its own, which only its processes see.
+
+redlock-ng calls its package `redlock`, as redlock-py does, and wants an older redis-py than the one that is measured;
+aioredlock wants an aioredis that was left long ago. `python -m bench.redis.apart` installs them. No benchmark does: it
+leaves out what is not there, and says so.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+REDLOCK_NG = "redlock-ng"
+AIOREDLOCK = "aioredlock"
+
+PINS = {
+    REDLOCK_NG: ("redlock-ng==2.0.4", "redis==5.3.1", "hiredis==3.5.0"),
+    AIOREDLOCK: ("aioredlock==0.7.3", "aioredis==1.3.1", "hiredis==3.5.0"),
+}
+"""What each is installed from, itself first."""
+MODULES = {REDLOCK_NG: "redlock", AIOREDLOCK: "aioredlock"}
+
+PATIENCE = 300.0
+
+
+def folder(peer: str) -> Path:
+    """Return where it is, or would be: within the virtual environment, and by another name when it is pinned anew."""
+    return Path(sys.prefix) / "bench-apart" / "+".join(PINS[peer]).replace("==", "-")
+
+
+def is_there(peer: str) -> bool:
+    """Tell whether it is installed."""
+    return folder(peer).is_dir()
+
+
+def lacking(peer: str) -> str:
+    """Say what is missing."""
+    return f"{peer} is left out: it needs a folder of its own, which `python -m bench.redis.apart` makes if it can"
+
+
+def versions() -> list[str]:
+    """Return what is installed, as people write it."""
+    return [" with ".join(" ".join(pin.split("==")) for pin in PINS[peer][:2]) for peer in PINS if is_there(peer)]
+
+
+def enter(peer: str) -> None:
+    """Have this process import it and what it needs. Raises RuntimeError if it has imported something else already."""
+    if "redis" in sys.modules or "hiredis" in sys.modules:
+        message = f"{peer} would use a client that is not its own; start it in a fresh process"
+        raise RuntimeError(message)
+    sys.path.insert(0, str(folder(peer)))
+
+
+def install(peer: str) -> None:
+    """Install it, unless it is there. Raises SubprocessError if that fails, or if this Python can't import it."""
+    whole, half = folder(peer), folder(peer).with_suffix(".half")
+    if whole.is_dir():
+        return
+    shutil.rmtree(half, ignore_errors=True)
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--target", str(half)]
+    subprocess.run([*command, *PINS[peer]], check=True, timeout=PATIENCE)
+    importing = [sys.executable, "-c", f"import {MODULES[peer]}"]
+    subprocess.run(importing, check=True, timeout=PATIENCE, env={**os.environ, "PYTHONPATH": str(half)})
+    half.rename(whole)
+
+
+def main() -> None:
+    """Install what can be installed; a benchmark does without the rest."""
+    for peer in PINS:
+        try:
+            install(peer)
+        except (OSError, subprocess.SubprocessError) as error:
+            print(f"{peer} could not be installed: {error}")
+
+
+if __name__ == "__main__":
+    main()
