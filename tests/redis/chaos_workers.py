@@ -1,0 +1,312 @@
+"""Processes that work under locks while what keeps the locks is hurt, and note exactly what they believed, and when."""
+
+import asyncio
+import json
+import logging
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Self
+
+from holdfast import AsyncClient, Client, LeaseLost, LockTimeout, StaleTokenError, StoreError
+from holdfast.core.held import EXPIRED
+from holdfast.runtimes.clocks import steady
+from holdfast.runtimes.threads import drive
+from holdfast.testing.conformance.faces import AnyClient, AnyLease, BlockingClient
+from tests.redis.resource import SharedNumbers
+
+ROOT = Path(__file__).parents[2]
+COLOURS = ("threads", "asyncio")
+
+GRAIN = 0.004
+"""How often a holder looks whether its lease lasts, in seconds."""
+
+PATIENCE = 60.0
+"""How long to wait, in seconds, for a process to end: only ever used up by a failure."""
+
+
+@dataclass(slots=True)
+class Tenure:
+    """A lease as its holder reckoned; instants by a clock that all processes of a machine share."""
+
+    name: str
+    token: int
+    process: int
+    asked: float
+    """When it began to acquire."""
+    since: float
+    """When it had the lease."""
+    until: float
+    """When it began to release the lease, or the lease ended by its own clock, or it was told that it is lost."""
+    outcome: str = ""
+
+
+@dataclass(slots=True)
+class Task:
+    """What all processes are to do, until they are told to end. Times in seconds."""
+
+    url: str
+    names: Sequence[str]
+    """The first is held for long at times, for more than a ttl; the others never for more than `brief`. Every other
+    worker of a process leaves the first alone, so that some never wait for long."""
+    ttl: float
+    port: int
+    """Of the Redis server that has the numbers to work on."""
+    space: str
+    """What the keys of these numbers begin with."""
+    seed: int
+    workers: int = 2
+    timeout: float = 10.0
+    brief: float = 0.05
+
+
+@dataclass(slots=True)
+class Account:
+    """What some workers did."""
+
+    tenures: list[Tenure] = field(default_factory=list[Tenure])
+    counts: Counter[str] = field(default_factory=Counter[str])
+    """How often what happened: `written`, `stale`, `lost`, `timeout`, and the outcomes of releases."""
+    errors: Counter[str] = field(default_factory=Counter[str])
+    """What the store's errors said."""
+
+    def merge(self, other: "Account") -> None:
+        """Add what others did."""
+        self.tenures += other.tenures
+        self.counts += other.counts
+        self.errors += other.errors
+
+
+class Staff:
+    """Some processes, every other one in asyncio; leaving `with` kills them."""
+
+    def __init__(self, task: Task, count: int = 4) -> None:
+        """Start them."""
+        self._processes = [_start(task, number) for number in range(count)]
+
+    def __len__(self) -> int:
+        return len(self._processes)
+
+    def await_start(self) -> None:
+        """Return when each has had a lease."""
+        for process in self._processes:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "at work\n"
+
+    def freeze(self, number: int) -> None:
+        """Stop a process in its tracks."""
+        self._processes[number].send_signal(signal.SIGSTOP)
+
+    def thaw(self, number: int) -> None:
+        """Let it go on."""
+        self._processes[number].send_signal(signal.SIGCONT)
+
+    def end(self) -> Account:
+        """Tell them to end, and return what they did. Each must end by itself, without an error."""
+        account = Account()
+        for process in self._processes:
+            assert process.stdin is not None
+            process.stdin.close()
+            process.stdin = None
+        for process in self._processes:
+            said, _ = process.communicate(timeout=PATIENCE)
+            assert process.returncode == 0
+            told = json.loads(said)
+            tenures = [Tenure(**each) for each in told["tenures"]]
+            account.merge(Account(tenures, Counter(told["counts"]), Counter(told["errors"])))
+        return account
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        for process in self._processes:
+            process.kill()
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    pipe.close()
+
+
+def _start(task: Task, number: int) -> subprocess.Popen[str]:
+    command = [sys.executable, "-W", "error", "-m", "tests.redis.chaos_workers", json.dumps(asdict(task)), str(number)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+
+
+# -- what runs in each process -----------------------------------------------------------------------------------
+
+
+class Worker:
+    """One worker, of either colour."""
+
+    def __init__(self, client: AnyClient, shift: "Shift", number: int) -> None:
+        """Prepare to work."""
+        self.account = Account()
+        self._client = client
+        self._shift = shift
+        self._task = shift.task
+        self._names = shift.task.names[number % 2 :]
+        self._chance = random.Random(f"{shift.task.seed} {shift.number} {number}")
+        self._blocks = isinstance(client, BlockingClient)
+
+    async def work(self) -> None:
+        """Work until the end."""
+        task, account = self._task, self.account
+        while not self._shift.over.is_set():
+            name, asked = self._chance.choice(self._names), steady()
+            try:
+                lease = await self._client.lock(name, ttl=task.ttl).acquire(task.timeout)
+            except LockTimeout:
+                account.counts["timeout"] += 1
+            except StoreError as error:
+                account.errors[f"{type(error).__name__}: {error}"] += 1
+                await self._pause(0.02)
+            else:
+                since = steady()
+                await self._use(lease, Tenure(name, lease.token, self._shift.number, asked, since, since))
+
+    async def _use(self, lease: AnyLease, tenure: Tenure) -> None:
+        counts, belief = self.account.counts, Belief(lease, tenure)
+        belief.look()
+        try:
+            value = self._shift.numbers.read(tenure.name, tenure.token)
+            await self._stay(belief)
+            self._shift.numbers.write(tenure.name, tenure.token, value + 1)
+            counts["written"] += 1
+        except StaleTokenError:
+            counts["stale"] += 1
+        counts["lost"] += not belief.look()
+        self.account.tenures.append(tenure)
+        tenure.outcome = (await lease.release()).name
+        counts[tenure.outcome] += 1
+
+    async def _stay(self, belief: "Belief") -> None:
+        longest = self._task.brief
+        if belief.tenure.name == self._task.names[0] and self._chance.random() < 0.2:
+            longest = 2 * self._task.ttl
+        until = steady() + longest * self._chance.random() ** 2
+        await self._pause(0)
+        while belief.look() and (left := until - steady()) > 0 and not self._shift.over.is_set():
+            await self._pause(min(left, GRAIN))
+
+    async def _pause(self, seconds: float) -> None:
+        if self._blocks:
+            self._shift.over.wait(seconds)
+        else:
+            await asyncio.sleep(seconds)
+
+
+class Belief:
+    """What a holder knows of its own lease; writes down until when it may have relied on it."""
+
+    def __init__(self, lease: AnyLease, tenure: Tenure) -> None:
+        """Begin to look."""
+        self.tenure = tenure
+        self._lease = lease
+        self._ends = tenure.since
+
+    def look(self) -> bool:
+        """Tell whether the lease lasts; if it does not, note when it ended: by its holder's clock, at that instant."""
+        now = steady()  # before the look: what is believed then was believed now
+        left = self._lease.remaining()
+        if left > 0:
+            self.tenure.until, self._ends = now, now + left
+            return True
+        try:
+            self._lease.check()
+        except LeaseLost as loss:
+            if EXPIRED in str(loss):
+                self.tenure.until = max(self.tenure.until, min(now, self._ends))
+        return False
+
+
+class Shift:
+    """The workers of one process. They stop when nobody is left to talk to."""
+
+    def __init__(self, task: Task, number: int) -> None:
+        """Prepare them."""
+        self.task = task
+        self.number = number
+        self.over = threading.Event()
+        self.numbers = SharedNumbers(task.port, task.space)
+        self._workers: list[Worker] = []
+
+    def block(self) -> None:
+        """Work in threads."""
+        with Client(self.task.url) as client:
+            threads = [
+                threading.Thread(target=drive, args=(each.work(),)) for each in self._hire(BlockingClient(client))
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+
+    async def loop(self) -> None:
+        """Work in tasks."""
+        async with AsyncClient(self.task.url) as client:
+            await asyncio.gather(*(each.work() for each in self._hire(client)))
+
+    def report(self) -> None:
+        """Say what they did."""
+        self.numbers.close()
+        account = Account()
+        for worker in self._workers:
+            account.merge(worker.account)
+        tenures = [asdict(each) for each in account.tenures]
+        _say(json.dumps({"tenures": tenures, "counts": account.counts, "errors": account.errors}))
+
+    def _hire(self, client: AnyClient) -> list[Worker]:
+        self._workers = [Worker(client, self, number) for number in range(self.task.workers)]
+        threading.Thread(target=self._heed, daemon=True).start()
+        return self._workers
+
+    def _heed(self) -> None:
+        while not any(worker.account.tenures for worker in self._workers):
+            self.over.wait(0.002)
+        _say("at work")
+        sys.stdin.read()
+        self.over.set()
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+class Failures(logging.Handler):
+    """Hears of everything that went wrong where nobody could raise it."""
+
+    def __init__(self) -> None:
+        """Listen to all threads, and to whatever is logged as an error."""
+        super().__init__(logging.ERROR)
+        self.heard: list[str] = []
+        threading.excepthook = lambda failure: self.heard.append(repr(failure.exc_value))
+        sys.unraisablehook = lambda failure: self.heard.append(f"{failure.err_msg} {failure.exc_value!r}")
+        logging.basicConfig(handlers=[self])
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Take it down."""
+        self.heard.append(record.getMessage() + (f" {record.exc_info[1]!r}" if record.exc_info else ""))
+
+
+def _main() -> None:
+    failures = Failures()
+    shift = Shift(Task(**json.loads(sys.argv[1])), int(sys.argv[2]))
+    if COLOURS[shift.number % 2] == "threads":
+        shift.block()
+    else:
+        asyncio.run(shift.loop())
+    shift.report()
+    if failures.heard:
+        sys.exit("\n".join(failures.heard))
+
+
+if __name__ == "__main__":
+    _main()
