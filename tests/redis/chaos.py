@@ -199,12 +199,12 @@ class Nemesis:
             return
         self._frozen.add(number)
         self._staff.freeze(number)
-        self.history.note("stopped", f"worker {number}")
+        self.history.note("worker stopped", f"worker {number}")
 
         def thaw() -> None:
             self._staff.thaw(number)
             self._frozen.discard(number)
-            self.history.note("resumed", f"worker {number}")
+            self.history.note("worker resumed", f"worker {number}")
 
         self._later(0.3, 2 * self._max_ttl, thaw)
 
@@ -218,6 +218,7 @@ STRIKES: Sequence[Callable[..., None]] = (
     Nemesis._stop,
     Nemesis._step_forward,
     Nemesis._step_back,
+    Nemesis._freeze,
     Nemesis._freeze,
 )
 
@@ -284,11 +285,9 @@ def disorder(tenures: Sequence[Tenure]) -> list[tuple[Tenure, Tenure]]:
     return found
 
 
-def voting(nodes: Sequence[Node], quorum: int) -> Iterator[tuple[float, float]]:
-    """Find the times in which at least a quorum certainly voted."""
-    changes = sorted(
-        [(a, 1) for node in nodes for a, _ in node.sure] + [(b, -1) for node in nodes for _, b in node.sure]
-    )
+def voting(sure: Sequence[Sequence[tuple[float, float]]], quorum: int) -> Iterator[tuple[float, float]]:
+    """Find the times in which at least a quorum certainly voted, given of each node when it did."""
+    changes = sorted(change for spans in sure for a, b in spans for change in ((a, 1), (b, -1)))
     count, since = 0, 0.0
     for instant, change in changes:
         before, count = count, count + change
