@@ -56,6 +56,12 @@ RETRY = 1_000
 MARGIN = 1_000_000
 """How much later than it should a waiter may ask again, before it matters that a new head is not told."""
 
+RESERVED = 20_000
+"""For how long a name is kept for whoever was told that there is a vote, in microseconds."""
+
+EARLIER = 50_000
+"""By how much a place in a queue for votes may lie before its asker was first heard, in microseconds."""
+
 STAGGER = 10_000
 """By how much each place in the queue asks later than the one before it once the name may be free."""
 
@@ -75,7 +81,6 @@ class Step:
     """When grants that this store may have forgotten have run out."""
     notices: list[Notice] = field(default_factory=list[Notice])
     _head_before: str = ""
-    _held_before: bool = False
 
     # -- operations ----------------------------------------------------------------------------------------
 
@@ -109,7 +114,8 @@ class Step:
         return self._waiting(ask) if ask.wait else self._busy()
 
     def _vote(self, ask: Ask) -> Granted | Busy:
-        """Grant the name if it is free, whoever waits: they wait to be told, and then ask all stores again."""
+        """Grant the name if it is free, or kept for this one: it was told so, and asks all stores again."""
+        self._remove_holder(KEPT + ask.place)
         if self._fits(ask.weight):
             self._drop(ask.place)
             granted = self._grant(ask, ask.first_ttl, confirmed=True)
@@ -117,7 +123,7 @@ class Step:
             return granted
         if not ask.wait:
             self._drop(ask.place)
-        elif self._join(replace(ask, request=ask.place)):
+        elif self._sit_down(ask):
             self._tell_holders()
         return self._busy()
 
@@ -182,6 +188,7 @@ class Step:
             self._bury(leave.request)
         left = Left(self._owners(), self._place(leave.request), self._quarantine())
         self._remove_holder(leave.request)
+        self._remove_holder(KEPT + leave.request)
         self._drop(leave.request)
         self._pass_on()
         return left
@@ -395,6 +402,24 @@ class Step:
         self.state.queue.append(Waiter(ask, self.now, fresh_until))
         return len(self.state.queue) == 1
 
+    def _sit_down(self, ask: Ask) -> bool:
+        """Take a place among those who wait for a vote, or keep it. Return whether this is news to the holders.
+
+        They are in the order in which they first asked by their own clocks, so that all stores have the same order;
+        but nobody's clock gets it far ahead.
+        """
+        waiter = Waiter(replace(ask, request=ask.place), self.now, self.now + ask.patience)
+        queue = self.state.queue
+        for place, other in enumerate(queue):
+            if other.ask.request == ask.place:
+                waiter.ask.proposal, waiter.joined_at = other.ask.proposal, other.joined_at
+                queue[place] = waiter
+                return True
+        waiter.ask.proposal = min(max(ask.proposal, self.stamp - EARLIER), self.stamp)
+        queue.append(waiter)
+        queue.sort(key=lambda each: (each.ask.proposal, each.ask.request))
+        return len(queue) == 1
+
     def _tell_holders(self) -> None:
         """Tell who asked for it that somebody waits."""
         for holder in self.state.holders:
@@ -437,17 +462,25 @@ class Step:
         """Tell a waiter that became first when to ask, if it may not ask by itself before the name may be free.
 
         One that is asking learns it from its reply. All others ask again within two intervals of their last time. One
-        that waits for a vote is told that there is one.
+        that waits for a vote is told that there is one, which is kept for it for a while.
         """
         head = self._head()
         if head and self.state.queue[0].ask.votes:
-            if (self._held_before or head != self._head_before) and self._fits(1):
-                self._notify(self.state.queue[0].ask.inbox, NoticeKind.HEAD, head, after=RETRY)
+            if self._fits(1):
+                self._reserve(self.state.queue[0].ask)
         elif head and head not in (self._head_before, asking):
             waiter, frees_in = self.state.queue[0], self._frees_in()
             asks_by = waiter.fresh_until - waiter.ask.patience + 2 * waiter.ask.interval
             if self.now + frees_in < asks_by + MARGIN:
                 self._notify(waiter.ask.inbox, NoticeKind.HEAD, head, after=max(frees_in, RETRY))
+
+    def _reserve(self, ask: Ask) -> None:
+        """Tell who waits for a vote that there is one, and let nobody else have it for a while."""
+        self._notify(ask.inbox, NoticeKind.HEAD, ask.request, after=RETRY)
+        until = self.now + RESERVED
+        self.state.holders.append(
+            Holder(KEPT + ask.request, "", ask.owner, self.state.counter, 1, RESERVED, 0, self.now, until, True)  # noqa: FBT003
+        )
 
     # -- time ----------------------------------------------------------------------------------------------
 
@@ -455,7 +488,6 @@ class Step:
         """Let end what has ended by now, and cut down what a clock that stepped back has stretched."""
         state, now = self.state, self.now
         state.used_at = now
-        self._held_before = bool(state.holders)
         for holder in state.holders:
             if holder.expires_at <= now:
                 self._expire()
@@ -479,6 +511,8 @@ class Step:
         for holder in state.holders:
             if holder.expires_at <= self.now:
                 self._block(holder.expires_at, holder.lock_delay)
+                if holder.request.startswith(KEPT):  # for whoever was told, and did not come
+                    self._drop(holder.request.removeprefix(KEPT))
             else:
                 holder.expires_at = min(holder.expires_at, self.now + holder.ttl)
                 kept.append(holder)

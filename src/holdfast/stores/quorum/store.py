@@ -6,23 +6,22 @@ them are asked side by side, and the call ends as soon as a majority is certain 
 https://redis.io/docs/latest/develop/use/patterns/distributed-locks/ describes Redlock. What is added here:
 
 *   **Fencing tokens**, by the strict-ack protocol (docs/tokens.md). An attempt proposes a token of a kind that it
-    draws. A node issues the proposal, or what it issued last plus one if that is more; so it issues a number to one attempt at
-    most, and its numbers grow. If a majority issued the proposal, that is the token: one round trip. Else the attempt
-    asks those that granted to raise theirs to the next of its kind above all that it saw, which each does if it has
-    issued nothing as large; that is the token once a majority did. Two majorities share a node; hence tokens are
-    unique, and larger than that of whoever was done before.
+    draws. A node issues the proposal, or what it issued last plus one if that is more; so it issues a number to one
+    attempt at most, and its numbers grow. If a majority issued the proposal, that is the token: one round trip. Else
+    the attempt asks those that granted to raise theirs to the next of its kind above all that it saw, which each does
+    if it has issued nothing as large; that is the token once a majority did. Two majorities share a node; hence tokens
+    are unique, and larger than that of whoever was done before.
 *   A grant whose validity is not long enough any more when it is complete is none.
 *   Votes that came to nothing are given back at once on every node, also where no answer came: a tombstone refuses what
     arrives late, and a node that cannot be reached hears it when it is back, before it votes again.
-*   Who is refused stands in the queue of each node, only to be told when the name is free there. Told by a majority, it
-    asks again at once; else after a random while.
+*   Who is refused stands in the queue of each node, in the same order everywhere. The first is told when the name is free
+    there, and it is kept for it for a moment. Told by a majority, it asks again at once; else after a random while.
 *   A renewal asks for a vote where a node has lost it. A node in quarantine gives none.
 """
 
 import logging
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
-from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -182,7 +181,7 @@ class QuorumStore:
         votes = self._held[ask.request] = self._propose(ask)
         await self._ask_all(
             [
-                None if node.trouble else node.attempt(node.store.acquire(self._asked(votes, node), until))
+                None if node.trouble else node.attempt(node.store.acquire(votes.for_inbox(node.inbox), until))
                 for node in self._nodes
             ],
             votes.replies,
@@ -205,33 +204,12 @@ class QuorumStore:
         kind = int(self._runtime.random() * KINDS)
         proposal = next_of_kind(ask.proposal, kind)
         span = min(ask.span, SPAN)
-        mine = Ask(
-            ask.name,
-            f"{ask.request}/{self._rounds:x}",
-            "",
-            ask.owner,
-            ask.ttl,
-            ask.first_ttl,
-            0,
-            ask.interval,
-            ask.patience,
-            ask.weight,
-            ask.capacity,
-            ask.lock_delay,
-            proposal,
-            ask.wait,
-            span,
-        )
+        request = f"{ask.request}/{self._rounds:x}"
+        mine = replace(ask, request=request, inbox="", pushed_ttl=0, proposal=proposal, span=span)
         replies: list[Reply | Exception | None] = [
             NotAsked(node.trouble) if node.trouble else None for node in self._nodes
         ]
         return Votes(mine, ask.request, self._quorum, kind, replies, proposal + span - 1, tokens=[0] * len(self._nodes))
-
-    def _asked(self, votes: Votes, node: Node) -> Ask:
-        """Return what a node is asked, which pushes to an inbox of its own."""
-        mine = copy(votes.ask)
-        mine.inbox = node.inbox
-        return mine
 
     async def _keep_again(self, ask: Ask, votes: Votes, until: float) -> Granted | None:
         """Answer an ask of what is held already: renew it, if a majority still has it."""

@@ -50,6 +50,27 @@ class Votes:
     asked_back: bool = False
     """Whether its holder was told that somebody asks for it."""
 
+    def for_inbox(self, inbox: str) -> Ask:
+        """Return what a node is asked that pushes to this inbox. In its own words, for copying costs more."""
+        ask = self.ask
+        return Ask(
+            ask.name,
+            ask.request,
+            inbox,
+            ask.owner,
+            ask.ttl,
+            ask.first_ttl,
+            ask.pushed_ttl,
+            ask.interval,
+            ask.patience,
+            ask.weight,
+            ask.capacity,
+            ask.lock_delay,
+            ask.proposal,
+            ask.wait,
+            ask.span,
+        )
+
     def are_clear(self) -> bool:
         """Tell whether it is certain by now whether a majority grants, and whether it issues the token proposed."""
         granted = exact = unheard = 0

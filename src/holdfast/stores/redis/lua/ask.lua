@@ -22,11 +22,15 @@ local function join()
     local before = waiter(seat)
     if before and call('ZRANK', Q, seat) then
         it[W_JOINED] = before[W_JOINED]
+        if vote then it[W_PROPOSAL] = before[W_PROPOSAL] end
     else
         last_place, queued = last_place + 1, queued + 1
+        -- Votes are waited for in the order in which they were first asked for by the askers' clocks, within bounds.
+        if vote then it[W_PROPOSAL] = math.min(math.max(proposal, now - EARLIER), now) end
         slowest = head and math.max(slowest, interval) or interval
-        call('ZADD', Q, last_place, seat)
-        if not head then
+        call('ZADD', Q, vote and it[W_PROPOSAL] or last_place, seat)
+        if vote then head = call('ZRANGE', Q, 0, 0)[1] end
+        if queued == 1 then
             head = seat
             call('PEXPIREAT', Q, math.ceil(math.max(expires, now + RETENTION) / 1000))
         end
@@ -50,8 +54,9 @@ local function busy()
     return add_owners({ 3, math.max(frees_in(), RETRY), quarantined_for() })
 end
 
--- Grant the name if it is free, whoever waits: they wait to be told, and then ask all stores again.
+-- Grant the name if it is free, or kept for this one: it was told so, and asks all stores again.
 local function cast()
+    remove_holder(KEPT .. seat)
     if fits(weight) then
         dequeue(seat)
         hold(request, inbox, owner, next_token(proposal, true) + span - 1, weight, ttl, delay, first_ttl, true,

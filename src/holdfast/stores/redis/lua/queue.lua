@@ -1,6 +1,6 @@
 -- The queue of one name: who stands in it, and who of them is granted.
 
-local head_before, held_before
+local head_before
 
 local function waiter(request)
     local packed = call('HGET', K, 'w' .. request)
@@ -21,7 +21,8 @@ end
 
 -- Note who was first. A clock that stepped back must not keep the dead in the queue for as long as it stepped.
 local function look()
-    head_before, held_before = head, h_request ~= ''
+    for _, request in ipairs(lapsed) do dequeue(string.sub(request, 2)) end -- who was told, and did not come
+    head_before = head
     if not head or now >= used then return end
     for _, request in ipairs(call('ZRANGE', Q, 0, -1)) do
         local it = waiter(request)
@@ -103,8 +104,9 @@ end
 local function tell_new_head(asking)
     local it = head and waiter(head)
     if it and it[W_PUSHED] == 0 then
-        if (held_before or head ~= head_before) and fits(1) then
+        if fits(1) then -- tell who waits for a vote that there is one, and let nobody else have it for a while
             push(it[W_INBOX], string.format('H %.0f %s', RETRY, head))
+            hold(KEPT .. head, '', it[W_OWNER], counter, 1, RESERVED, 0, RESERVED, true, false)
         end
     elseif it and head ~= head_before and head ~= asking then
         local frees = frees_in()

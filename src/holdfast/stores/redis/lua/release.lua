@@ -38,9 +38,12 @@ if usual then
         queued = queued - 1
         if it and it[W_PUSHED] == 0 and it[W_FRESH] >= now then -- it waits for a vote: it asks again when told
             if push(it[W_INBOX], string.format('H %.0f %s', RETRY, first)) then
-                call('ZADD', Q, popped[2], first)
+                call('ZADD', Q, popped[2], first) -- it stays there until it asks; nobody else is granted meanwhile
                 call('HSET', K, field, waiter)
                 queued = queued + 1
+                h_request, h_inbox, h_owner, h_token, h_weight, h_ttl, h_delay =
+                    '~' .. first, '', it[W_OWNER], counter, 1, RESERVED, 0
+                h_granted, h_expires, h_confirmed, h_told = now, now + RESERVED, true, false
                 break
             end
         elseif it and it[W_FRESH] >= now then

@@ -8,6 +8,7 @@ local REQUEST, INBOX, OWNER, TOKEN, WEIGHT, TTL, DELAY, GRANTED, EXPIRES, CONFIR
 local KEPT = '~'
 
 local holders
+local lapsed -- the holdings that were nobody's, and ended
 local head -- of the queue
 local quarantined -- until when; found out when first needed
 
@@ -25,10 +26,11 @@ local function open()
         table.insert(all, 1, { h_request, h_inbox, h_owner, h_token, h_weight, h_ttl, h_delay, h_granted, h_expires,
             h_confirmed, h_told })
     end
-    holders = {}
+    holders, lapsed = {}, {}
     for _, holder in ipairs(all) do
         if holder[EXPIRES] <= now then
             block_since(holder[EXPIRES], holder[DELAY])
+            if string.sub(holder[REQUEST], 1, 1) == KEPT then lapsed[#lapsed + 1] = holder[REQUEST] end
         else
             holder[EXPIRES] = math.min(holder[EXPIRES], now + holder[TTL])
             holders[#holders + 1] = holder
