@@ -116,6 +116,10 @@ class Future(Generic[T]):
         """Give an error as the result."""
         self._finish(None, error)
 
+    def outcome(self) -> T | Exception | None:
+        """Return the value or the error that was given."""
+        return self._error if isinstance(self._error, Exception) else self._value
+
     def _finish(self, value: T | None, error: BaseException | None) -> None:
         if not self.done:
             self.done, self._value, self._error = True, value, error
@@ -375,18 +379,19 @@ class SimRuntime:
         begun = [(place, work) for place, work in enumerate(works) if work is not None]
         ended = 0
 
-        async def run(place: int, work: Coroutine[Any, Any, T]) -> None:
-            nonlocal ended
-            try:
-                results[place] = await work
-            except Exception as error:  # noqa: BLE001 - it is a result
-                results[place] = error
-            ended += 1
-            if ended == len(begun) or (ended >= least and enough()):
-                decided.resolve(None)
+        def note(place: int, task: SimTask[T]) -> Callable[[], None]:
+            def end() -> None:
+                nonlocal ended
+                results[place] = task.result.outcome()
+                ended += 1
+                if ended == len(begun) or (ended >= least and enough()):
+                    decided.resolve(None)
+
+            return end
 
         for place, work in begun:
-            self.process.start(run(place, work), f"{self.process.name}/race")
+            task = self.process.start(work, f"{self.process.name}/race")
+            task.result.wake = note(place, task)
         if begun:
             await decided
 

@@ -11,6 +11,7 @@ from holdfast.errors import StoreError
 from holdfast.runtimes.runtime import Runtime, Task
 from holdfast.stores.store import Store, StoreSource
 
+A = TypeVar("A")
 T = TypeVar("T")
 
 log = logging.getLogger("holdfast")
@@ -133,13 +134,19 @@ class Node:
             log.warning("the node %s does not vote: %s", self.title, trouble)
         self.trouble = trouble
 
-    async def attempt(self, work: Coroutine[Any, Any, T], leave: Leave | None = None) -> T:
-        """Carry out a request to this node. If it fails, the node is not asked until it is there again.
+    async def attempt(
+        self,
+        operation: Callable[[A, float], Coroutine[Any, Any, T]],
+        argument: A,
+        until: float,
+        leave: Leave | None = None,
+    ) -> T:
+        """Have this node carry out an operation. If it fails, the node is not asked until it is there again.
 
         It then hears `leave` first.
         """
         try:
-            return await work
+            return await operation(argument, until)
         except StoreError as error:
             self._note(str(error))
             if leave is not None:

@@ -14,8 +14,8 @@ https://redis.io/docs/latest/develop/use/patterns/distributed-locks/ describes R
 *   A grant whose validity is not long enough any more when it is complete is none.
 *   Votes that came to nothing are given back at once on every node, also where no answer came: a tombstone refuses what
     arrives late, and a node that cannot be reached hears it when it is back, before it votes again.
-*   Who is refused stands in the queue of each node, in the same order everywhere. The first is told when the name is free
-    there, and it is kept for it for a moment. Told by a majority, it asks again at once; else after a random while.
+*   Who is refused stands in the queue of each node, in the same order everywhere. The first is told when the name is
+    free there, and it is kept for it for a moment. Told by a majority, it asks again at once; else after a random while.
 *   A renewal asks for a vote where a node has lost it. A node in quarantine gives none.
 """
 
@@ -53,6 +53,7 @@ from holdfast.stores.quorum.node import Node
 from holdfast.stores.quorum.votes import KINDS, RAISED, REFUSED, SPAN, NotAsked, Votes, next_of_kind
 from holdfast.stores.store import Capabilities, StoreSource
 
+A = TypeVar("A")
 T = TypeVar("T")
 V = TypeVar("V", HolderView, WaiterView)
 
@@ -181,7 +182,7 @@ class QuorumStore:
         votes = self._held[ask.request] = self._propose(ask)
         await self._ask_all(
             [
-                None if node.trouble else node.attempt(node.store.acquire(votes.for_inbox(node.inbox), until))
+                None if node.trouble else node.attempt(node.store.acquire, votes.for_inbox(node.inbox), until)
                 for node in self._nodes
             ],
             votes.replies,
@@ -227,7 +228,7 @@ class QuorumStore:
 
         async def ask_to_raise(node: Node, before: int) -> str:
             adjust = Adjust(votes.ask.name, votes.ask.request, before, raise_to=token)
-            return RAISED if await node.attempt(node.store.adjust(adjust, until)) is None else REFUSED
+            return RAISED if await node.attempt(node.store.adjust, adjust, until) is None else REFUSED
 
         works = [
             ask_to_raise(node, reply.token) if type(reply) is Granted and not node.trouble else None
@@ -281,14 +282,20 @@ class QuorumStore:
         works: list[Coroutine[Any, Any, Left] | None] = []
         for number, node in enumerate(self._nodes):
             leave = Leave(votes.ask.name, votes.ask.request, unsure=not votes.certain(number))
-            works.append(self._tell(node, node.store.leave(leave, until), leave) if votes.may_hold(number) else None)
+            works.append(self._tell(node, node.store.leave, leave, until, leave) if votes.may_hold(number) else None)
         await self._ask_all(works, left, lambda: all(left[number] is not None for number in granted))
 
-    def _tell(self, node: Node, work: Coroutine[Any, Any, T], leave: Leave) -> Coroutine[Any, Any, T] | None:
+    def _tell(
+        self,
+        node: Node,
+        operation: Callable[[A, float], Coroutine[Any, Any, T]],
+        argument: A,
+        until: float,
+        leave: Leave,
+    ) -> Coroutine[Any, Any, T] | None:
         """Ask a node what it must hear; if it cannot be reached, it hears `leave` later."""
         if not node.trouble:
-            return node.attempt(work, leave)
-        work.close()
+            return node.attempt(operation, argument, until, leave)
         node.owe(leave)
         return None
 
@@ -309,7 +316,7 @@ class QuorumStore:
         leave = Leave(name, base, unsure=False)
         left: Replies[Left] = [None] * len(self._nodes)
         works = [
-            node.attempt(node.store.leave(leave, until)) if number in places and not node.trouble else None
+            node.attempt(node.store.leave, leave, until) if number in places and not node.trouble else None
             for number, node in enumerate(self._nodes)
         ]
         await self._ask_all(works, left, lambda: True)
@@ -337,7 +344,7 @@ class QuorumStore:
 
         async def change(number: int, node: Node) -> str:
             mine = replace(adjust, request=votes.ask.request, token=votes.token_at(number))
-            return RAISED if await node.attempt(node.store.adjust(mine, until)) is None else REFUSED
+            return RAISED if await node.attempt(node.store.adjust, mine, until) is None else REFUSED
 
         works = [None if node.trouble else change(number, node) for number, node in enumerate(self._nodes)]
         await self._ask_all(works, changed, lambda: changed.count(RAISED) >= self._quorum)
@@ -354,7 +361,7 @@ class QuorumStore:
         outcomes: Replies[Outcome] = [None] * len(self._nodes)
         votes = self._held.get(release.request) or self._lost.get(release.request)
         if votes is None:  # of an earlier life: the nodes may know what became of it
-            works = [None if node.trouble else node.store.release(release, until) for node in self._nodes]
+            works = [self._of(node, node.store.release, release, until) for node in self._nodes]
             await self._ask_all(works, outcomes, lambda: outcomes.count(Outcome.RELEASED) >= self._quorum)
             return self._fate(outcomes)
         await self._runtime.race((), [], 0, _enough)  # what came meanwhile tells where it is held
@@ -381,7 +388,7 @@ class QuorumStore:
     def _let_go(self, votes: Votes, release: Release, number: int, until: float) -> Coroutine[Any, Any, Outcome] | None:
         node, request, unsure = self._nodes[number], votes.ask.request, not votes.certain(number)
         mine = Release(release.name, request, votes.token_at(number), unsure, release.keep)
-        return self._tell(node, node.store.release(mine, until), Leave(release.name, request, unsure=True))
+        return self._tell(node, node.store.release, mine, until, Leave(release.name, request, unsure=True))
 
     def _fate(self, outcomes: Sequence[Outcome | Exception | None]) -> Outcome:
         """Return what became of a lease, as the nodes see it. Raises OutcomeUnknown if too few of them tell."""
@@ -408,7 +415,7 @@ class QuorumStore:
             ]
 
         works = [
-            None if node.trouble else node.attempt(node.store.renew(mine(number), until))
+            None if node.trouble else node.attempt(node.store.renew, mine(number), until)
             for number, node in enumerate(self._nodes)
         ]
         await self._ask_all(
@@ -458,7 +465,7 @@ class QuorumStore:
         for number in lacking:
             node = self._nodes[number]
             if not node.trouble:
-                works[number] = node.attempt(node.store.acquire(replace(ask, inbox=node.inbox), until))
+                works[number] = node.attempt(node.store.acquire, replace(ask, inbox=node.inbox), until)
                 votes.replies[number] = None
         await self._ask_all(works, replies, lambda: False)
         for number in lacking:
@@ -473,7 +480,7 @@ class QuorumStore:
 
     async def inspect(self, name: str, until: float) -> NameView:
         """Show who holds a name at a majority, and who waits at one."""
-        views = await self._views([self._of(node, node.store.inspect(name, until)) for node in self._nodes])
+        views = await self._views([self._of(node, node.store.inspect, name, until) for node in self._nodes])
         needed = self._needed(views)
         shown = NameView(name, 1, max(view.last_token for view in views))
         shown.holders = _majority([holder for view in views for holder in view.holders], needed)
@@ -483,18 +490,18 @@ class QuorumStore:
 
     async def names(self, prefix: str, until: float) -> list[str]:
         """List the names that are in use at a majority."""
-        found = await self._views([self._of(node, node.store.names(prefix, until)) for node in self._nodes])
+        found = await self._views([self._of(node, node.store.names, prefix, until) for node in self._nodes])
         counted = Counter(name for names in found for name in names)
         return sorted(name for name, count in counted.items() if count >= self._needed(found))
 
     async def revoke(self, name: str, until: float) -> list[HolderView]:
         """Take a name from its holders on all nodes."""
-        found = await self._views([self._of(node, node.store.revoke(name, until)) for node in self._nodes])
+        found = await self._views([self._of(node, node.store.revoke, name, until) for node in self._nodes])
         return _majority([holder for holders in found for holder in holders], self._needed(found))
 
     async def ask_back(self, name: str, until: float) -> list[HolderView]:
         """Ask the holders of a name to let go."""
-        found = await self._views([self._of(node, node.store.ask_back(name, until)) for node in self._nodes])
+        found = await self._views([self._of(node, node.store.ask_back, name, until) for node in self._nodes])
         return _majority([holder for holders in found for holder in holders], self._needed(found))
 
     async def acquire_many(self, asks: Sequence[Ask], until: float) -> list[Reply]:
@@ -505,11 +512,10 @@ class QuorumStore:
         """Not at all: a quorum keeps no semaphores."""
         raise NotImplementedError
 
-    def _of(self, node: Node, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T] | None:
-        if not node.trouble:
-            return node.attempt(work)
-        work.close()
-        return None
+    def _of(
+        self, node: Node, operation: Callable[[A, float], Coroutine[Any, Any, T]], argument: A, until: float
+    ) -> Coroutine[Any, Any, T] | None:
+        return None if node.trouble else node.attempt(operation, argument, until)
 
     async def _views(self, works: Sequence[Coroutine[Any, Any, T] | None]) -> list[T]:
         replies: Replies[T] = [None] * len(self._nodes)
