@@ -104,8 +104,11 @@ def _without(*rules: str) -> type[RedisMachine]:
 
 SEVERAL = ("ask_for_several", "ask_for_several_again")
 
+VOTES = ("ask_for_a_vote", "raise_a_token", "wait_for_no_vote_any_more")
+
 RESTARTS = _without(
     *SEVERAL,
+    *VOTES,
     "look",
     "much_time_goes_by",
     "wall_clock_steps",
@@ -116,6 +119,7 @@ RESTARTS = _without(
 )
 WAITING = _without(
     *SEVERAL,
+    *VOTES,
     "look",
     "much_time_goes_by",
     "the_server_restarts_with_all",
@@ -128,6 +132,7 @@ WAITING = _without(
 )
 
 TOGETHER = _without(
+    *VOTES,
     "look",
     "much_time_goes_by",
     "wall_clock_steps",
@@ -138,6 +143,25 @@ TOGETHER = _without(
     "all_data_is_deleted",
     "resize",
     "adjust",
+    "a_holder_makes_room",
+    "whoever_ever_held_takes_it_up_again",
+    "renew_what_may_be_forgotten",
+    "the_server_restarts_and_all_take_up_again",
+)
+
+VOTING = _without(
+    *SEVERAL,
+    "look",
+    "ask",
+    "a_crowd_comes",
+    "much_time_goes_by",
+    "wall_clock_steps",
+    "the_server_forgets_its_scripts",
+    "the_server_restarts_with_all",
+    "the_server_restarts_with_nothing",
+    "a_copy_is_taken",
+    "all_data_is_deleted",
+    "resize",
     "a_holder_makes_room",
     "whoever_ever_held_takes_it_up_again",
     "renew_what_may_be_forgotten",
@@ -161,7 +185,7 @@ WRONG_SCRIPTS: dict[str, tuple[type[StoreMachine], str, str]] = {
     "staggered": (WAITING, "h_expires - now + place * STAGGER", "h_expires - now"),
     "wanted": (WAITING, "if h_told then push", "if false then push"),
     "heavier": (WAITING, "math.min(holder[WEIGHT], weighs)", "weighs"),
-    "adjusted by anyone": (WAITING, "local held = holder and holder[TOKEN] == token", "local held = holder"),
+    "adjusted by anyone": (WAITING, "held = holder and (holder[TOKEN] == token or", "held = holder and (true or"),
     "not passed on": (WAITING, "pass_on()\nsave()\nreturn held", "save()\nreturn held"),
     "kept": (WAITING, "now + keeps, 0", "holder[EXPIRES], 0"),
     "kept at once": (WAITING, "used <= now and keeps == 0", "used <= now"),
@@ -169,7 +193,7 @@ WRONG_SCRIPTS: dict[str, tuple[type[StoreMachine], str, str]] = {
     "kept and renewed": (WAITING, "holder[REQUEST], holder[INBOX] = KEPT .. request, ''", "holder[INBOX] = ''"),
     "kept once": (WAITING, "(kept or released == request)", "released == request"),
     "resized by anyone": (WAITING, "if capacity == before or", "if true or"),
-    "resized and refused": (WAITING, "if not agree() and not call('ZRANK', Q, request) then", "if not agree() then"),
+    "resized and refused": (WAITING, "if not agree() and not call('ZRANK', Q, seat) then", "if not agree() then"),
     "resized and stuck": (WAITING, "if it and it[W_WEIGHT] > after then", "if false then"),
     "resized silently": (
         WAITING,
@@ -180,6 +204,22 @@ WRONG_SCRIPTS: dict[str, tuple[type[StoreMachine], str, str]] = {
     "past the first": (TOGETHER, "if replies[i][1] ~= 1 then break end", ""),
     "one tombstone": (TOGETHER, "call('GET', KEYS[3 * i + 1])", "call('GET', KEYS[4])"),
     "one released": (TOGETHER, "refused = request == released or", "refused ="),
+    "vote stamped": (VOTING, "voted and 0 or now", "now"),
+    "vote stamped at once": (VOTING, "vote and 0 or now", "now"),
+    "vote raised": (VOTING, "held = counter < larger", "held = true"),
+    "vote raised before": (VOTING, "(holder[TOKEN] == token or holder[TOKEN] == larger)", "holder[TOKEN] == token"),
+    "vote by arrival": (VOTING, "vote and it[W_PROPOSAL] or last_place", "last_place"),
+    "vote far ahead": (VOTING, "math.min(math.max(proposal, now - EARLIER), now)", "math.min(proposal, now)"),
+    "vote moved back": (VOTING, "if vote then it[W_PROPOSAL] = before[W_PROPOSAL] end", ""),
+    "vote not kept": (VOTING, "hold(KEPT .. head, '', it[W_OWNER]", "hold('nobody', '', it[W_OWNER]"),
+    "vote not kept at once": (VOTING, "'~' .. first, '', it[W_OWNER]", "'', '', it[W_OWNER]"),
+    "vote kept from its own": (VOTING, "    remove_holder(KEPT .. seat)\n", ""),
+    "vote kept for who left": (VOTING, "remove_holder(KEPT .. request)\n", ""),
+    "vote kept for ever": (VOTING, "dequeue(string.sub(request, 2))", "dequeue(request)"),
+    "vote for nobody": (VOTING, "if vote and listening(it[W_INBOX]) then break end", "if vote then break end"),
+    "vote pushed": (VOTING, "elseif not vote and push(it[W_INBOX]", "elseif push(it[W_INBOX]"),
+    "vote waited for twice": (VOTING, "        dequeue(seat)\n        hold(", "        hold("),
+    "vote waited for silently": (VOTING, "if wait then join() else dequeue(seat) end", "if wait then join() end"),
     "spanned": (WAITING, "now + PROPOSAL_BOUND)) + span - 1", "now + PROPOSAL_BOUND))"),
 }
 """Wrong ways of the scripts, many of which no run of the simulation could tell from bad luck; and where to look."""

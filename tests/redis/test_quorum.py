@@ -25,7 +25,7 @@ def servers(tmp_path: Path) -> Generator[list[RedisServer]]:
 
 def source(servers: list[RedisServer]) -> StoreSource:
     """Return the quorum of all of them."""
-    return store_source("redlock://" + ",".join(f"127.0.0.1:{server.port}" for server in servers))
+    return store_source("redlock://" + ",".join(f"127.0.0.1:{server.port}" for server in servers) + "?guard=observed")
 
 
 def test_tokens_increase_from_lease_to_lease(servers: list[RedisServer]) -> None:

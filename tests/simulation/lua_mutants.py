@@ -110,7 +110,7 @@ LUA_MUTANTS: Sequence[Mutant] = (
     ),
     lua(
         "who asks again goes to the tail",
-        ("if before and call('ZRANK', Q, request) then", "call('ZREM', Q, request) if false then"),
+        ("if before and call('ZRANK', Q, seat) then", "call('ZREM', Q, request) if false then"),
     ),
     lua(
         "who is granted stays in the queue", ("dequeue(request)\n        if request == asking", "if request == asking")
@@ -168,8 +168,8 @@ LUA_MUTANTS: Sequence[Mutant] = (
         ("usual = expires >= now + RETENTION * 3 / 4", "usual = false"),
         scenario="redis_calm",
     ),
-    lua("leaving does not pass on a grant", ("remove_holder(request)\ndequeue(request)", "dequeue(request)")),
-    lua("leaving keeps the place in the queue", ("remove_holder(request)\ndequeue(request)", "remove_holder(request)")),
+    lua("leaving does not pass on a grant", ("remove_holder(request)\nremove_holder(KEPT", "remove_holder(KEPT")),
+    lua("leaving keeps the place in the queue", ("KEPT .. request)\ndequeue(request)", "KEPT .. request)")),
     lua(
         "what was given up may arrive",
         ("local usual = not buried and", "local usual ="),
@@ -226,7 +226,7 @@ LUA_MUTANTS: Sequence[Mutant] = (
     ),
     lua(
         "a strict guard trusts a node without a marker",
-        ("guard == 2 or", "false or"),
+        ("guard >= 2 or", "false or"),
         scenario="redis_strict",
         aim=fail_over,
     ),

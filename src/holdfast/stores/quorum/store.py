@@ -15,7 +15,7 @@ https://redis.io/docs/latest/develop/use/patterns/distributed-locks/ describes R
 *   Votes that came to nothing are given back at once on every node, also where no answer came: a tombstone refuses what
     arrives late, and a node that cannot be reached hears it when it is back, before it votes again.
 *   Who is refused stands in the queue of each node, in the same order everywhere. The first is told when the name is
-    free there, and it is kept for it for a moment. Told by a majority, it asks again at once; else after a random while.
+    free there, which is kept for it for a moment. Told by a majority, it asks again at once; else after a random while.
 *   A renewal asks for a vote where a node has lost it. A node in quarantine gives none.
 """
 
