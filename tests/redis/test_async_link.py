@@ -220,6 +220,7 @@ def test_lost_replies(proxy: Proxy) -> None:
 
     async def main() -> None:
         async with link_to(proxy.address) as link:
+            await link.run(COUNT, ("so that the server knows the script",), (), soon())
             for turn in range(1, 6):
                 await echo(link, "warm")
                 proxy.swallow(1)
