@@ -1,12 +1,9 @@
 """Every store answers as the grant table does: the same replies, the same notices, the same views, in any history."""
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any
 
 import pytest
-from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from holdfast.core.state import NameState
@@ -17,7 +14,7 @@ from holdfast.stores.sqlite import codec
 from holdfast.stores.sqlite import database as sqlite_database
 from holdfast.testing.simulation.redis import server as redis_server
 from holdfast.testing.simulation.redis.lua import source_of
-from tests.properties import mutants, thorough
+from tests.properties import hunt, mutants, thorough
 from tests.properties.redis_machine import RedisMachine
 from tests.properties.store_machine import MemoryMachine, SqliteMachine, StoreMachine
 
@@ -51,11 +48,9 @@ def test_a_store_answers_as_the_grant_table_does(machine: type[StoreMachine]) ->
     run_state_machine_as_test(machine, settings=thorough(100, 40))
 
 
-HUNT = settings(thorough(10_000, 40), derandomize=True, phases=[Phase.generate])
-
-
-def _fails(machine: type[StoreMachine]) -> AbstractContextManager[Any]:
-    return pytest.raises(AssertionError)
+def _has_to_fail(machine: type[StoreMachine]) -> None:
+    with pytest.raises(AssertionError):
+        hunt(machine, 10_000, 40)
 
 
 @pytest.mark.parametrize("mutant", [mutants.LastComesFirst, mutants.TombstonesAreIgnored, mutants.PushesAreForgotten])
@@ -66,8 +61,7 @@ def test_a_store_with_a_wrong_table_is_noticed(
     """A store that takes wrong steps does not answer as the table does."""
     for module in (tabled, memory, sqlite_database):
         monkeypatch.setattr(module, "Step", mutant)
-    with _fails(machine):
-        run_state_machine_as_test(machine, settings=HUNT)
+    _has_to_fail(machine)
 
 
 def _without_tombstones(state: NameState) -> None:
@@ -93,8 +87,7 @@ def test_a_file_that_forgets_is_noticed(forget: Callable[[NameState], None], mon
         return state
 
     monkeypatch.setattr(codec, "load", load)
-    with _fails(SqliteMachine):
-        run_state_machine_as_test(SqliteMachine, settings=HUNT)
+    _has_to_fail(SqliteMachine)
 
 
 def _without(*rules: str) -> type[RedisMachine]:
@@ -222,7 +215,6 @@ WRONG_SCRIPTS: dict[str, tuple[type[StoreMachine], str, str]] = {
 """Wrong ways of the scripts, many of which no run of the simulation could tell from bad luck; and where to look."""
 
 
-@pytest.mark.thorough
 @pytest.mark.timeout(900)  # some are met by one example in two thousand
 @pytest.mark.parametrize("wrong", WRONG_SCRIPTS)
 def test_a_wrong_script_is_noticed(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,12 +226,10 @@ def test_a_wrong_script_is_noticed(wrong: str, monkeypatch: pytest.MonkeyPatch) 
         return _keeping_for_ever(text).replace(before, after)
 
     monkeypatch.setattr(redis_server, "source_of", source)
-    with _fails(machine):
-        run_state_machine_as_test(machine, settings=HUNT)
+    _has_to_fail(machine)
 
 
 def test_a_process_that_is_noted_too_early_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that takes a process for known whose script did not look at the marker loses what it knew."""
     monkeypatch.setattr(scripts, "RELEASE", replace(scripts.RELEASE, guarded=True))
-    with _fails(RedisMachine):
-        run_state_machine_as_test(RedisMachine, settings=HUNT)
+    _has_to_fail(RedisMachine)

@@ -37,10 +37,15 @@ def rewritten(*changes: Change) -> Callable[[], Patch]:
     return replaced(server, "source_of", source)
 
 
-def lua(bug: str, *changes: Change, scenario: str = "redis_wire", aim: Callable[[Plan], Plan] | None = None) -> Mutant:
+def lua(
+    bug: str,
+    *changes: Change,
+    scenario: str = "redis_wire",
+    aim: Callable[[Plan], Plan] = lambda plan: plan,
+    first: int = 0,
+) -> Mutant:
     """Return a bug of the scripts."""
-    plant = rewritten(*changes)
-    return Mutant(bug, plant, (scenario,)) if aim is None else Mutant(bug, plant, (scenario,), aim)
+    return Mutant(bug, rewritten(*changes), (scenario,), aim, first)
 
 
 def fail_over(plan: Plan) -> Plan:
@@ -185,6 +190,7 @@ LUA_MUTANTS: Sequence[Mutant] = (
         ("push(it[W_INBOX], string.format('H", "push('', string.format('H"),
         scenario="redis_calm",
         aim=crowd_and_kill,
+        first=650,
     ),
     # the guard
     lua("the marker is not written", ("if changed then", "if false then"), scenario="redis_strict"),
@@ -229,12 +235,14 @@ LUA_MUTANTS: Sequence[Mutant] = (
         ("guard >= 2 or", "false or"),
         scenario="redis_strict",
         aim=fail_over,
+        first=36,
     ),
     lua(
         "an observant guard trusts the marker of another",
         ("doubtful = doubtful or known or seen ~= ''", "doubtful = doubtful or seen ~= ''"),
         scenario="redis_observed",
         aim=fail_over,
+        first=91,
     ),
     lua(
         "what ran out is taken up again",
@@ -257,7 +265,9 @@ LUA_MUTANTS: Sequence[Mutant] = (
         ),
         scenario="redis_weights",
     ),
-    lua("a downgrade makes too much room", ("math.min(holder[WEIGHT], weighs)", "0"), scenario="redis_weights"),
+    lua(
+        "a downgrade makes too much room", ("math.min(holder[WEIGHT], weighs)", "0"), scenario="redis_weights", first=70
+    ),
     # around the scripts
     Mutant("a script that is not known is not told", wrapped(RedisLink, "run", refuse_to_send_text), ("redis_calm",)),
     Mutant(
