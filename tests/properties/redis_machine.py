@@ -121,8 +121,8 @@ class RedisMachine(StoreMachine):
             doubtful = strict or seen not in ("", run_id)
         else:
             born, ends = now, 0
-            if self.guarded.guard == UPTIME:
-                born -= max(0, now - self.server.born) // SECOND * SECOND
+            if self.guarded.guard == UPTIME and before is None and not seen:
+                born -= max(0, (now - self.server.born) // SECOND - 1) * SECOND
             doubtful = strict or before is not None or seen != ""
         if doubtful and not ends:
             ends = born + longest

@@ -171,6 +171,8 @@ WRONG_SCRIPTS: dict[str, tuple[type[StoreMachine], str, str]] = {
     "older": (RESTARTS, "if weighs == fills then holders = {} end", ""),
     "unbound": (RESTARTS, "math.max(longest_known or 0, bound, longest_asked)", "math.max(longest_known or 0, bound)"),
     "trusting": (RESTARTS, "doubtful = doubtful or known or seen ~= ''", "doubtful = doubtful or known"),
+    "up for too long": (RESTARTS, "math.max(0, uptime - 1)", "uptime"),
+    "up whoever it was": (RESTARTS, "if guard == 3 and not known and seen == '' then", "if guard == 3 then"),
     "stretched": (RedisMachine, "if ends > now + longest then", "if false then"),
     "asked again": (WAITING, "local refused = request == released or", "local refused ="),
     "silent": (WAITING, "if it and it[W_FRESH] >= now then", "if it then"),

@@ -71,8 +71,8 @@ end
 -- The marker remembers which process wrote here last. Another process than this one means that this one restarted,
 -- or was promoted, and has whatever state it was left with: it is quarantined for the longest ttl in use. No marker
 -- means that this node is new, or has forgotten everything: a strict guard takes it for the latter, an observant one
--- only if the client has seen this node's marker, or another process, before. A guard that goes by uptime counts from
--- the start of the process, whatever it was before: this node is never a replica. One that has all on the disk before
+-- only if the client has seen this node's marker, or another process, before. A guard that goes by uptime takes it
+-- for the latter, and counts from the start of the process: this node is never a replica. One that has all on the disk before
 -- it answers says so by its run id, and is never quarantined.
 --
 -- Marker, packed  run id, when it was first seen here, end of the quarantine or 0, longest ttl in use, its own expiry
@@ -87,11 +87,13 @@ local function quarantine(longest_asked)
     local doubtful = guard >= 2 or (seen ~= '' and seen ~= run_id)
     local changed = longest ~= longest_known or gone < now + RETENTION + longest
     if known ~= run_id then
-        doubtful = doubtful or known or seen ~= ''
         born, ends, changed = now, 0, true
-        if guard == 3 then
-            born = now - tonumber(string.match(call('INFO', 'server'), 'uptime_in_seconds:(%d+)')) * 1000000
+        if guard == 3 and not known and seen == '' then
+            -- Whole seconds of a wall clock: up to one too many, and below 0 once that clock was set back.
+            local uptime = tonumber(string.match(call('INFO', 'server'), 'uptime_in_seconds:(-?%d+)'))
+            born = now - math.max(0, uptime - 1) * 1000000
         end
+        doubtful = doubtful or known or seen ~= ''
     end
     if doubtful and ends == 0 then
         ends, changed = born + longest, true

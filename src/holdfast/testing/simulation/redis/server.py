@@ -119,7 +119,7 @@ class Server:
 
     def _info(self) -> bytes:
         uptime = (self._clock() - self.born) // 1_000_000
-        return b"# Server\r\nrun_id:%s\r\nuptime_in_seconds:%d\r\n" % (self.run_id, max(0, uptime))
+        return b"# Server\r\nrun_id:%s\r\nuptime_in_seconds:%d\r\n" % (self.run_id, uptime)
 
     # -- commands ------------------------------------------------------------------------------------------
 
