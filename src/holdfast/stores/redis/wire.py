@@ -22,7 +22,7 @@ NOTHING: Final = object()
 WHO: Final = (b"*2\r\n$4\r\nINFO\r\n$6\r\nserver\r\n",)
 """The requests that `identity_of` takes the replies of: which process a server is."""
 
-WHO_AND_HOW: Final = (*WHO, b"*3\r\n$6\r\nCONFIG\r\n$3\r\nGET\r\n$6\r\nappend*\r\n")
+WHO_AND_HOW: Final = (*WHO, b"*3\r\n$6\r\nCONFIG\r\n$3\r\nGET\r\n$7\r\nappend*\r\n")
 """The same, and whether it has everything on the disk before it answers."""
 
 Identify = tuple[bytes, ...] | None
