@@ -4,9 +4,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from holdfast.core.messages import Adjust, Granted
-from holdfast.core.state import Holder
-from holdfast.core.table import Step
+from holdfast.core.messages import Granted
 from holdfast.stores.quorum.store import QuorumStore
 from holdfast.stores.quorum.votes import Votes
 from holdfast.testing.simulation.node import TableNode
@@ -21,12 +19,6 @@ async def take_the_largest(self: QuorumStore, votes: Votes, granted: Sequence[Gr
 async def take_the_most_common(self: QuorumStore, votes: Votes, granted: Sequence[Granted], until: float) -> int:
     tokens = [reply.token for reply in granted]
     return max(tokens, key=tokens.count)
-
-
-def raise_anything(self: Step, holder: Holder, adjust: Adjust) -> bool:
-    holder.token = adjust.raise_to or holder.token
-    self.state.counter = max(self.state.counter, holder.token)
-    return True
 
 
 def be_content_with_half(original: Callable[..., None], self: QuorumStore, *args: Any) -> None:
@@ -50,7 +42,6 @@ def ask_under_one_name(original: Callable[..., Any], self: QuorumStore, *args: A
 QUORUM_MUTANTS: tuple[Mutant, ...] = (
     Mutant("of different tokens the largest counts", replaced(QuorumStore, "_agree", take_the_largest), ("quorum",)),
     Mutant("of different tokens one counts", replaced(QuorumStore, "_agree", take_the_most_common), ("quorum",)),
-    Mutant("a node raises its token to anything", replaced(Step, "_raise", raise_anything), ("quorum",)),
     Mutant(
         "one node less than a majority decides", wrapped(QuorumStore, "__init__", be_content_with_half), ("quorum",)
     ),

@@ -19,6 +19,8 @@ NEVER_PROMISED = {
     "force": {Invariant.EXCLUSION, Invariant.BACKED, Invariant.KEPT},
     "redis_amnesia": {Invariant.EXCLUSION, Invariant.BACKED, Invariant.KEPT, Invariant.CLEAN},
     "redis_emptied": {Invariant.EXCLUSION, Invariant.BACKED, Invariant.KEPT},
+    "quorum_disorder": {Invariant.TOKENS},
+    "quorum_drift": {Invariant.EXCLUSION, Invariant.BACKED, Invariant.KEPT},
 }
 
 FAULTS = {
@@ -56,8 +58,11 @@ FAULTS = {
     "redis_observed": {"restart with all", "failover"},
     "redis_emptied": {"restart with nothing"},
     "redis_replicas": {"failover", "replicas stalled"},
+    "quorum_amnesia": {"restart with nothing", "restart with some", "restart with all"},
+    "quorum_drift": {"clock forward"},
 }
 FAULTS["redis_wire"] = FAULTS["wire"] | {"scripts forgotten", "script not known"}
+FAULTS["quorum"] = FAULTS["wire"]
 FAULTS["redis_amnesia"] = FAULTS["amnesia"]
 """What must be seen to happen in a scenario, many times."""
 

@@ -301,7 +301,7 @@ ON_QUORUM = (
         "quorum_disorder",
         "Nodes restart with old data or with none, and the wall clocks of clients disagree by seconds",
         GUARDED - {Invariant.FIFO, Invariant.TOKENS, Invariant.FENCE},
-        replace(FORGETTING, disorder=5.0),
+        replace(FORGETTING, amnesia=5, disorder=30.0),
         {
             Invariant.FIFO: BY_CHANCE,
             Invariant.CLEAN: GIVEN_UP,
