@@ -269,9 +269,9 @@ class QuorumStore:
         return FREE_AT_SOME if waiter.free_at else min(RETRY * 2 ** min(waiter.refused, 8), LONGEST_RETRY)
 
     def _stop_waiting(self, ask: Ask, votes: Votes) -> None:
-        """Note where a request that is granted stands in a queue still: it leaves that with the release."""
+        """Note where a request that is granted stood in a queue before: it leaves that with the release."""
         if (waiter := self._waiters.pop(ask.request, None)) is not None:
-            votes.stands_at = {number for number in waiter.stands_at if type(votes.replies[number]) is not Granted}
+            votes.stands_at = waiter.stands_at
 
     # -- giving back ---------------------------------------------------------------------------------------
 
@@ -381,8 +381,8 @@ class QuorumStore:
         self._held.pop(release.request, None)
         self._lost.pop(release.request, None)
         self._end(release.request, outcome)
-        if votes.stands_at:
-            await self._leave_queues(release.name, votes.base, votes.stands_at, until)
+        if stands_at := votes.queued():
+            await self._leave_queues(release.name, votes.base, stands_at, until)
         return outcome
 
     def _let_go(self, votes: Votes, release: Release, number: int, until: float) -> Coroutine[Any, Any, Outcome] | None:

@@ -46,7 +46,7 @@ class Votes:
     revoked: set[int] = field(default_factory=set[int])
     """The nodes at which it was taken by force."""
     stands_at: set[int] = field(default_factory=set[int])
-    """The nodes in whose queues its caller stands still."""
+    """The nodes in whose queues its caller stood before."""
     asked_back: bool = False
     """Whether its holder was told that somebody asks for it."""
 
@@ -97,6 +97,14 @@ class Votes:
         """Return the nodes in whose queues its caller may stand."""
         asked = {node for node, reply in enumerate(self.replies) if type(reply) is not NotAsked}
         return asked - {node for node in asked if self.certain(node)} if self.ask.wait else set()
+
+    def queued(self) -> set[int]:
+        """Return the nodes in whose queues its caller stands though it was granted: who refused it, and earlier ones.
+
+        One that has not answered yet drops it with the release.
+        """
+        refused = {node for node, reply in enumerate(self.replies) if type(reply) is Busy} if self.ask.wait else set()
+        return {node for node in refused | self.stands_at if type(self.replies[node]) is not Granted}
 
     def certain(self, node: int) -> bool:
         """Tell whether a node is known to have carried the ask out."""

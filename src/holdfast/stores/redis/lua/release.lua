@@ -77,6 +77,7 @@ look()
 if unsure then
     bury(request)
     dequeue(request) -- an ask that came late, after the lease had run out
+    dequeue(string.match(request, '^(.*)/') or '') -- or was refused a vote, and stands there still
 end
 local kept = holder_of(KEPT .. request)
 local holder = holder_of(request)
