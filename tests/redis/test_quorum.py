@@ -9,7 +9,7 @@ import pytest
 from holdfast import Client, StoreUnavailable
 from holdfast.stores.store import StoreSource
 from holdfast.stores.urls import store_source
-from holdfast.testing.servers import RedisServer, five_nodes
+from holdfast.testing.servers import RedisServer, five_nodes, wait_until
 
 TTL = 10.0
 
@@ -79,3 +79,11 @@ def test_three_of_five_are_enough_and_two_are_not(servers: list[RedisServer]) ->
         servers[2].kill()
         with pytest.raises(StoreUnavailable, match="of 5 nodes 2 vote, and 3 must"):
             client.lock("other", ttl=TTL).acquire(timeout=10.0)
+
+
+def test_whoever_is_granted_leaves_the_queue_of_a_node_that_refused(servers: list[RedisServer]) -> None:
+    """Whether or not its refusal came before the name was released: else the node would keep its vote for nobody."""
+    with Client(servers[0].url) as other, Client(store=source(servers)) as client, other.lock("name", ttl=TTL):
+        for _ in range(ROUNDS):
+            client.lock("name", ttl=TTL).acquire().release()
+            wait_until(lambda: not other.inspect("name").waiters, "an empty queue")

@@ -103,8 +103,10 @@ class Votes:
 
         One that has not answered yet drops it with the release.
         """
-        refused = {node for node, reply in enumerate(self.replies) if type(reply) is Busy} if self.ask.wait else set()
-        return {node for node in refused | self.stands_at if type(self.replies[node]) is not Granted}
+        places = set(self.stands_at)
+        if self.ask.wait:
+            places |= {node for node, reply in enumerate(self.replies) if type(reply) is Busy}
+        return {node for node in places if type(self.replies[node]) is not Granted}
 
     def certain(self, node: int) -> bool:
         """Tell whether a node is known to have carried the ask out."""
