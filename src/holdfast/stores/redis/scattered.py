@@ -28,7 +28,7 @@ class ScatteredLink(ThreadLink):
         """Run a script: send it, and let others go on until the reply is there."""
         connection = self._take(until)
         try:
-            connection.send(wire.evalsha(script, keys, args, connection.run_id), until - connection.used)
+            connection.send(wire.evalsha_alike(script, keys, args, connection.run_id), until - connection.used)
         except Unsent:
             self._lose(connection)
             return self._run_text(self._connect(until), script, keys, args, until)
