@@ -11,7 +11,7 @@ import redis
 from holdfast import Client, LockTimeout, StoreUnavailable, UsageError
 from holdfast.stores.store import StoreSource
 from holdfast.stores.urls import store_source
-from holdfast.testing.servers import RedisServer, five_nodes
+from holdfast.testing.servers import RedisServer, five_nodes, wait_until
 
 TTL = 10.0
 
@@ -149,3 +149,11 @@ def test_a_node_that_is_new_gives_no_vote(servers: list[RedisServer]) -> None:
             client.lock("name", ttl=61.0)
         with pytest.raises(UsageError, match="quorum"):
             client.semaphore("name", 2)
+
+
+def test_whoever_is_granted_leaves_the_queue_of_a_node_that_refused(servers: list[RedisServer]) -> None:
+    """Whether or not its refusal came before the name was released: else the node would keep its vote for nobody."""
+    with Client(servers[0].url) as other, Client(store=source(servers)) as client, other.lock("name", ttl=TTL):
+        for _ in range(ROUNDS):
+            client.lock("name", ttl=TTL).acquire().release()
+            wait_until(lambda: not other.inspect("name").waiters, "an empty queue")

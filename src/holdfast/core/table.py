@@ -137,6 +137,7 @@ class Step:
         if release.unsure:
             self._bury(release.request)
             self._drop(release.request)  # an ask that came late, after the lease had run out
+            self._drop(release.request.rpartition("/")[0])  # or was refused a vote, and stands there still
         request, keep = release.request, release.keep
         if self._keep(request, keep) if keep else self._remove_holder(request):
             state.last_released = request

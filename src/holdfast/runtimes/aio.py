@@ -164,7 +164,7 @@ class AsyncioRuntime(RealWorld):
                 decided.set_result(None)
 
         for place, work in begun:
-            self._start(work, "holdfast-race", self._unfinished).add_done_callback(partial(end, place))
+            self._start(work, "holdfast-race", self._unfinished, partial(end, place))
         if begun:
             await decided
 
@@ -174,7 +174,14 @@ class AsyncioRuntime(RealWorld):
         if others := {task for task in self._unfinished if task is not current}:
             await asyncio.wait(others, timeout=max(0.0, until - clocks.steady()))
 
-    def _start(self, work: Coroutine[Any, Any, T], name: str, group: set[asyncio.Task[Any]]) -> asyncio.Task[T]:
+    def _start(
+        self,
+        work: Coroutine[Any, Any, T],
+        name: str,
+        group: set[asyncio.Task[Any]],
+        hear: Callable[[asyncio.Task[T]], None] | None = None,
+    ) -> asyncio.Task[T]:
+        """Begin a task, which is in `group` until its end; then `hear` is called with it."""
         if self.loop.is_closed():
             work.close()
             message = "the event loop of this client is closed"
@@ -182,7 +189,7 @@ class AsyncioRuntime(RealWorld):
         task = self.loop.create_task(work, name=name)
         group.add(task)
         task.add_done_callback(group.discard)
-        task.add_done_callback(_report)
+        task.add_done_callback(hear or _report)
         return task
 
     def post(self, action: Callable[[], None]) -> bool:

@@ -1,54 +1,30 @@
 """Requests to several servers side by side in one thread: all are sent, then the replies are taken as they come.
 
-A coroutine that would block in place for a reply awaits `Readable` instead, if it is run here. One that has not ended
+A coroutine that would block in place for a reply awaits `readable` instead, if it is run here. One that has not ended
 when the caller has heard enough is put aside with its connection, which owes a reply: later calls look whether it has
 come.
 """
 
 import contextlib
 import select
+import types
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from holdfast.runtimes import clocks
 
+Wait = tuple[int, float]
+"""A descriptor to be read, and the steady instant until which to wait for that."""
 
-class Readable:
-    """A wait until a descriptor can be read, or until a steady instant."""
-
-    __slots__ = ("fileno", "until")
-
-    def __init__(self, fileno: int, until: float) -> None:
-        """Wait for `fileno`."""
-        self.fileno = fileno
-        self.until = until
-
-    def __await__(self) -> Generator["Readable", None, None]:
-        yield self
+Flight = tuple[Coroutine[Any, Any, Any], float, list[Any], int]
+"""A coroutine that waits for a descriptor, until when, and where its result belongs."""
 
 
-@dataclass(slots=True)
-class _Flight:
-    """A coroutine that has sent its request, what it waits for, and where its result belongs."""
-
-    work: Coroutine[Any, Any, Any]
-    wait: Readable
-    results: list[Any]
-    place: int
-
-    def go_on(self) -> bool:
-        """Take a step; return whether it is over."""
-        try:
-            self.wait = self.work.send(None)
-        except StopIteration as end:
-            self.results[self.place] = end.value
-        except Exception as error:  # noqa: BLE001 - it is a result
-            self.results[self.place] = error
-        else:
-            return False
-        return True
+@types.coroutine
+def readable(fileno: int, until: float) -> Generator[Wait, None, None]:
+    """Wait until a descriptor can be read, or until a steady instant."""
+    yield fileno, until
 
 
 class Scatter:
@@ -56,7 +32,7 @@ class Scatter:
 
     def __init__(self) -> None:
         """Start with none."""
-        self._aside: deque[_Flight] = deque()
+        self._aside: deque[tuple[int, Flight]] = deque()
 
     def race(
         self,
@@ -68,29 +44,17 @@ class Scatter:
         """Run coroutines side by side until all have ended, or at least so many have and it is enough."""
         if self._aside:
             self._look_aside(0.0)
-        flights: dict[int, _Flight] = {}
-        poll = select.poll()
+        air = _Air()
         ended = 0
         try:
             for place, work in enumerate(works):
-                if work is None:
-                    continue
-                try:
-                    wait = work.send(None)
-                except StopIteration as end:
-                    results[place] = end.value
-                    ended += 1
-                except Exception as error:  # noqa: BLE001 - it is a result
-                    results[place] = error
-                    ended += 1
-                else:
-                    flights[wait.fileno] = _Flight(work, wait, results, place)
-                    poll.register(wait.fileno, select.POLLIN)
-            while flights and not (ended >= least and enough()):
-                ended += _take_what_came(poll, flights)
+                if work is not None:
+                    ended += air.step(work, results, place)
+            while air.flights and not (ended >= least and enough()):
+                ended += air.take_what_came()
         finally:
-            if flights:
-                self._aside.extend(flights.values())
+            if air.flights:
+                self._aside.extend(air.flights.items())
 
     def settle(self, until: float) -> None:
         """Wait for the replies that nobody waits for, until a steady instant."""
@@ -101,41 +65,71 @@ class Scatter:
         """Close what has not ended."""
         while self._aside:
             with contextlib.suppress(IndexError):  # others take them meanwhile
-                self._aside.popleft().work.close()
+                self._aside.popleft()[1][0].close()
 
     def _look_aside(self, patience: float) -> None:
         """Let go on what can, of that which was put aside."""
-        flights: dict[int, _Flight] = {}
-        poll = select.poll()
+        air = _Air()
         while self._aside:
             with contextlib.suppress(IndexError):  # others take them meanwhile
-                flight = self._aside.popleft()
-                flights[flight.wait.fileno] = flight
-                poll.register(flight.wait.fileno, select.POLLIN)
+                air.wait_for(*self._aside.popleft())
         try:
-            _take_what_came(poll, flights, patience)
+            air.take_what_came(patience)
         finally:
-            self._aside.extend(flights.values())
+            self._aside.extend(air.flights.items())
 
 
-def _take_what_came(poll: "select.poll", flights: dict[int, _Flight], patience: float | None = None) -> int:
-    """Wait until some can go on, and let them; return how many have ended."""
-    if not flights:
-        return 0
-    left = min(flight.wait.until for flight in flights.values()) - clocks.steady()
-    if patience is not None and patience < left:
-        left = patience
-    ready = [fileno for fileno, _ in poll.poll(left * 1000.0 + 0.5 if left > 0.0 else 0.0)]
-    if not ready:
-        now = clocks.steady()
-        ready = [fileno for fileno, flight in flights.items() if flight.wait.until <= now]
-    ended = 0
-    for fileno in ready:
-        poll.unregister(fileno)
-        flight = flights.pop(fileno)
-        if flight.go_on():
-            ended += 1
+class _Air:
+    """The coroutines that wait for replies, by descriptor."""
+
+    __slots__ = ("_first", "_poll", "flights")
+
+    def __init__(self) -> None:
+        self.flights: dict[int, Flight] = {}
+        self._poll = select.poll()
+        self._first = float("inf")
+        """No later than when the first of them has waited long enough."""
+
+    def wait_for(self, fileno: int, flight: Flight) -> None:
+        self.flights[fileno] = flight
+        self._poll.register(fileno, select.POLLIN)
+        self._first = min(self._first, flight[1])
+
+    def step(self, work: Coroutine[Any, Any, Any], results: list[Any], place: int) -> bool:
+        """Let a coroutine go on; return whether it is over."""
+        try:
+            wait: Wait = work.send(None)
+        except StopIteration as end:
+            results[place] = end.value
+        except Exception as error:  # noqa: BLE001 - it is a result
+            results[place] = error
         else:
-            flights[flight.wait.fileno] = flight
-            poll.register(flight.wait.fileno, select.POLLIN)
-    return ended
+            self.wait_for(wait[0], (work, wait[1], results, place))
+            return False
+        return True
+
+    def take_what_came(self, patience: float = float("inf")) -> int:
+        """Wait until some can go on, and let them; return how many have ended."""
+        if not self.flights:
+            return 0
+        left = min(self._first - clocks.steady(), patience)
+        ready = self._poll.poll(left * 1000.0 + 0.5 if left > 0.0 else 0.0)
+        if not ready:
+            ready = self._out_of_time()
+        ended = 0
+        for fileno, _ in ready:
+            # Most races are over before a second look, so none is unregistered before that tells that it is too late.
+            flight = self.flights.pop(fileno, None)
+            if flight is None:
+                self._poll.unregister(fileno)
+            else:
+                work, _, results, place = flight
+                ended += self.step(work, results, place)
+        return ended
+
+    def _out_of_time(self) -> list[tuple[int, int]]:
+        """Return those that have waited long enough."""
+        now = clocks.steady()
+        late = [(fileno, 0) for fileno, flight in self.flights.items() if flight[1] <= now]
+        self._first = min((flight[1] for flight in self.flights.values() if flight[1] > now), default=float("inf"))
+        return late

@@ -50,7 +50,7 @@ from holdfast.errors import OutcomeUnknown, StoreUnavailable, Vote, tell
 from holdfast.outcome import Outcome
 from holdfast.runtimes.runtime import Runtime
 from holdfast.stores.quorum.node import Node
-from holdfast.stores.quorum.votes import KINDS, RAISED, REFUSED, SPAN, NotAsked, Votes, next_of_kind
+from holdfast.stores.quorum.votes import KINDS, RAISED, REFUSED, SPAN, NotAsked, Votes, next_of_kind, vote_asked
 from holdfast.stores.store import Capabilities, StoreSource
 
 A = TypeVar("A")
@@ -210,7 +210,7 @@ class QuorumStore:
         proposal = next_of_kind(ask.proposal, kind)
         span = min(ask.span, SPAN)
         request = f"{ask.request}/{self._rounds:x}"
-        mine = replace(ask, request=request, inbox="", pushed_ttl=0, proposal=proposal, span=span)
+        mine = vote_asked(ask, request, "", proposal, span)
         replies: list[Reply | Exception | None] = [
             NotAsked(node.trouble) if node.trouble else None for node in self._nodes
         ]
@@ -274,9 +274,9 @@ class QuorumStore:
         return FREE_AT_SOME if waiter.free_at else min(RETRY * 2 ** min(waiter.refused, 8), LONGEST_RETRY)
 
     def _stop_waiting(self, ask: Ask, votes: Votes) -> None:
-        """Note where a request that is granted stands in a queue still: it leaves that with the release."""
+        """Note where a request that is granted stood in a queue before: it leaves that with the release."""
         if (waiter := self._waiters.pop(ask.request, None)) is not None:
-            votes.stands_at = {number for number in waiter.stands_at if type(votes.replies[number]) is not Granted}
+            votes.stands_at = waiter.stands_at
 
     # -- giving back ---------------------------------------------------------------------------------------
 
@@ -370,13 +370,16 @@ class QuorumStore:
             await self._ask_all(works, outcomes, lambda: outcomes.count(Outcome.RELEASED) >= self._quorum)
             return self._fate(outcomes)
         await self._runtime.race((), [], 0, _enough)  # what came meanwhile tells where it is held
+        leave = Leave(release.name, votes.ask.request, unsure=True)
         works = [
-            self._let_go(votes, release, number, until) if votes.may_hold(number) else None
-            for number in range(len(self._nodes))
+            self._tell(node, node.store.release, votes.release_at(number, release), until, leave)
+            if votes.may_hold(number)
+            else None
+            for number, node in enumerate(self._nodes)
         ]
         await self._ask_all(works, outcomes, lambda: outcomes.count(Outcome.RELEASED) >= self._quorum)
         for number, outcome in enumerate(outcomes):
-            if not votes.certain(number) and outcome is Outcome.TAKEN_OVER:  # or it granted us with a larger token
+            if outcome is Outcome.TAKEN_OVER and not votes.certain(number):  # or it granted us with a larger token
                 outcomes[number] = Outcome.EXPIRED
         try:
             outcome = self._fate(outcomes)
@@ -386,23 +389,17 @@ class QuorumStore:
         self._held.pop(release.request, None)
         self._lost.pop(release.request, None)
         self._end(release.request, outcome)
-        if places := votes.stands_at | votes.places():  # where it was refused, though granted by enough others
-            await self._leave_queues(release.name, votes.base, places, until)
+        if stands_at := votes.queued():
+            await self._leave_queues(release.name, votes.base, stands_at, until)
         return outcome
-
-    def _let_go(self, votes: Votes, release: Release, number: int, until: float) -> Coroutine[Any, Any, Outcome] | None:
-        node, request, unsure = self._nodes[number], votes.ask.request, not votes.certain(number)
-        mine = Release(release.name, request, votes.token_at(number), unsure, release.keep)
-        return self._tell(node, node.store.release, mine, until, Leave(release.name, request, unsure=True))
 
     def _fate(self, outcomes: Sequence[Outcome | Exception | None]) -> Outcome:
         """Return what became of a lease, as the nodes see it. Raises OutcomeUnknown if too few of them tell."""
-        told = Counter(outcome for outcome in outcomes if isinstance(outcome, Outcome))
-        if told.total() < self._quorum:
-            raise self._unknown()
-        if told[Outcome.RELEASED] >= self._quorum:
+        if outcomes.count(Outcome.RELEASED) >= self._quorum:
             return Outcome.RELEASED
-        return Outcome.TAKEN_OVER if told[Outcome.TAKEN_OVER] else Outcome.EXPIRED
+        if sum(isinstance(outcome, Outcome) for outcome in outcomes) < self._quorum:
+            raise self._unknown()
+        return Outcome.TAKEN_OVER if Outcome.TAKEN_OVER in outcomes else Outcome.EXPIRED
 
     # -- keeping -------------------------------------------------------------------------------------------
 
@@ -536,11 +533,11 @@ class QuorumStore:
 
     # -- nodes ---------------------------------------------------------------------------------------------
 
-    async def _ask_all(
+    def _ask_all(
         self, works: Sequence[Coroutine[Any, Any, T] | None], replies: Replies[T], enough: Callable[[], bool]
-    ) -> None:
+    ) -> Coroutine[Any, Any, None]:
         """Ask nodes side by side, until it is enough."""
-        await self._runtime.race(works, replies, 1, enough)
+        return self._runtime.race(works, replies, 1, enough)
 
     def _voting(self) -> int:
         return sum(not node.trouble for node in self._nodes)

@@ -7,7 +7,7 @@ more: then only a new connection could tell whether it is there, and nobody is t
 from typing import Any
 
 from holdfast.errors import StoreUnavailable
-from holdfast.runtimes.scatter import Readable
+from holdfast.runtimes.scatter import readable
 from holdfast.stores.redis import wire
 from holdfast.stores.redis.link import Answer, ReplyError
 from holdfast.stores.redis.scripts import Script
@@ -28,7 +28,7 @@ class ScatteredLink(ThreadLink):
         """Run a script: send it, and let others go on until the reply is there."""
         connection = self._take(until)
         try:
-            connection.send(wire.evalsha(script, keys, args, connection.run_id), until - connection.used)
+            connection.send(wire.evalsha_alike(script, keys, args, connection.run_id), until - connection.used)
         except Unsent:
             self._lose(connection)
             return self._run_text(self._connect(until), script, keys, args, until)
@@ -36,8 +36,10 @@ class ScatteredLink(ThreadLink):
             self._fail(connection, error)
         self._unheard.add(connection)
         try:
-            await Readable(connection.fileno(), until)
-            reply = self._read(connection, until)
+            reply = wire.NOTHING
+            while reply is wire.NOTHING:
+                await readable(connection.descriptor, until)
+                reply = self._read(connection, until)
         except GeneratorExit:
             self._discard(connection)
             raise
@@ -51,10 +53,14 @@ class ScatteredLink(ThreadLink):
         return Answer(reply, connection.run_id)
 
     def _read(self, connection: Connection, until: float) -> Any:  # noqa: ANN401 - whatever the server answers
+        """Return the reply, or NOTHING if that is not all there yet."""
         try:
-            return connection.reply(max(0.001, until - self._now()))
+            reply = connection.take(until - connection.used)
         except BaseException as error:  # noqa: BLE001 - it is raised again
             self._fail(connection, error)
+        if reply is wire.NOTHING and self._now() >= until:
+            self._fail(connection, TimeoutError("the reply came too slowly"))
+        return reply
 
     def _connect(self, until: float) -> Connection:
         now = self._now()

@@ -49,14 +49,29 @@ class Unsent(StoreUnavailable):
 class Connection:
     """A socket that speaks RESP 2, and the server process at its other end. Nothing comes on it unasked."""
 
-    __slots__ = ("__weakref__", "_feed", "_gets", "_recv", "_send", "_socket", "_timeout", "run_id", "used")
+    __slots__ = (
+        "__weakref__",
+        "_feed",
+        "_gets",
+        "_read",
+        "_recv",
+        "_send",
+        "_socket",
+        "_timeout",
+        "descriptor",
+        "run_id",
+        "used",
+    )
 
     def __init__(self, connected: socket.socket) -> None:
         """Take over a socket on which no reply is due."""
         reader = wire.new_reader()
         self._socket = connected
+        self.descriptor = connected.fileno()
+        """What to wait on."""
         self._send = _sender(connected)
         self._recv = connected.recv
+        self._read = _reader(connected)
         self._feed, self._gets = reader.feed, reader.gets
         self._timeout = connected.gettimeout() or 0.0
         self.run_id = b""
@@ -94,6 +109,20 @@ class Connection:
             self._feed(self._receive())
         return reply
 
+    def take(self, left: float) -> Any:  # noqa: ANN401 - whatever the server answers
+        """Return the next reply, some of which has come, or NOTHING if that is not all of it. Raises BROKEN.
+
+        Only TLS, which may have more of it than the socket shows, waits for the rest, for `left` seconds.
+        """
+        if self._read is None:
+            return self.reply(left)
+        try:
+            data = self._read(CHUNK)
+        except BlockingIOError:
+            return wire.NOTHING
+        self._feed(_some(data))
+        return self._gets()
+
     def is_stale(self) -> bool:
         """Tell whether an idle connection was closed by the server, or has heard something that nobody asked for."""
         ready = select.poll()
@@ -108,7 +137,7 @@ class Connection:
 
     def abandon(self) -> None:
         """In a forked child: close this copy without a word, and leave the parent's as it is."""
-        self._send = self._socket.send  # which knows that its descriptor is no longer ours
+        self._send, self._read = self._socket.send, None  # which know that the descriptor is no longer ours
         with contextlib.suppress(OSError):
             self._socket.close()
 
@@ -141,10 +170,7 @@ class Connection:
                 return
 
     def _receive(self) -> bytes:
-        data = self._recv(CHUNK)
-        if not data:
-            raise ConnectionResetError("the server closed the connection")
-        return data
+        return _some(self._recv(CHUNK))
 
     def _send_later(self, packed: bytes, error: OSError) -> int:
         """Return 0 if a request can yet be sent. Raises Unsent if no part of it was, else the error."""
@@ -164,6 +190,17 @@ def _sender(connected: socket.socket) -> Callable[[bytes], int]:
     if isinstance(connected, ssl.SSLSocket):
         return connected.send
     return partial(os.write, connected.fileno())
+
+
+def _reader(connected: socket.socket) -> Callable[[int], bytes] | None:
+    """Return what reads as much as has come: Python's own recv() would first ask whether something has."""
+    return None if isinstance(connected, ssl.SSLSocket) else partial(os.read, connected.fileno())
+
+
+def _some(data: bytes) -> bytes:
+    if not data:
+        raise ConnectionResetError("the server closed the connection")
+    return data
 
 
 class _Punctual(AbstractConnection):

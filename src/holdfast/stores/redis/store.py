@@ -136,10 +136,9 @@ class RedisStore:
     async def acquire(self, ask: Ask, until: float) -> Reply:
         """Grant, queue or refuse."""
         if self._clustered and (ask.wait or ask.span > 1):
-            return await self._acquire_in_cluster(ask, until)
-        return await self._acquire(ask, until)
-
-    async def _acquire(self, ask: Ask, until: float) -> Reply:
+            taken = await self._take_or_listen(ask, until)
+            if taken is not None:
+                return taken
         args = (self._about_ask(ask), ask.request, ask.proposal, 1 if ask.wait else 0)
         answer = await self._run(scripts.ACQUIRE, ask.name, ask.request, args, until)
         reply = codec.reply_of(answer.value)
@@ -157,7 +156,7 @@ class RedisStore:
             about = self._asks[key] = pack(self._publish, self._rules.guard, self._bound, *key)
         return about
 
-    async def _acquire_in_cluster(self, ask: Ask, until: float) -> Reply:
+    async def _take_or_listen(self, ask: Ask, until: float) -> Reply | None:
         """Subscribe to the channel of a name before waiting for it, but not before taking it if it is free.
 
         Unless it is to be kept or handed on in this process: then we must hear when somebody waits.
@@ -165,13 +164,13 @@ class RedisStore:
         if ask.name not in self._channels and ask.span == 1:
             ask.wait = False
             try:
-                reply = await self._acquire(ask, until)
+                reply = await self.acquire(ask, until)
             finally:
                 ask.wait = True
             if not isinstance(reply, Busy):
                 return reply
         await self._listen_for(ask.name, until)
-        return await self._acquire(ask, until)
+        return None
 
     async def acquire_many(self, asks: Sequence[Ask], until: float) -> list[Reply]:
         """Grant one after another in one step, up to the first that is not granted. Not in a Cluster."""

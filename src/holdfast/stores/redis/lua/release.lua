@@ -8,7 +8,7 @@
 local request, token, unsure, keeps = ARGV[3], tonumber(ARGV[4]), ARGV[5] == '1', tonumber(ARGV[6])
 
 -- Whether nothing is out of the ordinary: the only holder lets go, and if somebody waits, this process may grant.
-local usual = h_request == request and not unsure and not others and h_expires > now and blocked == 0
+local usual = h_request == request and (queued == 0 or not unsure) and not others and h_expires > now and blocked == 0
     and capacity == 1 and used <= now and keeps == 0
 if usual and queued > 0 then
     usual = expires >= now + RETENTION * 3 / 4
@@ -26,6 +26,7 @@ end
 -- The usual case, told apart before anything that it does not need is made.
 if usual then
     h_request, h_inbox, h_owner, released, used = '', '', '', request, now
+    if unsure then call('SET', KEYS[4], string.format('%.0f', now + TOMBSTONE), 'PX', TOMBSTONE / 1000) end -- bury it
     local lasts
     while queued > 0 and not lasts do -- until one is there
         local popped = call('ZPOPMIN', Q)
@@ -78,6 +79,7 @@ look()
 if unsure then
     bury(request)
     dequeue(request) -- an ask that came late, after the lease had run out
+    dequeue(string.match(request, '^(.*)/') or '') -- or was refused a vote, and stands there still
 end
 local kept = holder_of(KEPT .. request)
 local holder = holder_of(request)
