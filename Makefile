@@ -3,12 +3,14 @@
 #
 #   PYTHON=python3.12   use this interpreter (in an environment of its own) instead of the newest that runs
 #   VENV=path           where the environment is
+#   JOBS=3              how many processes run tests side by side (0: none but pytest itself, as for a debugger)
 #   PYTEST_ARGS="..."   passed on to pytest, BENCH_ARGS="..." to the benchmarks, MODELS_ARGS="..." to the models
 #   LOG=path            a log for the demo to work on
 
 PYTHON ?=
 VENV ?= .venv$(if $(PYTHON),-$(notdir $(PYTHON)))
 BIN = $(VENV)/bin
+JOBS ?= auto
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 SEEDS ?= 2000
@@ -27,7 +29,7 @@ demo: $(VENV)/.installed-cli ## see it work (LOG=path: on your own log)
 	@$(BIN)/holdfast demo $(if $(LOG),"$(LOG)")
 
 test: $(VENV)/.installed-dev servers ## run the tests (PYTEST_ARGS="-k lock": some of them)
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(PYTEST_ARGS)
 
 sim: $(VENV)/.installed-dev ## simulate the protocol under faults (SEEDS=100000 a scenario, SIM_ARGS="--scenario wire")
 	@$(BIN)/python -m holdfast.testing.simulation --seeds $(SEEDS) $(SIM_ARGS)

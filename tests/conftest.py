@@ -2,7 +2,6 @@
 
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 from types import FrameType
 
 import pytest
@@ -10,22 +9,39 @@ import pytest
 pytest_plugins = ["tests.servers.fixtures"]
 
 THOROUGH = (
-    "conformance/test_redis_clients.py",
+    "bench/",
+    "conformance/test_redis.py::TestReplicated",
+    "conformance/test_redis.py::TestSocket",
+    "conformance/test_redis.py::TestUser",
+    "conformance/test_redis.py::TestValkey",
+    "conformance/test_redis_clients.py::TestAsyncMaster",
+    "conformance/test_redis_clients.py::TestAsyncRedisCluster",
+    "conformance/test_redis_clients.py::TestMaster",
+    "conformance/test_redis_clients.py::TestRedisCluster",
     "conformance/test_redis_groups.py",
+    "models/",
     "properties/test_mutants.py",
+    "properties/test_simulated_server.py",
+    "properties/test_stores.py::test_a_file_that_forgets_is_noticed",
+    "properties/test_stores.py::test_a_process_that_is_noted_too_early_is_noticed",
+    "properties/test_stores.py::test_a_store_with_a_wrong_table_is_noticed",
+    "properties/test_stores.py::test_a_wrong_script_is_noticed",
     "redis/test_failover.py",
     "redis/test_faults",
     "redis/test_resharding.py",
     "simulation/test_mutants.py",
+    "simulation/test_replay.py::test_a_broken_promise_is_told_small",
+    "simulation/test_replay.py::test_a_shrunk_run_still_fails",
+    "simulation/test_replay.py::test_drift_beyond_the_allowance_is_seen",
 )
-"""What need not run on every version of Python: these look for flaws of the protocol and at the servers' faults."""
+"""What need not run on every version of Python: these look for flaws of the protocol, at one more shape of the same
+server, at the servers' faults, or at the tools."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what is thorough, so that it can be left out with -m 'not thorough'."""
     for item in items:
-        where = item.path.relative_to(Path(__file__).parent).as_posix()
-        if where.startswith(THOROUGH):
+        if item.nodeid.removeprefix("tests/").startswith(THOROUGH):
             item.add_marker(pytest.mark.thorough)
 
 

@@ -104,7 +104,9 @@ def prepare(label: str) -> None:
 
 def url_of(nodes: Sequence[str]) -> str:
     """Return the URL of the store on these nodes, given theirs: a quorum, or that of the only one."""
-    return nodes[0] if len(nodes) == 1 else "redlock://" + ",".join(urlsplit(node).netloc for node in nodes)
+    if len(nodes) == 1:
+        return nodes[0]
+    return "redlock://" + ",".join(urlsplit(node).netloc for node in nodes) + "?guard=observed"  # they are new
 
 
 def name_on(nodes: Sequence[str]) -> str:

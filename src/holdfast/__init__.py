@@ -16,6 +16,7 @@ from holdfast.errors import (
     StoreError,
     StoreUnavailable,
     UsageError,
+    Vote,
     Wait,
 )
 from holdfast.fence import Fence
@@ -69,6 +70,7 @@ __all__ = [
     "StoreError",
     "StoreUnavailable",
     "UsageError",
+    "Vote",
     "Wait",
     "WaiterView",
 ]

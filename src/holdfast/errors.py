@@ -47,8 +47,8 @@ class LockTimeout(HoldfastError, TimeoutError):
 
 
 def tell(votes: Sequence[Vote]) -> str:
-    """Tell what the nodes of a quorum said, to be added to a sentence."""
-    return f" The nodes said: {'; '.join(f'{vote.node}: {vote.said}' for vote in votes)}." if votes else ""
+    """Tell what the nodes of a quorum said, to be added to what happened."""
+    return f" ({'; '.join(f'{vote.node}: {vote.said}' for vote in votes)})" if votes else ""
 
 
 @dataclass(slots=True, frozen=True)

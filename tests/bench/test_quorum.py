@@ -73,7 +73,7 @@ def test_url_of_nodes() -> None:
     """One node is a plain store, several are a quorum."""
     nodes = ["redis://127.0.0.1:1/0", "redis://127.0.0.1:2/0", "redis://127.0.0.1:3/0"]
     assert url_of(nodes[:1]) == nodes[0]
-    assert url_of(nodes) == "redlock://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3"
+    assert url_of(nodes) == "redlock://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3?guard=observed"
 
 
 def test_what_is_not_installed_is_left_out_aloud(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

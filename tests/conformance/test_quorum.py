@@ -9,6 +9,15 @@ from holdfast.stores.quorum import quorum_source
 from holdfast.stores.quorum.store import capabilities_of
 from holdfast.stores.store import StoreSource
 from holdfast.testing.conformance import StoreConformance
+from holdfast.testing.conformance.check import COLOURS, Check
+from holdfast.testing.conformance.checks import circles
+from holdfast.testing.conformance.suite import run_check
+
+
+@pytest.fixture
+def source() -> StoreSource:
+    """Return tables that a test alone uses."""
+    return quorum_source([memory_source(MemoryTable(), f"table {number}") for number in range(5)])
 
 
 class TestQuorumOfTables(StoreConformance):
@@ -16,10 +25,20 @@ class TestQuorumOfTables(StoreConformance):
 
     capabilities = capabilities_of([memory_source(MemoryTable())])
 
-    @pytest.fixture
-    def source(self) -> StoreSource:
-        """Return tables that this test alone uses."""
-        return quorum_source([memory_source(MemoryTable(), f"table {number}") for number in range(5)])
+
+@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize(
+    "check",
+    [
+        circles.one_of_two_that_wait_for_each_other_is_told,
+        circles.one_of_many_that_wait_in_a_circle_is_told,
+        circles.cancelled_while_it_looks_for_deadlocks_leaves_nothing,
+    ],
+    ids=str,
+)
+def test_who_waits_for_a_quorum_can_be_seen(check: Check, colour: str, source: StoreSource) -> None:
+    """A quorum grants nothing by a queue, but who waits stands in one at every node: so deadlocks are found."""
+    run_check(check, source, colour if colour in check.colours else check.colours[0])
 
 
 def test_a_quorum_has_no_semaphores() -> None:

@@ -2,7 +2,8 @@
 
 import os
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 IN_CI = bool(os.environ.get("CI"))
 
@@ -18,3 +19,17 @@ def thorough(examples: int, steps: int = 40) -> settings:
         report_multiple_bugs=False,
         suppress_health_check=[HealthCheck.too_slow],
     )
+
+
+def hunt(machine: type[RuleBasedStateMachine], examples: int, steps: int) -> None:
+    """Run a machine that has to fail, until it does: on the same histories each time, the shortest is of no interest.
+
+    One long search may be caught for a thousand histories in a corner where there is nothing: several short ones,
+    which begin elsewhere, come first. What none of them meets is left to the long one.
+    """
+    brief = settings(thorough(100, steps), phases=[Phase.generate])
+    for number in range(5):
+        seeded = type(f"{machine.__name__}{number}", (machine,), {})
+        run_state_machine_as_test(seed(number)(seeded), settings=brief)
+    long = settings(thorough(examples, steps), derandomize=True, phases=[Phase.generate])
+    run_state_machine_as_test(machine, settings=long)

@@ -13,7 +13,7 @@ from holdfast.core.messages import Renewal
 from holdfast.core.state import NameState
 from holdfast.core.table import TOMBSTONE, Step
 from holdfast.runtimes.threads import ThreadsRuntime
-from holdfast.stores.redis.deployment import NO_GUARD, OBSERVED, STRICT, Rules
+from holdfast.stores.redis.deployment import NO_GUARD, OBSERVED, STRICT, UPTIME, Rules
 from holdfast.stores.redis.names import NODE
 from holdfast.stores.redis.store import RedisStore
 from holdfast.stores.store import Store
@@ -63,7 +63,7 @@ class RedisMachine(StoreMachine):
         self.processes += 1
         return Server(f"process-{self.processes}", self.clocks.clock, keys)
 
-    @initialize(guard=st.sampled_from([NO_GUARD, OBSERVED, OBSERVED, STRICT]))
+    @initialize(guard=st.sampled_from([NO_GUARD, OBSERVED, OBSERVED, STRICT, UPTIME]))
     def choose_the_guard(self, guard: int) -> None:
         self.guarded.guard = guard
         for client in range(len(self.clients)):  # those that are there took the rules as they were
@@ -114,13 +114,15 @@ class RedisMachine(StoreMachine):
         if self.guarded.guard == NO_GUARD:
             return None
         now, run_id, before = self.clocks.now, self.server.run_id.decode(), self.before
-        seen, strict = self.seen.get(client, ""), self.guarded.guard == STRICT
+        seen, strict = self.seen.get(client, ""), self.guarded.guard in {STRICT, UPTIME}
         longest = max(before.longest if before else 0, micros(MAX_TTL), ttl)
         if before is not None and before.run_id == run_id:
             born, ends = before.born, before.ends
             doubtful = strict or seen not in ("", run_id)
         else:
             born, ends = now, 0
+            if self.guarded.guard == UPTIME and before is None and not seen:
+                born -= max(0, (now - self.server.born) // SECOND - 1) * SECOND
             doubtful = strict or before is not None or seen != ""
         if doubtful and not ends:
             ends = born + longest

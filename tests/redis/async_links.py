@@ -67,7 +67,7 @@ async def link_to(
     where: tuple[str, int] | Address,
     ears: Ears | None = None,
     access: Access | None = None,
-    **options: bool,
+    **options: Any,  # noqa: ANN401 - of any link
 ) -> AsyncGenerator[AsyncLink]:
     """Make a link to a server, and close it."""
     hearing = (ears or Ears()).hearing()

@@ -88,7 +88,7 @@ class Nemesis:
         """What mends what was hurt, and when."""
         self._frozen: set[int] = set()
         for node in nodes:
-            node.sure_from = steady()
+            node.sure_from = steady() + max_ttl
 
     def rage(self, seconds: float) -> None:
         """Hurt for so long, then mend everything."""

@@ -203,7 +203,7 @@ def test_forbidden_info(redis_acl: RedisServer) -> None:
                 await echo(link, "in vain")
             assert type(caught.value) is StoreError
             assert sockets() <= before
-        async with link_to(redis_acl.address, access=access, identify=False) as link:
+        async with link_to(redis_acl.address, access=access, identify=None) as link:
             await echo(link, "unguarded")
 
     run(main)

@@ -51,7 +51,7 @@ def test_no_run_id(redis_server: RedisServer) -> None:
     """Without identification, no server is asked who it is."""
 
     async def main() -> None:
-        async with link_to(redis_server.address, identify=False) as link:
+        async with link_to(redis_server.address, identify=None) as link:
             answer = await link.run(WHO, (), ("first",), soon())
             assert answer.value == answer.run_id == b""
 
@@ -220,6 +220,7 @@ def test_lost_replies(proxy: Proxy) -> None:
 
     async def main() -> None:
         async with link_to(proxy.address) as link:
+            await link.run(COUNT, ("so that the server knows the script",), (), soon())
             for turn in range(1, 6):
                 await echo(link, "warm")
                 proxy.swallow(1)

@@ -111,7 +111,7 @@ def test_the_rules(url: str, query: str, rules: Rules) -> None:
 WRONG = {
     "redis://host?unknown=1": "'unknown' is no option",
     "redis://host?socket_timeout=1": "'socket_timeout' is no option",
-    "redis://host?guard=maybe": "guard is one of off, observed, strict",
+    "redis://host?guard=maybe": "guard is one of off, observed, uptime, strict",
     "redis://host?replicas=-1": "must be a whole number from 0 on",
     "redis://host?replicas=one": "replicas and max_ttl are numbers",
     "redis://host?max_ttl=0": "max_ttl is the longest ttl",
@@ -157,7 +157,7 @@ def test_an_unknown_option_is_told_the_known_ones() -> None:
 def test_a_strict_guard_bounds_the_ttl(guard: str) -> None:
     """Where nothing may be granted that outlives a quarantine, a longer ttl is refused; elsewhere it is noted."""
     bound = store_source(f"redis://host?guard={guard}&max_ttl=7").capabilities.max_ttl
-    assert bound == (7 if guard == "strict" else float("inf"))
+    assert bound == (7 if guard in {"strict", "uptime"} else float("inf"))
 
 
 # -- secrets -----------------------------------------------------------------------------------------------------

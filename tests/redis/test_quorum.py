@@ -1,12 +1,14 @@
 """Five Redis servers that know nothing of each other, as the nodes of a quorum."""
 
+import contextlib
 import threading
 from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+import redis
 
-from holdfast import Client, StoreUnavailable
+from holdfast import Client, LockTimeout, StoreUnavailable, UsageError
 from holdfast.stores.store import StoreSource
 from holdfast.stores.urls import store_source
 from holdfast.testing.servers import RedisServer, five_nodes, wait_until
@@ -25,7 +27,7 @@ def servers(tmp_path: Path) -> Generator[list[RedisServer]]:
 
 def source(servers: list[RedisServer]) -> StoreSource:
     """Return the quorum of all of them."""
-    return store_source("redlock://" + ",".join(f"127.0.0.1:{server.port}" for server in servers))
+    return store_source("redlock://" + ",".join(f"127.0.0.1:{server.port}" for server in servers) + "?guard=observed")
 
 
 def test_tokens_increase_from_lease_to_lease(servers: list[RedisServer]) -> None:
@@ -87,3 +89,71 @@ def test_whoever_is_granted_leaves_the_queue_of_a_node_that_refused(servers: lis
         for _ in range(ROUNDS):
             client.lock("name", ttl=TTL).acquire().release()
             wait_until(lambda: not other.inspect("name").waiters, "an empty queue")
+
+
+def test_an_error_says_what_every_node_said(servers: list[RedisServer]) -> None:
+    """Who holds it there, or what is wrong with the node; the same in the message, and without secrets."""
+    with Client(store=source(servers), owner="holder") as holder, Client(store=source(servers)) as other:
+        with holder.lock("name", ttl=TTL), pytest.raises(LockTimeout, match="held by holder") as refused:
+            other.lock("name", ttl=TTL).acquire(timeout=0.2)
+        assert [vote.node for vote in refused.value.votes] == [f"redis://127.0.0.1:{server.port}" for server in servers]
+        said = [vote.said for vote in refused.value.votes]
+        assert said.count("held by holder") >= 3, said  # one that was connected late may not have been asked
+        for server in servers[:3]:
+            server.kill()
+        with pytest.raises(StoreUnavailable) as unavailable:
+            other.lock("name", ttl=TTL).acquire(timeout=0.5)
+    assert len(unavailable.value.votes) == len(servers)
+    assert sum("cannot reach" in vote.said or "closed" in vote.said for vote in unavailable.value.votes) >= 1
+
+
+def test_a_node_under_two_names_votes_once(servers: list[RedisServer], caplog: pytest.LogCaptureFixture) -> None:
+    """It is recognised by its run id."""
+    port, other = servers[0].port, servers[1].port
+    url = f"redlock://127.0.0.1:{port},localhost:{port},127.0.0.1:{other}?guard=observed"
+    with Client(url, retry_for=0.5) as client:
+        client.lock("name", ttl=TTL).acquire().release()
+        servers[1].kill()
+        with pytest.raises(StoreUnavailable, match="would vote twice"):
+            client.lock("other", ttl=TTL).acquire(timeout=3.0)
+    assert "would vote twice" in caplog.text
+
+
+def test_nodes_are_named_one_by_one(servers: list[RedisServer]) -> None:
+    """By URLs, or by clients of redis-py."""
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(redis.Redis(port=server.port)) for server in servers[:2]]
+        nodes = [*(f"{server.url}?guard=observed" for server in servers[2:]), *clients]
+        with Client(quorum=nodes) as client, client.lock("name", ttl=TTL) as lease:
+            assert lease.token > 0
+        assert repr(client).startswith("<Client a quorum of redis://127.0.0.1")
+
+
+def test_a_node_that_has_all_on_the_disk_votes_at_once(tmp_path: Path) -> None:
+    """It is exempt from the quarantine by its uptime, also after a restart; and it remembers what it granted."""
+    options = ["--appendonly", "yes", "--appendfsync", "always"]
+    with five_nodes(tmp_path, options) as nodes:
+        url = "redlock://" + ",".join(f"127.0.0.1:{server.port}" for server in nodes)
+        with Client(url) as client, Client(url, owner="newcomer") as newcomer:
+            lease = client.lock("name", ttl=TTL).acquire(timeout=3.0)
+            for server in nodes[:3]:
+                server.kill()
+                server.start()
+            with pytest.raises(LockTimeout, match="held by"):
+                newcomer.lock("name", ttl=TTL).acquire(timeout=1.0)
+            with newcomer.lock("other", ttl=TTL, timeout=3.0) as other:
+                assert other.token > lease.token
+            lease.release()
+
+
+def test_a_node_that_is_new_gives_no_vote(servers: list[RedisServer]) -> None:
+    """For all that a client can know it restarted, and forgot; the error says for how long it gives none."""
+    url = "redlock://" + ",".join(f"127.0.0.1:{server.port}" for server in servers)
+    with Client(url) as client:
+        with pytest.raises(LockTimeout, match="grants nothing for another") as refused:
+            client.lock("name", ttl=TTL).acquire(timeout=0.2)
+        assert all("gives no vote for another" in vote.said for vote in refused.value.votes)
+        with pytest.raises(UsageError, match="longer than this store's max_ttl"):
+            client.lock("name", ttl=61.0)
+        with pytest.raises(UsageError, match="quorum"):
+            client.semaphore("name", 2)

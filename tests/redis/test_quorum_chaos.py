@@ -43,7 +43,7 @@ from holdfast import Client, Fence, Outcome, StaleTokenError, StoreUnavailable
 from holdfast.runtimes.clocks import steady
 from holdfast.testing.conformance.faces import AnyLease
 from holdfast.testing.conformance.kit import Kit
-from holdfast.testing.servers import Clock, RedisServer, start_all, stop_all
+from holdfast.testing.servers import Clock, RedisServer, start_all, stop_all, wait_until
 from tests.hazards.helpers import Script
 from tests.redis.chaos import RETURN, Nemesis, Node, disorder, overlaps, stalls, voting
 from tests.redis.chaos_workers import Staff, Task, Tenure
@@ -67,7 +67,7 @@ PROGRESS = 5.0
 """Within how many seconds somebody acquires while a majority votes."""
 
 AMPLE = 20.0
-"""A ttl that surely outlives a test."""
+"""A ttl that surely outlives a test, where no node restarts and so none needs a guard."""
 
 LEAP = 120.0
 """How far a clock is set, in seconds."""
@@ -186,7 +186,7 @@ def test_it_goes_on_with_three_nodes_and_stops_with_two(nodes: list[Node], colou
     killed, stopped, third, *rest = nodes
 
     async def scene(kit: Kit) -> None:
-        client = client_at(kit, url_of(nodes), retry_for=2.0, operation_timeout=0.5)
+        client = client_at(kit, url_of(nodes, guard="off"), retry_for=2.0, operation_timeout=0.5)
         held = await client.lock("held", ttl=AMPLE).acquire()
         killed.server.kill()
         stopped.server.pause()
@@ -214,33 +214,33 @@ def test_it_goes_on_with_three_nodes_and_stops_with_two(nodes: list[Node], colou
 def test_a_stopped_node_costs_little(nodes: list[Node], colour: str) -> None:
     """An acquisition ends as soon as the quorum is certain: with one or two nodes stopped, it waits for neither.
 
-    Not even the first, which does not know yet.
+    Until that is noticed, when a request has gone unanswered for as long as it may, one may have to wait for it: if
+    another node is not done yet with the release before. But most do not.
     """
-    patience = 2.0
+    patience = 1.0
 
     async def scene(kit: Kit) -> None:
-        client = client_at(kit, url_of(nodes), operation_timeout=patience)
+        client = client_at(kit, url_of(nodes, guard="off"), operation_timeout=patience)
 
-        async def rounds(count: int) -> list[float]:
+        async def rounds(seconds: float) -> list[float]:
             took: list[float] = []
-            for _ in range(count):
-                asked = steady()
+            begun = asked = steady()
+            while asked < begun + seconds:
                 lease = await client.lock("name", ttl=AMPLE).acquire()
                 took.append(steady() - asked)
                 await lease.release()
+                asked = steady()
             return took
 
-        await rounds(5)
-        healthy = await rounds(20)
-        figures = [f"healthy {statistics.median(healthy):.4f}"]
+        healthy = await rounds(0.5)
         for node in nodes[:2]:
             node.server.pause()
-            first, *later = await rounds(21)
-            figures.append(f"first {first:.4f} then {statistics.median(later):.4f} at most {max(later):.4f}")
-            assert first < patience / 2
-            assert max(later) < patience / 4
-            assert statistics.median(later) < max(healthy)
-        sys.stdout.write(f"{colour}: {figures}\n")
+            unnoticed, noticed = await rounds(2 * patience), await rounds(0.5)
+            sys.stdout.write(f"{colour}, longest: {max(healthy):.4f} {max(unnoticed):.4f} {max(noticed):.4f}\n")
+            assert statistics.median(unnoticed) < 10 * statistics.median(healthy)
+            assert max(unnoticed) < 2 * patience
+            assert statistics.median(noticed) < 10 * statistics.median(healthy)
+            assert max(noticed) < patience / 2
 
     play(colour, url_of(nodes), scene)
 
@@ -256,6 +256,14 @@ with holdfast.Client(sys.argv[1]) as client:
     print(lease.token, steady() + lease.remaining(), flush=True)
     sys.stdin.readline()
 """
+
+
+def start_late_in_a_second(nodes: Sequence[Node]) -> None:
+    """Start them so that their clocks show a new second soon: who counts whole seconds then has one too many."""
+    for node in nodes:
+        node.clock.step(0.8 - node.clock.now() % 1)
+        node.server.start()
+    wait_until(lambda: all(node.clock.now() % 1 < 0.5 for node in nodes), "a new second of all clocks")
 
 
 @pytest.mark.parametrize(("guarded", "ttl"), [(True, MAX_TTL), (False, AMPLE)])
@@ -279,8 +287,7 @@ def test_a_node_that_restarts_empty_gives_no_vote_before_old_leases_end(
             token, ends = script.hear().split()
             script.send(signal.SIGSTOP)
             nodes[2].server.kill()
-            for node in nodes[2:]:
-                node.server.start()
+            start_late_in_a_second(nodes[2:])
             with client.lock("name", ttl=ttl, timeout=30) as lease:
                 assert (steady() < float(ends)) is not guarded
                 assert lease.token > int(token)
@@ -362,6 +369,15 @@ def test_two_clocks_set_forward_end_no_lease_and_all_do(nodes: list[Node], colou
         second.check()
 
     play(colour, url_of(nodes, max_ttl=MAX_TTL), scene)
+
+
+@pytest.mark.parametrize("leap", [LEAP, -LEAP])
+def test_clocks_set_before_anybody_came_keep_nobody_out(nodes: list[Node], leap: float) -> None:
+    """Nodes whose clocks were set just after they started vote like others, once their quarantine is over, if any."""
+    for node in nodes:
+        node.clock.step(leap)
+    with Client(url_of(nodes, max_ttl=MAX_TTL)) as client, client.lock("name", ttl=TTL, timeout=RETURN + 2 * MAX_TTL):
+        pass
 
 
 @pytest.mark.parametrize("leap", [300.0, -300.0])

@@ -85,7 +85,7 @@ def test_a_script_gets_its_arguments_and_the_run_id(redis_server: RedisServer) -
 
 def test_without_a_guard_nobody_is_asked_who_it_is(redis_server: RedisServer) -> None:
     """Where the guard is off, the run id is empty."""
-    with linked(redis_server, identify=False) as driven:
+    with linked(redis_server, identify=None) as driven:
         assert driven.run(WHOLE, 1) == [b"key", b"1", b""]
 
 
@@ -212,7 +212,7 @@ def test_a_reply_in_drops_is_not_waited_for_to_its_end() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         serving = threading.Thread(target=serve, args=(server,), daemon=True)
         serving.start()
-        with linked(Address(*server.getsockname()), identify=False) as driven, pytest.raises(OutcomeUnknown):
+        with linked(Address(*server.getsockname()), identify=None) as driven, pytest.raises(OutcomeUnknown):
             driven.run(ECHO, "slow", within=0.2)
         gone.set()
         serving.join(PATIENCE)
@@ -406,7 +406,7 @@ def test_who_may_not_ask_for_the_run_id_is_told(redis_acl: RedisServer) -> None:
         with pytest.raises(StoreError, match=r'\+info.*guard="off"') as caught:
             driven.run(ECHO, "no")
         assert not isinstance(caught.value, StoreUnavailable)
-    with linked(redis_acl, access=access, identify=False) as driven:
+    with linked(redis_acl, access=access, identify=None) as driven:
         assert driven.run(ECHO, "yes") == b"yes"
 
 

@@ -49,7 +49,7 @@ class Ear:
 class Driven:
     """A link whose operations are driven in the calling thread, and end in `PATIENCE` unless told otherwise."""
 
-    def __init__(self, address: Address, *, access: Access | None = None, **flags: bool) -> None:
+    def __init__(self, address: Address, *, access: Access | None = None, **flags: Any) -> None:  # noqa: ANN401 - of any link
         self.runtime = ThreadsRuntime()
         self.ear = Ear()
         self.link = ThreadLink(self.runtime, access or Access(), address, self.ear.hearing, **flags)
@@ -90,7 +90,10 @@ class Driven:
 
 @contextmanager
 def linked(
-    place: RedisServer | Address | tuple[str, int], *, access: Access | None = None, **flags: bool
+    place: RedisServer | Address | tuple[str, int],
+    *,
+    access: Access | None = None,
+    **flags: Any,  # noqa: ANN401
 ) -> Generator[Driven, None, None]:
     """Make a link to a server, and close it."""
     address = place.address if isinstance(place, RedisServer) else place

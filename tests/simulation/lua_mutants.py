@@ -37,10 +37,15 @@ def rewritten(*changes: Change) -> Callable[[], Patch]:
     return replaced(server, "source_of", source)
 
 
-def lua(bug: str, *changes: Change, scenario: str = "redis_wire", aim: Callable[[Plan], Plan] | None = None) -> Mutant:
+def lua(
+    bug: str,
+    *changes: Change,
+    scenario: str = "redis_wire",
+    aim: Callable[[Plan], Plan] = lambda plan: plan,
+    first: int = 0,
+) -> Mutant:
     """Return a bug of the scripts."""
-    plant = rewritten(*changes)
-    return Mutant(bug, plant, (scenario,)) if aim is None else Mutant(bug, plant, (scenario,), aim)
+    return Mutant(bug, rewritten(*changes), (scenario,), aim, first)
 
 
 def fail_over(plan: Plan) -> Plan:
@@ -110,7 +115,7 @@ LUA_MUTANTS: Sequence[Mutant] = (
     ),
     lua(
         "who asks again goes to the tail",
-        ("if before and call('ZRANK', Q, request) then", "call('ZREM', Q, request) if false then"),
+        ("if before and call('ZRANK', Q, seat) then", "call('ZREM', Q, request) if false then"),
     ),
     lua(
         "who is granted stays in the queue", ("dequeue(request)\n        if request == asking", "if request == asking")
@@ -168,8 +173,8 @@ LUA_MUTANTS: Sequence[Mutant] = (
         ("usual = expires >= now + RETENTION * 3 / 4", "usual = false"),
         scenario="redis_calm",
     ),
-    lua("leaving does not pass on a grant", ("remove_holder(request)\ndequeue(request)", "dequeue(request)")),
-    lua("leaving keeps the place in the queue", ("remove_holder(request)\ndequeue(request)", "remove_holder(request)")),
+    lua("leaving does not pass on a grant", ("remove_holder(request)\nremove_holder(KEPT", "remove_holder(KEPT")),
+    lua("leaving keeps the place in the queue", ("KEPT .. request)\ndequeue(request)", "KEPT .. request)")),
     lua(
         "what was given up may arrive",
         ("local usual = not buried and", "local usual ="),
@@ -185,6 +190,7 @@ LUA_MUTANTS: Sequence[Mutant] = (
         ("push(it[W_INBOX], string.format('H", "push('', string.format('H"),
         scenario="redis_calm",
         aim=crowd_and_kill,
+        first=650,
     ),
     # the guard
     lua("the marker is not written", ("if changed then", "if false then"), scenario="redis_strict"),
@@ -226,15 +232,17 @@ LUA_MUTANTS: Sequence[Mutant] = (
     ),
     lua(
         "a strict guard trusts a node without a marker",
-        ("guard == 2 or", "false or"),
+        ("guard >= 2 or", "false or"),
         scenario="redis_strict",
         aim=fail_over,
+        first=36,
     ),
     lua(
         "an observant guard trusts the marker of another",
         ("doubtful = doubtful or known or seen ~= ''", "doubtful = doubtful or seen ~= ''"),
         scenario="redis_observed",
         aim=fail_over,
+        first=91,
     ),
     lua(
         "what ran out is taken up again",
@@ -257,7 +265,9 @@ LUA_MUTANTS: Sequence[Mutant] = (
         ),
         scenario="redis_weights",
     ),
-    lua("a downgrade makes too much room", ("math.min(holder[WEIGHT], weighs)", "0"), scenario="redis_weights"),
+    lua(
+        "a downgrade makes too much room", ("math.min(holder[WEIGHT], weighs)", "0"), scenario="redis_weights", first=70
+    ),
     # around the scripts
     Mutant("a script that is not known is not told", wrapped(RedisLink, "run", refuse_to_send_text), ("redis_calm",)),
     Mutant(

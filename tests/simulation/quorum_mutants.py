@@ -1,24 +1,26 @@
 """Bugs to plant in the quorum store, one at a time, to see that the simulation notices."""
 
 # ruff: noqa: ANN401, D103 - each function is told by the bug that it plants, and replaces a method of any type
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from holdfast.core.messages import Adjust
+from holdfast.core.messages import Adjust, Granted
 from holdfast.core.state import Holder
 from holdfast.core.table import Step
-from holdfast.stores.quorum.store import QuorumStore, Votes
+from holdfast.stores.quorum.store import QuorumStore
+from holdfast.stores.quorum.votes import Votes
 from holdfast.testing.simulation.node import TableNode
 from holdfast.testing.simulation.quorum import VotingNode
 from tests.simulation.mutants import Mutant, replaced, wrapped
 
 
-async def take_the_largest(self: QuorumStore, votes: Votes, until: float) -> int:
-    return max(votes.tokens)
+async def take_the_largest(self: QuorumStore, votes: Votes, granted: Sequence[Granted], until: float) -> int:
+    return max(reply.token for reply in granted)
 
 
-async def take_the_most_common(self: QuorumStore, votes: Votes, until: float) -> int:
-    return max(votes.tokens, key=votes.tokens.count)
+async def take_the_most_common(self: QuorumStore, votes: Votes, granted: Sequence[Granted], until: float) -> int:
+    tokens = [reply.token for reply in granted]
+    return max(tokens, key=tokens.count)
 
 
 def raise_anything(self: Step, holder: Holder, adjust: Adjust) -> bool:
@@ -27,9 +29,8 @@ def raise_anything(self: Step, holder: Holder, adjust: Adjust) -> bool:
     return True
 
 
-def be_content_with_half(
-    original: Callable[..., None], self: QuorumStore, runtime: Any, sources: Any, quorum: int, patience: float
-) -> None:
+def be_content_with_half(original: Callable[..., None], self: QuorumStore, *args: Any) -> None:
+    runtime, sources, quorum, patience = args
     original(self, runtime, sources, quorum - 1, patience)
 
 

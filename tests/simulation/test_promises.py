@@ -2,6 +2,7 @@
 
 import functools
 import os
+from collections.abc import Iterable
 
 import pytest
 
@@ -61,43 +62,49 @@ FAULTS["redis_amnesia"] = FAULTS["amnesia"]
 """What must be seen to happen in a scenario, many times."""
 
 
+def each(scenarios: Iterable[str]) -> list[pytest.ParameterSet]:
+    """Return scenarios to test, each in a group of its own, so that one process runs all tests of its tally."""
+    return [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in scenarios]
+
+
 @functools.cache
-def tallies() -> dict[str, Tally]:
-    """Run every scenario once, for all tests in here."""
-    found = {tally.scenario: tally for tally in run_scenarios(SCENARIOS, SEEDS)}
-    print(table(list(found.values())))  # noqa: T201 - shown by pytest -rP, or on failure
-    return found
+def tally_of(scenario: str) -> Tally:
+    """Run a scenario, once for all tests of it in here; in one process if they are spread over several anyway."""
+    [tally] = run_scenarios([BY_NAME[scenario]], SEEDS, jobs=1 if "PYTEST_XDIST_WORKER" in os.environ else 2)
+    print(table([tally]))  # noqa: T201 - shown by pytest -rP, or on failure
+    return tally
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("scenario", [scenario.name for scenario in SCENARIOS])
+@pytest.mark.parametrize("scenario", each(BY_NAME))
 def test_every_promise_is_kept(scenario: str) -> None:
-    """No seed breaks what the scenario promises. The first of these tests runs all of them."""
-    tally = tallies()[scenario]
+    """No seed breaks what the scenario promises. The first test of a scenario runs it for all of them."""
+    tally = tally_of(scenario)
     assert tally.seeds == shared_seeds(BY_NAME[scenario], SEEDS)
     assert not tally.broken
     assert tally.grants > 5 * tally.seeds
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("scenario", NEVER_PROMISED)
+@pytest.mark.parametrize("scenario", each(NEVER_PROMISED))
 def test_what_is_not_promised_is_seen_to_break(scenario: str) -> None:
     """A check that never fires proves nothing: where a guarantee ends, the checks say so."""
-    assert set(tallies()[scenario].not_promised) >= NEVER_PROMISED[scenario]
+    assert set(tally_of(scenario).not_promised) >= NEVER_PROMISED[scenario]
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("scenario", FAULTS)
+@pytest.mark.parametrize("scenario", each(FAULTS))
 def test_every_fault_happens(scenario: str) -> None:
     """No fault is one in name only."""
-    tally = tallies()[scenario]
+    tally = tally_of(scenario)
     assert not {fault for fault in FAULTS[scenario] if tally.happened[fault] < tally.seeds // 40}
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.xdist_group("redis_strict")
 def test_holders_keep_their_leases_through_a_failover() -> None:
     """A lease that the promoted server has never heard of is taken up again by its holder, and goes on."""
-    tally = tallies()["redis_strict"]
+    tally = tally_of("redis_strict")
     assert tally.happened["lease taken up again"] > tally.seeds // 20
 
 

@@ -57,7 +57,7 @@ class Name:
         times = (ttl, ttl, pushed, INTERVAL, patience)
         made = Ask("name", who, box, f"owner {who}", *times, weight, capacity, lock_delay, proposal, wait)
         self.asks[who] = made
-        return self._step().acquire(made)
+        return self.step().acquire(made)
 
     def win(self, who: str, *, ttl: int = TTL, capacity: int = 1, weight: int = 1, lock_delay: int = 0) -> int:
         """Ask for what must be granted; return the token."""
@@ -67,19 +67,19 @@ class Name:
 
     def release(self, who: str, token: int | None = None, *, unsure: bool = False, keep: int = 0) -> Outcome:
         """Release."""
-        return self._step().release(Release("name", who, self.token(who) if token is None else token, unsure, keep))
+        return self.step().release(Release("name", who, self.token(who) if token is None else token, unsure, keep))
 
     def resize(self, before: int, after: int) -> int:
         """Change the capacity."""
-        return self._step().resize(before, after)
+        return self.step().resize(before, after)
 
     def ask_back(self) -> list[HolderView]:
         """Ask the holders to let go."""
-        return self._step().ask_back()
+        return self.step().ask_back()
 
     def renew(self, who: str, token: int | None = None, ttl: int = TTL) -> RenewReply:
         """Renew."""
-        return self._step().renew(Renewal("name", who, self.token(who) if token is None else token, ttl))
+        return self.step().renew(Renewal("name", who, self.token(who) if token is None else token, ttl))
 
     def forget(self, quarantine: int) -> None:
         """Forget all, and be in quarantine for a while."""
@@ -88,24 +88,24 @@ class Name:
 
     def take_up(self, who: str, token: int, ttl: int = TTL) -> RenewReply:
         """Renew, and say what the lease came of, so that it can be taken up again."""
-        return self._step().renew(Renewal("name", who, token, ttl, self.asks[who]))
+        return self.step().renew(Renewal("name", who, token, ttl, self.asks[who]))
 
     def adjust(self, who: str, token: int | None = None, *, weight: int = 0, owner: str = "") -> RenewReply:
         """Change a holding."""
         token = self.token(who) if token is None else token
-        return self._step().adjust(Adjust("name", who, token, weight, owner))
+        return self.step().adjust(Adjust("name", who, token, weight, owner))
 
     def leave(self, who: str, *, unsure: bool = False) -> Left:
         """Leave."""
-        return self._step().leave(Leave("name", who, unsure))
+        return self.step().leave(Leave("name", who, unsure))
 
     def revoke(self) -> list[HolderView]:
         """Revoke."""
-        return self._step().revoke()
+        return self.step().revoke()
 
     def view(self) -> NameView:
         """Look."""
-        return self._step().view("name")
+        return self.step().view("name")
 
     def holders(self) -> str:
         """Return who holds the name, in the order of the grants."""
@@ -123,7 +123,8 @@ class Name:
         """Return who was told so since the last step, with its token or time."""
         return [(each.request, each.token or each.after) for each in self.notices if each.kind is kind]
 
-    def _step(self) -> Step:
+    def step(self) -> Step:
+        """Take a step of your own."""
         step = Step(self.state, self.now, self.wall, lambda inbox: inbox not in self.deaf, self.quarantined_until)
         self.notices = step.notices
         return step

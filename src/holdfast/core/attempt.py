@@ -164,13 +164,8 @@ class Attempt:
                     await self._look_for_deadlocks(self._want.actor)
                 held = await self._stand(reply)
             elif isinstance(reply, Busy):
-                self._engaged = self._unsure or reply.stands
-                self._note_quarantine(reply.quarantine)
-                if not self._ask.wait or self._is_over():
-                    if self._engaged:
-                        await self._runtime.finish(self._leave())
-                    return Left(reply.holders, quarantine=reply.quarantine, votes=reply.votes)
-                await self._pause(seconds(reply.retry_in))
+                if (left := await self._stay(reply)) is not None:
+                    return left
                 continue
             else:
                 raise self._refusal(reply)
@@ -200,6 +195,19 @@ class Attempt:
                 return reply
             await self._runtime.sleep(delay * (0.5 + self._runtime.random()))
             delay = min(delay * 2, 0.5)
+
+    async def _stay(self, reply: Busy) -> Left | None:
+        """Wait until it is time to ask again (None); or go, if it is not worth it."""
+        self._engaged = self._unsure or reply.stands
+        self._note_quarantine(reply.quarantine)
+        if not self._ask.wait or self._is_over():
+            if self._engaged:
+                await self._runtime.finish(self._leave())
+            return Left(reply.holders, quarantine=reply.quarantine, votes=reply.votes)
+        if self._want.actor is not None:
+            await self._look_for_deadlocks(self._want.actor)
+        await self._pause(seconds(reply.retry_in))
+        return None
 
     async def _look_for_deadlocks(self, actor: "Actor") -> None:
         if self._runtime.now() >= self._look_at:

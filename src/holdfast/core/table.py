@@ -268,7 +268,7 @@ class Step:
             if ask.request == asking:
                 del self.state.queue[0]
                 answer = self._grant(ask, ask.first_ttl, confirmed=True)
-            elif not ask.votes and self.listening(ask.inbox):
+            elif self.listening(ask.inbox):
                 del self.state.queue[0]
                 pushed = self._grant(ask, ask.pushed_ttl, confirmed=False)
                 self._notify(ask.inbox, NoticeKind.GRANTED, ask.request, pushed.token, wanted=bool(self.state.queue))

@@ -15,7 +15,7 @@ https://redis.io/docs/latest/develop/use/patterns/distributed-locks/ describes R
 *   Votes that came to nothing are given back at once on every node, also where no answer came: a tombstone refuses what
     arrives late, and a node that cannot be reached hears it when it is back, before it votes again.
 *   Who is refused stands in the queue of each node, in the same order everywhere. The first is told when the name is
-    free there, and it is kept for it for a moment. Told by a majority, it asks again at once; else after a random while.
+    free there, which is kept for it for a moment. Told by a majority, it asks again at once; else after a random while.
 *   A renewal asks for a vote where a node has lost it. A node in quarantine gives none.
 """
 
@@ -46,7 +46,7 @@ from holdfast.core.messages import (
     Reply,
     WaiterView,
 )
-from holdfast.errors import OutcomeUnknown, StoreUnavailable, Vote
+from holdfast.errors import OutcomeUnknown, StoreUnavailable, Vote, tell
 from holdfast.outcome import Outcome
 from holdfast.runtimes.runtime import Runtime
 from holdfast.stores.quorum.node import Node
@@ -72,6 +72,9 @@ LONGEST_RETRY = 0.24
 
 FREE_AT_SOME = 0.004
 """About how many seconds later to ask again when the name is free at some node, but not at a majority yet."""
+
+PATIENCE = 0.3
+"""How long a node that may decide it is waited for when it is asked to vote, in seconds."""
 
 GRACE = 0.05
 """How long the last nodes are waited for once a majority is there, in seconds."""
@@ -179,6 +182,7 @@ class QuorumStore:
         if waiter is not None:
             waiter.free_at.clear()
         sent = self._runtime.now()
+        until = min(until, sent + PATIENCE)
         votes = self._held[ask.request] = self._propose(ask)
         await self._ask_all(
             [
@@ -245,7 +249,8 @@ class QuorumStore:
         """Say why there is no majority."""
         replies, told = votes.replies, votes.told(self._titles)
         if sum(reply is None or isinstance(reply, Exception) for reply in replies) > len(self._nodes) - self._quorum:
-            raise self._too_few(told)
+            answered = sum(isinstance(reply, Granted | Busy) for reply in replies)
+            raise StoreUnavailable(self._short_of_votes(answered, told), told)
         for reply in replies:
             if reply is not None and not isinstance(reply, (Granted, Busy, Exception)):
                 return reply
@@ -384,7 +389,7 @@ class QuorumStore:
         self._held.pop(release.request, None)
         self._lost.pop(release.request, None)
         self._end(release.request, outcome)
-        if stands_at := votes.queued():
+        if stands_at := votes.queued():  # where it was refused, though granted by enough others
             await self._leave_queues(release.name, votes.base, stands_at, until)
         return outcome
 
@@ -537,15 +542,16 @@ class QuorumStore:
     def _voting(self) -> int:
         return sum(not node.trouble for node in self._nodes)
 
-    def _too_few(self, votes: Sequence[Vote] = ()) -> StoreUnavailable:
-        return StoreUnavailable(self._short_of_votes(), votes)
+    def _too_few(self) -> StoreUnavailable:
+        troubles = self._troubles()
+        return StoreUnavailable(self._short_of_votes(self._voting(), troubles), troubles)
 
     def _unknown(self) -> OutcomeUnknown:
-        return OutcomeUnknown(self._short_of_votes(), self._troubles())
+        troubles = self._troubles()
+        return OutcomeUnknown(f"too few nodes answered what they did{tell(troubles)}", troubles)
 
-    def _short_of_votes(self) -> str:
-        troubles = "; ".join(f"{vote.node}: {vote.said}" for vote in self._troubles())
-        return f"of {len(self._nodes)} nodes {self._voting()} vote, and {self._quorum} must: {troubles}"
+    def _short_of_votes(self, voting: int, votes: Sequence[Vote]) -> str:
+        return f"of {len(self._nodes)} nodes {voting} vote, and {self._quorum} must{tell(votes)}"
 
     def _troubles(self) -> tuple[Vote, ...]:
         return tuple(Vote(node.title, node.trouble) for node in self._nodes if node.trouble)

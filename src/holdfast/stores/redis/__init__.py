@@ -21,8 +21,8 @@ def redis_source(client: object, *, guard: str = "observed", replicas: int = 0, 
     Args:
         client: the client.
         guard: what a server that restarted or was promoted, and so may have forgotten grants, may grant before the
-            longest ttl in use has passed: "strict": nothing; "observed": nothing, if anybody can know of it; "off":
-            everything.
+            longest ttl in use has passed: "strict": nothing; "observed": nothing, if anybody can know of it; "uptime":
+            nothing, as far as its uptime says so, for servers that are never promoted; "off": everything.
         replicas: how many replicas must have a grant before it counts.
         max_ttl: the longest ttl in use, in seconds, for a server that has forgotten that too.
 
@@ -39,9 +39,9 @@ def redis_url_source(parts: SplitResult) -> StoreSource:
 def redis_node_source(node: SplitResult | object) -> StoreSource:
     """Return the store of a URL or a client, as one of the nodes of a quorum, which are asked side by side."""
     if isinstance(node, SplitResult):
-        deployment = deployment_of(node)
+        deployment = deployment_of(node, guard="uptime")
     else:
-        deployment = deployment_of_client(node, rules_of("observed", 0, 60.0))
+        deployment = deployment_of_client(node, rules_of("uptime", 0, 60.0))
     deployment.scattered = True
     return _source(deployment)
 

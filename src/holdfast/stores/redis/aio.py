@@ -29,7 +29,7 @@ class AsyncLink:
         address: Address,
         hearing: Hearing,
         *,
-        identify: bool = True,
+        identify: wire.Identify = wire.WHO,
         sharded: bool = False,
     ) -> None:
         """Prepare; nothing is connected yet.

@@ -35,7 +35,7 @@ class InboxLine(Line):
         address: Address,
         patience: Patience,
         *,
-        identify: bool,
+        identify: wire.Identify,
         hearing: Hearing,
         sharded: bool,
     ) -> None:

@@ -35,7 +35,7 @@ class Line:
         address: Address,
         patience: Patience,
         *,
-        identify: bool,
+        identify: wire.Identify,
     ) -> None:
         """Prepare; nothing is connected yet. `identify`: ask the server who it is."""
         self.pipe: Pipeline | None = None
@@ -132,8 +132,9 @@ class Line:
     async def _greet(self, pipe: Pipeline) -> None:
         """Say what is said first on a new connection."""
         if self._identify:
-            reply = await pipe.request(wire.IDENTIFY, self._runtime.now() + self._access.connect_timeout)
-            pipe.run_id = wire.identity_of(self._address, reply)
+            until = self._runtime.now() + self._access.connect_timeout
+            replies = [await pipe.request(request, until) for request in self._identify]
+            pipe.run_id = wire.identity_of(self._address, *replies)
 
     def _hear(self, push: list[Any]) -> None:
         """Take what the server says unasked: here, nothing is expected."""

@@ -7,13 +7,16 @@ from holdfast.errors import UsageError
 from holdfast.runtimes.aio import AsyncioRuntime
 from holdfast.runtimes.runtime import Runtime
 from holdfast.runtimes.threads import ThreadsRuntime
+from holdfast.stores.redis import wire
 from holdfast.stores.redis.access import Access
 from holdfast.stores.redis.link import Address, Hearing, Link
 from holdfast.stores.redis.topology import Cluster, OneServer, OpenLink, Sentinels, Topology
 
-NO_GUARD, OBSERVED, STRICT = 0, 1, 2
+NO_GUARD, OBSERVED, STRICT, UPTIME = 0, 1, 2, 3
 
-GUARDS = {"off": NO_GUARD, "observed": OBSERVED, "strict": STRICT}
+GUARDS = {"off": NO_GUARD, "observed": OBSERVED, "uptime": UPTIME, "strict": STRICT}
+"""UPTIME trusts a server that has been up for longer than the longest ttl, whoever it was before: it must never have
+been a replica. That is what the nodes of a quorum are."""
 
 
 @dataclass(slots=True)
@@ -63,12 +66,12 @@ class Deployment:
     def link(self, runtime: Runtime, address: Address, hearing: Hearing) -> Link:
         """Make a link to a server that holds names."""
         make = _maker(runtime, scattered=self.scattered)
-        identify, sharded = self.rules.guard != NO_GUARD, self.shape == "cluster"
-        return make(runtime, self.access, address, hearing, identify=identify, sharded=sharded)
+        identify = wire.WHO_AND_HOW if self.rules.guard == UPTIME else wire.WHO if self.rules.guard else None
+        return make(runtime, self.access, address, hearing, identify=identify, sharded=self.shape == "cluster")
 
     def _guide(self, runtime: Runtime, address: Address) -> Link:
         make = _maker(runtime)
-        return make(runtime, self.guides, address, Hearing(_ignore_push, _ignore_gap), identify=False, sharded=False)
+        return make(runtime, self.guides, address, Hearing(_ignore_push, _ignore_gap), identify=None, sharded=False)
 
 
 def _maker(runtime: Runtime, *, scattered: bool = False) -> Callable[..., Link]:

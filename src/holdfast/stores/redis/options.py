@@ -25,11 +25,11 @@ SENTINEL_PORT = 26379
 REDIS_PORT = 6379
 
 
-def deployment_of(parts: SplitResult) -> Deployment:
-    """Read a URL. Raises UsageError if it can't be understood."""
+def deployment_of(parts: SplitResult, guard: str = "observed") -> Deployment:
+    """Read a URL, which may name another guard. Raises UsageError if it can't be understood."""
     scheme, _, shape = parts.scheme.replace("valkey", "redis").partition("+")
     query = _query(parts)
-    rules = _take_rules(query)
+    rules = _take_rules(query, guard)
     login = _login(parts)
     guide_login = _take_login(query, "sentinel_")
     options = login | _take_options(query)
@@ -124,13 +124,13 @@ def _take_login(query: dict[str, str], prefix: str) -> dict[str, Any]:
     return {key: query.pop(prefix + key) for key in ("username", "password") if prefix + key in query}
 
 
-def _take_rules(query: dict[str, str]) -> Rules:
+def _take_rules(query: dict[str, str], guard: str) -> Rules:
     given = {key: query.pop(key) for key in RULES if key in query}
     try:
         replicas, max_ttl = int(given.get("replicas", "0")), float(given.get("max_ttl", "60"))
     except ValueError:
         raise UsageError("replicas and max_ttl are numbers, as in redis://host?replicas=1&max_ttl=60.") from None
-    return rules_of(given.get("guard", "observed"), replicas, max_ttl)
+    return rules_of(given.get("guard", guard), replicas, max_ttl)
 
 
 def _take_options(query: dict[str, str]) -> dict[str, Any]:

@@ -250,16 +250,21 @@ class _Local(_Punctual, redis.UnixDomainSocketConnection):
     pass
 
 
-def dial(access: Access, address: Address, now: Callable[[], float], until: float, *, identify: bool) -> Connection:
-    """Connect by `until`, and learn the run id if told to. Raises StoreError, StoreUnavailable if it may pass."""
+def dial(
+    access: Access, address: Address, now: Callable[[], float], until: float, identify: wire.Identify
+) -> Connection:
+    """Connect by `until`, and learn what `identify` asks for.
+
+    Raises StoreError, StoreUnavailable if it may pass.
+    """
     try:
         connection = Connection(_connect(access, address, now, until))
     except (RedisError, OSError) as error:
         raise wire.cannot_connect(address, error) from error
     try:
         if identify:
-            reply = connection.ask(wire.IDENTIFY, until - now())
-            connection.run_id = wire.identity_of(address, reply)
+            replies = [connection.ask(request, until - now()) for request in identify]
+            connection.run_id = wire.identity_of(address, *replies)
     except BROKEN as error:
         connection.close()
         raise wire.cannot_connect(address, error) from error

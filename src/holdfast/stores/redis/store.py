@@ -28,8 +28,8 @@ from holdfast.core.messages import (
 from holdfast.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.outcome import Outcome
 from holdfast.runtimes.runtime import Runtime
-from holdfast.stores.redis import codec, scripts
-from holdfast.stores.redis.deployment import STRICT, Rules
+from holdfast.stores.redis import codec, scripts, wire
+from holdfast.stores.redis.deployment import STRICT, UPTIME, Rules
 from holdfast.stores.redis.link import Address, Answer, Hearing, Link, ReplyError, Word
 from holdfast.stores.redis.messagepack import Packable, pack
 from holdfast.stores.redis.names import NODE, Markers, name_of, pattern, slot_of, state_key
@@ -230,7 +230,7 @@ class RedisStore:
     async def inspect(self, name: str, until: float) -> NameView:
         """Show one name."""
         answer = await self._run(scripts.INSPECT, name, "", (self._about,), until)
-        self._process = answer.run_id.decode()
+        self._process = answer.run_id.removeprefix(wire.DURABLE).decode()
         return codec.view_of(name, answer.value)
 
     async def ask_back(self, name: str, until: float) -> list[HolderView]:
@@ -428,7 +428,7 @@ def capabilities_of(rules: Rules, *, clustered: bool = False) -> Capabilities:
         weights=True,
         local=False,
         pushes_count=rules.replicas == 0,
-        max_ttl=rules.max_ttl if rules.guard == STRICT else float("inf"),
+        max_ttl=rules.max_ttl if rules.guard in {STRICT, UPTIME} else float("inf"),
         together=not clustered,  # whose names lie on several nodes
     )
 

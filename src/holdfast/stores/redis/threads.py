@@ -44,7 +44,7 @@ class ThreadLink:
         address: Address,
         hearing: Hearing,
         *,
-        identify: bool = True,
+        identify: wire.Identify = wire.WHO,
         sharded: bool = False,
     ) -> None:
         """Prepare; nothing is connected yet.
@@ -201,16 +201,16 @@ class ThreadLink:
     def _connect(self, until: float) -> Connection:
         self._check_open()
         until = min(until, self._now() + self._access.connect_timeout)
-        connection = self._dial(until, identify=self._identify)
+        connection = self._dial(until, self._identify)
         connection.used = self._now()
         self._all.add(connection)
         return connection
 
-    def _dial(self, until: float, *, identify: bool) -> Connection:
-        return dial(self._access, self._address, self._now, until, identify=identify)
+    def _dial(self, until: float, identify: wire.Identify) -> Connection:
+        return dial(self._access, self._address, self._now, until, identify)
 
     def _dial_inbox(self) -> Connection:
-        return self._dial(self._now() + self._access.connect_timeout, identify=False)
+        return self._dial(self._now() + self._access.connect_timeout, None)
 
     def _drop_idle(self, before: float = math.inf) -> None:
         """Close the idle connections that were last taken before an instant."""

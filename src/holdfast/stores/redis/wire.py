@@ -20,8 +20,16 @@ from holdfast.stores.redis.scripts import Script
 NOTHING: Final = object()
 """What a reader returns while no reply is complete."""
 
-IDENTIFY: Final = b"*2\r\n$4\r\nINFO\r\n$6\r\nserver\r\n"
-"""The request that `identity_of` takes the reply of."""
+WHO: Final = (b"*2\r\n$4\r\nINFO\r\n$6\r\nserver\r\n",)
+"""The requests that `identity_of` takes the replies of: which process a server is."""
+
+WHO_AND_HOW: Final = (*WHO, b"*3\r\n$6\r\nCONFIG\r\n$3\r\nGET\r\n$7\r\nappend*\r\n")
+"""The same, and whether it has everything on the disk before it answers."""
+
+Identify = tuple[bytes, ...] | None
+
+DURABLE: Final = b"durable:"
+"""What the run id begins with that scripts are told by a connection to a server that forgets nothing in a restart."""
 
 _pack: Callable[[tuple[Word, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]  # pyright: ignore[reportUnknownMemberType]
 
@@ -96,18 +104,28 @@ def run_id_of(info: bytes) -> bytes:
     return found[1] if found else b""
 
 
-def identity_of(address: Address, reply: Any) -> bytes:  # noqa: ANN401 - whatever INFO answers
-    """Return the run id in the reply to `IDENTIFY`. Raises StoreError if the server does not tell."""
+def identity_of(address: Address, reply: Any, how: Any = None) -> bytes:  # noqa: ANN401 - whatever they answer
+    """Return who a server is by its replies to WHO or WHO_AND_HOW. Raises StoreError if it does not tell its run id.
+
+    A server that does not tell how it writes may forget.
+    """
     if type(reply) is ReplyError and reply.code != "NOPERM":
         raise cannot_connect(address, reply) from reply
     if run_id := run_id_of(reply) if isinstance(reply, bytes) else b"":
-        return run_id
+        return DURABLE + run_id if _is_durable(how) else run_id
     cause = reply if type(reply) is ReplyError else None
     message = (
         f"the Redis server at {address} does not tell its run_id, by which a restart is noticed; "
         'allow this user the command INFO (ACL SETUSER ... +info), or turn the restart guard off with guard="off"'
     )
     raise StoreError(message) from cause
+
+
+def _is_durable(how: Any) -> bool:  # noqa: ANN401
+    if not isinstance(how, list):
+        return False
+    settings = dict(zip(how[::2], how[1::2], strict=False))
+    return settings.get(b"appendonly") == b"yes" and settings.get(b"appendfsync") == b"always"
 
 
 def cannot_connect(address: Address, error: Exception) -> StoreError:

@@ -270,7 +270,7 @@ ON_REDIS = (
 """Those in which the shipped Lua is run."""
 
 QUORUM = "a quorum"
-BY_CHANCE = "whoever asks first when it is free: there is no queue"
+BY_CHANCE = "nearly: who asks first may have what is free"
 FORGETTING = Faults(loss=0.05, cancel=0.2, pauses=1, crashes=1, amnesia=3, restarts=1)
 
 ON_QUORUM = (
@@ -287,7 +287,7 @@ ON_QUORUM = (
     ),
     Scenario(
         "quorum_amnesia",
-        "Nodes restart with old data or with none, and give no vote until the longest ttl in use has passed",
+        "Nodes restart with old data or with none",
         GUARDED - {Invariant.FIFO},
         FORGETTING,
         {Invariant.FIFO: BY_CHANCE, Invariant.CLEAN: GIVEN_UP},
@@ -299,13 +299,13 @@ ON_QUORUM = (
     ),
     Scenario(
         "quorum_disorder",
-        "The same, while the wall clocks of clients disagree by seconds",
+        "Nodes restart with old data or with none, and the wall clocks of clients disagree by seconds",
         GUARDED - {Invariant.FIFO, Invariant.TOKENS, Invariant.FENCE},
         replace(FORGETTING, disorder=5.0),
         {
             Invariant.FIFO: BY_CHANCE,
             Invariant.CLEAN: GIVEN_UP,
-            Invariant.TOKENS: "if the only node of the majority that knew of a larger one forgot it",
+            Invariant.TOKENS: "a node that two quorums share may have forgotten a larger one",
             Invariant.FENCE: "they are told by their tokens",
         },
         QUORUM,

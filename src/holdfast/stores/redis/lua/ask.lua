@@ -22,13 +22,12 @@ local function join()
     local before = waiter(seat)
     if before and call('ZRANK', Q, seat) then
         it[W_JOINED] = before[W_JOINED]
-        if vote then it[W_PROPOSAL] = before[W_PROPOSAL] end
     else
         last_place, queued = last_place + 1, queued + 1
         -- Votes are waited for in the order in which they were first asked for by the askers' clocks, within bounds.
-        if vote then it[W_PROPOSAL] = math.min(math.max(proposal, now - EARLIER), now) end
+        local since = vote and math.min(math.max(proposal, now - EARLIER), now)
         slowest = head and math.max(slowest, interval) or interval
-        call('ZADD', Q, vote and it[W_PROPOSAL] or last_place, seat)
+        call('ZADD', Q, since or last_place, seat)
         if vote then head = call('ZRANGE', Q, 0, 0)[1] end
         if queued == 1 then
             head = seat

@@ -85,14 +85,13 @@ local function advance(asking, length)
     local answer
     local it = live_head(asking)
     while it and fits(it[W_WEIGHT]) do
-        local vote = it[W_PUSHED] == 0 -- who waits for one asks again when told
-        if vote and listening(it[W_INBOX]) then break end
+        if it[W_PUSHED] == 0 and listening(it[W_INBOX]) then break end -- it waits for a vote: it asks when told
         local request, token = head, next_token(it[W_PROPOSAL]) + it[W_SPAN] - 1
         dequeue(request)
         if request == asking then
             hold_for(request, it, token, length, true)
             answer = token
-        elseif not vote and push(it[W_INBOX], string.format('%s %.0f %s', head and 'g' or 'G', token, request)) then
+        elseif push(it[W_INBOX], string.format('%s %.0f %s', head and 'g' or 'G', token, request)) then
             hold_for(request, it, token, it[W_PUSHED], false)
         end
         it = live_head(asking)

@@ -40,6 +40,7 @@ if usual then
         if it and it[W_PUSHED] == 0 and it[W_FRESH] >= now then -- it waits for a vote: it asks again when told
             if push(it[W_INBOX], string.format('H %.0f %s', RETRY, first)) then
                 call('ZADD', Q, popped[2], first) -- it stays there until it asks; nobody else is granted meanwhile
+                call('PEXPIREAT', Q, math.ceil(expires / 1000)) -- the key is a new one if it was the only one
                 call('HSET', K, field, waiter)
                 queued = queued + 1
                 h_request, h_inbox, h_owner, h_token, h_weight, h_ttl, h_delay =

@@ -1,8 +1,8 @@
 -- What every script begins with.
 --
 -- KEYS  1 marker of this node (string), 2 state (hash), 3 queue (zset), 4 tombstone (string)
--- ARGV  1 what the client says of itself, packed: PUBLISH or SPUBLISH, guard (0 off, 1 observed, 2 strict), its max_ttl,
---       and what an operation adds
+-- ARGV  1 what the client says of itself, packed: PUBLISH or SPUBLISH, guard (0 off, 1 observed, 2 strict, 3 uptime),
+--       its max_ttl, and what an operation adds
 --       2 the run id that the client saw last, or ""; then the operation's own; last the run id of this process
 -- State   '=' all but the queue, packed; w<request> a waiter, packed. Instants and durations are microseconds.
 -- Queue   the requests that wait, scored by their place.

@@ -71,22 +71,29 @@ end
 -- The marker remembers which process wrote here last. Another process than this one means that this one restarted,
 -- or was promoted, and has whatever state it was left with: it is quarantined for the longest ttl in use. No marker
 -- means that this node is new, or has forgotten everything: a strict guard takes it for the latter, an observant one
--- only if the client has seen this node's marker, or another process, before.
+-- only if the client has seen this node's marker, or another process, before. A guard that goes by uptime takes it
+-- for the latter, and counts from the start of the process: this node is never a replica. One that has all on the disk before
+-- it answers says so by its run id, and is never quarantined.
 --
 -- Marker, packed  run id, when it was first seen here, end of the quarantine or 0, longest ttl in use, its own expiry
 local function quarantine(longest_asked)
     if quarantined then return quarantined end
     quarantined = 0
-    if guard == 0 then return 0 end
+    if guard == 0 or string.sub(run_id, 1, 8) == 'durable:' then return 0 end
     local packed_marker = call('GET', KEYS[1])
     local known, born, ends, longest_known, gone
     if packed_marker then known, born, ends, longest_known, gone = cmsgpack.unpack(packed_marker) end
     local longest = math.max(longest_known or 0, bound, longest_asked)
-    local doubtful = guard == 2 or (seen ~= '' and seen ~= run_id)
+    local doubtful = guard >= 2 or (seen ~= '' and seen ~= run_id)
     local changed = longest ~= longest_known or gone < now + RETENTION + longest
     if known ~= run_id then
-        doubtful = doubtful or known or seen ~= ''
         born, ends, changed = now, 0, true
+        if guard == 3 and not known and seen == '' then
+            -- Whole seconds of a wall clock: up to one too many, and below 0 once that clock was set back.
+            local uptime = tonumber(string.match(call('INFO', 'server'), 'uptime_in_seconds:(-?%d+)'))
+            born = now - math.max(0, uptime - 1) * 1000000
+        end
+        doubtful = doubtful or known or seen ~= ''
     end
     if doubtful and ends == 0 then
         ends, changed = born + longest, true

@@ -39,6 +39,8 @@ class Server:
         """Is told what a script, or a command of its own, has changed."""
         self.when_broken: Callable[[str], None] = _ignore
         """Is told when a script failed by itself."""
+        self.born = clock()
+        """When the process began, as it was shown then."""
         self._clock = clock
         self._scripts: dict[str, Loaded] = {}
         self._channels: dict[bytes, dict[object, Push]] = {}
@@ -111,7 +113,13 @@ class Server:
             return self._publish(_kind(channel, sharded=name == b"SPUBLISH"), message)
         if name == b"PUBSUB" and words[0] in {b"NUMSUB", b"SHARDNUMSUB"}:
             return tuple(each for channel in words[1:] for each in (channel, self._listeners(words[0], channel)))
+        if name == b"INFO":
+            return self._info()
         raise ReplyError(f"ERR unknown command {name!r} in the simulation")
+
+    def _info(self) -> bytes:
+        uptime = (self._clock() - self.born) // 1_000_000
+        return b"# Server\r\nrun_id:%s\r\nuptime_in_seconds:%d\r\n" % (self.run_id, uptime)
 
     # -- commands ------------------------------------------------------------------------------------------
 
@@ -122,7 +130,7 @@ class Server:
         if name == b"SCAN":
             return [b"0", self._scan(rest[rest.index(b"MATCH") + 1])]
         if name == b"INFO":
-            return b"# Server\r\nrun_id:" + self.run_id + b"\r\n"
+            return self._info()
         if name == b"SCRIPT" and rest == [b"FLUSH"]:
             self.forget_scripts()
             return b"OK"
