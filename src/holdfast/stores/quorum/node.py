@@ -24,6 +24,8 @@ LONGEST_REST = 2.0
 MOST_DEBTS = 10_000
 """How many requests a node that is not there is to forget at most; older ones lapse by themselves."""
 
+NOT_YET = "not connected yet"
+
 PROBE = "holdfast probe"
 """The name that is looked at to see whether a node is there."""
 
@@ -40,7 +42,7 @@ class Node:
         self.title = source.title
         self.store: Store = source.make(runtime)
         self.inbox = ""
-        self.trouble = "not connected yet"
+        self.trouble = NOT_YET
         """Why it does not vote just now; empty if it does."""
         self._runtime = runtime
         self._operation_timeout = operation_timeout

@@ -49,7 +49,7 @@ from holdfast.core.messages import (
 from holdfast.errors import OutcomeUnknown, StoreUnavailable, Vote, tell
 from holdfast.outcome import Outcome
 from holdfast.runtimes.runtime import Runtime
-from holdfast.stores.quorum.node import Node
+from holdfast.stores.quorum.node import NOT_YET, Node
 from holdfast.stores.quorum.votes import KINDS, RAISED, REFUSED, SPAN, NotAsked, Votes, next_of_kind, vote_asked
 from holdfast.stores.store import Capabilities, StoreSource
 
@@ -76,8 +76,8 @@ FREE_AT_SOME = 0.004
 PATIENCE = 0.3
 """How long a node that may decide it is waited for when it is asked to vote, in seconds."""
 
-GRACE = 0.05
-"""How long the last nodes are waited for once a majority is there, in seconds."""
+GRACE = 0.5
+"""How long the last nodes are waited for once a majority is there, in seconds, unless they say that they are not."""
 
 MOST_ENDED = 1000
 """Of how many requests it is remembered that they are over."""
@@ -140,11 +140,14 @@ class QuorumStore:
             if not await self._changed.wait(until) or self._runtime.now() >= until:
                 raise self._too_few()
         settled_by = min(until, self._runtime.now() + GRACE)
-        while self._voting() < len(self._nodes) and self._runtime.now() < settled_by:
+        while self._is_connecting() and self._runtime.now() < settled_by:
             self._changed.clear()
-            if self._voting() < len(self._nodes):
+            if self._is_connecting():
                 await self._changed.wait(settled_by)
         return self._inbox
+
+    def _is_connecting(self) -> bool:
+        return any(node.trouble == NOT_YET for node in self._nodes)
 
     def _node_changed(self, node: Node) -> None:
         """Note that a node votes, or does not. None votes twice under two names."""
