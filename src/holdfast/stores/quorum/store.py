@@ -312,7 +312,7 @@ class QuorumStore:
         votes = self._held.pop(leave.request, None)
         waiter = self._waiters.pop(leave.request, None)
         self._end(leave.request, Outcome.EXPIRED)
-        places = set() if waiter is None else waiter.stands_at
+        places: set[int] = set() if waiter is None else waiter.stands_at
         if votes is not None:
             places |= votes.places()
             await self._give_back(votes, until)
@@ -372,7 +372,8 @@ class QuorumStore:
             works = [self._of(node, node.store.release, release, until) for node in self._nodes]
             await self._ask_all(works, outcomes, lambda: outcomes.count(Outcome.RELEASED) >= self._quorum)
             return self._fate(outcomes)
-        await self._runtime.race((), [], 0, _enough)  # what came meanwhile tells where it is held
+        nobody: Replies[Outcome] = []
+        await self._runtime.race((), nobody, 0, _enough)  # what came meanwhile tells where it is held
         leave = Leave(release.name, votes.ask.request, unsure=True)
         works = [
             self._tell(node, node.store.release, votes.release_at(number, release), until, leave)

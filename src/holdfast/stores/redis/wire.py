@@ -8,7 +8,7 @@ import re
 import ssl
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import hiredis
 import redis.exceptions as from_redis
@@ -124,7 +124,8 @@ def identity_of(address: Address, reply: Any, how: Any = None) -> bytes:  # noqa
 def _is_durable(how: Any) -> bool:  # noqa: ANN401
     if not isinstance(how, list):
         return False
-    settings = dict(zip(how[::2], how[1::2], strict=False))
+    words = cast("list[bytes]", how)
+    settings = dict(zip(words[::2], words[1::2], strict=False))
     return settings.get(b"appendonly") == b"yes" and settings.get(b"appendfsync") == b"always"
 
 

@@ -46,6 +46,10 @@ class Link:
         self._outstanding: dict[int, Future[Any]] = {}
         self._trace = trace
 
+    def another(self, process: Process) -> "Link":
+        """Make a link of a process over the same network."""
+        return Link(process, self.faults, self.happened, self._trace)
+
     def cut(self) -> None:
         """Break the connection: whoever awaits a reply learns that none will come."""
         self.epoch += 1

@@ -213,4 +213,4 @@ def _source(title: str, store: RemoteStore) -> StoreSource:
 
 def make_links(process: Process, quorum: Quorum, like: Link) -> list[Link]:
     """Connect a client with each node."""
-    return [Link(process, like.faults, like.happened, like._trace) for _ in quorum.nodes]  # noqa: SLF001
+    return [like.another(process) for _ in quorum.nodes]
