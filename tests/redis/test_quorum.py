@@ -144,7 +144,8 @@ def test_a_node_that_is_new_gives_no_vote(servers: list[RedisServer]) -> None:
     with Client(url) as client:
         with pytest.raises(LockTimeout, match="grants nothing for another") as refused:
             client.lock("name", ttl=TTL).acquire(timeout=0.2)
-        assert all("gives no vote for another" in vote.said for vote in refused.value.votes)
+        said = [vote.said for vote in refused.value.votes]
+        assert sum("gives no vote for another" in each for each in said) >= 3, said
         with pytest.raises(UsageError, match="longer than this store's max_ttl"):
             client.lock("name", ttl=61.0)
         with pytest.raises(UsageError, match="quorum"):

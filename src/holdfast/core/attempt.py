@@ -201,9 +201,8 @@ class Attempt:
         self._engaged = self._unsure or reply.stands
         self._note_quarantine(reply.quarantine)
         if not self._ask.wait or self._is_over():
-            if self._engaged:
-                await self._runtime.finish(self._leave())
-            return Left(reply.holders, quarantine=reply.quarantine, votes=reply.votes)
+            left = await self._runtime.finish(self._leave()) if self._engaged else Left()
+            return Left(reply.holders, quarantine=reply.quarantine, votes=left.votes or reply.votes)
         if self._want.actor is not None:
             await self._look_for_deadlocks(self._want.actor)
         await self._pause(seconds(reply.retry_in))

@@ -93,8 +93,8 @@ class Waiter:
     """The nodes that told it since it asked last."""
     stands_at: set[int] = field(default_factory=set[int])
     """The nodes in whose queues it stands."""
-    busy: Busy | None = None
-    """What it was told last."""
+    last: Votes | None = None
+    """What the nodes said last."""
 
 
 class QuorumStore:
@@ -266,9 +266,10 @@ class QuorumStore:
         quarantine = sorted((reply.quarantine for reply in busy), reverse=True)
         short_of = len(self._nodes) - self._quorum
         quarantined = quarantine[short_of] if len(quarantine) > short_of else 0
-        waiter.busy = Busy(micros(self._pause(waiter)), holders, quarantined, told, stands=ask.wait)
+        retry_in = micros(self._pause(waiter))
         waiter.refused += 1
-        return waiter.busy
+        waiter.last = votes
+        return Busy(retry_in, holders, quarantined, told, stands=ask.wait)
 
     def _pause(self, waiter: Waiter) -> float:
         """Return about how many seconds later to ask again, if nothing is heard."""
@@ -317,8 +318,9 @@ class QuorumStore:
             places |= votes.places()
             await self._give_back(votes, until)
         await self._leave_queues(leave.name, leave.request, places, until)
-        busy = waiter.busy if waiter is not None and waiter.busy is not None else Busy(0)
-        return Left(busy.holders, 0, busy.quarantine, busy.votes)
+        if waiter is None or waiter.last is None:
+            return Left()
+        return Left(votes=waiter.last.told(self._titles))  # with what came since it was refused
 
     async def _leave_queues(self, name: str, base: str, places: set[int], until: float) -> None:
         leave = Leave(name, base, unsure=False)
