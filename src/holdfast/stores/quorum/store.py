@@ -251,9 +251,9 @@ class QuorumStore:
     def _refusal(self, ask: Ask, votes: Votes) -> Reply:
         """Say why there is no majority."""
         replies, told = votes.replies, votes.told(self._titles)
-        if sum(reply is None or isinstance(reply, Exception) for reply in replies) > len(self._nodes) - self._quorum:
-            answered = sum(isinstance(reply, Granted | Busy) for reply in replies)
-            raise StoreUnavailable(self._short_of_votes(answered, told), told)
+        able = sum(not isinstance(reply, Exception) for reply in replies)
+        if able < self._quorum:
+            raise StoreUnavailable(self._short_of_votes(able, told), told)
         for reply in replies:
             if reply is not None and not isinstance(reply, (Granted, Busy, Exception)):
                 return reply
