@@ -3,15 +3,18 @@
 import contextlib
 import threading
 from collections.abc import Generator
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
-import redis
 
 from holdfast import Client, LockTimeout, StoreUnavailable, UsageError
 from holdfast.stores.store import StoreSource
 from holdfast.stores.urls import store_source
 from holdfast.testing.servers import RedisServer, five_nodes, wait_until
+
+redis: Any = import_module("redis")  # so that type checkers don't take tests/redis for it
 
 TTL = 10.0
 
