@@ -1,11 +1,13 @@
 """A quorum of tables in memory that are slow, silent or gone, in threads."""
 
+import contextlib
+import threading
 import time
 from collections.abc import Callable, Sequence
 
 import pytest
 
-from holdfast import Client, LockTimeout, OutcomeUnknown, StoreUnavailable
+from holdfast import Client, LockTimeout, OutcomeUnknown, StoreError, StoreUnavailable, UsageError
 from holdfast.core.messages import Ask, Leave, Left, Release, Renewal, RenewReply, Reply
 from holdfast.outcome import Outcome
 from holdfast.runtimes.runtime import Runtime
@@ -22,12 +24,14 @@ class Node(MemoryStore):
 
     slow = 0.0
     gone = False
+    refused = ""
+    """A name that it will have nothing to do with."""
     deaf = False
     """Whether what it is asked is carried out, and not answered."""
 
     async def acquire(self, ask: Ask, until: float) -> Reply:
         """Grant, late or silently."""
-        self._refuse()
+        self._refuse(ask.name)
         reply = await super().acquire(ask, until)
         time.sleep(self.slow)  # noqa: ASYNC251 - a store of the threads runtime blocks
         self._lose()
@@ -40,7 +44,7 @@ class Node(MemoryStore):
 
     async def leave(self, leave: Leave, until: float) -> Left:
         """Let go."""
-        self._refuse()
+        self._refuse(leave.name)
         return await super().leave(leave, until)
 
     async def renew(self, renewals: Sequence[Renewal], until: float) -> list[RenewReply]:
@@ -48,9 +52,11 @@ class Node(MemoryStore):
         self._refuse()
         return await super().renew(renewals, until)
 
-    def _refuse(self) -> None:
+    def _refuse(self, name: str = "") -> None:
         if self.gone:
             raise StoreUnavailable("this node is gone")
+        if name and name == self.refused:
+            raise StoreError("this node has something else by this name")
 
     def _lose(self) -> None:
         if self.deaf:
@@ -96,12 +102,10 @@ def test_a_grant_that_is_hardly_valid_any_more_is_none(five: Five) -> None:
     """Counted from before the first node was asked: who is told late must not believe in what is over."""
     with Client(store=five.source()) as client:
         client.lock("name", ttl=TTL).acquire().release()
-        for node in five.nodes:
-            node.slow = TTL * 0.15  # one after another, for these block
+        five.nodes[4].slow = TTL * 0.75  # as long as the client may be paused: the others have granted by then
         with pytest.raises(LockTimeout):
             client.lock("name", ttl=TTL).acquire(timeout=0)
-        for node in five.nodes:
-            node.slow = 0.0
+        five.nodes[4].slow = 0.0
         assert not any(five.holders()), "votes that came to nothing are given back at once"
         with client.lock("name", ttl=TTL) as lease:
             assert lease.remaining() > TTL / 2
@@ -142,6 +146,109 @@ def test_a_renewal_heals(five: Five) -> None:
         assert lease.extend() > 30
         assert five.holders() == [1] * 5
     assert five.holders() == [0] * 5
+
+
+def test_a_lease_that_lingers_is_let_go_when_somebody_else_waits(five: Five) -> None:
+    """A holder on a quorum is told, too."""
+    with Client(store=five.source()) as client, Client(store=five.source()) as other:
+        for _ in range(3):
+            with client.lock("name", ttl=60.0, linger=30.0) as lease:
+                first = lease.token
+        with client.lock("name", ttl=60.0, linger=30.0) as lease:
+            assert lease.token == first + 1, "it went on without a word to the nodes"
+        with other.lock("name", ttl=60.0, timeout=5.0) as lease:
+            assert lease.token > first + 1
+
+
+def test_what_the_nodes_refuse_concerns_one_name_alone(five: Five) -> None:
+    """And is an error at once, for asking again would not mend it."""
+    with Client(store=five.source()) as client:
+        client.lock("name", ttl=TTL).acquire().release()
+        for node in five.nodes[:3]:
+            node.refused = "bad"
+        with pytest.raises(StoreError, match="of 5 nodes 2 vote") as refused:
+            client.lock("bad", ttl=TTL).acquire(timeout=5.0)
+        assert not isinstance(refused.value, StoreUnavailable)
+        with client.lock("name", ttl=TTL, timeout=0) as lease:
+            assert lease.token > 0
+
+
+def test_whoever_is_asked_for_a_lease_hears_it_each_time(five: Five) -> None:
+    """From how many nodes so ever."""
+    asked: list[int] = []
+    with (
+        Client(store=five.source()) as client,
+        Client(store=five.source()) as other,
+        client.lock("name", ttl=60.0, on_revoke=lambda lease: asked.append(lease.token)) as lease,
+    ):
+        other.revoke("name")
+        wait_until(lambda: asked == [lease.token], "it is asked")
+        assert lease.revoking
+
+
+def take_and_release(client: Client) -> None:
+    """Wait for the name, and let it go."""
+    client.lock("name", ttl=60.0, timeout=20.0).acquire().release()
+
+
+def test_waiters_of_one_owner_are_told_apart(five: Five) -> None:
+    """Several clients of one name stand in the queue."""
+    with contextlib.ExitStack() as stack:
+        holder = stack.enter_context(Client(store=five.source(), owner="holder"))
+        alike = [stack.enter_context(Client(store=five.source(), owner="web")) for _ in range(3)]
+        lease = holder.lock("name", ttl=60.0).acquire()
+        threads = [threading.Thread(target=take_and_release, args=(client,)) for client in alike]
+        for thread in threads:
+            thread.start()
+        wait_until(lambda: [each.owner for each in holder.inspect("name").waiters] == ["web"] * 3, "three wait")
+        lease.release()
+        for thread in threads:
+            thread.join(20.0)
+            assert not thread.is_alive()
+
+
+WRONG = {
+    "redlock://a,,c": "a host of the quorum is empty",
+    "redlock://a,b,": "a host of the quorum is empty",
+    "redlock://": "a host of the quorum is empty",
+    "redlock://a,b": "at least 3",
+    "redlock://a,b,c?quorum=x": "quorum is how many",
+    "redlock://a,b,c?quorum=²": "quorum is how many",
+    "redlock://a,b,c?quorum=1": "from 2 to 3",
+    "redlock://a,b,c?replicas=1": "leave replicas out",
+    "redlock://:pa?s3cr3t@a,b,c": "in a password write",
+    "redlock://a,b,b": "there twice",
+}
+
+
+@pytest.mark.parametrize("url", WRONG)
+def test_a_url_that_cannot_be_right_is_refused(url: str) -> None:
+    """With what to do about it, and without its secrets."""
+    with pytest.raises(UsageError, match=WRONG[url]) as refused:
+        Client(url)
+    assert "s3cr3t" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "says"),
+    [
+        ("redis://x", "is a list of nodes"),
+        (5, "is a list of nodes"),
+        ([], "at least 3"),
+        (["", "redis://a", "redis://b"], "not an empty one"),
+        ([None, "redis://a", "redis://b"], "not a NoneType"),
+        (["redis+sentinel://a/main", "redis://b", "redis://c"], "a node is one server"),
+        (["redis+cluster://a", "redis://b", "redis://c"], "a node is one server"),
+        (["redlock://a,b,c", "redis://b", "redis://c"], "a node is one server"),
+        (["redis://a?replicas=1", "redis://b", "redis://c"], "never a replica"),
+        (["redis://:s3℀cr3t@a", "redis://b", "redis://c"], "cannot be read"),
+    ],
+)
+def test_nodes_that_cannot_be_right_are_refused(nodes: Sequence[object], says: str) -> None:
+    """A node is one server that nobody promotes."""
+    with pytest.raises(UsageError, match=says) as refused:
+        Client(quorum=nodes)
+    assert "cr3t" not in str(refused.value)
 
 
 def test_two_of_five_may_be_gone_and_three_not(five: Five) -> None:

@@ -6,6 +6,7 @@ come.
 """
 
 import contextlib
+import inspect
 import select
 import types
 from collections import deque
@@ -52,6 +53,11 @@ class Scatter:
                     ended += air.step(work, results, place)
             while air.flights and not (ended >= least and enough()):
                 ended += air.take_what_came()
+        except BaseException:
+            for each in works:
+                if each is not None and inspect.getcoroutinestate(each) == inspect.CORO_CREATED:
+                    each.close()
+            raise
         finally:
             if air.flights:
                 self._aside.extend(air.flights.items())

@@ -46,6 +46,8 @@ class Capabilities:
     """The longest ttl that it keeps, in seconds."""
     span: int = 1024
     """How many tokens can be reserved in one grant."""
+    tells: bool = False
+    """Whether a holder is told when somebody waits, though there is no queue."""
     together: bool = False
     """Whether it has `acquire_many`, and so can grant several names in one step."""
 

@@ -1,6 +1,6 @@
 """A name is held by whoever holds it at a majority of independent nodes."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit
 
 from holdfast.errors import UsageError
@@ -13,6 +13,9 @@ __all__ = ["quorum_source", "redlock_url_source"]
 REDIS = {"redlock": "redis", "redlocks": "rediss"}
 """By which scheme each node of such a URL would be named alone."""
 
+NODES = frozenset({"redis", "rediss", "valkey", "valkeys", "unix", "memory", "sqlite"})
+"""By which schemes a node may be named: not what fails over by itself, and may forget a vote."""
+
 LEAST = 3
 """With fewer nodes, a majority is all of them."""
 
@@ -24,6 +27,8 @@ def quorum_source(nodes: Sequence[object], quorum: int | None = None) -> StoreSo
 
     Raises UsageError if there are fewer than three nodes, a node is there twice, or `quorum` is no majority.
     """
+    if isinstance(nodes, (str, bytes)) or not isinstance(nodes, Iterable):
+        raise UsageError("quorum is a list of nodes; for all of them in one URL write redlock://host1,host2,host3.")
     sources = [_node(node) for node in nodes]
     if len(sources) < LEAST:
         raise UsageError(f"a quorum needs at least {LEAST} independent nodes, better 5; these are {len(sources)}.")
@@ -45,8 +50,14 @@ def redlock_url_source(parts: SplitResult) -> StoreSource:
     login, at, hosts = parts.netloc.rpartition("@")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     quorum = options.pop("quorum", None)
-    if quorum is not None and not quorum.isdigit():
+    if "@" in parts.query:  # it may be the rest of a password, which the nodes would not notice any more
+        raise UsageError("there is an `@` in the options of the URL; in a password write %40 for it, and %3F for `?`.")
+    if quorum is not None and not quorum.isdecimal():
         raise UsageError("quorum is how many nodes must agree, as in redlock://host1,host2,host3,host4,host5?quorum=4.")
+    if not all(hosts.split(",")):
+        raise UsageError("a host of the quorum is empty; write redlock://host1,host2,host3.")
+    if "replicas" in options:
+        raise UsageError("the nodes of a quorum are independent, and have no replicas to wait for; leave replicas out.")
     scheme, query = REDIS[parts.scheme], urlencode(options)
     nodes = [
         redis_node_source(SplitResult(scheme, f"{login}{at}{host}", parts.path, query, parts.fragment))
@@ -62,9 +73,15 @@ def _node(node: object) -> StoreSource:
         return redis_node_source(node)
     from holdfast.stores.urls import store_source
 
-    if not isinstance(node, str):
-        raise UsageError(f"a node is a URL or a client of redis-py, not a {type(node).__name__}.")
-    parts = urlsplit(node)
+    if not isinstance(node, str) or not node:
+        what = "an empty one" if node == "" else f"a {type(node).__name__}"
+        raise UsageError(f"a node is a URL or a client of redis-py, not {what}.")
+    try:
+        parts = urlsplit(node)
+    except ValueError:  # which may repeat a password
+        raise UsageError("the URL of a node cannot be read; write redis://[user:password@]host[:port].") from None
+    if parts.scheme not in NODES:
+        raise UsageError(f"a node is one server, as {', '.join(sorted(NODES))}; not what {parts.scheme!r} names.")
     if parts.scheme in {"redis", "rediss", "valkey", "valkeys", "unix"}:
         return redis_node_source(parts)
     return store_source(node)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from holdfast.core.messages import Leave, Notice
-from holdfast.errors import StoreError
+from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.runtimes.runtime import Runtime, Task
 from holdfast.stores.store import Store, StoreSource
 
@@ -23,6 +23,9 @@ LONGEST_REST = 2.0
 
 MOST_DEBTS = 10_000
 """How many requests a node that is not there is to forget at most; older ones lapse by themselves."""
+
+SILENCE = 10.0
+"""For how many seconds the log is not told again of a node that does not vote."""
 
 NOT_YET = "not connected yet"
 
@@ -44,10 +47,13 @@ class Node:
         self.inbox = ""
         self.trouble = NOT_YET
         """Why it does not vote just now; empty if it does."""
+        self.refuses = False
+        """Whether it is there, and will not be used by us however often it is asked."""
         self._runtime = runtime
         self._operation_timeout = operation_timeout
         self._deliver: Callable[[Notice], None] = _ignore
         self._rest = FIRST_REST
+        self._told_at = -SILENCE
         self._task: Task | None = None
         self._at_work = False
         self._mutex = runtime.mutex()
@@ -80,7 +86,7 @@ class Node:
     def _is_done(self) -> bool:
         """Tell whether there is nothing left to do; then who has something has to start another task."""
         with self._mutex:
-            self._at_work = bool(self._debts)
+            self._at_work = bool(self._debts or self.trouble)
             return not self._at_work
 
     async def _open(self) -> None:
@@ -90,8 +96,11 @@ class Node:
                 if self.trouble:
                     await self._connect()
                 await self._pay()
-            except StoreError as error:
-                self._note(str(error))
+            except Exception as error:  # it must go on trying, whatever went wrong
+                if not isinstance(error, StoreError):
+                    log.exception("the node %s could not be opened", self.title)
+                self.refuses = not isinstance(error, StoreUnavailable)
+                self._note(str(error) or type(error).__name__)
                 self._tell(self)
             else:
                 if self.trouble:
@@ -119,7 +128,12 @@ class Node:
 
     async def _pay(self) -> None:
         while self._debts:
-            await self._ask([self.store.leave(self._debts[0], self._runtime.now() + self._operation_timeout)])
+            try:
+                await self._ask([self.store.leave(self._debts[0], self._runtime.now() + self._operation_timeout)])
+            except StoreUnavailable:
+                raise
+            except StoreError as error:  # it concerns this name alone, and would be the same next time
+                log.debug("the node %s cannot forget a request: %s", self.title, error)
             with contextlib.suppress(IndexError):
                 self._debts.popleft()
 
@@ -131,9 +145,16 @@ class Node:
             if isinstance(reply, Exception):
                 raise reply
 
+    def refuse(self, why: str) -> None:
+        """Do not let it vote, though it is there."""
+        self._note(why)
+
     def _note(self, trouble: str) -> None:
         if not self.trouble:
-            log.warning("the node %s does not vote: %s", self.title, trouble)
+            often = self._runtime.now() < self._told_at + SILENCE
+            log.log(logging.DEBUG if often else logging.WARNING, "the node %s does not vote: %s", self.title, trouble)
+            if not often:
+                self._told_at = self._runtime.now()
         self.trouble = trouble
 
     async def attempt(
@@ -145,11 +166,15 @@ class Node:
     ) -> T:
         """Have this node carry out an operation. If it fails, the node is not asked until it is there again.
 
-        It then hears `leave` first.
+        It then hears `leave` first. A refusal, or a lack of time, says nothing of the node.
         """
+        if self._runtime.now() >= until:
+            if leave is not None:
+                self.owe(leave)
+            raise StoreUnavailable(f"no time was left to ask {self.title}; allow more")
         try:
             return await operation(argument, until)
-        except StoreError as error:
+        except StoreUnavailable as error:
             self._note(str(error))
             if leave is not None:
                 self._debts.append(leave)

@@ -19,6 +19,7 @@ https://redis.io/docs/latest/develop/use/patterns/distributed-locks/ describes R
 *   A renewal asks for a vote where a node has lost it. A node in quarantine gives none.
 """
 
+import contextlib
 import logging
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
@@ -37,6 +38,7 @@ from holdfast.core.messages import (
     HolderView,
     Leave,
     Left,
+    Mismatch,
     NameView,
     Notice,
     NoticeKind,
@@ -46,7 +48,7 @@ from holdfast.core.messages import (
     Reply,
     WaiterView,
 )
-from holdfast.errors import OutcomeUnknown, StoreUnavailable, Vote, tell
+from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable, Vote, tell
 from holdfast.outcome import Outcome
 from holdfast.runtimes.runtime import Runtime
 from holdfast.stores.quorum.node import NOT_YET, Node
@@ -114,6 +116,8 @@ class QuorumStore:
         """By the caller's request: what it holds, or is just being asked for."""
         self._lost: dict[str, Votes] = {}
         """What it held of late, until that was lost, or its release not answered by enough."""
+        self._crowd = MOST_ENDED
+        """With how many in `_held` to look for those that have lapsed."""
         self._waiters: dict[str, Waiter] = {}
         """By the caller's request."""
         self._rounds = 0
@@ -137,6 +141,8 @@ class QuorumStore:
             self._changed.clear()
             if self._voting() >= self._quorum:
                 break
+            if sum(node.refuses for node in self._nodes) > len(self._nodes) - self._quorum:
+                raise StoreError(self._short_of_votes(self._voting(), self._troubles()))
             if not await self._changed.wait(until) or self._runtime.now() >= until:
                 raise self._too_few()
         settled_by = min(until, self._runtime.now() + GRACE)
@@ -154,8 +160,7 @@ class QuorumStore:
         if not node.trouble and (identity := node.store.identity()):
             for other in self._nodes:
                 if other is not node and not other.trouble and other.store.identity() == identity:
-                    node.trouble = f"it is the same as {other.title}, and would vote twice: name each node once"
-                    log.error("the node %s does not vote: %s", node.title, node.trouble)
+                    node.refuse(f"it is the same as {other.title}, and would vote twice: name each node once")
         self._changed.set()
 
     async def close(self) -> None:
@@ -185,6 +190,8 @@ class QuorumStore:
         if waiter is not None:
             waiter.free_at.clear()
         sent = self._runtime.now()
+        if len(self._held) > self._crowd:
+            self._forget_lapsed(sent)
         until = min(until, sent + PATIENCE)
         votes = self._held[ask.request] = self._propose(ask)
         await self._ask_all(
@@ -199,12 +206,20 @@ class QuorumStore:
         if len(granted) >= self._quorum:
             votes.enter(await self._agree(votes, granted, until))
             ttl = min(reply.ttl for reply in granted)
+            votes.ends_at = self._runtime.now() + seconds(ttl)
             if votes.token and self._runtime.now() - sent < seconds(ttl) * (1 - LEAST_VALIDITY):
                 self._stop_waiting(ask, votes)
                 return Granted(votes.token, ttl, any(reply.wanted for reply in granted))
         await self._give_back(votes, until)
         self._held.pop(ask.request, None)
         return self._refusal(ask, votes)
+
+    def _forget_lapsed(self, now: float) -> None:
+        """Hold no more what was lost, and never released."""
+        for request, votes in list(self._held.items()):
+            if votes.token and votes.ends_at < now:
+                self._lose(request, votes)
+        self._crowd = max(MOST_ENDED, 2 * len(self._held))
 
     def _propose(self, ask: Ask) -> Votes:
         """Begin an attempt."""
@@ -253,9 +268,15 @@ class QuorumStore:
         replies, told = votes.replies, votes.told(self._titles)
         able = sum(not isinstance(reply, Exception) for reply in replies)
         if able < self._quorum:
+            refused = sum(
+                isinstance(reply, StoreError) and not isinstance(reply, StoreUnavailable | NotAsked)
+                for reply in replies
+            )
+            if refused > len(self._nodes) - self._quorum:  # asking again will not mend it
+                raise StoreError(self._short_of_votes(able, told))
             raise StoreUnavailable(self._short_of_votes(able, told), told)
         for reply in replies:
-            if reply is not None and not isinstance(reply, (Granted, Busy, Exception)):
+            if isinstance(reply, Mismatch):  # Gone: what gave this attempt back has overtaken it
                 return reply
         waiter = self._waiters.get(ask.request) or Waiter()
         if ask.wait:
@@ -335,14 +356,12 @@ class QuorumStore:
         """Hold it no more, but remember for a while who may have to hear of its release."""
         self._held.pop(request, None)
         self._lost[request] = votes
-        if len(self._lost) > MOST_ENDED:
-            del self._lost[next(iter(self._lost))]
+        _forget_oldest(self._lost)
 
     def _end(self, request: str, outcome: Outcome) -> None:
         """Remember of a request that it is over, and how: it may be asked again."""
         self._ended[request] = outcome
-        if len(self._ended) > MOST_ENDED:
-            del self._ended[next(iter(self._ended))]
+        _forget_oldest(self._ended)
 
     async def adjust(self, adjust: Adjust, until: float) -> RenewReply:
         """Change a holding at all nodes."""
@@ -434,6 +453,8 @@ class QuorumStore:
         for place, (renewal, votes) in enumerate(known):
             kept = self._count(replies, place)
             if kept >= self._quorum:
+                if votes is not None:
+                    votes.ends_at = self._runtime.now() + seconds(renewal.ttl)
                 results.append(None)
             elif votes is None or answered - kept > len(self._nodes) - self._quorum:
                 if votes is not None:
@@ -491,8 +512,8 @@ class QuorumStore:
         views = await self._views([self._of(node, node.store.inspect, name, until) for node in self._nodes])
         needed = self._needed(views)
         shown = NameView(name, 1, max(view.last_token for view in views))
-        shown.holders = _majority([holder for view in views for holder in view.holders], needed)
-        shown.waiters = _majority([waiter for view in views for waiter in view.waiters], needed)
+        shown.holders = _majority([view.holders for view in views], needed)
+        shown.waiters = _majority([view.waiters for view in views], needed)
         shown.blocked_for = max(view.blocked_for for view in views)
         return shown
 
@@ -505,12 +526,12 @@ class QuorumStore:
     async def revoke(self, name: str, until: float) -> list[HolderView]:
         """Take a name from its holders on all nodes."""
         found = await self._views([self._of(node, node.store.revoke, name, until) for node in self._nodes])
-        return _majority([holder for holders in found for holder in holders], self._needed(found))
+        return _majority(found, self._needed(found))
 
     async def ask_back(self, name: str, until: float) -> list[HolderView]:
         """Ask the holders of a name to let go."""
         found = await self._views([self._of(node, node.store.ask_back, name, until) for node in self._nodes])
-        return _majority([holder for holders in found for holder in holders], self._needed(found))
+        return _majority(found, self._needed(found))
 
     async def acquire_many(self, asks: Sequence[Ask], until: float) -> list[Reply]:
         """Not in one step: the nodes would have to agree on all names at once."""
@@ -580,10 +601,6 @@ class QuorumStore:
             votes.revoked.add(number)
             if len(votes.granted()) - len(votes.revoked) >= self._quorum:
                 return
-        if notice.kind is NoticeKind.ASKED:
-            if votes.asked_back:
-                return
-            votes.asked_back = True
         self._deliver(replace(notice, request=request, token=votes.token))
 
     def _hear_of_chance(self, number: int, notice: Notice) -> None:
@@ -608,6 +625,7 @@ def capabilities_of(sources: Sequence[StoreSource]) -> Capabilities:
         pushes_count=False,
         max_ttl=min(source.capabilities.max_ttl for source in sources),
         span=SPAN,
+        tells=True,
     )
 
 
@@ -619,17 +637,31 @@ def _some_taken(replies: Sequence[list[RenewReply] | Exception | None], place: i
     return any(isinstance(reply, list) and reply[place] is Outcome.TAKEN_OVER for reply in replies)
 
 
-def _majority(shown: Sequence[V], quorum: int) -> list[V]:
-    """Return those that hold, or wait, at a majority, each as most of the nodes see it."""
-    found: dict[str, list[V]] = {}
-    for each in shown:
-        found.setdefault(read_label(each.owner).owner, []).append(each)
+def _majority(shown: Sequence[Sequence[V]], quorum: int) -> list[V]:
+    """Return those that hold, or wait, at a majority, each as most of the nodes see it; `shown` is by node.
+
+    Several may say the same of themselves: the second of them at one node is the second at another.
+    """
+    found: dict[tuple[str, str, int], list[V]] = {}
+    for at_node in shown:
+        alike: Counter[tuple[str, str]] = Counter()
+        for each in at_node:
+            label = read_label(each.owner)
+            who: tuple[str, str] = (label.owner, label.actor)
+            alike[who] += 1
+            found.setdefault((*who, alike[who]), []).append(each)
     return [_most_said(seen) for seen in found.values() if len(seen) >= quorum]
 
 
 def _most_said(seen: Sequence[V]) -> V:
     said = Counter(each.owner for each in seen).most_common(1)[0][0]
     return next(each for each in seen if each.owner == said)
+
+
+def _forget_oldest(kept: dict[str, Any]) -> None:
+    while len(kept) > MOST_ENDED:
+        with contextlib.suppress(KeyError, RuntimeError, StopIteration):  # other threads do the same
+            del kept[next(iter(kept))]
 
 
 def _enough() -> bool:

@@ -71,8 +71,8 @@ class Votes:
     """The nodes at which it was taken by force."""
     stands_at: set[int] = field(default_factory=set[int])
     """The nodes in whose queues its caller stood before."""
-    asked_back: bool = False
-    """Whether its holder was told that somebody asks for it."""
+    ends_at: float = 0.0
+    """When the nodes have let it lapse, unless it is renewed."""
 
     def for_inbox(self, inbox: str) -> Ask:
         """Return what a node is asked that pushes to this inbox."""

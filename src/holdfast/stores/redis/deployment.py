@@ -67,6 +67,8 @@ class Deployment:
         """Make a link to a server that holds names."""
         make = _maker(runtime, scattered=self.scattered)
         identify = wire.WHO_AND_HOW if self.rules.guard == UPTIME else wire.WHO if self.rules.guard else None
+        if self.scattered:  # no two names of a node may stand for one server
+            identify = identify or wire.WHO
         return make(runtime, self.access, address, hearing, identify=identify, sharded=self.shape == "cluster")
 
     def _guide(self, runtime: Runtime, address: Address) -> Link:

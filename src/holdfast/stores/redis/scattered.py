@@ -34,11 +34,12 @@ class ScatteredLink(ThreadLink):
             return self._run_text(self._connect(until), script, keys, args, until)
         except BaseException as error:  # noqa: BLE001 - it is raised again
             self._fail(connection, error)
-        self._unheard.add(connection)
         try:
+            self._unheard.add(connection)
             reply = wire.NOTHING
             while reply is wire.NOTHING:
                 await readable(connection.descriptor, until)
+                self._unheard.discard(connection)  # before it is read, which lets other threads look
                 reply = self._read(connection, until)
         except GeneratorExit:
             self._discard(connection)
@@ -64,7 +65,7 @@ class ScatteredLink(ThreadLink):
 
     def _connect(self, until: float) -> Connection:
         now = self._now()
-        if any(now - connection.used > SILENT for connection in list(self._unheard)):
+        if any(now - each.used > SILENT and not _has_answered(each) for each in list(self._unheard)):
             raise StoreUnavailable(f"the Redis server at {self._address} has not answered for a while")
         return super()._connect(min(until, now + DIALLING) if self._unheard else until)
 
@@ -72,3 +73,11 @@ class ScatteredLink(ThreadLink):
         super()._start_anew()
         self._unheard: set[Connection] = set()
         """Those on which a reply is due."""
+
+
+def _has_answered(connection: Connection) -> bool:
+    """Tell whether a reply has come that nobody has taken yet."""
+    try:
+        return connection.is_stale()
+    except ValueError:  # another thread has closed it by now
+        return True

@@ -71,7 +71,7 @@ def evalsha_alike(script: Script, keys: tuple[Word, ...], args: tuple[Word, ...]
     )
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=16)
 def _words(*words: Word) -> bytes:
     """Pack a part of a command: without what tells how many words there are."""
     return _pack(words).partition(b"\r\n")[2]
