@@ -1,6 +1,6 @@
 """A name is held by whoever holds it at a majority of independent nodes."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit
 
 from holdfast.errors import UsageError
@@ -27,7 +27,7 @@ def quorum_source(nodes: Sequence[object], quorum: int | None = None) -> StoreSo
 
     Raises UsageError if there are fewer than three nodes, a node is there twice, or `quorum` is no majority.
     """
-    if isinstance(nodes, (str, bytes)) or not isinstance(nodes, Iterable):
+    if isinstance(nodes, str | bytes) or not hasattr(nodes, "__iter__"):
         raise UsageError("quorum is a list of nodes; for all of them in one URL write redlock://host1,host2,host3.")
     sources = [_node(node) for node in nodes]
     if len(sources) < LEAST:
