@@ -107,7 +107,7 @@ SEES_NO_MARKER: tuple[Change, ...] = (
 
 LUA_MUTANTS: Sequence[Mutant] = (
     # who is granted
-    lua("a release asks not whose it is", ("usual = h_request == request and not unsure", "usual = not unsure")),
+    lua("a release asks not whose it is", ("usual = h_request == request and (queued", "usual = (queued")),
     lua(
         "newcomers overtake the queue",
         ("if not head and fits(weight) then", "if fits(weight) then"),

@@ -19,7 +19,6 @@ NEVER_PROMISED = {
     "force": {Invariant.EXCLUSION, Invariant.BACKED, Invariant.KEPT},
     "redis_amnesia": {Invariant.EXCLUSION, Invariant.BACKED, Invariant.KEPT, Invariant.CLEAN},
     "redis_emptied": {Invariant.EXCLUSION, Invariant.BACKED, Invariant.KEPT},
-    "quorum_disorder": {Invariant.TOKENS},
     "quorum_drift": {Invariant.EXCLUSION, Invariant.BACKED, Invariant.KEPT},
 }
 
