@@ -1,0 +1,159 @@
+"""Requests side by side in one thread: what nobody waits for any more is neither lost nor taken for something else."""
+
+import socket
+from collections.abc import Generator
+from contextlib import ExitStack
+
+import pytest
+
+from holdfast.runtimes import clocks
+from holdfast.runtimes.scatter import Scatter, readable
+
+PATIENCE = 10.0
+
+Results = list[str | Exception | None]
+
+
+class Line:
+    """A connection to a server, and its other end."""
+
+    def __init__(self) -> None:
+        self.ours, self.theirs = socket.socketpair()
+        self.asked = 0
+
+    def answer(self, text: str) -> None:
+        """Have the server answer."""
+        self.theirs.sendall(text.encode())
+
+    def close(self) -> None:
+        """Close both ends."""
+        self.ours.close()
+        self.theirs.close()
+
+    async def ask(self, within: float = PATIENCE) -> str:
+        """Ask, and wait for the answer."""
+        until = clocks.steady() + within
+        self.asked += 1
+        await readable(self.ours.fileno(), until)
+        if clocks.steady() >= until:
+            raise TimeoutError
+        return self.ours.recv(100).decode()
+
+
+@pytest.fixture
+def lines() -> Generator[list[Line]]:
+    """Connect with three servers."""
+    with ExitStack() as stack:
+        made = [Line() for _ in range(3)]
+        for line in made:
+            stack.callback(line.close)
+        yield made
+
+
+def test_all_are_asked_before_the_first_answer_is_waited_for(lines: list[Line]) -> None:
+    """And each answer comes to its place."""
+    results: Results = [None] * 3
+    for number, line in enumerate(lines):
+        line.answer(f"answer {number}")
+    Scatter().race([line.ask() for line in lines], results, 3, lambda: True)
+    assert results == ["answer 0", "answer 1", "answer 2"]
+
+
+def test_a_place_without_work_is_left_alone(lines: list[Line]) -> None:
+    """Whatever stood there still does."""
+    results: Results = [None, "as it was", None]
+    lines[0].answer("a")
+    lines[2].answer("c")
+    Scatter().race([lines[0].ask(), None, lines[2].ask()], results, 2, lambda: True)
+    assert results == ["a", "as it was", "c"]
+
+
+def test_who_is_not_needed_is_not_waited_for(lines: list[Line]) -> None:
+    """Its answer comes to its place all the same, with a later race."""
+    scatter = Scatter()
+    results: Results = [None] * 3
+    again: Results = [None]
+    lines[0].answer("a")
+    lines[1].answer("b")
+    scatter.race([line.ask() for line in lines], results, 2, lambda: results.count(None) <= 1)
+    assert results == ["a", "b", None]
+    lines[2].answer("late")
+    lines[0].answer("again")
+    scatter.race([lines[0].ask()], again, 1, lambda: True)
+    assert (results, again) == (["a", "b", "late"], ["again"])
+
+
+def test_so_many_are_waited_for_at_least(lines: list[Line]) -> None:
+    """It is not asked whether it is enough before."""
+    results: Results = [None] * 3
+    asked: list[int] = []
+
+    def enough() -> bool:
+        asked.append(3 - results.count(None))
+        return True
+
+    async def first() -> str:
+        answer = await lines[0].ask()
+        lines[1].answer("b")
+        return answer
+
+    lines[0].answer("a")
+    Scatter().race([first(), lines[1].ask(), lines[2].ask()], results, 2, enough)
+    assert asked == [2]
+    assert results == ["a", "b", None]
+
+
+def test_what_fails_is_a_result(lines: list[Line]) -> None:
+    """Of that one alone."""
+    results: Results = [None] * 2
+    lines[1].answer("b")
+    Scatter().race([lines[0].ask(within=0.05), lines[1].ask()], results, 2, lambda: False)
+    assert isinstance(results[0], TimeoutError)
+    assert results[1] == "b"
+
+
+def test_what_was_put_aside_ends_in_time(lines: list[Line]) -> None:
+    """`settle` waits for it, no longer than until it has waited long enough itself."""
+    scatter = Scatter()
+    results: Results = [None] * 2
+    lines[0].answer("a")
+    scatter.race([lines[0].ask(), lines[1].ask(within=0.1)], results, 1, lambda: True)
+    began = clocks.steady()
+    scatter.settle(began + PATIENCE)
+    assert isinstance(results[1], TimeoutError)
+    assert clocks.steady() < began + PATIENCE / 2
+
+
+def test_what_is_dropped_ends_where_it_waits(lines: list[Line]) -> None:
+    """So that it can give up its connection, on which an answer may yet come."""
+    ended: list[str] = []
+
+    async def ask() -> str:
+        try:
+            return await lines[1].ask()
+        except GeneratorExit:
+            ended.append("dropped")
+            raise
+
+    scatter = Scatter()
+    results: Results = [None] * 2
+    lines[0].answer("a")
+    scatter.race([lines[0].ask(), ask()], results, 1, lambda: True)
+    scatter.drop()
+    assert (results, ended) == (["a", None], ["dropped"])
+
+
+def test_an_interrupt_leaves_nothing_that_was_never_begun(lines: list[Line]) -> None:
+    """What had been sent is put aside, and the rest is not asked any more: no coroutine is forgotten."""
+
+    async def interrupted() -> str:
+        raise KeyboardInterrupt
+
+    scatter = Scatter()
+    results: Results = [None] * 3
+    with pytest.raises(KeyboardInterrupt):
+        scatter.race([lines[0].ask(), interrupted(), lines[2].ask()], results, 3, lambda: True)
+    assert [line.asked for line in lines] == [1, 0, 0]
+    lines[0].answer("a")
+    scatter.settle(clocks.steady() + PATIENCE)
+    assert results == ["a", None, None]
