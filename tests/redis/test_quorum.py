@@ -2,6 +2,7 @@
 
 import contextlib
 import threading
+import time
 from collections.abc import Generator
 from importlib import import_module
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Client, LockTimeout, StoreUnavailable, UsageError
+from holdfast import Client, LockTimeout, StoreError, StoreUnavailable, UsageError
 from holdfast.stores.store import StoreSource
 from holdfast.stores.urls import store_source
 from holdfast.testing.servers import RedisServer, five_nodes, wait_until
@@ -161,3 +162,16 @@ def test_whoever_is_granted_leaves_the_queue_of_a_node_that_refused(servers: lis
         for _ in range(ROUNDS):
             client.lock("name", ttl=TTL).acquire().release()
             wait_until(lambda: not other.inspect("name").waiters, "an empty queue")
+
+
+def test_a_login_that_is_refused_is_told_at_once(tmp_path: Path) -> None:
+    """Asking again would not mend it; and the password is not repeated."""
+    with five_nodes(tmp_path, ["--requirepass", "right"]) as nodes:
+        hosts = ",".join(f"127.0.0.1:{server.port}" for server in nodes)
+        began = time.monotonic()
+        with Client(f"redlock://:wr0ng@{hosts}") as client, pytest.raises(StoreError, match="credentials") as refused:
+            client.lock("name", ttl=TTL).acquire()
+        assert not isinstance(refused.value, StoreUnavailable)
+        assert time.monotonic() < began + 3.0
+        assert "wr0ng" not in str(refused.value)
+        assert "wr0ng" not in repr(client)
