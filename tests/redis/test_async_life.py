@@ -273,7 +273,8 @@ def test_too_few_replicas(redis_server: RedisServer) -> None:
 
     async def main() -> None:
         async with link_to(redis_server.address) as link:
-            hasty, patient = soon(5.0), soon(20)
+            await link.run(COUNT, ("few",), (), soon())  # so that the server knows the script
+            hasty, patient = soon(2.0), soon(20)
             ends = await asyncio.gather(
                 link.run_replicated(COUNT, ("few",), (), patient, 1), link.run_replicated(COUNT, ("few",), (), hasty, 2)
             )
