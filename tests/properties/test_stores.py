@@ -15,14 +15,14 @@ from holdfast.stores.sqlite import database as sqlite_database
 from holdfast.testing.simulation.redis import server as redis_server
 from holdfast.testing.simulation.redis.lua import source_of
 from tests.properties import hunt, mutants, thorough
-from tests.properties.redis_machine import RedisMachine
+from tests.properties.redis_machine import RedisMachine, UptimeMachine
 from tests.properties.store_machine import MemoryMachine, SqliteMachine, StoreMachine
 
 RETENTION = "TOMBSTONE, RETENTION = 30000000, 3600000000"
 """What the scripts say."""
 
-MACHINES = [MemoryMachine, SqliteMachine, RedisMachine]
-IDS = ["memory", "sqlite", "redis"]
+MACHINES = [MemoryMachine, SqliteMachine, RedisMachine, UptimeMachine]
+IDS = ["memory", "sqlite", "redis", "uptime"]
 TABLED = MACHINES[:2]
 """Those that run the grant table itself."""
 
@@ -171,8 +171,8 @@ WRONG_SCRIPTS: dict[str, tuple[type[StoreMachine], str, str]] = {
     "older": (RESTARTS, "if weighs == fills then holders = {} end", ""),
     "unbound": (RESTARTS, "math.max(longest_known or 0, bound, longest_asked)", "math.max(longest_known or 0, bound)"),
     "trusting": (RESTARTS, "doubtful = doubtful or known or seen ~= ''", "doubtful = doubtful or known"),
-    "up for too long": (RESTARTS, "math.max(0, uptime - 1)", "uptime"),
-    "up whoever it was": (RESTARTS, "if guard == 3 and not known and seen == '' then", "if guard == 3 then"),
+    "up for too long": (UptimeMachine, "math.max(0, uptime - 1)", "uptime"),
+    "up whoever it was": (UptimeMachine, "if guard == 3 and not known and seen == '' then", "if guard == 3 then"),
     "stretched": (RedisMachine, "if ends > now + longest then", "if false then"),
     "asked again": (WAITING, "local refused = request == released or", "local refused ="),
     "silent": (WAITING, "if it and it[W_FRESH] >= now then", "if it then"),
