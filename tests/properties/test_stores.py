@@ -6,17 +6,19 @@ from dataclasses import replace
 import pytest
 from hypothesis.stateful import run_state_machine_as_test
 
+from holdfast.core.messages import Release, Renewal
 from holdfast.core.state import NameState
 from holdfast.core.table import Step
 from holdfast.stores import memory, tabled
 from holdfast.stores.redis import scripts
+from holdfast.stores.redis.deployment import OBSERVED
 from holdfast.stores.sqlite import codec
 from holdfast.stores.sqlite import database as sqlite_database
 from holdfast.testing.simulation.redis import server as redis_server
 from holdfast.testing.simulation.redis.lua import source_of
 from tests.properties import hunt, mutants, thorough
 from tests.properties.redis_machine import RedisMachine, UptimeMachine
-from tests.properties.store_machine import MemoryMachine, SqliteMachine, StoreMachine
+from tests.properties.store_machine import SECOND, MemoryMachine, SqliteMachine, StoreMachine
 
 RETENTION = "TOMBSTONE, RETENTION = 30000000, 3600000000"
 """What the scripts say."""
@@ -168,7 +170,6 @@ WRONG_SCRIPTS: dict[str, tuple[type[StoreMachine], str, str]] = {
     "late": (RESTARTS, "weighs == 0 or now >= quarantine(0) or", "weighs == 0 or"),
     "told nothing": (RESTARTS, "weighs == 0 or now", "now"),
     "queued": (RESTARTS, "capacity = fills\n    dequeue(request)", "capacity = fills"),
-    "older": (RESTARTS, "if weighs == fills then holders = {} end", ""),
     "unbound": (RESTARTS, "math.max(longest_known or 0, bound, longest_asked)", "math.max(longest_known or 0, bound)"),
     "trusting": (RESTARTS, "doubtful = doubtful or known or seen ~= ''", "doubtful = doubtful or known"),
     "up for too long": (UptimeMachine, "math.max(0, uptime - 1)", "uptime"),
@@ -235,3 +236,33 @@ def test_a_process_that_is_noted_too_early_is_noticed(monkeypatch: pytest.Monkey
     """A client that takes a process for known whose script did not look at the marker loses what it knew."""
     monkeypatch.setattr(scripts, "RELEASE", replace(scripts.RELEASE, guarded=True))
     _has_to_fail(RedisMachine)
+
+
+def test_who_held_before_a_later_lease_keeps_nobody_from_taking_it_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A promoted copy may show a holder of an earlier time: it had let go when the later lease was granted."""
+
+    def play() -> None:
+        machine = RedisMachine()
+        machine.choose_the_guard(OBSERVED)
+        for client in (0, 1):
+            machine.ask(client, "name", 60_000_000, SECOND, 1, 1, 0, 0, True, 1, True)
+            if client == 0:
+                machine.a_copy_is_taken()
+                machine.let_go(0, Release("name", "r0", machine.token(machine.asks[0])))
+        later = machine.asks[1]
+        token = machine.token(later)
+        machine.a_copy_is_promoted()
+        machine.keep(1, [Renewal("name", later.request, token, 60_000_000, later)])
+        assert machine.token(later) == token
+        machine.teardown()
+
+    play()
+    wrong = "if weighs == fills then holders = {} end"
+    assert any(wrong in script.text for script in scripts.ALL)
+
+    def source(text: str) -> str:
+        return _keeping_for_ever(text).replace(wrong, "")
+
+    monkeypatch.setattr(redis_server, "source_of", source)
+    with pytest.raises(AssertionError):
+        play()
