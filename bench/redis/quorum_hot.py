@@ -16,6 +16,7 @@ from pathlib import Path
 from bench.contenders import clock
 from bench.harness import Bound, Report, Row, Size, duration, interleave, percentile
 from bench.redis.apart import REDLOCK_NG
+from bench.redis.hot import Case
 from bench.redis.nodes import Nodes, Used, able, running
 from bench.redis.redlocks import BLOCKING, HOMES, MEANINGS, POTTERY, REDLOCK_PY, THREADS, Contender, prepare
 from bench.workers import Worker
@@ -98,18 +99,6 @@ def overlaps(held: Sequence[tuple[float, float]]) -> int:
         found += begin < until
         until = max(until, end)
     return found
-
-
-@dataclass(slots=True, frozen=True)
-class Case:
-    """One contender under one load."""
-
-    label: str
-    processes: int
-    hold: float
-
-    def __str__(self) -> str:
-        return f"{self.processes} x {self.hold * 1000:g} ms, {self.label}"
 
 
 def run(size: Size, folder: Path) -> Report:

@@ -5,24 +5,19 @@ import json
 import logging
 import random
 import signal
-import subprocess
 import sys
 import threading
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Self
 
 from holdfast import AsyncClient, Client, LeaseLost, LockTimeout, StaleTokenError, StoreError
 from holdfast.core.held import EXPIRED
 from holdfast.runtimes.clocks import steady
 from holdfast.runtimes.threads import drive
 from holdfast.testing.conformance.faces import AnyClient, AnyLease, BlockingClient
+from tests.redis.children import COLOURS, Children
 from tests.redis.resource import SharedNumbers
-
-ROOT = Path(__file__).parents[2]
-COLOURS = ("threads", "asyncio")
 
 GRAIN = 0.004
 """How often a holder looks whether its lease lasts, in seconds."""
@@ -83,21 +78,12 @@ class Account:
         self.errors += other.errors
 
 
-class Staff:
+class Staff(Children):
     """Some processes, every other one in asyncio; leaving `with` kills them."""
 
     def __init__(self, task: Task, count: int = 4) -> None:
         """Start them."""
-        self._processes = [_start(task, number) for number in range(count)]
-
-    def __len__(self) -> int:
-        return len(self._processes)
-
-    def await_start(self) -> None:
-        """Return when each has had a lease."""
-        for process in self._processes:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "at work\n"
+        super().__init__(__name__, ([json.dumps(asdict(task)), str(number)] for number in range(count)))
 
     def freeze(self, number: int) -> None:
         """Stop a process in its tracks."""
@@ -110,33 +96,10 @@ class Staff:
     def end(self) -> Account:
         """Tell them to end, and return what they did. Each must end by itself, without an error."""
         account = Account()
-        for process in self._processes:
-            assert process.stdin is not None
-            process.stdin.close()
-            process.stdin = None
-        for process in self._processes:
-            said, _ = process.communicate(timeout=PATIENCE)
-            assert process.returncode == 0
-            told = json.loads(said)
+        for told in self._end(PATIENCE):
             tenures = [Tenure(**each) for each in told["tenures"]]
             account.merge(Account(tenures, Counter(told["counts"]), Counter(told["errors"])))
         return account
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        for process in self._processes:
-            process.kill()
-            process.wait()
-            for pipe in (process.stdin, process.stdout):
-                if pipe is not None:
-                    pipe.close()
-
-
-def _start(task: Task, number: int) -> subprocess.Popen[str]:
-    command = [sys.executable, "-W", "error", "-m", "tests.redis.chaos_workers", json.dumps(asdict(task)), str(number)]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
 
 
 # -- what runs in each process -----------------------------------------------------------------------------------

@@ -5,27 +5,22 @@ import asyncio
 import json
 import logging
 import signal
-import subprocess
 import sys
 import threading
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, replace
-from pathlib import Path
-from typing import Self
 
 from holdfast import AsyncClient, Client
 from holdfast.runtimes.threads import drive
 from holdfast.testing.conformance.faces import AnyClient, BlockingClient
 from holdfast.testing.servers import RedisServer
+from tests.redis.children import COLOURS, Children
 from tests.redis.load import PATIENCE, Hold, Job, Record, Worker
 from tests.redis.resource import SharedNumbers
 
-ROOT = Path(__file__).parents[2]
-COLOURS = ("threads", "asyncio")
 
-
-class Processes:
+class Processes(Children):
     """Some workers, all for one job."""
 
     def __init__(self, url: str, job: Job, resource: RedisServer, space: str, *, count: int = 4) -> None:
@@ -34,14 +29,8 @@ class Processes:
         Each worker keeps to one name, which it has in common with workers of other processes.
         """
         about = [url, json.dumps(asdict(job)), str(resource.port), space]
-        self._processes = [_start([*about, str(number), COLOURS[number % 2]]) for number in range(count)]
-        self._frozen: list[subprocess.Popen[str]] = []
-
-    def await_start(self) -> None:
-        """Return when each has had a lease."""
-        for process in self._processes:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "at work\n"
+        super().__init__(__name__, ([*about, str(number), COLOURS[number % 2]] for number in range(count)))
+        self._frozen = self._processes[:0]
 
     def rest(self) -> None:
         """Tell them to acquire nothing more, until they are told to keep."""
@@ -73,32 +62,9 @@ class Processes:
     def end(self) -> Record:
         """Tell them to end, and return what they did."""
         record = Record()
-        for process in self._processes:
-            assert process.stdin is not None
-            process.stdin.close()
-            process.stdin = None
-        for process in self._processes:
-            said, _ = process.communicate(timeout=PATIENCE)
-            assert process.returncode == 0
-            told = json.loads(said)
+        for told in self._end(PATIENCE):
             record.merge(Record([Hold(**each) for each in told["holds"]], Counter(told["counts"])))
         return record
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        for process in self._processes:
-            process.kill()
-            process.wait()
-            for pipe in (process.stdin, process.stdout):
-                if pipe is not None:
-                    pipe.close()
-
-
-def _start(arguments: list[str]) -> subprocess.Popen[str]:
-    command = [sys.executable, "-W", "error", "-m", "tests.redis.processes", *arguments]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
 
 
 # -- what runs in each process -----------------------------------------------------------------------------------

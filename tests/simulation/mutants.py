@@ -352,11 +352,11 @@ def any_weight_fits(self: Step, weight: int) -> bool:
     return self.now >= state.blocked_until and len(state.holders) < state.capacity
 
 
-def only_own_clock(self: Step, proposal: int) -> int:
+def only_own_clock(self: Step, proposal: int, *, votes: bool = False) -> int:
     return proposal
 
 
-def plain_counter(self: Step, proposal: int) -> int:
+def plain_counter(self: Step, proposal: int, *, votes: bool = False) -> int:
     return self.state.counter + 1
 
 

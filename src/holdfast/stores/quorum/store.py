@@ -195,10 +195,7 @@ class QuorumStore:
         until = min(until, sent + PATIENCE)
         votes = self._held[ask.request] = self._propose(ask)
         await self._ask_all(
-            [
-                None if node.trouble else node.attempt(node.store.acquire, votes.for_inbox(node.inbox), until)
-                for node in self._nodes
-            ],
+            [self._of(node, node.store.acquire, votes.for_inbox(node.inbox), until) for node in self._nodes],
             votes.replies,
             votes.are_clear,
         )
@@ -347,7 +344,7 @@ class QuorumStore:
         leave = Leave(name, base, unsure=False)
         left: Replies[Left] = [None] * len(self._nodes)
         works = [
-            node.attempt(node.store.leave, leave, until) if number in places and not node.trouble else None
+            self._of(node, node.store.leave, leave, until) if number in places else None
             for number, node in enumerate(self._nodes)
         ]
         await self._ask_all(works, left, lambda: True)
@@ -441,12 +438,9 @@ class QuorumStore:
                 for renewal, votes in known
             ]
 
-        works = [
-            None if node.trouble else node.attempt(node.store.renew, mine(number), until)
-            for number, node in enumerate(self._nodes)
-        ]
+        works = [self._of(node, node.store.renew, mine(number), until) for number, node in enumerate(self._nodes)]
         await self._ask_all(
-            works, replies, lambda: all(_kept(replies, place) >= self._quorum for place in range(len(known)))
+            works, replies, lambda: all(self._count(replies, place) >= self._quorum for place in range(len(known)))
         )
         answered = sum(isinstance(reply, list) for reply in replies)
         results: list[RenewReply] = []
@@ -471,7 +465,7 @@ class QuorumStore:
 
     def _count(self, replies: Sequence[list[RenewReply] | Exception | None], place: int) -> int:
         """Return how many nodes keep a lease."""
-        return _kept(replies, place)
+        return sum(isinstance(reply, list) and reply[place] is None for reply in replies)
 
     async def _heal(
         self, known: Sequence[tuple[Renewal, Votes | None]], replies: Replies[list[RenewReply]], until: float
@@ -493,8 +487,8 @@ class QuorumStore:
         works: list[Coroutine[Any, Any, Reply] | None] = [None] * len(self._nodes)
         for number in lacking:
             node = self._nodes[number]
-            if not node.trouble:
-                works[number] = node.attempt(node.store.acquire, replace(ask, inbox=node.inbox), until)
+            works[number] = self._of(node, node.store.acquire, replace(ask, inbox=node.inbox), until)
+            if works[number] is not None:
                 votes.replies[number] = None
         await self._ask_all(works, replies, lambda: False)
         for number in lacking:
@@ -541,11 +535,6 @@ class QuorumStore:
         """Not at all: a quorum keeps no semaphores."""
         raise NotImplementedError
 
-    def _of(
-        self, node: Node, operation: Callable[[A, float], Coroutine[Any, Any, T]], argument: A, until: float
-    ) -> Coroutine[Any, Any, T] | None:
-        return None if node.trouble else node.attempt(operation, argument, until)
-
     async def _views(self, works: Sequence[Coroutine[Any, Any, T] | None]) -> list[T]:
         replies: Replies[T] = [None] * len(self._nodes)
         await self._ask_all(works, replies, lambda: False)
@@ -565,6 +554,12 @@ class QuorumStore:
     ) -> Coroutine[Any, Any, None]:
         """Ask nodes side by side, until it is enough."""
         return self._runtime.race(works, replies, 1, enough)
+
+    def _of(
+        self, node: Node, operation: Callable[[A, float], Coroutine[Any, Any, T]], argument: A, until: float
+    ) -> Coroutine[Any, Any, T] | None:
+        """Ask a node, if it votes."""
+        return None if node.trouble else node.attempt(operation, argument, until)
 
     def _voting(self) -> int:
         return sum(not node.trouble for node in self._nodes)
@@ -627,10 +622,6 @@ def capabilities_of(sources: Sequence[StoreSource]) -> Capabilities:
         span=SPAN,
         tells=True,
     )
-
-
-def _kept(replies: Sequence[list[RenewReply] | Exception | None], place: int) -> int:
-    return sum(isinstance(reply, list) and reply[place] is None for reply in replies)
 
 
 def _some_taken(replies: Sequence[list[RenewReply] | Exception | None], place: int) -> bool:

@@ -103,8 +103,9 @@ class Votes:
 
     def places(self) -> set[int]:
         """Return the nodes in whose queues its caller may stand."""
-        asked = {node for node, reply in enumerate(self.replies) if type(reply) is not NotAsked}
-        return asked - {node for node in asked if self.certain(node)} if self.ask.wait else set()
+        if not self.ask.wait:
+            return set()
+        return {node for node, reply in enumerate(self.replies) if type(reply) not in {NotAsked, Granted}}
 
     def queued(self) -> set[int]:
         """Return the nodes in whose queues its caller stands though it was granted: who refused it, and earlier ones.
@@ -114,7 +115,7 @@ class Votes:
         places = set(self.stands_at)
         if self.ask.wait:
             places |= {node for node, reply in enumerate(self.replies) if type(reply) is Busy}
-        return {node for node in places if type(self.replies[node]) is not Granted}
+        return {node for node in places if not self.certain(node)}
 
     def certain(self, node: int) -> bool:
         """Tell whether a node is known to have carried the ask out."""

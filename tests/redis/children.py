@@ -1,0 +1,56 @@
+"""Processes that a test starts from one of its modules: they end when told to, or are killed."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+ROOT = Path(__file__).parents[2]
+COLOURS = ("threads", "asyncio")
+
+
+class Children:
+    """Some processes. Leaving `with` kills them."""
+
+    def __init__(self, module: str, arguments: Iterable[Sequence[str]]) -> None:
+        """Start one for each list of arguments."""
+        command = [sys.executable, "-W", "error", "-m", module]
+        self._processes = [
+            subprocess.Popen([*command, *each], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+            for each in arguments
+        ]
+
+    def __len__(self) -> int:
+        return len(self._processes)
+
+    def await_start(self) -> None:
+        """Return when each has had a lease."""
+        for process in self._processes:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "at work\n"
+
+    def _end(self, patience: float) -> list[Any]:
+        """Tell all to end, and return what each said last. Each must end by itself, without an error."""
+        for process in self._processes:
+            assert process.stdin is not None
+            process.stdin.close()
+            process.stdin = None
+        last: list[Any] = []
+        for process in self._processes:
+            said, _ = process.communicate(timeout=patience)
+            assert process.returncode == 0
+            last.append(json.loads(said))
+        return last
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        for process in self._processes:
+            process.kill()
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    pipe.close()
