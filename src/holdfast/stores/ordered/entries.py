@@ -1,0 +1,177 @@
+"""The entries of a name, and how they are read.
+
+All that a store of this kind knows of a name is a list of entries in the order in which they were added. Who holds the
+name is a pure function of that list, the same for whoever reads it:
+
+*   A contender holds if all that stand before it, and it itself, fit into the capacity. Who stands before it only ever
+    becomes less, so a holder stays one; and a newcomer never overtakes.
+*   The capacity is what the first contender asked for, as changed by each SIZE entry after it that knew the one before.
+*   A LIGHT entry makes a contender lighter, a KEPT one takes room that belongs to nobody.
+*   A BLOCK whose contender is gone without it keeps everybody out: that one's lease ran out.
+
+A list may be old, but never lacks what was added before the reader's own entry: so nobody believes to hold who does
+not, and it costs at most a second look.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    """What an entry is. The values are written into stores, and never change."""
+
+    CONTENDER = "c"
+    """Somebody who holds or waits. Belongs to its client's session, and vanishes with it."""
+    KEPT = "k"
+    """Room that is taken until a time is over: a holder was done too soon, or a lock delay runs."""
+    BLOCK = "b"
+    """Says that a holder wants a lock delay, should it vanish. Outlives the session."""
+    SIZE = "s"
+    """A change of the capacity. Outlives the session."""
+    LIGHT = "l"
+    """A contender is content with less. Belongs to its client's session."""
+
+
+@dataclass(slots=True, frozen=True)
+class Record:
+    """What is written to make an entry."""
+
+    kind: Kind
+    request: str
+    """The contender that it is or concerns. Hex digits, dashes and slashes; of SIZE: one of its own."""
+    weight: int = 1
+    """How much of the capacity it takes; of LIGHT: from now on."""
+    capacity: int = 1
+    """What it asks for; of SIZE: what is to hold from now on."""
+    before: int = 0
+    """Of SIZE: the capacity that is to be changed."""
+    keep: float = 0.0
+    """Of KEPT and BLOCK: for how long, in seconds: from now on, or from when the holder is found to have vanished."""
+    text: str = ""
+    """What people are to read, and what the store wants to know of it. May change."""
+    place: int = 0
+    """Of KEPT: the order that it is to have, that of the contender which it replaces; 0: before all others."""
+
+
+@dataclass(slots=True)
+class Entry:
+    """One entry of a name."""
+
+    kind: Kind
+    request: str
+    order: int
+    """Where it stands. No two of a name have the same, but a KEPT one, which takes the place of what it replaces."""
+    weight: int = 1
+    capacity: int = 1
+    before: int = 0
+    token: int = 0
+    """The fencing token; 0 if this listing does not tell it."""
+    key: str = ""
+    """How the directory finds it again."""
+
+
+@dataclass(slots=True)
+class Detail:
+    """What a listing need not tell of an entry."""
+
+    text: str
+    token: int
+    age: float
+    """How long ago it was added, in seconds, as far as the clocks of client and store agree."""
+
+
+@dataclass(slots=True)
+class Listing:
+    """The entries of a name at one moment."""
+
+    entries: list[Entry]
+    """In their order."""
+    joined: int = 0
+    """The order of the last contender that ever joined, as far as it is known; 0: not known."""
+    newest: int = 0
+    """A number that no token of the name exceeds so far, and no later one falls short of."""
+
+
+@dataclass(slots=True)
+class Reading:
+    """What a listing means."""
+
+    capacity: int = 0
+    """0: nobody uses the name."""
+    holders: list[Entry] = field(default_factory=list[Entry])
+    waiters: list[Entry] = field(default_factory=list[Entry])
+    kept: list[Entry] = field(default_factory=list[Entry])
+    blocks: list[Entry] = field(default_factory=list[Entry])
+    """Those whose contender has vanished."""
+    stale: list[Entry] = field(default_factory=list[Entry])
+    """What means nothing any more, and may be removed by anybody."""
+
+    def place(self, request: str) -> int:
+        """Return how many wait before a waiter."""
+        return next((n for n, waiter in enumerate(self.waiters) if waiter.request == request), len(self.waiters))
+
+    def holder(self, request: str) -> Entry | None:
+        """Return a holder."""
+        return next((each for each in self.holders if each.request == request), None)
+
+    def waiter(self, request: str) -> Entry | None:
+        """Return a waiter."""
+        return next((each for each in self.waiters if each.request == request), None)
+
+
+def read(entries: Sequence[Entry]) -> Reading:
+    """Tell who holds, who waits, and what is left over."""
+    contenders = [entry for entry in entries if entry.kind is Kind.CONTENDER]
+    present = {contender.request for contender in contenders}
+    weights = {contender.request: contender.weight for contender in contenders}
+    reading = Reading(capacity=contenders[0].capacity if contenders else 0)
+    for entry in entries:
+        if entry.kind is Kind.SIZE:
+            if not contenders or entry.order < contenders[0].order:
+                reading.stale.append(entry)
+            elif entry.before == reading.capacity:
+                reading.capacity = entry.capacity
+        elif entry.kind is Kind.LIGHT:
+            if entry.request in present:
+                weights[entry.request] = min(weights[entry.request], entry.weight)
+            else:
+                reading.stale.append(entry)
+        elif entry.kind is Kind.BLOCK and entry.request not in present:
+            reading.blocks.append(entry)
+        elif entry.kind is Kind.KEPT:
+            reading.kept.append(entry)
+    _fill(reading, entries, weights)
+    return reading
+
+
+def _fill(reading: Reading, entries: Sequence[Entry], weights: dict[str, int]) -> None:
+    """Tell holders from waiters: as many as fit, and nobody before who stands before it."""
+    taken, full = 0, bool(reading.blocks)
+    for entry in entries:
+        if entry.kind is Kind.KEPT:
+            taken += entry.weight
+        elif entry.kind is Kind.CONTENDER:
+            entry.weight = weights[entry.request]
+            full = full or taken + entry.weight > reading.capacity
+            taken += entry.weight
+            (reading.waiters if full else reading.holders).append(entry)
+
+
+def to_watch(reading: Reading, waiter: Entry, before: Sequence[Entry]) -> list[Entry]:
+    """Return the fewest of those before a waiter of which one has to go, or get lighter, before it can be granted.
+
+    For a lock that is its predecessor, for a reader the nearest writer before it, for one who wants one of n permits
+    the n before it: so what is released wakes one, or all readers, or at most n, however many wait.
+    """
+    room = reading.capacity - waiter.weight
+    if reading.blocks:
+        return list(reading.blocks[:1])
+    watched: list[Entry] = []
+    covered = 0
+    for entry in sorted(reversed(before), key=lambda each: -each.weight):  # the heaviest, and of these the nearest
+        watched.append(entry)
+        covered += entry.weight
+        if covered > room:
+            break
+    return watched
