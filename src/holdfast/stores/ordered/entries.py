@@ -169,7 +169,7 @@ def to_watch(reading: Reading, waiter: Entry, before: Sequence[Entry]) -> list[E
         return list(reading.blocks[:1])
     watched: list[Entry] = []
     covered = 0
-    for entry in sorted(before[::-1], key=lambda each: -each.weight):  # the heaviest, and of these the nearest
+    for entry in sorted(before, key=lambda each: (-each.weight, -each.order)):  # the heaviest, and of these the nearest
         watched.append(entry)
         covered += entry.weight
         if covered > room:
