@@ -30,6 +30,8 @@ class Place:
     """Whether there is a BLOCK for it."""
     light: bool = False
     """Whether there may be LIGHT entries for it."""
+    unsure: bool = False
+    """Whether a join of it went unanswered, and may still arrive."""
     holds: bool = False
     """Whether it was told that it holds."""
     ttl: int = 0

@@ -219,7 +219,11 @@ class OrderedStore:
         place.entry, place.block, place.light, place.holds = None, False, False, False
         text = Said(place.text, place.ttl).text()
         record = Record(Kind.CONTENDER, ask.request, ask.weight, ask.capacity, text=text)
-        place.entry, listing = await self.directory.join(ask.name, record, until)
+        try:
+            place.entry, listing = await self.directory.join(ask.name, record, until)
+        except BaseException:  # whatever ended it, it may still arrive
+            place.unsure = True
+            raise
         return listing
 
     async def _answer(
@@ -351,8 +355,9 @@ class OrderedStore:
     async def _remove(self, place: Place, until: float, keep: int = 0, *, lapsed: bool = False) -> bool:
         """Remove all entries of a place; True if it was there. Put something there that keeps others out for a time."""
         ask, entry = place.ask, place.entry
-        if entry is None or not (place.block or place.light or keep):
-            return await self.directory.withdraw(ask.name, ask.request, entry, until)
+        delays = lapsed and ask.lock_delay
+        if entry is None or not (place.block or place.light or keep or delays):
+            return await self.directory.withdraw(ask.name, ask.request, None if place.unsure else entry, until)
         remove = [entry]
         if place.block or place.light:
             entries = (await self.directory.look(ask.name, until)).entries
@@ -363,10 +368,13 @@ class OrderedStore:
             text = Said(place.text, keep).text()
             weight = min((each.weight for each in remove if each.kind is Kind.LIGHT), default=ask.weight)
             add.append(Record(Kind.KEPT, ask.request, weight, ask.capacity, 0, seconds(keep), text, entry.order))
-        elif lapsed and ask.lock_delay:
+        elif delays:
             text = Said(place.text, ask.lock_delay).text()
             add.append(Record(Kind.KEPT, ask.request, EVERYBODY, ask.capacity, 0, seconds(ask.lock_delay), text))
-        return await self.directory.change(ask.name, remove, add, until)
+        removed = await self.directory.change(ask.name, remove, add, until)
+        if place.unsure:
+            await self.directory.withdraw(ask.name, ask.request, None, until)
+        return removed
 
     async def _fate(self, name: str, request: str, until: float) -> Outcome:
         """Tell what became of a holding that is not there any more: whether somebody came after it."""
