@@ -123,7 +123,7 @@ class _ClientBase:
     def _plain_options(self, ttl: float, timeout: float | None, options: PlainOptions) -> PlainLockOptions:
         able = self._source.capabilities
         made = PlainLockOptions(ttl=ttl, timeout=timeout, **options).check(able.min_ttl, able.max_ttl)
-        if made.linger and not (able.queue or able.tells):
+        if made.linger and (able.span == 1 or not (able.queue or able.tells)):
             raise UsageError(f"{self._source.title}: {NO_LINGER}")
         return made
 

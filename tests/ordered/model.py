@@ -107,10 +107,12 @@ class ModelDirectory:
                 self.proved_at = self._runtime.now()
             return self._ensemble.listing(name)
 
-    async def change(self, name: str, remove: Sequence[Entry], add: Sequence[Record], until: float) -> bool:
+    async def change(
+        self, name: str, remove: Sequence[Entry], add: Sequence[Record], until: float, beside: Entry | None = None
+    ) -> bool:
         self._reach()
         with self._mutex:
-            done = self._ensemble.change(self._session, name, remove, add)
+            done = self._ensemble.change(self._session, name, remove, add, beside)
         self._answer("change")
         return done
 

@@ -66,8 +66,12 @@ class Directory(Protocol):
         """List a name. Not older than what any earlier answer showed. Is a proof if there is a session."""
         ...
 
-    async def change(self, name: str, remove: Sequence[Entry], add: Sequence[Record], until: float) -> bool:
-        """Remove and add in one step; False if something of `remove` was not there any more: then nothing was done.
+    async def change(
+        self, name: str, remove: Sequence[Entry], add: Sequence[Record], until: float, beside: Entry | None = None
+    ) -> bool:
+        """Remove and add in one step, while `beside` is there.
+
+        False if that, or something of `remove`, was not there any more: then nothing was done.
 
         CONTENDER and LIGHT are added to this session, others outlive it. Asked again after a lost reply, it may
         answer False although it was carried out before.

@@ -9,7 +9,7 @@ name is a pure function of that list, the same for whoever reads it:
     Who asked for another one than there was when it came is *foreign*: it holds nothing, and holds up who came after
     it; it is just about to leave.
 *   A LIGHT entry makes a contender lighter, a KEPT one takes room that belongs to nobody.
-*   A BLOCK whose contender is gone without it keeps everybody out: that one's lease ran out.
+*   A BLOCK whose contender is gone without it takes the place and the room of that one, whose lease ran out.
 
 A list may be old, but never lacks what was added before the reader's own entry: so nobody believes to hold who does
 not, and it costs at most a second look.
@@ -47,13 +47,13 @@ class Record:
     capacity: int = 1
     """What it asks for; of SIZE: what is to hold from now on."""
     before: int = 0
-    """Of SIZE: the capacity that is to be changed."""
+    """Of SIZE: the capacity to be changed. Of BLOCK: the order of its contender. Of KEPT: 1 if it is a lock delay."""
     keep: float = 0.0
     """Of KEPT and BLOCK: for how long, in seconds: from now on, or from when the holder is found to have vanished."""
     text: str = ""
     """What people are to read, and what the store wants to know of it. May change."""
     place: int = 0
-    """Of KEPT: the order that it is to have, that of the contender which it replaces; 0: before all others."""
+    """Of KEPT: the order that it is to have, that of the contender which it replaces."""
 
 
 @dataclass(slots=True)
@@ -105,6 +105,8 @@ class Reading:
 
     capacity: int = 0
     """0: nobody uses the name."""
+    line: list[Entry] = field(default_factory=list[Entry])
+    """All that takes room, or would, in its order: contenders, what is kept, and the blocks of those who vanished."""
     holders: list[Entry] = field(default_factory=list[Entry])
     waiters: list[Entry] = field(default_factory=list[Entry])
     foreign: list[Entry] = field(default_factory=list[Entry])
@@ -132,21 +134,28 @@ def read(entries: Sequence[Entry]) -> Reading:
     """Tell who holds, who waits, and what is left over."""
     present = {entry.request for entry in entries if entry.kind is Kind.CONTENDER}
     reading = Reading()
+    places: list[tuple[int, Entry]] = []
     lighter: dict[str, int] = {}
     for entry in entries:
         if entry.kind is Kind.CONTENDER:
+            places.append((entry.order, entry))
             reading.capacity = reading.capacity or entry.capacity
             if entry.capacity != reading.capacity:
                 reading.foreign.append(entry)
         elif entry.kind is Kind.SIZE:
             _resize(reading, entry)
         elif entry.kind is Kind.KEPT:
+            places.append((entry.order, entry))
             reading.kept.append(entry)
+        elif entry.kind is Kind.BLOCK and entry.request not in present:
+            places.append((entry.before, entry))
+            reading.blocks.append(entry)
         elif entry.request not in present:
-            (reading.blocks if entry.kind is Kind.BLOCK else reading.stale).append(entry)
+            reading.stale.append(entry)
         elif entry.kind is Kind.LIGHT:
             lighter[entry.request] = min(entry.weight, lighter.get(entry.request, entry.weight))
-    _fill(reading, entries, lighter)
+    reading.line = [entry for _, entry in sorted(places, key=lambda place: place[0])]
+    _fill(reading, lighter)
     return reading
 
 
@@ -157,27 +166,28 @@ def _resize(reading: Reading, size: Entry) -> None:
         reading.capacity = size.capacity
 
 
-def _fill(reading: Reading, entries: Sequence[Entry], lighter: dict[str, int]) -> None:
+def _fill(reading: Reading, lighter: dict[str, int]) -> None:
     """Tell holders from waiters: as many as fit, and nobody before who stands before it."""
-    taken, full = 0, bool(reading.blocks)
-    for entry in entries:
-        if entry.kind is Kind.KEPT:
+    taken, full = 0, False
+    for entry in reading.line:
+        if entry.kind is not Kind.CONTENDER:
             taken += entry.weight
-        elif entry.kind is Kind.CONTENDER:
+        else:
             entry.weight = min(entry.weight, lighter.get(entry.request, entry.weight))
             full = full or taken + entry.weight > reading.capacity or entry in reading.foreign
             taken += entry.weight
             (reading.waiters if full else reading.holders).append(entry)
 
 
-def to_watch(reading: Reading, waiter: Entry, before: Sequence[Entry]) -> list[Entry]:
+def to_watch(reading: Reading, waiter: Entry) -> list[Entry]:
     """Return the fewest of those before a waiter of which one has to go, or get lighter, before it can be granted.
 
     For a lock that is its predecessor, for a reader the nearest writer before it, for one who wants one of n permits
     the n before it: so what is released wakes one, or all readers, or at most n, however many wait.
     """
-    if necessary := reading.blocks or [entry for entry in reading.foreign if entry in before]:
-        return necessary[-1:]
+    before = reading.line[: reading.line.index(waiter)]
+    if foreign := [entry for entry in reading.foreign if entry in before]:
+        return foreign[-1:]
     room = reading.capacity - waiter.weight
     watched: list[Entry] = []
     covered = 0

@@ -19,7 +19,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from holdfast.core.deadlines import micros, seconds
-from holdfast.core.limits import EVERYBODY
 from holdfast.core.messages import (
     Adjust,
     Ask,
@@ -217,8 +216,7 @@ class OrderedStore:
     async def _join(self, place: Place, until: float) -> Listing:
         ask = place.ask
         place.entry, place.block, place.light, place.holds = None, False, False, False
-        text = Said(place.text, place.ttl).text()
-        record = Record(Kind.CONTENDER, ask.request, ask.weight, ask.capacity, text=text)
+        record = Record(Kind.CONTENDER, ask.request, ask.weight, ask.capacity, text=_text(place))
         try:
             place.entry, listing = await self.directory.join(ask.name, record, until)
         except BaseException:  # whatever ended it, it may still arrive
@@ -246,7 +244,7 @@ class OrderedStore:
             owners = await self._owners(ask.name, reading, until)
             await self._turn_away(place, until)
             return Busy(micros(AGAIN), owners)
-        return await self._wait(place, mine, listing, reading, until)
+        return await self._wait(place, mine, reading, until)
 
     async def _granted(
         self, place: Place, listing: Listing, reading: Reading, sent: float, until: float
@@ -257,8 +255,11 @@ class OrderedStore:
             return None
         if ask.lock_delay and not _has_block(listing, ask.request):
             place.block = True  # whatever comes of it, for it may be carried out
-            record = Record(Kind.BLOCK, ask.request, ask.weight, ask.capacity, keep=seconds(ask.lock_delay))
-            await self.directory.change(ask.name, [], [record], until)
+            record = Record(
+                Kind.BLOCK, ask.request, ask.weight, ask.capacity, entry.order, seconds(ask.lock_delay), _text(place)
+            )
+            if not await self.directory.change(ask.name, [], [record], until, entry):
+                return None
         ttl = min(ask.first_ttl, self._trusted(sent))
         if ttl < min(ask.first_ttl, micros(self.directory.trust)) // 2:
             return None  # by looking again, which proves that the session lives
@@ -275,17 +276,16 @@ class OrderedStore:
         proved_for = self.directory.proved_at + self.directory.trust - sent
         return micros(proved_for) if proved_for > 0.0 else 0
 
-    async def _wait(self, place: Place, mine: Entry, listing: Listing, reading: Reading, until: float) -> Reply | None:
+    async def _wait(self, place: Place, mine: Entry, reading: Reading, until: float) -> Reply | None:
         """Watch what has to go before, and tell when to ask at the latest; None if something went meanwhile."""
         ask = place.ask
-        before = listing.entries[: listing.entries.index(mine)]
-        room_takers = [entry for entry in before if entry.kind in {Kind.CONTENDER, Kind.KEPT}]
-        if not await self.directory.watch(ask.name, ask.request, to_watch(reading, mine, room_takers), until):
+        watched = to_watch(reading, mine)
+        if not await self.directory.watch(ask.name, ask.request, watched, until):
             return None
         number = reading.place(ask.request)
         poke_in = min(POKE + LATER * number, LONGEST_POKE) * (0.75 + 0.5 * self._runtime.random())
-        if number == 0 and (reading.kept or reading.blocks):
-            left = await self._outlast(ask.name, reading, until)
+        if timed := [entry for entry in watched if entry.kind is not Kind.CONTENDER]:
+            left = await self._outlast(ask.name, timed, until)
             if left == 0.0:
                 return None
             poke_in = min(poke_in, left)
@@ -294,10 +294,9 @@ class OrderedStore:
         counter = (place.entry or mine).token - 1
         return Waiting(counter, micros(poke_in), number)
 
-    async def _outlast(self, name: str, reading: Reading, until: float) -> float:
-        """Return in how many seconds the first of what is kept or blocked ends; 0 if one just did."""
-        lefts = [await self.directory.remains(name, entry, until) for entry in (*reading.kept, *reading.blocks)]
-        return min(lefts, default=POKE)
+    async def _outlast(self, name: str, timed: Sequence[Entry], until: float) -> float:
+        """Return in how many seconds the first of what ends by itself does; 0 if one just did."""
+        return min([await self.directory.remains(name, entry, until) for entry in timed], default=POKE)
 
     async def _refusal(self, ask: Ask, until: float) -> Busy | Mismatch | None:
         """Look whether someone who does not want to wait would have to; else it had better join."""
@@ -309,7 +308,7 @@ class OrderedStore:
                 return None
             if fake in reading.foreign:
                 return Mismatch(reading.capacity)
-            if await self._outlast(ask.name, reading, until) > 0.0:
+            if await self._outlast(ask.name, [*reading.kept, *reading.blocks], until) > 0.0:
                 return Busy(micros(AGAIN), await self._owners(ask.name, reading, until))
 
     # -- release and leave -----------------------------------------------------------------------------------
@@ -369,8 +368,8 @@ class OrderedStore:
             weight = min((each.weight for each in remove if each.kind is Kind.LIGHT), default=ask.weight)
             add.append(Record(Kind.KEPT, ask.request, weight, ask.capacity, 0, seconds(keep), text, entry.order))
         elif delays:
-            text = Said(place.text, ask.lock_delay).text()
-            add.append(Record(Kind.KEPT, ask.request, EVERYBODY, ask.capacity, 0, seconds(ask.lock_delay), text))
+            delay, text = seconds(ask.lock_delay), _text(place)
+            add.append(Record(Kind.KEPT, ask.request, ask.weight, ask.capacity, 1, delay, text, entry.order))
         removed = await self.directory.change(ask.name, remove, add, until)
         if place.unsure:
             await self.directory.withdraw(ask.name, ask.request, None, until)
@@ -420,7 +419,7 @@ class OrderedStore:
         place.ends_at = max(place.ends_at, self._runtime.now() + seconds(renewal.ttl))
         if renewal.ttl > place.ttl and place.entry is not None:
             place.ttl = renewal.ttl
-            await self.directory.rewrite(place.ask.name, place.entry, Said(place.text, place.ttl).text(), until)
+            await self.directory.rewrite(place.ask.name, place.entry, _text(place), until)
         renewal.ttl = min(renewal.ttl, self._trusted(sent))
         self._look_by(place.ends_at)
         return None
@@ -433,12 +432,13 @@ class OrderedStore:
             return await self._fate(adjust.name, adjust.request, until)
         if adjust.owner:
             place.text = adjust.owner
-            if not await self.directory.rewrite(adjust.name, entry, Said(place.text, place.ttl).text(), until):
+            if not await self.directory.rewrite(adjust.name, entry, _text(place), until):
                 return await self._fate(adjust.name, adjust.request, until)
         if adjust.weight and adjust.weight < place.ask.weight:
             place.light = True
             record = Record(Kind.LIGHT, adjust.request, adjust.weight, place.ask.capacity)
-            await self.directory.change(adjust.name, [], [record], until)
+            if not await self.directory.change(adjust.name, [], [record], until, entry):
+                return await self._fate(adjust.name, adjust.request, until)
             await self.directory.stir(adjust.name, [entry], until)
         return None
 
@@ -469,7 +469,7 @@ class OrderedStore:
         view.waiters = [_waiter_view(entry, detail) for entry, detail in waiters]
         if view.holders:
             view.last_token = max(holder.token for holder in view.holders)
-        delays = [entry for entry in reading.kept if not entry.order] + reading.blocks
+        delays = [entry for entry in reading.kept if entry.before] + reading.blocks
         for entry in delays:
             view.blocked_for = max(view.blocked_for, await self.directory.remains(name, entry, until))
         return view
@@ -575,6 +575,11 @@ class OrderedStore:
                 log.debug("left-overs of %r could not be removed: %s", name, error)
 
 
+def _text(place: Place) -> str:
+    """Return what people are to read of a place."""
+    return Said(place.text, place.ttl).text()
+
+
 def _has_block(listing: Listing, request: str) -> bool:
     return any(entry.kind is Kind.BLOCK and entry.request == request for entry in listing.entries)
 
@@ -584,8 +589,8 @@ def _after(entries: Sequence[Entry]) -> int:
 
 
 def _kept_by_holders(reading: Reading) -> list[Entry]:
-    """Return what is kept in the place of holders, without what keeps everybody out."""
-    return [entry for entry in reading.kept if entry.order]
+    """Return what is kept for holders that were done too soon."""
+    return [entry for entry in reading.kept if not entry.before]
 
 
 def _holder_view(entry: Entry, detail: Detail) -> HolderView:

@@ -164,7 +164,7 @@ class StoreChecks:
         if holder.granted_at < followed.delayed_until:
             early = (followed.delayed_until - holder.granted_at) / 1e6
             self._tell(Invariant.DELAY, f"{name}: {holder.request} was granted {early:.3f} s before the delay was over")
-        if not holder.confirmed:
+        if node.pushes and not holder.confirmed:
             self._check_push(node, name, holder, followed)
         self._check_overtaking(name, holder.request, state, followed)
 
@@ -232,6 +232,7 @@ class StoreChecks:
             followed.free_since = self._world.time
         behind_the_dead = state.queue[0] is not waiting[0] and not _would_fit(state.queue[0], state, now)
         within = max(self._prompt_within, ASKING) if behind_the_dead else self._prompt_within
+        within += node.buries_within if state.queue[0] is not waiting[0] else 0.0
         within += state.queue.index(waiting[0]) * STAGGER / 1e6  # the dead keep their places until somebody asks
         for waiter in waiting:
             place = followed.queue.get(waiter.ask.request)

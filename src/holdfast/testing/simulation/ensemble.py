@@ -67,6 +67,9 @@ class Ensemble:
         known = self.sessions.get(session)
         if known is not None:
             known.ends_at = max(known.ends_at, self._clock() + known.length)
+            for name, there in self.names.items():
+                if any(kept.entry.session == session for kept in there):
+                    self._changed(name)
         return known is not None
 
     def renew_all(self) -> None:
@@ -96,6 +99,7 @@ class Ensemble:
             return None
         there = [each for each in self._of(name, record.request) if each.entry.session == session]
         entry = there[0].entry if there else self._add(session, name, record)
+        self._changed(name)
         return replace(entry), self.listing(name)
 
     def withdraw(self, name: str, request: str) -> bool:
@@ -110,15 +114,22 @@ class Ensemble:
         """Let a request that was withdrawn come again: nothing of it is under way."""
         self._buried.discard(request)
 
-    def change(self, session: str, name: str, remove: Sequence[Entry], add: Sequence[Record]) -> bool:
-        """Remove and add in one step."""
+    def change(
+        self, session: str, name: str, remove: Sequence[Entry], add: Sequence[Record], beside: Entry | None = None
+    ) -> bool:
+        """Remove and add in one step, while `beside` is there."""
         self.expire()
+        if beside is not None and self._find(name, beside) is None:
+            return False
         there = [kept for entry in remove if (kept := self._find(name, entry)) is not None]
         if len(there) < len(remove):
             return False
-        self._remove(name, there)
+        self.names[name] = [kept for kept in self.names.get(name, []) if kept not in there]
         for record in add:
             self._add(session, name, record)
+        self._changed(name)
+        for kept in there:
+            self._fire(name, kept.entry.key)
         return True
 
     def rewrite(self, name: str, entry: Entry, text: str) -> bool:
@@ -165,7 +176,7 @@ class Ensemble:
         """Tell the rest of entries."""
         self.expire()
         found = [self._find(name, entry) for entry in entries]
-        return [kept and self._detail(kept) for kept in found]
+        return [None if kept is None else self._detail(kept) for kept in found]
 
     def _detail(self, kept: Kept) -> Detail:
         return Detail(kept.text, kept.entry.token, self._clock() - kept.made_at, kept.entry.session)
@@ -216,7 +227,6 @@ class Ensemble:
         self.names[name].sort(key=lambda kept: kept.entry.order)
         if record.kind is Kind.CONTENDER:
             self.joined[name] = order
-        self._changed(name)
         return entry
 
     def _remove(self, name: str, gone: Sequence[Kept]) -> None:

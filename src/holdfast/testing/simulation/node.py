@@ -31,6 +31,11 @@ class StepWatcher(Protocol):
 class Node(ABC):
     """Where the truth about locks lives in a run, whatever it consists of."""
 
+    pushes = True
+    """Whether a grant that its holder has not heard of is provisional, as one by a push is."""
+    buries_within = 0.0
+    """How long a waiter that died stands in the queue, at the longest, in seconds, before anybody who asks."""
+
     def __init__(self, world: World, rate: float, offset: float) -> None:
         """Start with a clock that runs at a rate."""
         self.world = world

@@ -149,6 +149,11 @@ class Run:
             return redis_node, lambda runtime, link: SimulatedRedisStore(runtime, redis_node, link)
         if scenario.quorum:
             return self._make_quorum(scenario.quorum)
+        if scenario.ordered:
+            from holdfast.testing.simulation.ordered import OrderedNode, SimulatedOrderedStore
+
+            ordered = OrderedNode(world, checker, rate, offset)
+            return ordered, lambda runtime, link: SimulatedOrderedStore(runtime, ordered, link, checker)
         node = TableNode(world, checker, rate, offset, rng.uniform(0.01, 1.5) if self._plan.faults.failovers else 0.0)
         store = EmbeddedStore if scenario.embedded else RemoteStore
         return node, lambda runtime, link: store(runtime, node, link, checker)

@@ -83,6 +83,8 @@ class Scenario:
     redis: Redis | None = None
     quorum: int = 0
     """How many independent nodes there are, of which a majority decides; 0: it is another kind of store."""
+    ordered: bool = False
+    """Whether it is an ensemble that keeps sessions, and entries in their order."""
     guarded: bool = False
     """Whether a node of a quorum that forgot gives no vote for the longest ttl."""
     ttls: tuple[float, ...] = TTLS
@@ -327,6 +329,30 @@ ON_QUORUM = (
 )
 """Those of several independent nodes."""
 
-SCENARIOS = (*TABLED, SEVERAL, *ON_REDIS, *ON_QUORUM)
+ENSEMBLE = "ZooKeeper, etcd"
+
+
+def _on_ensemble(name: str) -> Scenario:
+    """Return a scenario of the grant table as one of an ensemble: TCP repeats nothing, and its clock is monotonic."""
+    scenario = next(each for each in TABLED if each.name == name)
+    faults = replace(scenario.faults, duplicate=0.0, clock_back=0)
+    return replace(scenario, name=f"ordered_{name}", row=name, ordered=True, faults=faults, share=0.2)
+
+
+ON_ENSEMBLE = (
+    _on_ensemble("calm"),
+    replace(
+        _on_ensemble("wire"),
+        happens="Messages are late or lost, connections break, networks split, the ensemble stalls, answers errors or "
+        "elects another leader, clocks drift by up to 1 %, clients die or are paused",
+        concerns=ENSEMBLE,
+        row="",
+    ),
+    _on_ensemble("weights"),
+    _on_ensemble("force"),
+)
+"""Those of an ensemble."""
+
+SCENARIOS = (*TABLED, SEVERAL, *ON_REDIS, *ON_QUORUM, *ON_ENSEMBLE)
 
 BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}

@@ -159,7 +159,8 @@ class Client:
         max_hold = rng.choice((NEVER, NEVER, NEVER, NEVER, 1.5))
         ttl, lock_delay = self._habit or self._draw(rng)
         want = Want(kind.name, ttl, lock_delay, max_hold, weight, kind.capacity)
-        want.linger = self._linger if kind.capacity == 1 and self.store.capabilities.queue else 0.0
+        able = self.store.capabilities
+        want.linger = self._linger if kind.capacity == 1 and able.queue and able.span > 1 else 0.0
         if kind.capacity > 1 and rng.random() < QUICK:
             want.min_hold = min(ttl, micros(rng.choice((0.2, 1.0))))
         timeout = rng.choice((None, None, None, 0.0, 0.1, 0.5, 2.0))
