@@ -5,13 +5,16 @@ import pytest
 from holdfast.testing.simulation import BY_NAME, Plan, simulate
 from tests.simulation.lua_mutants import LUA_MUTANTS
 from tests.simulation.mutants import MUTANTS, Mutant
+from tests.simulation.ordered_mutants import ORDERED_MUTANTS
 from tests.simulation.quorum_mutants import QUORUM_MUTANTS
 
 SEEDS = 2_000
 
 
 @pytest.mark.timeout(900)  # some need hundreds of runs to be met
-@pytest.mark.parametrize("mutant", [*MUTANTS, *LUA_MUTANTS, *QUORUM_MUTANTS], ids=lambda mutant: mutant.bug)
+@pytest.mark.parametrize(
+    "mutant", [*MUTANTS, *LUA_MUTANTS, *QUORUM_MUTANTS, *ORDERED_MUTANTS], ids=lambda mutant: mutant.bug
+)
 def test_a_planted_bug_is_caught(mutant: Mutant) -> None:
     """Within 2,000 seeds a promise of the scenario is broken, whichever of them is looked at first."""
     with mutant.plant():

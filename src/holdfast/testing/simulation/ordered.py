@@ -1,7 +1,7 @@
 """Ordered stores in a simulation: the shipped store, over a directory whose every operation is a message.
 
-The ensemble is etcd's shape: a session ends when it was silent for its length, by the ensemble's clock, and a proof is
-good for that whole length. Wake-ups travel, and may be lost with a connection.
+The ensemble is etcd's shape: a session ends when it was not renewed for its length, by the ensemble's clock; only a
+renewal is a proof, and good for that whole length. Wake-ups travel, and may be lost with a connection.
 """
 
 import contextlib
@@ -84,10 +84,8 @@ class OrderedNode(Node):
                     state.blocked_until = max(state.blocked_until, ends_at)
                 else:
                     state.holders.append(self._holder(each.entry, KEPT + each.entry.request, ends_at, 0))
-        blocks = [each for each in kept if each.entry.kind is Kind.BLOCK and each.entry.capacity == 1]
-        delays = {each.entry.request: micros(each.keep) for each in blocks}
         for entry in reading.holders:
-            delay = delays.get(entry.request, 0)
+            delay = self.asks[entry.request].lock_delay if entry.capacity == 1 and entry.request in self.told else 0
             state.holders.append(self._holder(entry, entry.request, self._ends_at(entry), delay))
             state.counter = self._counters[name] = max(state.counter, entry.token)
         state.queue = self._queue(reading)
@@ -235,17 +233,13 @@ class SimulatedDirectory:
         """Add a contender."""
         if not self._session:
             await self._begin(until)
-        session, sent = self._session, self._runtime.now()
-
-        def work(ensemble: Ensemble) -> tuple[Entry, Listing] | None:
-            ensemble.renew(session)
-            return ensemble.join(session, name, record)
-
-        joined = await self._call(work, until)
+        elif self._runtime.now() > self.proved_at + self.trust / 2:
+            await self.keep_alive(until)
+        session = self._session
+        joined = await self._call(lambda ensemble: ensemble.join(session, name, record), until)
         if joined is None:
             self._over(session)
             raise StoreUnavailable("the session has ended; ask again")
-        self._prove(session, sent)
         return joined
 
     def _prove(self, session: str, sent: float) -> None:

@@ -1,0 +1,109 @@
+"""Bugs to plant in the store over a directory, one at a time, to see that the simulation notices."""
+
+# ruff: noqa: ANN401, D103 - each function is told by the bug that it plants, and replaces a method of any type
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from holdfast.core.deadlines import micros
+from holdfast.stores.ordered import entries, store
+from holdfast.stores.ordered.entries import Entry, Kind, Reading
+from holdfast.stores.ordered.places import Place, Places
+from holdfast.stores.ordered.store import OrderedStore
+from holdfast.testing.simulation.ensemble import Ensemble
+from holdfast.testing.simulation.ordered import SimulatedDirectory
+from tests.simulation.mutants import Mutant, both, replaced, wrapped
+
+
+def trust_from_now(self: OrderedStore, sent: float) -> int:
+    return micros(self.directory.trust)
+
+
+def trust_the_ttl(self: OrderedStore, sent: float) -> int:
+    return 10**12
+
+
+def hold_if_the_first_fits(reading: Reading, lighter: dict[str, int]) -> None:
+    """Let whoever fits hold, whoever stands before it."""
+    taken = 0
+    for entry in reading.line:
+        fits = entry.kind is Kind.CONTENDER and taken + entry.weight <= reading.capacity
+        taken += entry.weight if fits or entry.kind is not Kind.CONTENDER else 0
+        if entry.kind is Kind.CONTENDER:
+            (reading.holders if fits else reading.waiters).append(entry)
+
+
+def forget_what_is_kept(original: Callable[..., None], reading: Reading, *args: Any) -> None:
+    reading.line = [entry for entry in reading.line if entry.kind is Kind.CONTENDER]
+    original(reading, *args)
+
+
+def watch_the_first(reading: Reading, waiter: Entry) -> list[Entry]:
+    return reading.line[:1]
+
+
+def watch_one(original: Callable[..., list[Entry]], *args: Any) -> list[Entry]:
+    return original(*args)[:1]
+
+
+def never_silent(self: Places, now: float) -> list[Place]:
+    return []
+
+
+def always_sure(original: Callable[..., Any], self: OrderedStore, place: Place, *args: Any, **options: Any) -> Any:
+    place.unsure = False
+    return original(self, place, *args, **options)
+
+
+def alone(original: Callable[..., bool], self: Ensemble, *args: Any) -> bool:
+    return original(self, *args[:4])
+
+
+def no_block(listing: Any, request: str) -> bool:
+    return True
+
+
+async def renewed_unseen(self: Any, entries: Sequence[tuple[str, Entry]], until: float) -> list[bool]:
+    self.proved_at = self._runtime.now()
+    return [True] * len(entries)
+
+
+def never_wake(self: OrderedStore, request: str) -> None:
+    """Take no notice."""
+
+
+def module(name: str, wrapper: Callable[..., Any]) -> Callable[[], Any]:
+    """Return a way to replace a function of the module of entries, wherever it is used, by `wrapper(original, ...)`."""
+    original = getattr(entries, name)
+
+    def function(*args: Any) -> Any:
+        return wrapper(original, *args)
+
+    if hasattr(store, name):
+        return both(replaced(entries, name, function), replaced(store, name, function))
+    return replaced(entries, name, function)
+
+
+def _of(scenario: str) -> tuple[str, ...]:
+    return (f"ordered_{scenario}",)
+
+
+ORDERED_MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        "a session is trusted from whenever it is needed",
+        replaced(OrderedStore, "_trusted", trust_from_now),
+        _of("wire"),
+    ),
+    Mutant(
+        "a lease is trusted for longer than its session", replaced(OrderedStore, "_trusted", trust_the_ttl), _of("wire")
+    ),
+    Mutant("newcomers hold if they fit", replaced(entries, "_fill", hold_if_the_first_fits), _of("weights")),
+    Mutant("what is kept takes no room", module("_fill", forget_what_is_kept), _of("calm")),
+    Mutant("waiters watch who came first", replaced(store, "to_watch", watch_the_first), _of("calm")),
+    Mutant("waiters watch one where several may make room", module("to_watch", watch_one), _of("calm")),
+    Mutant("who is silent is never ended", replaced(Places, "silent", never_silent), _of("wire")),
+    Mutant("an unanswered join is not withdrawn for good", wrapped(OrderedStore, "_remove", always_sure), _of("wire")),
+    Mutant("a late block comes into force alone", wrapped(Ensemble, "change", alone), _of("weights")),
+    Mutant("no lock delay is noted", replaced(store, "_has_block", no_block), _of("calm")),
+    Mutant("a renewal asks nobody", replaced(SimulatedDirectory, "check", renewed_unseen), _of("wire")),
+    Mutant("wake-ups are not passed on", replaced(OrderedStore, "woken", never_wake), _of("calm")),
+)
