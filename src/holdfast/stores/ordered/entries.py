@@ -148,15 +148,27 @@ def read(entries: Sequence[Entry]) -> Reading:
             places.append((entry.order, entry))
             reading.kept.append(entry)
         elif entry.kind is Kind.BLOCK and entry.request not in present:
-            places.append((entry.before, entry))
-            reading.blocks.append(entry)
+            _block(reading, entry)
         elif entry.request not in present:
             reading.stale.append(entry)
         elif entry.kind is Kind.LIGHT:
             lighter[entry.request] = min(entry.weight, lighter.get(entry.request, entry.weight))
+    places += [(block.before, block) for block in reading.blocks]
     reading.line = [entry for _, entry in sorted(places, key=lambda place: place[0])]
     _fill(reading, lighter)
     return reading
+
+
+def _block(reading: Reading, block: Entry) -> None:
+    """Note what a contender left behind; of several of one, as of a repeated request, the lightest."""
+    other = next((each for each in reading.blocks if each.request == block.request), None)
+    if other is None:
+        reading.blocks.append(block)
+    elif block.weight < other.weight:
+        reading.blocks[reading.blocks.index(other)] = block
+        reading.stale.append(other)
+    else:
+        reading.stale.append(block)
 
 
 def _resize(reading: Reading, size: Entry) -> None:

@@ -182,10 +182,7 @@ class OrderedStore:
         sent = self._runtime.now()
         if self._is_over(ask.request):
             return Gone()
-        if ask.request in self._places.ending:
-            raise StoreUnavailable(
-                f"this request for {ask.name!r} was silent for too long and is just ended; ask again"
-            )
+        self._refuse_while_ending(ask.name, ask.request)
         if not ask.wait and ask.request not in self._places.live:
             refusal = await self._refusal(ask, until)
             if refusal is not None:
@@ -204,6 +201,13 @@ class OrderedStore:
     async def acquire_many(self, asks: Sequence[Ask], until: float) -> list[Reply]:
         """Not at all: names are asked for one by one."""
         raise NotImplementedError
+
+    def _refuse_while_ending(self, name: str, request: str) -> None:
+        """Raise StoreUnavailable while a request is being ended for its silence: what comes of it is not known yet."""
+        if request in self._places.ending:
+            raise StoreUnavailable(
+                f"a request for {name!r} was silent for too long, and is just being ended; ask again"
+            )
 
     def _is_over(self, request: str) -> bool:
         past = self._places.past.get(request)
@@ -319,6 +323,7 @@ class OrderedStore:
         past = self._places.past.get(request)
         if past is not None and past.outcome is Outcome.RELEASED:
             return Outcome.RELEASED
+        self._refuse_while_ending(release.name, request)
         place = self._places.live.get(request)
         if place is None or place.entry is None or place.entry.token != release.token:
             return await self._fate(release.name, request, until)
@@ -333,6 +338,7 @@ class OrderedStore:
     async def leave(self, leave: Leave, until: float) -> Left:
         """Remove the entry, wherever it stands."""
         name, request = leave.name, leave.request
+        self._refuse_while_ending(name, request)
         place = self._places.live.get(request)
         if place is not None:
             place.holds, place.ends_at = False, until + HEARD  # it is ended, even if nobody asks for that again
@@ -362,14 +368,14 @@ class OrderedStore:
             entries = (await self.directory.look(ask.name, until)).entries
             mine = [each for each in entries if each.request == ask.request and each.kind is not Kind.KEPT]
             remove = [each for each in mine if each.kind in {Kind.BLOCK, Kind.LIGHT}] + [entry]
+        weight = min((each.weight for each in remove if each.kind is Kind.LIGHT), default=ask.weight)
         add: list[Record] = []
         if keep:
             text = Said(place.text, keep).text()
-            weight = min((each.weight for each in remove if each.kind is Kind.LIGHT), default=ask.weight)
             add.append(Record(Kind.KEPT, ask.request, weight, ask.capacity, 0, seconds(keep), text, entry.order))
         elif delays:
             delay, text = seconds(ask.lock_delay), _text(place)
-            add.append(Record(Kind.KEPT, ask.request, ask.weight, ask.capacity, 1, delay, text, entry.order))
+            add.append(Record(Kind.KEPT, ask.request, weight, ask.capacity, 1, delay, text, entry.order))
         removed = await self.directory.change(ask.name, remove, add, until)
         if place.unsure:
             await self.directory.withdraw(ask.name, ask.request, None, until)
@@ -434,13 +440,27 @@ class OrderedStore:
             place.text = adjust.owner
             if not await self.directory.rewrite(adjust.name, entry, _text(place), until):
                 return await self._fate(adjust.name, adjust.request, until)
-        if adjust.weight and adjust.weight < place.ask.weight:
-            place.light = True
-            record = Record(Kind.LIGHT, adjust.request, adjust.weight, place.ask.capacity)
-            if not await self.directory.change(adjust.name, [], [record], until, entry):
-                return await self._fate(adjust.name, adjust.request, until)
-            await self.directory.stir(adjust.name, [entry], until)
+        lighter = adjust.weight and adjust.weight < place.ask.weight
+        if lighter and not await self._lighten(place, entry, adjust.weight, until):
+            return await self._fate(adjust.name, adjust.request, until)
         return None
+
+    async def _lighten(self, place: Place, entry: Entry, weight: int, until: float) -> bool:
+        """Make a contender lighter, and what stays of it should it vanish; False if it is gone."""
+        ask, place.light = place.ask, True
+        blocks = [
+            each
+            for each in (await self.directory.look(ask.name, until)).entries
+            if each.kind is Kind.BLOCK and each.request == ask.request and each.weight > weight
+        ]
+        add = [Record(Kind.LIGHT, ask.request, weight, ask.capacity)] + [
+            Record(Kind.BLOCK, ask.request, weight, ask.capacity, entry.order, seconds(ask.lock_delay), _text(place))
+            for _ in blocks
+        ]
+        done = await self.directory.change(ask.name, blocks, add, until, entry)
+        if done:
+            await self.directory.stir(ask.name, [entry], until)
+        return done
 
     async def resize(self, name: str, before: int, after: int, until: float) -> int:
         """Change the capacity of a name, and wake all who may fit now or never."""
