@@ -544,9 +544,7 @@ class ZooKeeperDirectory:
         values: list[Any] = []
         for first in range(0, len(paths), MANY):
             some = paths[first : first + MANY]
-            answers = await self._link.ask(
-                until, lambda client, some=some: [send(client, path) for path in some], writes=writes
-            )
+            answers = await self._link.ask(until, partial(_send_each, send, some), writes=writes)
             self._contact(answers)
             values += answers.values
         return values
@@ -555,6 +553,10 @@ class ZooKeeperDirectory:
         """Raise StoreUnavailable if there is no time left."""
         if self._runtime.now() >= until:
             raise StoreUnavailable(f"others at {self._title} were faster, again and again; ask again")
+
+
+def _send_each(send: Callable[[Client, str], Result], paths: Sequence[str], client: Client) -> list[Result]:
+    return [send(client, path) for path in paths]
 
 
 def _is_of(entry: Entry, request: str) -> bool:

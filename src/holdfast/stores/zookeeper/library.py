@@ -1,8 +1,10 @@
 """What is used of kazoo, which has no types of its own. The only place that imports it."""
 
 import logging
+import socket
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, cast
+from importlib import import_module
+from typing import Any, Protocol
 
 CONNECTED = "CONNECTED"
 SUSPENDED = "SUSPENDED"
@@ -30,8 +32,8 @@ class Stat(Protocol):
     """How often its data were written."""
     cversion: int
     """How often its children came or went."""
-    numChildren: int
-    ephemeralOwner: int
+    numChildren: int  # noqa: N815 - kazoo's name
+    ephemeralOwner: int  # noqa: N815 - kazoo's name
     """The session to which it belongs; 0: none."""
 
 
@@ -138,15 +140,12 @@ def make_client(hosts: str, handler: object, logger: object, options: dict[str, 
 
     It connects again for ever, and repeats no request: that may only be done by who knows what it means.
     """
-    from kazoo.client import KazooClient
-    from kazoo.security import CREATOR_ALL_ACL
-
-    make = cast("Callable[..., Client]", KazooClient)
+    make: Callable[..., Client] = import_module("kazoo.client").KazooClient
     return make(
         hosts=hosts,
         handler=handler,
         logger=logger,
-        default_acl=CREATOR_ALL_ACL if private else None,
+        default_acl=import_module("kazoo.security").CREATOR_ALL_ACL if private else None,
         connection_retry={"max_tries": -1, "delay": 0.02, "max_delay": 1.0},
         command_retry={"max_tries": 0},
         **options,
@@ -155,18 +154,13 @@ def make_client(hosts: str, handler: object, logger: object, options: dict[str, 
 
 def make_result(handler: object, condition: Callable[[], object], timeout: type[Exception]) -> Result:
     """Make what a request's answer is put into."""
-    from kazoo.handlers.utils import AsyncResult
-
-    return cast("Callable[..., Result]", AsyncResult)(handler, condition, timeout)
+    make: Callable[..., Result] = import_module("kazoo.handlers.utils").AsyncResult
+    return make(handler, condition, timeout)
 
 
 def connect(*args: Any, **options: Any) -> Any:  # noqa: ANN401 - as kazoo calls it; a socket
     """Open a connection, with TLS if the options say so."""
-    import socket
-
-    from kazoo.handlers.utils import create_tcp_connection
-
-    return cast("Callable[..., Any]", create_tcp_connection)(socket, *args, **options)
+    return import_module("kazoo.handlers.utils").create_tcp_connection(socket, *args, **options)
 
 
 class QuietLogger:

@@ -168,7 +168,7 @@ class Link:
             self._post(partial(self._ready, client, inbox.session, wire.session_timeout(), wire.opened_at))
 
     def _ready(self, client: Client, session: int, timeout: float, opened_at: float) -> None:
-        """There is a connection, and the session's inbox is there."""
+        """Note that there is a connection, and the session's inbox."""
         if client is not self._client or self._closed:
             return
         if session == self.session:
@@ -190,7 +190,7 @@ class Link:
             self._hearing.suspended()
 
     def _ended(self, client: Client, state: str) -> None:
-        """The session has ended; kazoo begins another, or is at its end."""
+        """Note that the session has ended; kazoo begins another, or is at its end."""
         if client is not self._client or self._closed:
             return
         self._up.clear()
@@ -207,7 +207,7 @@ class Link:
             self._hearing.ended()
 
     def _failed(self, client: Client, error: Exception) -> None:
-        """The session is of no use: let who waits for it know."""
+        """Tell who waits for the session that it is of no use."""
         if client is self._client and not self._closed:
             self._let_go(explain(self._access.title, error, writes=False))
 

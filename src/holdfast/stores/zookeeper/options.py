@@ -19,6 +19,7 @@ ROOT = "/holdfast"
 """Where all nodes are, below the path in the URL."""
 
 SESSION_TIMEOUT = 30.0
+SHORTEST_SESSION = 0.1
 LONGEST_SESSION = 3600.0
 
 
@@ -127,7 +128,7 @@ def _flag(text: str) -> bool:
 
 def _timeout(text: str) -> float:
     seconds = float(text)
-    if not 0.1 <= seconds <= LONGEST_SESSION:
+    if not SHORTEST_SESSION <= seconds <= LONGEST_SESSION:
         raise ValueError
     return seconds
 
