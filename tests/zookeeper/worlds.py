@@ -40,6 +40,7 @@ class ThreadsWorld:
         self.runtime = ThreadsRuntime()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run an operation."""
         return drive(work)
 
 
@@ -51,6 +52,7 @@ class AsyncioWorld:
         self.runtime = runner.run(_make_runtime())
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run an operation."""
         return self._runner.run(work)
 
 
@@ -78,15 +80,19 @@ class Notes:
     gaps: int = 0
 
     def woken(self, request: str) -> None:
+        """Note it."""
         self.woke.append(request)
 
     def told(self, message: str) -> None:
+        """Note it."""
         self.messages.append(message)
 
     def lost(self) -> None:
+        """Note it."""
         self.losses += 1
 
     def gap(self) -> None:
+        """Note it."""
         self.gaps += 1
 
 
@@ -108,19 +114,24 @@ class Member:
         return self.world.runtime.now() + seconds
 
     def open(self) -> "Member":
+        """Begin a session."""
         self.world.run(self.directory.open(self.notes, self.until))
         return self
 
     def close(self) -> None:
+        """End it."""
         self.world.run(self.directory.close())
 
     def join(self, name: str, request: str, weight: int = 1, capacity: int = 1) -> Entry:
+        """Contend."""
         return self.world.run(self.directory.join(name, contender(request, weight, capacity), self.until))[0]
 
     def look(self, name: str) -> list[Entry]:
+        """List a name."""
         return self.world.run(self.directory.look(name, self.until)).entries
 
     def requests(self, name: str) -> list[str]:
+        """List who stands in a name."""
         return [entry.request for entry in self.look(name)]
 
     def wait(self, condition: Callable[[], object]) -> None:

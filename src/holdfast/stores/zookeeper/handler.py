@@ -18,6 +18,9 @@ from holdfast.stores.zookeeper.library import Result, connect, make_result
 CONNECT = 5.0
 """The longest that connecting to one server may take, in seconds."""
 
+GREETS = 2.0
+"""How long a server may take to answer who connects, in seconds, before the next is tried: now and then one never does."""
+
 GREETING = 12
 """How many bytes of a server's first answer tell the session's timeout, at its end."""
 
@@ -29,9 +32,12 @@ class SlowError(Exception):
 class Wire:
     """A connection to a server, which notes what the server says of the session's timeout."""
 
-    def __init__(self, connection: Any, opened_at: float) -> None:  # noqa: ANN401 - a socket, with TLS or without
+    def __init__(self, connection: Any, now: Callable[[], float], opened_at: float) -> None:  # noqa: ANN401 - a socket
         self._connection = connection
+        self._now = now
         self.opened_at = opened_at
+        self.heard_at = opened_at
+        """When something came, last."""
         self.fileno = connection.fileno
         self.send = connection.send
         self.close = connection.close
@@ -41,9 +47,14 @@ class Wire:
     def recv(self, size: int) -> bytes:
         """Receive, and keep what came first."""
         data: bytes = self._connection.recv(size)
-        if len(self._greeting) < GREETING:
+        self.heard_at = self._now()
+        if not self.is_greeted():
             self._greeting += data
         return data
+
+    def is_greeted(self) -> bool:
+        """Tell whether the server has taken us."""
+        return len(self._greeting) >= GREETING
 
     def session_timeout(self) -> float:
         """Return for how long the server keeps the session of a silent client, in seconds."""
@@ -102,6 +113,8 @@ class Handler:
     ) -> tuple[list[Any], list[Any], list[Any]]:
         """Wait for sockets: without a descriptor of its own, which a forked child would inherit."""
         ready = select.poll()
+        if timeout is not None and any(isinstance(each, Wire) and not each.is_greeted() for each in readers):
+            timeout = min(timeout, GREETS)
         by_number = {each.fileno(): each for each in (*readers, *writers)}
         for each in readers:
             ready.register(each, select.POLLIN)
@@ -115,7 +128,7 @@ class Handler:
         opened_at = self._now()
         made = connect(*args, timeout=min(timeout, CONNECT), **options)
         self._sockets.add(made)
-        self.wire = Wire(made, opened_at)
+        self.wire = Wire(made, self._now, opened_at)
         return self.wire
 
     def create_socket_pair(self) -> tuple[socket.socket, socket.socket]:
@@ -123,6 +136,11 @@ class Handler:
         pair = socket.socketpair()
         self._sockets.update(pair)
         return pair
+
+    def break_if_silent(self, since: float) -> None:
+        """Have the thread try another server, if nothing was heard of this one."""
+        if self.wire is not None and self.wire.is_greeted() and self.wire.heard_at < since:
+            self.wire.break_off()
 
     def break_off(self) -> None:
         """Have the thread find its connection broken."""

@@ -20,12 +20,15 @@ from holdfast.stores.zookeeper.handler import Handler
 from holdfast.stores.zookeeper.inbox import Inbox
 from holdfast.stores.zookeeper.library import Client, Result
 from holdfast.stores.zookeeper.options import Access
-from holdfast.stores.zookeeper.trouble import answer_of, explain
+from holdfast.stores.zookeeper.trouble import LOST, answer_of, code_of, explain
 
 log = logging.getLogger("holdfast")
 
 CLOSING = 2.0
 """How long an orderly end of a session may take, in seconds."""
+
+SILENCE = 1.0
+"""How long a server may be silent, in seconds, before another is tried."""
 
 BREAKING = 1.0
 """How long the thread may take to end once its connection is broken."""
@@ -73,6 +76,8 @@ class Link:
         self._up = runtime.event()
         self._error: StoreError | None = None
         self._closed = False
+        self._drops = 0
+        """How many times the connection was lost, as far as it is known here."""
         self._client: Client | None = None
         self._handler: Handler | None = None
         self.session = 0
@@ -100,7 +105,7 @@ class Link:
         Raises OutcomeUnknown (StoreUnavailable if they change nothing) if an answer is missing.
         """
         client = await self.ready(until)
-        answers = Answers([], self._runtime.now(), self.session, 0)
+        answers, drops = Answers([], self._runtime.now(), self.session, 0), self._drops
         results = send(client)
         if not results:
             return answers
@@ -112,10 +117,19 @@ class Link:
         results[0].rawlink(first)
         results[-1].rawlink(lambda _: self._post(done.set))
         if not await done.wait(until):
+            self._suspect(answers.sent)
             message = f"{self._access.title} did not answer in time; ask again, and check the servers and the network."
             raise OutcomeUnknown(message) if writes else StoreUnavailable(message)
+        if drops == self._drops and any(code_of(each.exception) == LOST for each in results if each.exception):
+            self._up.clear()  # the news is on its way; whoever asks again shall wait for the next connection
         answers.values = [self._answer(result, writes=writes) for result in results]
         return answers
+
+    def _suspect(self, sent: float) -> None:
+        """Leave a server that has been silent since we asked: kazoo would only do so after most of the timeout."""
+        handler = self._handler
+        if handler is not None and self._runtime.now() - sent >= SILENCE:
+            handler.break_if_silent(sent)
 
     def _answer(self, result: Result, *, writes: bool) -> Any:  # noqa: ANN401 - whatever was asked for
         if not result.ready():  # a later one was refused at once, as the connection was just lost
@@ -182,10 +196,11 @@ class Link:
     def _suspended(self, client: Client) -> None:
         if client is self._client and not self._closed:
             log.log(
-                logging.WARNING if self._up.is_set() else logging.DEBUG,
+                logging.WARNING if self.session else logging.DEBUG,
                 "the connection to %s is lost; trying to reach a server",
                 self._access.title,
             )
+            self._drops += 1
             self._up.clear()
             self._hearing.suspended()
 

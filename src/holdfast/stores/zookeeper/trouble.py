@@ -16,8 +16,11 @@ class Code(IntEnum):
 
 ANSWERS = frozenset(Code)
 
+LOST = -4
+"""The connection was lost."""
+
 UNKNOWN = {
-    -4: "the connection was lost",
+    LOST: "the connection was lost",
     -7: "it took too long",
     -112: "the session has ended",
     -118: "the session has moved to another server",
