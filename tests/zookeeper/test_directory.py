@@ -1,6 +1,6 @@
 """What a directory in ZooKeeper does, in both colours."""
 
-import os
+from pathlib import Path
 
 import pytest
 
@@ -236,13 +236,13 @@ def test_an_inbox_that_somebody_removed_is_made_again(member: MakeMember) -> Non
 def test_closing_leaves_nothing(member: MakeMember) -> None:
     """No descriptor stays open, no entry and no inbox; also if it was never opened, and if it is closed twice."""
     two = member()
-    before = len(os.listdir("/proc/self/fd"))
+    before = _descriptors()
     one = member()
     one.join("closing", "a1")
     session = one.directory.session()
     one.close()
     one.close()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert _descriptors() == before
     assert two.look("closing") == []
     client = two.directory._link._client
     assert client is not None
@@ -271,3 +271,8 @@ def test_an_entry_that_cannot_be_found_is_gone(member: MakeMember) -> None:
     assert not one.world.run(one.directory.watch("ghost", "a1", [ghost], one.until))
     assert one.world.run(one.directory.check([("ghost", ghost)], one.until)) == [False]
     one.world.run(one.directory.stir("ghost", [ghost], one.until))
+
+
+def _descriptors() -> int:
+    """Count what is open."""
+    return len(list(Path("/proc/self/fd").iterdir()))

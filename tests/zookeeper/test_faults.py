@@ -96,7 +96,7 @@ def test_a_cut_is_told_as_a_gap(member: MakeMember, zookeeper_server: ZooKeeperS
         entry = one.join("cut", "a1")
         for cuts in range(1, 4):
             proxy.cut()
-            one.wait(lambda cuts=cuts: one.notes.gaps == cuts)
+            one.await_gaps(cuts)
             assert one.world.run(one.directory.check([("cut", entry)], one.until)) == [True]
         assert one.notes.losses == 0
         one.close()
@@ -123,7 +123,7 @@ def test_an_ended_session_is_told(member: MakeMember, zookeeper_server: ZooKeepe
     one, two = member(), member()
     entry = one.join("ended", "a1")
     end_session(zookeeper_server, one)
-    one.wait(lambda: one.notes.losses == 1)
+    one.await_losses(1)
     assert two.look("ended") == []
     again = one.join("ended", "a1")
     assert again.session == one.directory.session() != entry.session
@@ -148,7 +148,7 @@ def test_no_session_is_mistaken_for_another(member: MakeMember, zookeeper_server
             except StoreUnavailable:
                 continue
         ending.join()
-        one.wait(lambda attempt=attempt: one.notes.losses == attempt + 1)
+        one.await_losses(attempt + 1)
         entry = one.join("mistaken", request)
         assert entry.session == one.directory.session()
         assert [each.request for each in one.look("mistaken")] == [request]
@@ -179,7 +179,7 @@ def test_a_silent_server_bounds_everything(member: MakeMember, zookeeper_server:
         assert one.directory.proved_at == proved
         proxy.refuse()
         proxy.cut()
-        with pytest.raises(StoreUnavailable, match="reached"):
+        with pytest.raises(StoreUnavailable):
             one.world.run(directory.join("silent", contender("a2"), one.soon(0.3)))
         proxy.heal()
         one.wait(lambda: one.notes.gaps)
@@ -200,7 +200,7 @@ def test_closing_is_bounded(member: MakeMember, zookeeper_server: ZooKeeperServe
 def test_nobody_there(world: World) -> None:
     """Who finds no server is told which were tried."""
     one = Member(world, "zookeeper://127.0.0.1:1")
-    with pytest.raises(StoreUnavailable, match="127.0.0.1:1"):
+    with pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1:1"):
         world.run(one.directory.open(one.notes, one.soon(0.3)))
     one.close()
 

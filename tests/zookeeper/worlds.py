@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
@@ -37,7 +37,7 @@ class ThreadsWorld:
     """Each operation blocks."""
 
     def __init__(self) -> None:
-        self.runtime = ThreadsRuntime()
+        self.runtime: Runtime = ThreadsRuntime()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run an operation."""
@@ -49,7 +49,7 @@ class AsyncioWorld:
 
     def __init__(self, runner: asyncio.Runner) -> None:
         self._runner = runner
-        self.runtime = runner.run(_make_runtime())
+        self.runtime: Runtime = runner.run(_make_runtime())
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run an operation."""
@@ -61,7 +61,7 @@ async def _make_runtime() -> AsyncioRuntime:
 
 
 @contextmanager
-def world_of(colour: str) -> Iterator[World]:
+def world_of(colour: str) -> Generator[World, None, None]:
     """Make a world."""
     if colour == "threads":
         yield ThreadsWorld()
@@ -107,6 +107,7 @@ class Member:
 
     @property
     def until(self) -> float:
+        """The end of an operation that begins now."""
         return self.world.runtime.now() + PATIENCE
 
     def soon(self, seconds: float) -> float:
@@ -138,6 +139,14 @@ class Member:
         """Let time pass until something has been heard."""
         self.world.run(self._wait(condition))
 
+    def await_gaps(self, number: int) -> None:
+        """Let time pass until it has heard of so many."""
+        self.wait(lambda: self.notes.gaps == number)
+
+    def await_losses(self, number: int) -> None:
+        """Let time pass until it has heard of so many."""
+        self.wait(lambda: self.notes.losses == number)
+
     async def _wait(self, condition: Callable[[], object]) -> None:
         until = self.until
         while not condition():
@@ -151,7 +160,7 @@ def contender(request: str, weight: int = 1, capacity: int = 1, text: str = "") 
 
 
 @contextmanager
-def proxied(server: ZooKeeperServer) -> Iterator[tuple[Proxy, str]]:
+def proxied(server: ZooKeeperServer) -> Generator[tuple[Proxy, str], None, None]:
     """Run a proxy in front of a server; yield it with its URL."""
     with Proxy(server.address) as proxy:
         host, port = proxy.address

@@ -1,15 +1,11 @@
 """A directory in ZooKeeper.
 
-*How long a session lives.* Its time begins anew whenever the leader hears of it. But a follower only passes on what it
-heard of sessions with the leader's next ping; if it dies before, that is lost. So an answer that came through the
-leader proves that the session is alive there, and that what this follower heard a while before was passed on: it lives
-for its timeout from *then*. Contacts are at most a sixth of the timeout apart (`keep_alive`), and a ping takes no
-longer than a quarter of it; so `trust` is half of the timeout, less what clocks may differ by. What a server answers by
-itself proves nothing: it may be cut off.
+A name is a node, an entry a child of it: of a client's session, or one that outlives it. Its creation is the token.
+What goes through the leader proves that the session lives (`proofs.py`): each listing is preceded by a sync, or by the
+creation of an entry, in the same round trip.
 """
 
 import contextlib
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -24,16 +20,12 @@ from holdfast.stores.zookeeper.library import Client, Event, Result, Stat, codes
 from holdfast.stores.zookeeper.link import Answers, Hearing, Link
 from holdfast.stores.zookeeper.names import OURS, node_of
 from holdfast.stores.zookeeper.options import Access
+from holdfast.stores.zookeeper.proofs import NEVER, Proofs
 from holdfast.stores.zookeeper.trouble import ANSWERS, Code, explain
+from holdfast.stores.zookeeper.watches import Watches
 
 UNUSED = 60.0
 """After how many seconds the node of a name that is empty, and that we used, is removed."""
-
-PASSED_ON = 1.5
-"""After how many seconds a follower has certainly passed on to the leader what it heard of sessions (by default: 1)."""
-
-TRUSTED = 0.49
-"""How much of the session's timeout is the trust."""
 
 MANY = 200
 """How many requests are sent at once, at most."""
@@ -47,8 +39,8 @@ class ZooKeeperDirectory:
         self._runtime = runtime
         self._root = access.root
         self._title = access.title
-        self._timeout: float = access.options["timeout"]
-        self.trust = TRUSTED * self._timeout
+        self._proofs = Proofs(access.options["timeout"])
+        self.trust, self.proved_at = self._proofs.trust, NEVER
         self._link = Link(
             runtime,
             access,
@@ -57,17 +49,9 @@ class ZooKeeperDirectory:
         self._watcher: Watcher | None = None
         self._clock = Clock(runtime.now)
         self._mutex = runtime.mutex()
-        self.proved_at = float("-inf")
-        self._sure = float("-inf")
-        """The leader has certainly heard of the session at this instant or later."""
-        self._contacts: deque[float] = deque()
-        """When the server that we are connected to heard of us, as far as the leader may not know it yet."""
+        self._watches = Watches(runtime.mutex())
         self._joined: dict[tuple[str, str], Entry | None] = {}
         """The contenders of this session, by name and request; None if a join was not answered."""
-        self._watched: dict[str, set[str]] = {}
-        """Which requests watch a path."""
-        self._watching: dict[str, list[str]] = {}
-        """Which paths a request watches."""
         self._used: dict[str, float] = {}
         """When a name was last used."""
 
@@ -111,31 +95,26 @@ class ZooKeeperDirectory:
         await self._each(until, paths, lambda client, path: client.delete_async(path), writes=True)
 
     def _began(self, _session: int, timeout: float, opened_at: float) -> None:
-        self._timeout, self.trust = timeout, TRUSTED * timeout
-        self._resume(opened_at)
+        with self._mutex:
+            self._proofs.begin(timeout, opened_at)
+            self.trust, self.proved_at = self._proofs.trust, self._proofs.proved_at
 
     def _resumed(self, opened_at: float) -> None:
-        self._resume(opened_at)
+        with self._mutex:
+            self._proofs.resume(opened_at)
         if self._watcher is not None:
             self._watcher.gap()
 
-    def _resume(self, opened_at: float) -> None:
-        """Note that the leader was asked about our session when we connected, and so has heard of it."""
-        with self._mutex:
-            self._contacts.clear()
-            self._sure = opened_at
-
     def _suspended(self) -> None:
         with self._mutex:
-            self._contacts.clear()
+            self._proofs.suspend()
 
     def _ended(self) -> None:
         with self._mutex:
-            self._contacts.clear()
-            self._sure = self.proved_at = float("-inf")
+            self._proofs.end()
+            self.proved_at = NEVER
             self._joined.clear()
-            self._watched.clear()
-            self._watching.clear()
+        self._watches.clear()
         if self._watcher is not None:
             self._watcher.lost()
 
@@ -146,21 +125,15 @@ class ZooKeeperDirectory:
     def _contact(self, answers: Answers) -> None:
         """Note that the server has heard of us."""
         with self._mutex:
-            if answers.session == self._link.session and (
-                not self._contacts or answers.sent > self._contacts[-1] + PASSED_ON / 4
-            ):
-                self._contacts.append(answers.sent)
+            if answers.session == self._link.session:
+                self._proofs.contact(answers.sent)
 
     def _proof(self, answers: Answers) -> None:
-        """Note that the leader counts our session as alive, and has heard what our server heard a while before."""
+        """Note that the leader counts our session as alive."""
         with self._mutex:
-            if answers.session != self._link.session:
-                return
-            passed_on = answers.sent - min(PASSED_ON, self._timeout / 4)
-            while self._contacts and self._contacts[0] <= passed_on:
-                self._sure = max(self._sure, self._contacts.popleft())
-            self.proved_at = max(self.proved_at, min(answers.sent, self._sure + self._timeout / 2))
-        self._contact(answers)
+            if answers.session == self._link.session:
+                self._proofs.prove(answers.sent)
+                self.proved_at = self._proofs.proved_at
 
     # -- joining ---------------------------------------------------------------------------------------------
 
@@ -407,33 +380,17 @@ class ZooKeeperDirectory:
     async def watch(self, name: str, request: str, entries: Sequence[Entry], until: float) -> bool:
         """Leave a watch on each node, and look whether it has changed since it was listed."""
         paths = [self._path_of(name, entry) for entry in entries]
-        self._forget(request)
-        if not paths:
-            return True
-        with self._mutex:
-            self._watching[request] = paths
-            for path in paths:
-                self._watched.setdefault(path, set()).add(request)
+        self._watches.set(request, paths)
         stats = await self._each(
             until, paths, lambda client, path: client.exists_async(path, self._fired), writes=False
         )
         if any(stat is None for stat in stats):
-            self._forget(request)
+            self._watches.set(request, [])
             return False
         if any(stat.mzxid > max(names.since(entry), stat.czxid) for entry, stat in zip(entries, stats, strict=True)):
-            self._forget(request)
+            self._watches.set(request, [])
             self._wake([request])
         return True
-
-    def _forget(self, request: str) -> None:
-        """End what a request watches. What is left at the server says something once, that nobody hears."""
-        with self._mutex:
-            for path in self._watching.pop(request, ()):
-                watching = self._watched.get(path)
-                if watching is not None:
-                    watching.discard(request)
-                    if not watching:
-                        del self._watched[path]
 
     def _fired(self, event: Event) -> None:
         """Hear of a change, in kazoo's thread."""
@@ -441,11 +398,7 @@ class ZooKeeperDirectory:
             self._runtime.post(partial(self._changed, event.path))
 
     def _changed(self, path: str) -> None:
-        with self._mutex:
-            requests = list(self._watched.get(path, ()))
-        for request in requests:
-            self._forget(request)
-        self._wake(requests)
+        self._wake(self._watches.take(path))
 
     def _wake(self, requests: Iterable[str]) -> None:
         if self._watcher is not None:

@@ -19,7 +19,7 @@ CONNECT = 5.0
 """The longest that connecting to one server may take, in seconds."""
 
 GREETS = 2.0
-"""How long a server may take to answer who connects, in seconds, before the next is tried: now and then one never does."""
+"""How long a server may take to answer who connects, in seconds, before the next is tried: some never do."""
 
 GREETING = 12
 """How many bytes of a server's first answer tell the session's timeout, at its end."""
