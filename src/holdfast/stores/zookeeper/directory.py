@@ -165,6 +165,7 @@ class ZooKeeperDirectory:
         answers = await self._link.ask(until, send, writes=True)
         made, listed = answers.values
         if isinstance(made, Code) or isinstance(listed, Code):
+            self._joined.pop(mark, None)
             await self._make(parent, until)
             return None
         path, stat = made

@@ -27,6 +27,9 @@ log = logging.getLogger("holdfast")
 CLOSING = 2.0
 """How long an orderly end of a session may take, in seconds."""
 
+NUDGE = 0.5
+"""After how many seconds an idle server is asked something else: some only go on with what they do when more comes."""
+
 SILENCE = 1.0
 """How long a server may be silent, in seconds, before another is tried."""
 
@@ -116,6 +119,8 @@ class Link:
 
         results[0].rawlink(first)
         results[-1].rawlink(lambda _: self._post(done.set))
+        if not await done.wait(min(until, answers.sent + NUDGE)):
+            client.exists_async(self._access.root)
         if not await done.wait(until):
             self._suspect(answers.sent)
             message = f"{self._access.title} did not answer in time; ask again, and check the servers and the network."
