@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
-from holdfast.runtimes.runtime import Runtime
+from holdfast.runtimes.runtime import Event, Runtime
 from holdfast.stores.zookeeper import library
 from holdfast.stores.zookeeper.handler import Handler
 from holdfast.stores.zookeeper.inbox import Inbox
@@ -27,8 +27,8 @@ log = logging.getLogger("holdfast")
 CLOSING = 2.0
 """How long an orderly end of a session may take, in seconds."""
 
-NUDGE = 0.5
-"""After how many seconds an idle server is asked something else: some only go on with what they do when more comes."""
+NUDGE = 0.1
+"""After how many seconds a server that does not answer is asked something else; then after twice as many."""
 
 SILENCE = 1.0
 """How long a server may be silent, in seconds, before another is tried."""
@@ -92,7 +92,7 @@ class Link:
         """Return the client once it has a connection and a session. Raises StoreUnavailable if not in time."""
         while True:
             client = self._begin()
-            came = await self._up.wait(until)
+            came = await self._await(self._up, client, until)
             if self._error is not None:
                 raise self._error
             if came and client is self._client and self.session:
@@ -119,9 +119,7 @@ class Link:
 
         results[0].rawlink(first)
         results[-1].rawlink(lambda _: self._post(done.set))
-        if not await done.wait(min(until, answers.sent + NUDGE)):
-            client.exists_async(self._access.root)
-        if not await done.wait(until):
+        if not await self._await(done, client, until):
             self._suspect(answers.sent)
             message = f"{self._access.title} did not answer in time; ask again, and check the servers and the network."
             raise OutcomeUnknown(message) if writes else StoreUnavailable(message)
@@ -129,6 +127,20 @@ class Link:
             self._up.clear()  # the news is on its way; whoever asks again shall wait for the next connection
         answers.values = [self._answer(result, writes=writes) for result in results]
         return answers
+
+    async def _await(self, event: Event, client: Client, until: float) -> bool:
+        """Wait for an event, and ask for something else when it is slow to come.
+
+        A server of an ensemble may leave a request lying, with nothing else to do, until the next one wakes it.
+        """
+        pause = NUDGE
+        while not await event.wait(min(until, self._runtime.now() + pause)):
+            if self._runtime.now() >= until:
+                return False
+            if client.client_id is not None:
+                client.exists_async(self._access.root)
+            pause *= 2
+        return True
 
     def _suspect(self, sent: float) -> None:
         """Leave a server that has been silent since we asked: kazoo would only do so after most of the timeout."""
