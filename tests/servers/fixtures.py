@@ -15,6 +15,8 @@ from holdfast.testing.servers import (
     RedisServer,
     RedisTlsServer,
     SentinelGroup,
+    ZooKeeperEnsemble,
+    ZooKeeperServer,
     five_nodes,
 )
 
@@ -94,3 +96,19 @@ def redis_five(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[RedisS
     with five_nodes(tmp_path_factory.mktemp("redis-five")) as servers:
         _started["redis_five"] = [*servers]
         yield servers
+
+
+@pytest.fixture(scope="session")
+def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
+    """Run one ZooKeeper server."""
+    with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper")) as server:
+        _started["zookeeper_server"] = [server]
+        yield server
+
+
+@pytest.fixture(scope="session")
+def zookeeper_ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperEnsemble]:
+    """Run three ZooKeeper servers, one of which leads."""
+    with ZooKeeperEnsemble(tmp_path_factory.mktemp("zookeeper-ensemble")) as ensemble:
+        _started["zookeeper_ensemble"] = [ensemble]
+        yield ensemble

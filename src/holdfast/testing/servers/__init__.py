@@ -8,6 +8,7 @@ from holdfast.testing.servers.sentinel import Sentinel, SentinelGroup
 from holdfast.testing.servers.server import Server, start_all, stop_all
 from holdfast.testing.servers.tls import Certificates, RedisTlsServer
 from holdfast.testing.servers.waiting import ServerFailedError, wait_until
+from holdfast.testing.servers.zookeeper import ZooKeeperEnsemble, ZooKeeperServer
 
 __all__ = [
     "Certificates",
@@ -21,6 +22,8 @@ __all__ = [
     "SentinelGroup",
     "Server",
     "ServerFailedError",
+    "ZooKeeperEnsemble",
+    "ZooKeeperServer",
     "five_nodes",
     "start_all",
     "stop_all",

@@ -1,0 +1,517 @@
+"""A directory in ZooKeeper.
+
+A name is a node, an entry a child of it: of a client's session, or one that outlives it. Its creation is the token.
+What goes through the leader proves that the session lives (`proofs.py`): each listing is preceded by a sync, or by the
+creation of an entry, in the same round trip.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any
+
+from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
+from holdfast.runtimes.runtime import Runtime
+from holdfast.stores.ordered import Detail, Entry, Kind, Listing, Record, Watcher
+from holdfast.stores.zookeeper import names
+from holdfast.stores.zookeeper.clock import Clock
+from holdfast.stores.zookeeper.inbox import path_of, read_box, write_box
+from holdfast.stores.zookeeper.library import Client, Event, Result, Stat, codes
+from holdfast.stores.zookeeper.link import Answers, Hearing, Link
+from holdfast.stores.zookeeper.names import OURS, node_of
+from holdfast.stores.zookeeper.options import Access
+from holdfast.stores.zookeeper.proofs import NEVER, Proofs
+from holdfast.stores.zookeeper.trouble import ANSWERS, Code, explain
+from holdfast.stores.zookeeper.watches import Watches
+
+UNUSED = 60.0
+"""After how many seconds the node of a name that is empty, and that we used, is removed."""
+
+MANY = 200
+"""How many requests are sent at once, at most."""
+
+
+class ZooKeeperDirectory:
+    """One client's session, and what it sees."""
+
+    def __init__(self, runtime: Runtime, access: Access) -> None:
+        """Prepare; nothing is connected."""
+        self._runtime = runtime
+        self._root = access.root
+        self._title = access.title
+        self._proofs = Proofs(access.options["timeout"])
+        self.trust, self.proved_at = self._proofs.trust, NEVER
+        self._link = Link(
+            runtime,
+            access,
+            Hearing(self._began, self._resumed, self._suspended, self._ended, self._told),
+        )
+        self._watcher: Watcher | None = None
+        self._clock = Clock(runtime.now)
+        self._mutex = runtime.mutex()
+        self._watches = Watches(runtime.mutex())
+        self._joined: dict[tuple[str, str], Entry | None] = {}
+        """The contenders of this session, by name and request; None if a join was not answered."""
+        self._used: dict[str, float] = {}
+        """When a name was last used."""
+
+    # -- the session -----------------------------------------------------------------------------------------
+
+    def session(self) -> str:
+        """Return its id; "" if there is none."""
+        return names.session_name(self._link.session)
+
+    async def open(self, watcher: Watcher, until: float) -> None:
+        """Connect and begin a session."""
+        self._watcher = watcher
+        await self._link.ready(until)
+
+    async def close(self) -> None:
+        """Remove the nodes of names that are empty, and end the session."""
+        self._watcher = None
+        if self._link.session and self._used:
+            with contextlib.suppress(StoreError):
+                await self._tidy(list(self._used), self._runtime.now() + 1.0)
+        await self._link.close()
+
+    def abandon(self) -> None:
+        """In a forked child: drop what was inherited."""
+        self._watcher = None
+        self._link.abandon()
+
+    async def keep_alive(self, until: float) -> None:
+        """Have the server hear of us; kazoo's own pings are too far apart to know. Remove what is long unused."""
+        answers = await self._link.ask(until, lambda client: [client.exists_async(self._root)], writes=False)
+        self._contact(answers)
+        now = self._runtime.now()
+        if unused := [name for name, used in list(self._used.items()) if used < now - UNUSED]:
+            await self._tidy(unused, until)
+
+    async def _tidy(self, unused: Sequence[str], until: float) -> None:
+        """Remove the nodes of names, as far as they are empty. Who just joins one makes it anew."""
+        for name in unused:
+            self._used.pop(name, None)
+        paths = [self._path(name) for name in unused]
+        await self._each(until, paths, lambda client, path: client.delete_async(path), writes=True)
+
+    def _began(self, _session: int, timeout: float, opened_at: float) -> None:
+        with self._mutex:
+            self._proofs.begin(timeout, opened_at)
+            self.trust, self.proved_at = self._proofs.trust, self._proofs.proved_at
+
+    def _resumed(self, opened_at: float) -> None:
+        with self._mutex:
+            self._proofs.resume(opened_at)
+        if self._watcher is not None:
+            self._watcher.gap()
+
+    def _suspended(self) -> None:
+        with self._mutex:
+            self._proofs.suspend()
+
+    def _ended(self) -> None:
+        with self._mutex:
+            self._proofs.end()
+            self.proved_at = NEVER
+            self._joined.clear()
+        self._watches.clear()
+        if self._watcher is not None:
+            self._watcher.lost()
+
+    def _told(self, message: str) -> None:
+        if self._watcher is not None:
+            self._watcher.told(message)
+
+    def _contact(self, answers: Answers) -> None:
+        """Note that the server has heard of us."""
+        with self._mutex:
+            if answers.session == self._link.session:
+                self._proofs.contact(answers.sent)
+
+    def _proof(self, answers: Answers) -> None:
+        """Note that the leader counts our session as alive."""
+        with self._mutex:
+            if answers.session == self._link.session:
+                self._proofs.prove(answers.sent)
+                self.proved_at = self._proofs.proved_at
+
+    # -- joining ---------------------------------------------------------------------------------------------
+
+    async def join(self, name: str, record: Record, until: float) -> tuple[Entry, Listing]:
+        """Add a contender, or find the one that an earlier join added."""
+        while True:
+            await self._link.ready(until)
+            found = None
+            if (name, record.request) in self._joined:
+                found = await self._find(name, record.request, until)
+            if found is None:
+                found = await self._add(name, record, until)
+            if found is not None and found[0].session == self.session():
+                return found
+            if self._runtime.now() >= until:
+                raise OutcomeUnknown(f"the session at {self._title} ended while {name!r} was joined; ask again")
+
+    async def _add(self, name: str, record: Record, until: float) -> tuple[Entry, Listing] | None:
+        """Create a contender and list the name, in one go; None if that has to be done again."""
+        parent, mark = self._path(name), (name, record.request)
+        self._joined[mark] = None  # from now on it may be there
+        self._used[name] = self._runtime.now()
+
+        def send(client: Client) -> list[Result]:
+            path, data = f"{parent}/{names.stem(record)}", names.write_data(0.0, record.text)
+            create = client.create_async(path, data, ephemeral=True, sequence=True, include_data=True)
+            return [create, client.get_children_async(parent, include_data=True)]
+
+        answers = await self._link.ask(until, send, writes=True)
+        made, listed = answers.values
+        if isinstance(made, Code) or isinstance(listed, Code):
+            self._joined.pop(mark, None)
+            await self._make(parent, until)
+            return None
+        path, stat = made
+        entry = self._entry(path.rpartition("/")[2], stat, answers.zxid)
+        if entry is None or entry.session != self.session():
+            return None
+        self._clock.wrote(stat)
+        self._proof(answers)
+        self._joined[mark] = entry
+        listing = self._listing(name, listed, stat.czxid)
+        strays = [each for each in listing.entries if _is_of(each, record.request) and each.order != entry.order]
+        if strays:  # of a session that has just ended, or is about to
+            await self._delete(name, strays, until)
+            listing = await self.look(name, until)
+        return entry, listing
+
+    async def _find(self, name: str, request: str, until: float) -> tuple[Entry, Listing] | None:
+        """Return the contender that an earlier join added, and a listing; None if it is not there, or not ours."""
+        listing = await self.look(name, until)
+        found = [each for each in listing.entries if _is_of(each, request)]
+        paths = [self._path_of(name, each) for each in found]
+        stats = await self._each(until, paths, lambda client, path: client.exists_async(path), writes=False)
+        entries = [
+            self._entry(node_of(each), stat, names.since(each))
+            for each, stat in zip(found, stats, strict=True)
+            if stat is not None
+        ]
+        ours = [each for each in entries if each is not None and each.session == self.session()]
+        keep = ours[0] if ours else None
+        strays = [each for each in entries if each is not None and (keep is None or each.order != keep.order)]
+        if strays:
+            await self._delete(name, strays, until)
+            listing = await self.look(name, until)
+        if keep is None:
+            self._joined.pop((name, request), None)
+            return None
+        self._joined[name, request] = keep
+        return keep, listing
+
+    async def withdraw(self, name: str, request: str, entry: Entry | None, until: float) -> bool:
+        """Remove the contender of a request. A join of ours that is still under way is carried out before we look."""
+        if entry is None:
+            listing = await self.look(name, until)
+            found = [each for each in listing.entries if _is_of(each, request)]
+        else:
+            found = [entry]
+        removed = await self._delete(name, found, until)
+        self._joined.pop((name, request), None)
+        return removed
+
+    async def _delete(self, name: str, entries: Sequence[Entry], until: float) -> bool:
+        """Remove entries one by one; True if one of them was there."""
+        paths = [self._path_of(name, entry) for entry in entries]
+        answers = await self._each(until, paths, lambda client, path: client.delete_async(path), writes=True)
+        return any(not isinstance(answer, Code) for answer in answers)
+
+    async def _make(self, path: str, until: float) -> None:
+        """Make a node that has none of our data, and those above it."""
+        await self._link.ask(until, lambda client: [client.create_async(path, makepath=True)], writes=True)
+
+    def _entry(self, node: str, stat: Stat, since: int) -> Entry | None:
+        entry = names.read_entry(node, since)
+        if entry is not None:
+            entry.token, entry.session = stat.czxid, names.session_name(stat.ephemeralOwner)
+        return entry
+
+    # -- listing ---------------------------------------------------------------------------------------------
+
+    async def look(self, name: str, until: float) -> Listing:
+        """List a name, once the server has caught up with the leader."""
+        parent = self._path(name)
+        answers = await self._link.ask(
+            until,
+            lambda client: [client.sync_async(parent), client.get_children_async(parent, include_data=True)],
+            writes=False,
+        )
+        self._proof(answers)
+        listed = answers.values[1]
+        if isinstance(listed, Code):
+            return Listing([], 0, answers.zxid)
+        return self._listing(name, listed, answers.zxid)
+
+    def _listing(self, name: str, listed: tuple[list[str], Stat], since: int) -> Listing:
+        listing = names.listing(*listed, since)
+        for entry in listing.entries:
+            known = self._joined.get((name, entry.request)) if entry.kind is Kind.CONTENDER else None
+            if known is not None and known.order == entry.order:
+                entry.token = known.token
+        return listing
+
+    async def details(self, name: str, entries: Sequence[Entry], until: float) -> list[Detail | None]:
+        """Read the nodes."""
+        if not self._clock.is_fresh():
+            with contextlib.suppress(StoreError):  # who may only read is told how old things are less exactly
+                await self._look_at_the_clock(until)
+        paths = [self._path_of(name, entry) for entry in entries]
+        found = await self._each(until, paths, lambda client, path: client.get_async(path), writes=False)
+        return [None if isinstance(each, Code) else self._detail(*each) for each in found]
+
+    def _detail(self, data: bytes, stat: Stat) -> Detail:
+        self._clock.see(stat)
+        session = names.session_name(stat.ephemeralOwner)
+        return Detail(names.read_data(data)[2], stat.czxid, self._clock.since(stat.ctime), session)
+
+    async def names(self, prefix: str, until: float) -> list[str]:
+        """List the nodes below the root that have entries."""
+        answers = await self._link.ask(
+            until,
+            lambda client: [client.sync_async(self._root), client.get_children_async(self._root)],
+            writes=False,
+        )
+        self._proof(answers)
+        children = answers.values[1]
+        if isinstance(children, Code):
+            return []
+        found = sorted(
+            name for each in children if (name := names.decode(each)) is not None and name.startswith(prefix)
+        )
+        paths = [self._path(name) for name in found]
+        stats = await self._each(until, paths, lambda client, path: client.exists_async(path), writes=False)
+        return [name for name, stat in zip(found, stats, strict=True) if stat is not None and stat.numChildren]
+
+    # -- changing --------------------------------------------------------------------------------------------
+
+    async def change(self, name: str, remove: Sequence[Entry], add: Sequence[Record], until: float) -> bool:
+        """Remove and add in one transaction."""
+        adds = list(add)
+        while remove or adds:
+            result = await self._commit(name, remove, adds, until)
+            if result is None:
+                for entry in remove:
+                    if entry.kind is Kind.CONTENDER:
+                        self._joined.pop((name, entry.request), None)
+                return True
+            place, code = result
+            if place < len(remove):
+                if code is not Code.NO_NODE:
+                    raise OutcomeUnknown(f"{self._title} refused a removal; ask again")
+                return False
+            if code is Code.NODE_EXISTS:  # an earlier attempt was carried out
+                del adds[place - len(remove)]
+            elif code is Code.NO_NODE:
+                await self._make(self._path(name), until)
+            if self._runtime.now() >= until:
+                raise StoreUnavailable(f"{self._title} did not carry out a change in time; ask again")
+        return True
+
+    async def _commit(
+        self, name: str, remove: Sequence[Entry], add: Sequence[Record], until: float
+    ) -> tuple[int, Code] | None:
+        """Send a transaction; return which part of it was refused, and why, if one was."""
+        self._used[name] = self._runtime.now()
+
+        def send(client: Client) -> list[Result]:
+            transaction = client.transaction()
+            for entry in remove:
+                transaction.delete(self._path_of(name, entry))
+            for record in add:
+                node = names.whole(record) if names.is_placed(record) else names.stem(record)
+                transaction.create(
+                    f"{self._path(name)}/{node}",
+                    names.write_data(record.keep, record.text),
+                    ephemeral=record.kind in OURS,
+                    sequence=not names.is_placed(record),
+                )
+            return [transaction.commit_async()]
+
+        answers = await self._link.ask(until, send, writes=True)
+        parts: list[Any] = answers.values[0]
+        refused = [(n, code) for n, code in enumerate(codes(parts)) if code in ANSWERS]
+        if refused:
+            return refused[0][0], Code(refused[0][1])
+        errors = [part for part in parts if isinstance(part, Exception)]
+        if errors:
+            worst = next(
+                (each for each, code in zip(parts, codes(parts), strict=True) if code not in {0, -2}), errors[0]
+            )
+            raise explain(self._title, worst, writes=True)
+        self._proof(answers)
+        return None
+
+    async def rewrite(self, name: str, entry: Entry, text: str, until: float) -> bool:
+        """Write the text, and what else is there anew."""
+        path = self._path_of(name, entry)
+        if entry.kind in OURS:
+            return not isinstance(await self._set(path, names.write_data(0.0, text), -1, until), Code)
+        while True:
+            found = await self._get(path, until)
+            if found is None:
+                return False
+            keep, began, _ = names.read_data(found[0])
+            if began:  # its time counts from when it was last written
+                return True
+            written = await self._set(path, names.write_data(keep, text), found[1].version, until)
+            if not isinstance(written, Code):
+                return True
+            self._in_time(until)
+
+    async def stir(self, name: str, entries: Sequence[Entry], until: float) -> None:
+        """Write what is there once more."""
+        paths = [self._path_of(name, entry) for entry in entries if entry.kind in OURS]
+        found = await self._each(until, paths, lambda client, path: client.get_async(path), writes=False)
+        there = {path: each for path, each in zip(paths, found, strict=True) if not isinstance(each, Code)}
+
+        def write(client: Client, path: str) -> Result:
+            data, stat = there[path]
+            return client.set_async(path, data, stat.version)  # if it has changed, that has woken them
+
+        await self._each(until, list(there), write, writes=True)
+
+    # -- watching --------------------------------------------------------------------------------------------
+
+    async def watch(self, name: str, request: str, entries: Sequence[Entry], until: float) -> bool:
+        """Leave a watch on each node, and look whether it has changed since it was listed."""
+        paths = [self._path_of(name, entry) for entry in entries]
+        self._watches.set(request, paths)
+        stats = await self._each(
+            until, paths, lambda client, path: client.exists_async(path, self._fired), writes=False
+        )
+        if any(stat is None for stat in stats):
+            self._watches.set(request, [])
+            return False
+        if any(stat.mzxid > max(names.since(entry), stat.czxid) for entry, stat in zip(entries, stats, strict=True)):
+            self._watches.set(request, [])
+            self._wake([request])
+        return True
+
+    def _fired(self, event: Event) -> None:
+        """Hear of a change, in kazoo's thread."""
+        if event.path is not None:
+            self._runtime.post(partial(self._changed, event.path))
+
+    def _changed(self, path: str) -> None:
+        self._wake(self._watches.take(path))
+
+    def _wake(self, requests: Iterable[str]) -> None:
+        if self._watcher is not None:
+            for request in requests:
+                self._watcher.woken(request)
+
+    # -- time ------------------------------------------------------------------------------------------------
+
+    async def remains(self, name: str, entry: Entry, until: float) -> float:
+        """Reckon by the ensemble's time; remove what is over."""
+        path = self._path_of(name, entry)
+        while True:
+            found = await self._get(path, until)
+            if found is None:
+                return 0.0
+            data, stat = found
+            keep, began, text = names.read_data(data)
+            if entry.kind is Kind.BLOCK and not began:
+                written = await self._set(path, names.write_data(keep, text, began=True), stat.version, until)
+                if isinstance(written, Code):  # somebody was faster
+                    self._in_time(until)
+                    continue
+                stat = written
+            self._clock.see(stat)
+            if not self._clock.is_fresh():
+                await self._look_at_the_clock(until)
+            left = keep - self._clock.since(stat.mtime if entry.kind is Kind.BLOCK else stat.ctime)
+            if left <= 0.0:
+                await self._delete(name, [entry], until)
+            return max(0.0, left)
+
+    async def _look_at_the_clock(self, until: float) -> None:
+        """Write something, for that tells the time."""
+        written = await self._set(self._root, b"", -1, until)
+        if isinstance(written, Code):
+            await self._make(self._root, until)
+
+    async def check(self, entries: Sequence[tuple[str, Entry]], until: float) -> list[bool]:
+        """Have the server catch up, then look at each node."""
+        paths = [self._path_of(name, entry) for name, entry in entries]
+        session = self._link.session
+
+        def send(client: Client) -> list[Result]:
+            return [client.sync_async(self._root), *(client.exists_async(path) for path in paths)]
+
+        answers = await self._link.ask(until, send, writes=False)
+        self._proof(answers)
+        stats: list[Stat | None] = answers.values[1:]
+        if session != self._link.session:
+            return [False] * len(paths)
+        return [
+            stat is not None and stat.ephemeralOwner == (session if entry.kind in OURS else 0)
+            for (_, entry), stat in zip(entries, stats, strict=True)
+        ]
+
+    # -- messages --------------------------------------------------------------------------------------------
+
+    async def tell(self, session: str, message: str, until: float) -> None:
+        """Append to the inbox of a session."""
+        path = path_of(self._root, session)
+        while (found := await self._get(path, until)) is not None:
+            data, stat = found
+            count, messages = read_box(data)
+            written = await self._set(path, write_box(count, [*messages, message]), stat.version, until)
+            if written is not Code.BAD_VERSION:
+                return
+            self._in_time(until)
+
+    # -- requests --------------------------------------------------------------------------------------------
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{names.encode(name)}"
+
+    def _path_of(self, name: str, entry: Entry) -> str:
+        return f"{self._path(name)}/{node_of(entry)}"
+
+    async def _get(self, path: str, until: float) -> tuple[bytes, Stat] | None:
+        """Return data and Stat; None if there is no such node."""
+        answers = await self._link.ask(until, lambda client: [client.get_async(path)], writes=False)
+        self._contact(answers)
+        found = answers.values[0]
+        return None if isinstance(found, Code) else found
+
+    async def _set(self, path: str, data: bytes, version: int, until: float) -> Stat | Code:
+        answers = await self._link.ask(until, lambda client: [client.set_async(path, data, version)], writes=True)
+        self._proof(answers)
+        written: Stat | Code = answers.values[0]
+        if not isinstance(written, Code):
+            self._clock.wrote(written)
+        return written
+
+    async def _each(
+        self, until: float, paths: Sequence[str], send: Callable[[Client, str], Result], *, writes: bool
+    ) -> list[Any]:
+        """Ask the same of several nodes, side by side."""
+        values: list[Any] = []
+        for first in range(0, len(paths), MANY):
+            some = paths[first : first + MANY]
+            answers = await self._link.ask(until, partial(_send_each, send, some), writes=writes)
+            self._contact(answers)
+            values += answers.values
+        return values
+
+    def _in_time(self, until: float) -> None:
+        """Raise StoreUnavailable if there is no time left."""
+        if self._runtime.now() >= until:
+            raise StoreUnavailable(f"others at {self._title} were faster, again and again; ask again")
+
+
+def _send_each(send: Callable[[Client, str], Result], paths: Sequence[str], client: Client) -> list[Result]:
+    return [send(client, path) for path in paths]
+
+
+def _is_of(entry: Entry, request: str) -> bool:
+    return entry.kind is Kind.CONTENDER and entry.request == request

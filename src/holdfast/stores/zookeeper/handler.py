@@ -1,0 +1,154 @@
+"""How kazoo's connection runs: in one thread of its own, which also calls back.
+
+What is called back only takes notes, or hands them to the runtime, so it needs no threads of its own. And who was
+forked from us can close what it inherited, because all sockets are known here.
+"""
+
+import contextlib
+import select
+import socket
+import threading
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from holdfast.stores.zookeeper.library import Result, connect, make_result
+
+CONNECT = 5.0
+"""The longest that connecting to one server may take, in seconds."""
+
+GREETS = 2.0
+"""How long a server may take to answer who connects, in seconds, before the next is tried: some never do."""
+
+GREETING = 12
+"""How many bytes of a server's first answer tell the session's timeout, at its end."""
+
+
+class SlowError(Exception):
+    """Something took too long: kazoo's word for a timeout."""
+
+
+class Wire:
+    """A connection to a server, which notes what the server says of the session's timeout."""
+
+    def __init__(self, connection: Any, now: Callable[[], float], opened_at: float) -> None:  # noqa: ANN401 - a socket
+        self._connection = connection
+        self._now = now
+        self.opened_at = opened_at
+        self.heard_at = opened_at
+        """When something came, last."""
+        self.fileno = connection.fileno
+        self.send = connection.send
+        self.close = connection.close
+        self.setblocking = connection.setblocking
+        self._greeting = b""
+
+    def recv(self, size: int) -> bytes:
+        """Receive, and keep what came first."""
+        data: bytes = self._connection.recv(size)
+        self.heard_at = self._now()
+        if not self.is_greeted():
+            self._greeting += data
+        return data
+
+    def is_greeted(self) -> bool:
+        """Tell whether the server has taken us."""
+        return len(self._greeting) >= GREETING
+
+    def session_timeout(self) -> float:
+        """Return for how long the server keeps the session of a silent client, in seconds."""
+        return int.from_bytes(self._greeting[8:GREETING], "big") / 1000
+
+    def break_off(self) -> None:
+        """Let the thread that uses it find it broken."""
+        with contextlib.suppress(OSError):
+            self._connection.shutdown(socket.SHUT_RDWR)
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever a socket has
+        return getattr(self._connection, name)
+
+
+class Handler:
+    """What kazoo asks of its surroundings. See kazoo's IHandler, which says what each method does."""
+
+    name = "holdfast"
+    timeout_exception = SlowError
+    sleep_func = staticmethod(time.sleep)
+    running = False
+    """So that kazoo calls back at once."""
+
+    event_object = staticmethod(threading.Event)
+    lock_object = staticmethod(threading.Lock)
+    rlock_object = staticmethod(threading.RLock)
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._sockets: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.wire: Wire | None = None
+        """The connection that was opened last."""
+
+    def start(self) -> None:
+        """Start nothing."""
+
+    def stop(self) -> None:
+        """Stop nothing."""
+
+    def async_result(self) -> Result:
+        """Make what an answer is put into."""
+        return make_result(self, threading.Condition, SlowError)
+
+    def spawn(self, func: Callable[..., object], *args: object, **options: object) -> threading.Thread:
+        """Start kazoo's thread."""
+        thread = threading.Thread(target=func, args=args, kwargs=options, name="holdfast-zookeeper", daemon=True)
+        thread.start()
+        return thread
+
+    def dispatch_callback(self, callback: Any) -> None:  # noqa: ANN401 - kazoo's
+        """Call a watch."""
+        callback.func(*callback.args)
+
+    def select(
+        self, readers: Sequence[Any], writers: Sequence[Any], _errors: Sequence[Any], timeout: float | None = None
+    ) -> tuple[list[Any], list[Any], list[Any]]:
+        """Wait for sockets: without a descriptor of its own, which a forked child would inherit."""
+        ready = select.poll()
+        if timeout is not None and any(isinstance(each, Wire) and not each.is_greeted() for each in readers):
+            timeout = min(timeout, GREETS)
+        by_number = {each.fileno(): each for each in (*readers, *writers)}
+        for each in readers:
+            ready.register(each, select.POLLIN)
+        for each in writers:
+            ready.register(each, select.POLLOUT)
+        found = [by_number[number] for number, _ in ready.poll(None if timeout is None else timeout * 1000)]
+        return [each for each in found if each in readers], [each for each in found if each in writers], []
+
+    def create_connection(self, *args: Any, timeout: float = CONNECT, **options: Any) -> Wire:  # noqa: ANN401
+        """Connect to a server."""
+        opened_at = self._now()
+        made = connect(*args, timeout=min(timeout, CONNECT), **options)
+        self._sockets.add(made)
+        self.wire = Wire(made, self._now, opened_at)
+        return self.wire
+
+    def create_socket_pair(self) -> tuple[socket.socket, socket.socket]:
+        """Make what wakes the thread."""
+        pair = socket.socketpair()
+        self._sockets.update(pair)
+        return pair
+
+    def break_if_silent(self, since: float) -> None:
+        """Have the thread try another server, if nothing was heard of this one."""
+        if self.wire is not None and self.wire.is_greeted() and self.wire.heard_at < since:
+            self.wire.break_off()
+
+    def break_off(self) -> None:
+        """Have the thread find its connection broken."""
+        if self.wire is not None:
+            self.wire.break_off()
+
+    def abandon(self) -> None:
+        """In a forked child: close what was inherited. The thread is not here."""
+        for each in list(self._sockets):
+            with contextlib.suppress(OSError):
+                each.close()

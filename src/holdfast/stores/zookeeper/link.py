@@ -1,0 +1,297 @@
+"""The way to an ensemble: one session, made anew when it has ended, and the requests of its client.
+
+kazoo's thread calls back; what it tells is handed to the runtime, in the order in which it came. A request is only sent
+over a connection that stands, and no answer is awaited for longer than the asker says. Answers come in the order of the
+requests, those of one session even over several connections: so whoever asks after an unanswered request sees what
+became of it.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
+from holdfast.runtimes.runtime import Event, Runtime
+from holdfast.stores.zookeeper import library
+from holdfast.stores.zookeeper.handler import Handler
+from holdfast.stores.zookeeper.inbox import Inbox
+from holdfast.stores.zookeeper.library import Client, Result
+from holdfast.stores.zookeeper.options import Access
+from holdfast.stores.zookeeper.trouble import LOST, answer_of, code_of, explain
+
+log = logging.getLogger("holdfast")
+
+CLOSING = 2.0
+"""How long an orderly end of a session may take, in seconds."""
+
+NUDGE = 0.1
+"""After how many seconds a server that does not answer is asked something else; then after twice as many."""
+
+SILENCE = 1.0
+"""How long a server may be silent, in seconds, before another is tried."""
+
+BREAKING = 1.0
+"""How long the thread may take to end once its connection is broken."""
+
+
+@dataclass(slots=True)
+class Hearing:
+    """What is done with what is heard. All are called where the runtime runs its code."""
+
+    began: Callable[[int, float, float], None]
+    """There is a new session: its number, its timeout, and when we connected."""
+    resumed: Callable[[float], None]
+    """There is a connection again in the same session, since this instant."""
+    suspended: Callable[[], None]
+    """There is none."""
+    ended: Callable[[], None]
+    """The session has ended."""
+    told: Callable[[str], None]
+    """A message came."""
+
+
+@dataclass(slots=True)
+class Answers:
+    """What came of requests that were sent together."""
+
+    values: list[Any]
+    """In their order; a `Code` if the answer is no."""
+    sent: float
+    """When they were sent."""
+    session: int
+    """The session when they were sent."""
+    zxid: int
+    """The last change at the server when it answered the first."""
+
+
+class Link:
+    """A client of kazoo for a runtime."""
+
+    def __init__(self, runtime: Runtime, access: Access, hearing: Hearing) -> None:
+        """Prepare; nothing is connected."""
+        self._runtime = runtime
+        self._access = access
+        self._hearing = hearing
+        self._mutex = runtime.mutex()
+        self._up = runtime.event()
+        self._error: StoreError | None = None
+        self._closed = False
+        self._drops = 0
+        """How many times the connection was lost, as far as it is known here."""
+        self._client: Client | None = None
+        self._handler: Handler | None = None
+        self.session = 0
+        """Its number; 0: there is none, or its inbox is not made yet."""
+
+    # -- asking ----------------------------------------------------------------------------------------------
+
+    async def ready(self, until: float) -> Client:
+        """Return the client once it has a connection and a session. Raises StoreUnavailable if not in time."""
+        while True:
+            client = self._begin()
+            came = await self._await(self._up, client, until)
+            if self._error is not None:
+                raise self._error
+            if came and client is self._client and self.session:
+                return client
+            if not came or self._runtime.now() >= until:
+                raise StoreUnavailable(
+                    f"no server of {self._access.title} was reached in time; check the servers, the network and the URL"
+                )
+
+    async def ask(self, until: float, send: Callable[[Client], Sequence[Result]], *, writes: bool) -> Answers:
+        """Send requests together, and return what comes of them.
+
+        Raises OutcomeUnknown (StoreUnavailable if they change nothing) if an answer is missing.
+        """
+        client = await self.ready(until)
+        answers, drops = Answers([], self._runtime.now(), self.session, 0), self._drops
+        results = send(client)
+        if not results:
+            return answers
+        done = self._runtime.event()
+
+        def first(_: Result) -> None:
+            answers.zxid = client.last_zxid
+
+        results[0].rawlink(first)
+        results[-1].rawlink(lambda _: self._post(done.set))
+        if not await self._await(done, client, until):
+            self._suspect(answers.sent)
+            message = f"{self._access.title} did not answer in time; ask again, and check the servers and the network."
+            raise OutcomeUnknown(message) if writes else StoreUnavailable(message)
+        if drops == self._drops and any(code_of(each.exception) == LOST for each in results if each.exception):
+            self._up.clear()  # the news is on its way; whoever asks again shall wait for the next connection
+        answers.values = [self._answer(result, writes=writes) for result in results]
+        return answers
+
+    async def _await(self, event: Event, client: Client, until: float) -> bool:
+        """Wait for an event, and ask for something else when it is slow to come.
+
+        A server of an ensemble may leave a request lying, with nothing else to do, until the next one wakes it.
+        """
+        pause = NUDGE
+        while not await event.wait(min(until, self._runtime.now() + pause)):
+            if self._runtime.now() >= until:
+                return False
+            if client.client_id is not None:
+                client.exists_async(self._access.root)
+            pause *= 2
+        return True
+
+    def _suspect(self, sent: float) -> None:
+        """Leave a server that has been silent since we asked: kazoo would only do so after most of the timeout."""
+        handler = self._handler
+        if handler is not None and self._runtime.now() - sent >= SILENCE:
+            handler.break_if_silent(sent)
+
+    def _answer(self, result: Result, *, writes: bool) -> Any:  # noqa: ANN401 - whatever was asked for
+        if not result.ready():  # a later one was refused at once, as the connection was just lost
+            raise OutcomeUnknown(f"the connection to {self._access.title} was lost; ask again.")
+        if result.exception is not None:
+            return answer_of(self._access.title, result.exception, writes=writes)
+        return result.value
+
+    def _post(self, action: Callable[[], None]) -> None:
+        self._runtime.post(action)
+
+    # -- life ------------------------------------------------------------------------------------------------
+
+    def _begin(self) -> Client:
+        """Return the client, made if there is none."""
+        with self._mutex:
+            if self._closed:
+                raise StoreUnavailable(f"the link to {self._access.title} is closed; make a new client")
+            if self._client is not None:
+                return self._client
+            self._error = None
+            self._up.clear()
+            self._handler = Handler(self._runtime.now)
+            options = self._access.options
+            client = library.make_client(
+                self._access.hosts, self._handler, library.QuietLogger(), options, private=self._access.private
+            )
+            self._client = client
+        inbox = Inbox(client, self._access.root, lambda message: self._post(partial(self._hearing.told, message)))
+        inbox.on_ready = partial(self._from_thread, client, self._handler, inbox)
+        inbox.on_error = lambda error: self._post(partial(self._failed, client, error))
+        client.add_listener(partial(self._listen, client, inbox))
+        client.start_async()
+        return client
+
+    def _listen(self, client: Client, inbox: Inbox, state: str) -> None:
+        """Hear of a change, in kazoo's thread."""
+        if state == library.CONNECTED:
+            inbox.connected()
+        elif state == library.SUSPENDED:
+            inbox.suspended()
+            self._post(partial(self._suspended, client))
+        else:
+            inbox.suspended()
+            self._post(partial(self._ended, client, client.client_state))
+
+    def _from_thread(self, client: Client, handler: Handler, inbox: Inbox) -> None:
+        wire = handler.wire
+        if wire is not None:
+            self._post(partial(self._ready, client, inbox.session, wire.session_timeout(), wire.opened_at))
+
+    def _ready(self, client: Client, session: int, timeout: float, opened_at: float) -> None:
+        """Note that there is a connection, and the session's inbox."""
+        if client is not self._client or self._closed:
+            return
+        if session == self.session:
+            self._hearing.resumed(opened_at)
+        else:
+            self._end_session()
+            self.session = session
+            self._hearing.began(session, timeout, opened_at)
+        self._up.set()
+
+    def _suspended(self, client: Client) -> None:
+        if client is self._client and not self._closed:
+            log.log(
+                logging.WARNING if self.session else logging.DEBUG,
+                "the connection to %s is lost; trying to reach a server",
+                self._access.title,
+            )
+            self._drops += 1
+            self._up.clear()
+            self._hearing.suspended()
+
+    def _ended(self, client: Client, state: str) -> None:
+        """Note that the session has ended; kazoo begins another, or is at its end."""
+        if client is not self._client or self._closed:
+            return
+        self._up.clear()
+        if state == "AUTH_FAILED":
+            message = f"{self._access.title} refused the login; see the user and the password in the URL"
+            self._let_go(StoreError(message))
+        elif state in library.CLOSED:
+            self._let_go(StoreUnavailable(f"the connection to {self._access.title} has come to an end; ask again"))
+        self._end_session()
+
+    def _end_session(self) -> None:
+        had, self.session = self.session, 0
+        if had:
+            self._hearing.ended()
+
+    def _failed(self, client: Client, error: Exception) -> None:
+        """Tell who waits for the session that it is of no use."""
+        if client is self._client and not self._closed:
+            self._let_go(explain(self._access.title, error, writes=False))
+
+    def _let_go(self, error: StoreError) -> None:
+        """Drop a client that does not go on, and tell who waits why; the next request makes another."""
+        self._error = error
+        stuck = self._take()
+        self._up.set()
+        if stuck is not None:
+            threading.Thread(target=_stop, args=stuck, name="holdfast-zookeeper-close", daemon=True).start()
+
+    def _take(self) -> tuple[Client, Handler] | None:
+        with self._mutex:
+            client, handler = self._client, self._handler
+            self._client = self._handler = None
+            return None if client is None or handler is None else (client, handler)
+
+    async def close(self) -> None:
+        """End the session and kazoo's thread."""
+        with self._mutex:
+            self._closed = True
+        self._up.set()
+        taken = self._take()
+        if taken is None:
+            return
+        done = self._runtime.event()
+
+        def stop() -> None:
+            _stop(*taken)
+            self._post(done.set)
+
+        try:
+            threading.Thread(target=stop, name="holdfast-zookeeper-close", daemon=True).start()
+        except RuntimeError:  # the interpreter shuts down
+            _stop(*taken)
+            return
+        if not await done.wait(self._runtime.now() + CLOSING):
+            taken[1].break_off()
+            await done.wait(self._runtime.now() + BREAKING)
+
+    def abandon(self) -> None:
+        """In a forked child: close what was inherited."""
+        self._closed = True
+        if self._handler is not None:
+            self._handler.abandon()
+
+
+def _stop(client: Client, handler: Handler) -> None:
+    """End a session, and release what it has; ends by itself, though maybe late."""
+    try:
+        client.stop()
+        client.close()
+    except Exception:
+        handler.break_off()
+        log.debug("a session could not be ended in an orderly way", exc_info=True)

@@ -1,0 +1,31 @@
+"""ZooKeeper keeps every guarantee: one server, and an ensemble of three."""
+
+import pytest
+
+from holdfast.stores.ordered.store import CAPABILITIES
+from holdfast.stores.store import StoreSource
+from holdfast.stores.urls import store_source
+from holdfast.testing.conformance import StoreConformance
+from holdfast.testing.servers import ZooKeeperEnsemble, ZooKeeperServer
+
+
+class TestServer(StoreConformance):
+    """One server."""
+
+    capabilities = CAPABILITIES
+
+    @pytest.fixture
+    def source(self, zookeeper_server: ZooKeeperServer) -> StoreSource:
+        """Reach it, with locks below a path."""
+        return store_source(f"{zookeeper_server.url}/conformance")
+
+
+class TestEnsemble(StoreConformance):
+    """Three servers."""
+
+    capabilities = CAPABILITIES
+
+    @pytest.fixture
+    def source(self, zookeeper_ensemble: ZooKeeperEnsemble) -> StoreSource:
+        """Reach any of them."""
+        return store_source(zookeeper_ensemble.url)

@@ -1,0 +1,1 @@
+"""The directory in ZooKeeper, and the way to it."""

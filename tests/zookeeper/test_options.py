@@ -1,0 +1,76 @@
+"""A URL says how to reach an ensemble, and what cannot be right is told without the password."""
+
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from holdfast.errors import UsageError
+from holdfast.stores.urls import store_source
+from holdfast.stores.zookeeper.options import Access, access_of
+
+
+def read(url: str) -> Access:
+    """Read a URL."""
+    return access_of(urlsplit(url))
+
+
+def test_hosts_and_path() -> None:
+    """Several hosts share a path, below which all nodes are; a port is the usual one if it is left out."""
+    access = read("zookeeper://a,b:2182,[::1]:2183,[::1]/apps/one")
+    assert access.hosts == "a:2181,b:2182,[::1]:2183,[::1]:2181"
+    assert access.root == "/apps/one/holdfast"
+    assert access.title == "ZooKeeper at a:2181,b:2182,[::1]:2183,[::1]:2181/apps/one"
+    assert read("zookeeper://").hosts == "localhost:2181"
+    assert read("zookeeper://a").options == {"timeout": 30.0}
+
+
+def test_a_login_is_a_digest_or_sasl() -> None:
+    """The title tells nothing of it."""
+    access = read("zookeeper://me:p%40ss%3A@a/x?session_timeout=12.5&acl=creator")
+    assert access.options == {"timeout": 12.5, "auth_data": [("digest", "me:p@ss:")]}
+    assert access.private
+    assert "p@ss" not in repr(access)
+    sasl = read("zookeeper://me:secret@a?sasl_mechanism=digest-md5")
+    assert sasl.options["sasl_options"] == {"mechanism": "DIGEST-MD5", "username": "me", "password": "secret"}
+    kerberos = read("zookeeper://a?sasl_mechanism=GSSAPI&sasl_service=zk")
+    assert kerberos.options["sasl_options"] == {"mechanism": "GSSAPI", "service": "zk"}
+
+
+def test_tls(tmp_path: Path) -> None:
+    """Certificates and the names in them are checked, unless it is said that they are not."""
+    ca = tmp_path / "ca.pem"
+    ca.touch()
+    options = read(f"zookeeper://a?use_ssl=true&ca={ca}").options
+    assert options == {"timeout": 30.0, "use_ssl": True, "ca": str(ca), "check_hostname": True}
+    assert read("zookeeper://a?use_ssl=true&verify_certs=false").options["check_hostname"] is False
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "zookeeper://a:secret",
+        "zookeeper://a:0",
+        "zookeeper://secret@a",
+        "zookeeper://a/b/../secret",
+        "zookeeper://a/secret@b",
+        "zookeeper://a?secret@b=1",
+        "zookeeper://a#secret",
+        "zookeeper://a?session_timeout=secret",
+        "zookeeper://a?session_timeout=0",
+        "zookeeper://a?acl=secret",
+        "zookeeper://a?acl=creator",
+        "zookeeper://a?sasl_service=secret",
+        "zookeeper://a?sasl_mechanism=/secret",
+        "zookeeper://a?ca=/secret",
+        "zookeeper://a?keyfile_password=secret",
+        "zookeeper://a?use_ssl=true&certfile=/etc/hostname",
+        "zookeeper://a?use_ssl=true&verify_certs=no&check_hostname=yes",
+        "zookeeper://a?timeout=1",
+    ],
+)
+def test_what_cannot_be_right_is_told(url: str) -> None:
+    """The message repeats no value, for that may be a password."""
+    with pytest.raises(UsageError) as caught:
+        store_source(url)
+    assert "secret" not in str(caught.value)

@@ -1,0 +1,186 @@
+"""Directories in either colour, and what tests do to their sessions."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+from urllib.parse import urlsplit
+
+from holdfast.runtimes.aio import AsyncioRuntime
+from holdfast.runtimes.runtime import Runtime
+from holdfast.runtimes.threads import ThreadsRuntime, drive
+from holdfast.stores.ordered import Entry, Kind, Record
+from holdfast.stores.zookeeper.directory import ZooKeeperDirectory
+from holdfast.stores.zookeeper.library import QuietLogger, make_client
+from holdfast.stores.zookeeper.options import access_of
+from holdfast.testing.servers import Proxy, ZooKeeperServer
+
+T = TypeVar("T")
+
+PATIENCE = 10.0
+"""How long to wait for what must happen, in seconds."""
+
+
+class World(Protocol):
+    """A runtime, and how its coroutines are run."""
+
+    runtime: Runtime
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run an operation."""
+        ...
+
+
+class ThreadsWorld:
+    """Each operation blocks."""
+
+    def __init__(self) -> None:
+        self.runtime: Runtime = ThreadsRuntime()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run an operation."""
+        return drive(work)
+
+
+class AsyncioWorld:
+    """Operations run in an event loop of their own, which stands still between them."""
+
+    def __init__(self, runner: asyncio.Runner) -> None:
+        self._runner = runner
+        self.runtime: Runtime = runner.run(_make_runtime())
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run an operation."""
+        return self._runner.run(work)
+
+
+async def _make_runtime() -> AsyncioRuntime:
+    return AsyncioRuntime()
+
+
+@contextmanager
+def world_of(colour: str) -> Generator[World, None, None]:
+    """Make a world."""
+    if colour == "threads":
+        yield ThreadsWorld()
+        return
+    with asyncio.Runner() as runner:
+        yield AsyncioWorld(runner)
+
+
+@dataclass(slots=True)
+class Notes:
+    """A watcher that notes what it hears."""
+
+    woke: list[str] = field(default_factory=list[str])
+    messages: list[str] = field(default_factory=list[str])
+    losses: int = 0
+    gaps: int = 0
+
+    def woken(self, request: str) -> None:
+        """Note it."""
+        self.woke.append(request)
+
+    def told(self, message: str) -> None:
+        """Note it."""
+        self.messages.append(message)
+
+    def lost(self) -> None:
+        """Note it."""
+        self.losses += 1
+
+    def gap(self) -> None:
+        """Note it."""
+        self.gaps += 1
+
+
+class Member:
+    """A directory, its world, and what it has heard."""
+
+    def __init__(self, world: World, url: str, **options: str) -> None:
+        query = "&".join(f"{key}={value}" for key, value in {"session_timeout": "8", **options}.items())
+        self.world = world
+        self.notes = Notes()
+        self.directory = ZooKeeperDirectory(world.runtime, access_of(urlsplit(f"{url}/{world.runtime.colour}?{query}")))
+
+    @property
+    def until(self) -> float:
+        """The end of an operation that begins now."""
+        return self.world.runtime.now() + PATIENCE
+
+    def soon(self, seconds: float) -> float:
+        """Return an instant."""
+        return self.world.runtime.now() + seconds
+
+    def open(self) -> "Member":
+        """Begin a session."""
+        self.world.run(self.directory.open(self.notes, self.until))
+        return self
+
+    def close(self) -> None:
+        """End it."""
+        self.world.run(self.directory.close())
+
+    def join(self, name: str, request: str, weight: int = 1, capacity: int = 1) -> Entry:
+        """Contend."""
+        return self.world.run(self.directory.join(name, contender(request, weight, capacity), self.until))[0]
+
+    def look(self, name: str) -> list[Entry]:
+        """List a name."""
+        return self.world.run(self.directory.look(name, self.until)).entries
+
+    def requests(self, name: str) -> list[str]:
+        """List who stands in a name."""
+        return [entry.request for entry in self.look(name)]
+
+    def wait(self, condition: Callable[[], object]) -> None:
+        """Let time pass until something has been heard."""
+        self.world.run(self._wait(condition))
+
+    def await_gaps(self, number: int) -> None:
+        """Let time pass until it has heard of so many."""
+        self.wait(lambda: self.notes.gaps == number)
+
+    def await_losses(self, number: int) -> None:
+        """Let time pass until it has heard of so many."""
+        self.wait(lambda: self.notes.losses == number)
+
+    async def _wait(self, condition: Callable[[], object]) -> None:
+        until = self.until
+        while not condition():
+            assert self.world.runtime.now() < until, "what was waited for has not happened"
+            await self.world.runtime.sleep(0.005)
+
+
+def contender(request: str, weight: int = 1, capacity: int = 1, text: str = "") -> Record:
+    """Return the record of one who contends."""
+    return Record(Kind.CONTENDER, request, weight, capacity, text=text)
+
+
+@contextmanager
+def proxied(server: ZooKeeperServer) -> Generator[tuple[Proxy, str], None, None]:
+    """Run a proxy in front of a server; yield it with its URL."""
+    with Proxy(server.address) as proxy:
+        host, port = proxy.address
+        yield proxy, f"zookeeper://{host}:{port}"
+
+
+def end_session(server: ZooKeeperServer, member: Member) -> None:
+    """Have the server end a session, as its time does."""
+    from holdfast.stores.zookeeper.handler import Handler
+
+    client = member.directory._link._client
+    assert client is not None
+    assert client.client_id is not None
+    host, port = server.address
+    options = {"client_id": client.client_id, "timeout": 8.0}
+    handler = Handler(member.world.runtime.now)
+    other = make_client(f"{host}:{port}", handler, QuietLogger(), options, private=False)
+    came = threading.Event()
+    other.add_listener(lambda _: came.set())
+    other.start_async()
+    assert came.wait(PATIENCE)
+    other.stop()
+    other.close()
