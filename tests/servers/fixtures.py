@@ -12,6 +12,8 @@ import pytest
 from holdfast.testing.servers import (
     Certificates,
     Cluster,
+    EtcdEnsemble,
+    EtcdServer,
     RedisServer,
     RedisTlsServer,
     SentinelGroup,
@@ -94,3 +96,19 @@ def redis_five(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[RedisS
     with five_nodes(tmp_path_factory.mktemp("redis-five")) as servers:
         _started["redis_five"] = [*servers]
         yield servers
+
+
+@pytest.fixture(scope="session")
+def etcd_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer]:
+    """Run one etcd server."""
+    with EtcdServer(tmp_path_factory.mktemp("etcd")) as server:
+        _started["etcd_server"] = [server]
+        yield server
+
+
+@pytest.fixture(scope="session")
+def etcd_ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdEnsemble]:
+    """Run three etcd servers that elect a leader."""
+    with EtcdEnsemble(tmp_path_factory.mktemp("etcd-ensemble")) as ensemble:
+        _started["etcd_ensemble"] = [ensemble]
+        yield ensemble

@@ -51,7 +51,14 @@ class Directory(Protocol):
         """Add a contender unless this session has one of this request; return it, and a list that has it. A proof.
 
         What an earlier session of ours had under this request is removed first. One round trip if all goes well.
-        If there is no session (any more), begins a new one. Its entry tells its token.
+        If there is no session (any more), begins a new one. Its entry tells its token and its session.
+        """
+        ...
+
+    async def withdraw(self, name: str, request: str, entry: Entry | None, until: float) -> bool:
+        """Remove the contender of a request. True if it was there.
+
+        Without `entry`, it is one whose join was not answered: it may be there, or may still come, and must not stay.
         """
         ...
 

@@ -6,6 +6,8 @@ name is a pure function of that list, the same for whoever reads it:
 *   A contender holds if all that stand before it, and it itself, fit into the capacity. Who stands before it only ever
     becomes less, so a holder stays one; and a newcomer never overtakes.
 *   The capacity is what the first contender asked for, as changed by each SIZE entry after it that knew the one before.
+    Who asked for another one than there was when it came is *foreign*: it holds nothing, and holds up who came after
+    it; it is just about to leave.
 *   A LIGHT entry makes a contender lighter, a KEPT one takes room that belongs to nobody.
 *   A BLOCK whose contender is gone without it keeps everybody out: that one's lease ran out.
 
@@ -69,6 +71,8 @@ class Entry:
     """The fencing token; 0 if this listing does not tell it."""
     key: str = ""
     """How the directory finds it again."""
+    session: str = ""
+    """Of one that was joined: the session that it belongs to."""
 
 
 @dataclass(slots=True)
@@ -79,6 +83,8 @@ class Detail:
     token: int
     age: float
     """How long ago it was added, in seconds, as far as the clocks of client and store agree."""
+    session: str = ""
+    """The session that it belongs to, if any."""
 
 
 @dataclass(slots=True)
@@ -101,6 +107,8 @@ class Reading:
     """0: nobody uses the name."""
     holders: list[Entry] = field(default_factory=list[Entry])
     waiters: list[Entry] = field(default_factory=list[Entry])
+    foreign: list[Entry] = field(default_factory=list[Entry])
+    """Waiters that asked for another capacity than there was when they came."""
     kept: list[Entry] = field(default_factory=list[Entry])
     blocks: list[Entry] = field(default_factory=list[Entry])
     """Those whose contender has vanished."""
@@ -122,38 +130,42 @@ class Reading:
 
 def read(entries: Sequence[Entry]) -> Reading:
     """Tell who holds, who waits, and what is left over."""
-    contenders = [entry for entry in entries if entry.kind is Kind.CONTENDER]
-    present = {contender.request for contender in contenders}
-    weights = {contender.request: contender.weight for contender in contenders}
-    reading = Reading(capacity=contenders[0].capacity if contenders else 0)
+    present = {entry.request for entry in entries if entry.kind is Kind.CONTENDER}
+    reading = Reading()
+    lighter: dict[str, int] = {}
     for entry in entries:
-        if entry.kind is Kind.SIZE:
-            if not contenders or entry.order < contenders[0].order:
-                reading.stale.append(entry)
-            elif entry.before == reading.capacity:
-                reading.capacity = entry.capacity
-        elif entry.kind is Kind.LIGHT:
-            if entry.request in present:
-                weights[entry.request] = min(weights[entry.request], entry.weight)
-            else:
-                reading.stale.append(entry)
-        elif entry.kind is Kind.BLOCK and entry.request not in present:
-            reading.blocks.append(entry)
+        if entry.kind is Kind.CONTENDER:
+            reading.capacity = reading.capacity or entry.capacity
+            if entry.capacity != reading.capacity:
+                reading.foreign.append(entry)
+        elif entry.kind is Kind.SIZE:
+            _resize(reading, entry)
         elif entry.kind is Kind.KEPT:
             reading.kept.append(entry)
-    _fill(reading, entries, weights)
+        elif entry.request not in present:
+            (reading.blocks if entry.kind is Kind.BLOCK else reading.stale).append(entry)
+        elif entry.kind is Kind.LIGHT:
+            lighter[entry.request] = min(entry.weight, lighter.get(entry.request, entry.weight))
+    _fill(reading, entries, lighter)
     return reading
 
 
-def _fill(reading: Reading, entries: Sequence[Entry], weights: dict[str, int]) -> None:
+def _resize(reading: Reading, size: Entry) -> None:
+    if not reading.capacity:  # all who were there before have gone
+        reading.stale.append(size)
+    elif size.before == reading.capacity:
+        reading.capacity = size.capacity
+
+
+def _fill(reading: Reading, entries: Sequence[Entry], lighter: dict[str, int]) -> None:
     """Tell holders from waiters: as many as fit, and nobody before who stands before it."""
     taken, full = 0, bool(reading.blocks)
     for entry in entries:
         if entry.kind is Kind.KEPT:
             taken += entry.weight
         elif entry.kind is Kind.CONTENDER:
-            entry.weight = weights[entry.request]
-            full = full or taken + entry.weight > reading.capacity
+            entry.weight = min(entry.weight, lighter.get(entry.request, entry.weight))
+            full = full or taken + entry.weight > reading.capacity or entry in reading.foreign
             taken += entry.weight
             (reading.waiters if full else reading.holders).append(entry)
 
@@ -164,12 +176,12 @@ def to_watch(reading: Reading, waiter: Entry, before: Sequence[Entry]) -> list[E
     For a lock that is its predecessor, for a reader the nearest writer before it, for one who wants one of n permits
     the n before it: so what is released wakes one, or all readers, or at most n, however many wait.
     """
+    if necessary := reading.blocks or [entry for entry in reading.foreign if entry in before]:
+        return necessary[-1:]
     room = reading.capacity - waiter.weight
-    if reading.blocks:
-        return list(reading.blocks[:1])
     watched: list[Entry] = []
     covered = 0
-    for entry in sorted(before, key=lambda each: (-each.weight, -each.order)):  # the heaviest, and of these the nearest
+    for entry in sorted(before, key=lambda each: (-each.weight, -each.order)):
         watched.append(entry)
         covered += entry.weight
         if covered > room:
