@@ -76,6 +76,7 @@ class Attempt:
 
     __slots__ = (
         "_ask",
+        "_called",
         "_engaged",
         "_granted",
         "_look_at",
@@ -111,6 +112,8 @@ class Attempt:
         self._signal: Event | None = None
         """Made only when there is something to wait for."""
         self._poke_at = NEVER
+        self._called = False
+        """Whether it was told to ask at once since it asked last."""
         self._granted = 0
         """The highest token that was pushed."""
         self._engaged = False
@@ -143,6 +146,7 @@ class Attempt:
             if notice.token > self._granted:
                 self._granted, self.wanted = notice.token, notice.wanted
         else:
+            self._called = self._called or not notice.after
             self._poke_at = min(self._poke_at, self._runtime.now() + seconds(notice.after))
         if self._signal is not None:
             self._signal.set()
@@ -180,6 +184,7 @@ class Attempt:
         delay = 0.02
         while True:
             self._engaged = True
+            self._called = False
             sent = self._sent = self._runtime.now()
             try:
                 reply = await self._put(sent + self._patience())
@@ -228,6 +233,8 @@ class Attempt:
         now = self._runtime.now
         self._note_quarantine(reply.quarantine)
         self._poke_at = now() + seconds(reply.poke_in)
+        if self._called:  # before the reply was heard
+            self._poke_at = 0.0
         signal = self._make_signal()
         while True:
             signal.clear()

@@ -42,6 +42,8 @@ class Capabilities:
     """Whether a request is carried out by its caller's own process, so that none is ever under way alone."""
     pushes_count: bool = True
     """Whether a pushed grant is as good as an answered one. If not, it is confirmed by asking before it is entered."""
+    provisional: bool = True
+    """Whether who is granted while it waits holds only for a short time until it is heard."""
     max_ttl: float = float("inf")
     """The longest ttl that it keeps, in seconds."""
     span: int = 1024
@@ -95,7 +97,10 @@ class Store(Protocol):
         ...
 
     async def renew(self, renewals: Sequence[Renewal], until: float) -> list[RenewReply]:
-        """Renew a batch of leases; the answers are in the order of the batch."""
+        """Renew a batch of leases; the answers are in the order of the batch.
+
+        A store that keeps a lease for less than it was asked to lowers the `ttl` of that renewal.
+        """
         ...
 
     async def adjust(self, adjust: Adjust, until: float) -> RenewReply:

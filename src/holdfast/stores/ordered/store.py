@@ -1,0 +1,601 @@
+"""The store over a directory of things that stand in order: ZooKeeper, etcd.
+
+Each contender is an entry of its client's session; the first that fit hold. Nobody grants anything: what is removed
+wakes who watches it, and that one looks whether it holds by now. So all that is needed for a hand-off is one event and
+one look.
+
+Two things end a holding that is not released:
+
+*   **The session**, if the process dies or is cut off. What a session has is certainly kept for `trust` from the last
+    proof, so a grant or a renewal counts for no longer than that, whatever its ttl.
+*   **The client itself**, while it lives, when nobody renewed a lease for its ttl, or nobody asked for a waiter.
+
+So a ttl shorter than the session bounds a holder that hangs; one that dies is bounded by the session.
+"""
+
+import json
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from holdfast.core.deadlines import micros, seconds
+from holdfast.core.limits import EVERYBODY
+from holdfast.core.messages import (
+    Adjust,
+    Ask,
+    Busy,
+    Gone,
+    Granted,
+    HolderView,
+    Leave,
+    Left,
+    Mismatch,
+    NameView,
+    Notice,
+    NoticeKind,
+    Release,
+    Renewal,
+    RenewReply,
+    Reply,
+    WaiterView,
+    Waiting,
+)
+from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
+from holdfast.outcome import Outcome
+from holdfast.runtimes.runtime import Runtime, Task
+from holdfast.stores.ordered.directory import Directory
+from holdfast.stores.ordered.entries import Detail, Entry, Kind, Listing, Reading, Record, read, to_watch
+from holdfast.stores.ordered.places import Place, Places
+from holdfast.stores.store import Capabilities
+
+log = logging.getLogger("holdfast")
+
+POKE = 2.0
+"""After how many seconds the first waiter looks although nothing woke it. Watches are reliable: this is the net."""
+
+LATER = 0.2
+"""How many seconds later each next waiter does so."""
+
+LONGEST_POKE = 20.0
+
+HEARD = 1.0
+"""How long, in seconds, a waiter that was woken has at least to ask whether it holds now."""
+
+AGAIN = 0.2
+"""After how many seconds something is tried again that nobody waits for."""
+
+OPERATION = 2.0
+"""How long something may take that nobody waits for, in seconds."""
+
+CAPABILITIES = Capabilities(
+    min_ttl=0.05,
+    queue=True,
+    weights=True,
+    local=False,
+    span=1,
+    provisional=False,
+)
+
+
+@dataclass(slots=True, frozen=True)
+class Said:
+    """The text of an entry: what people are to read."""
+
+    owner: str
+    ttl: int
+    """In microseconds."""
+
+    def text(self) -> str:
+        """Write it."""
+        return json.dumps([self.owner, self.ttl], separators=(",", ":"))
+
+
+def said(text: str) -> Said:
+    """Read the text of an entry, whoever wrote it."""
+    try:
+        owner, ttl = json.loads(text)
+        return Said(str(owner), int(ttl))
+    except (TypeError, ValueError):
+        return Said("?", 0)
+
+
+class OrderedStore:
+    """One client's contenders in a directory."""
+
+    def __init__(self, runtime: Runtime, directory: Directory, capabilities: Capabilities = CAPABILITIES) -> None:
+        """Stand on `directory`, which was made for the same runtime."""
+        self.capabilities = capabilities
+        self.directory = directory
+        self._runtime = runtime
+        self._places = Places(runtime.mutex(), runtime.now)
+        self._deliver: Callable[[Notice], None] = _ignore
+        self._signal = runtime.event()
+        self._looks_at = float("inf")
+        self._keeps_alive_at = 0.0
+        self._litter: list[tuple[str, list[Entry]]] = []
+        self._ending: list[Place] = []
+        self._task: Task | None = None
+        self._closed = False
+
+    def identity(self) -> str:
+        """Return nothing: it is not known whether another store is the same one."""
+        return ""
+
+    # -- life ----------------------------------------------------------------------------------------------
+
+    async def open(self, deliver: Callable[[Notice], None], until: float) -> str:
+        """Begin a session. There is no inbox: whoever waits here is woken and asks."""
+        self._deliver = deliver
+        await self.directory.open(self, until)
+        if self._task is None:
+            self._keeps_alive_at = self._runtime.now() + self.directory.trust / 3
+            self._task = self._runtime.spawn(self._see_to_it, "session")
+        return ""
+
+    async def close(self) -> None:
+        """End the session, and with it all that it has."""
+        self._closed = True
+        self._signal.set()
+        if self._task is not None:
+            await self._task.join(self._runtime.now() + OPERATION)
+        await self.directory.close()
+
+    def abandon(self) -> None:
+        """In a forked child: drop what was inherited."""
+        self._closed = True
+        self.directory.abandon()
+
+    # -- what the directory tells --------------------------------------------------------------------------
+
+    def woken(self, request: str) -> None:
+        """Have a waiter ask whether it holds by now; if it does not, it loses its place."""
+        place = self._places.live.get(request)
+        if place is not None:
+            if not place.holds:
+                place.ends_at = self._runtime.now() + max(seconds(place.ask.pushed_ttl), HEARD)
+                self._look_by(place.ends_at)
+            self._deliver(Notice("", NoticeKind.HEAD, request))
+
+    def told(self, message: str) -> None:
+        """Hear from another client that somebody wants what is held here, or has taken it."""
+        kind, _, rest = message.partition(" ")
+        request, _, token = rest.partition(" ")
+        if kind not in {NoticeKind.REVOKED, NoticeKind.ASKED} or not token.isdecimal():
+            log.debug("a message that cannot be read is ignored: %r", message)
+            return
+        if kind == NoticeKind.REVOKED:
+            self._places.end(request, Outcome.TAKEN_OVER)
+        self._deliver(Notice("", NoticeKind(kind), request, int(token)))
+
+    def lost(self) -> None:
+        """Have whoever waits begin anew, and whoever holds find out."""
+        log.warning("the session at the store has ended: what was held in it is lost, and who waited stands last again")
+        self.gap()
+
+    def gap(self) -> None:
+        """Have every waiter ask and every lease renewed, soon."""
+        self._deliver(Notice("", NoticeKind.GAP, ""))
+
+    # -- acquire -------------------------------------------------------------------------------------------
+
+    async def acquire(self, ask: Ask, until: float) -> Reply:
+        """Join, or look again; tell whether it holds."""
+        sent = self._runtime.now()
+        if self._is_over(ask.request):
+            return Gone()
+        if ask.request in self._places.ending:
+            raise StoreUnavailable(
+                f"this request for {ask.name!r} was silent for too long and is just ended; ask again"
+            )
+        if not ask.wait and ask.request not in self._places.live:
+            refusal = await self._refusal(ask, until)
+            if refusal is not None:
+                return refusal
+        place = self._places.find(ask.request, ask, self._silence(ask))
+        while self._places.live.get(ask.request) is place:
+            joins = place.entry is None or place.entry.session != self.directory.session()
+            listing = await (self._join(place, until) if joins else self.directory.look(ask.name, until))
+            reply = await self._answer(place, listing, sent, until, newcomer=joins)
+            if reply is not None:
+                return reply
+            if self._runtime.now() >= until:
+                raise StoreUnavailable(f"no time was left to look who holds {ask.name!r}; allow more")
+        raise StoreUnavailable(f"this request for {ask.name!r} was ended meanwhile; ask again")
+
+    async def acquire_many(self, asks: Sequence[Ask], until: float) -> list[Reply]:
+        """Not at all: names are asked for one by one."""
+        raise NotImplementedError
+
+    def _is_over(self, request: str) -> bool:
+        past = self._places.past.get(request)
+        return past is not None and past.outcome in {None, Outcome.RELEASED}
+
+    def _silence(self, ask: Ask) -> float:
+        """Return until when somebody who asks now counts as alive, if it is not told when to ask again."""
+        return self._runtime.now() + max(seconds(ask.patience), OPERATION)
+
+    async def _join(self, place: Place, until: float) -> Listing:
+        ask = place.ask
+        place.entry, place.block, place.light, place.holds = None, False, False, False
+        text = Said(place.text, place.ttl).text()
+        record = Record(Kind.CONTENDER, ask.request, ask.weight, ask.capacity, text=text)
+        try:
+            place.entry, listing = await self.directory.join(ask.name, record, until)
+        except BaseException:  # whatever ended it, it may still arrive
+            place.unsure = True
+            raise
+        return listing
+
+    async def _answer(
+        self, place: Place, listing: Listing, sent: float, until: float, *, newcomer: bool
+    ) -> Reply | None:
+        """Say what a listing means for a place; None if it has to be looked at again."""
+        ask, reading = place.ask, read(listing.entries)
+        if reading.stale:
+            self._throw_away(ask.name, reading.stale)
+        if reading.holder(ask.request) is not None:
+            return await self._granted(place, listing, reading, sent, until)
+        mine = reading.waiter(ask.request)
+        if mine is None:  # somebody removed it
+            place.entry = None
+            return None
+        if (newcomer and mine in reading.foreign) or mine.weight > reading.capacity:
+            await self._turn_away(place, until)
+            return Mismatch(reading.capacity)
+        if not ask.wait:
+            owners = await self._owners(ask.name, reading, until)
+            await self._turn_away(place, until)
+            return Busy(micros(AGAIN), owners)
+        return await self._wait(place, mine, listing, reading, until)
+
+    async def _granted(
+        self, place: Place, listing: Listing, reading: Reading, sent: float, until: float
+    ) -> Reply | None:
+        """Tell that a place holds, for as long as the session certainly lives, or the ttl if that is shorter."""
+        ask, entry = place.ask, place.entry
+        if entry is None or entry.session != self.directory.session():
+            return None
+        if ask.lock_delay and not _has_block(listing, ask.request):
+            place.block = True  # whatever comes of it, for it may be carried out
+            record = Record(Kind.BLOCK, ask.request, ask.weight, ask.capacity, keep=seconds(ask.lock_delay))
+            await self.directory.change(ask.name, [], [record], until)
+        ttl = min(ask.first_ttl, self._trusted(sent))
+        if ttl < min(ask.first_ttl, micros(self.directory.trust)) // 2:
+            return None  # by looking again, which proves that the session lives
+        now = self._runtime.now()
+        place.holds = True
+        if self._places.hear(ask.request, 0.0) is not place:
+            return None
+        place.ends_at = now + seconds(ask.first_ttl)
+        self._look_by(place.ends_at)
+        return Granted(entry.token, ttl, wanted=bool(reading.waiters))
+
+    def _trusted(self, sent: float) -> int:
+        """Return for how many microseconds from `sent` on all that our session has is certainly kept."""
+        proved_for = self.directory.proved_at + self.directory.trust - sent
+        return micros(proved_for) if proved_for > 0.0 else 0
+
+    async def _wait(self, place: Place, mine: Entry, listing: Listing, reading: Reading, until: float) -> Reply | None:
+        """Watch what has to go before, and tell when to ask at the latest; None if something went meanwhile."""
+        ask = place.ask
+        before = listing.entries[: listing.entries.index(mine)]
+        room_takers = [entry for entry in before if entry.kind in {Kind.CONTENDER, Kind.KEPT}]
+        if not await self.directory.watch(ask.name, ask.request, to_watch(reading, mine, room_takers), until):
+            return None
+        number = reading.place(ask.request)
+        poke_in = min(POKE + LATER * number, LONGEST_POKE) * (0.75 + 0.5 * self._runtime.random())
+        if number == 0 and (reading.kept or reading.blocks):
+            left = await self._outlast(ask.name, reading, until)
+            if left == 0.0:
+                return None
+            poke_in = min(poke_in, left)
+        self._places.hear(ask.request, self._silence(ask) + 2 * poke_in)
+        self._look_by(place.ends_at)
+        counter = (place.entry or mine).token - 1
+        return Waiting(counter, micros(poke_in), number)
+
+    async def _outlast(self, name: str, reading: Reading, until: float) -> float:
+        """Return in how many seconds the first of what is kept or blocked ends; 0 if one just did."""
+        lefts = [await self.directory.remains(name, entry, until) for entry in (*reading.kept, *reading.blocks)]
+        return min(lefts, default=POKE)
+
+    async def _refusal(self, ask: Ask, until: float) -> Busy | Mismatch | None:
+        """Look whether someone who does not want to wait would have to; else it had better join."""
+        while True:
+            listing = await self.directory.look(ask.name, until)
+            fake = Entry(Kind.CONTENDER, ask.request, _after(listing.entries), ask.weight, ask.capacity)
+            reading = read([*listing.entries, fake])
+            if reading.holder(ask.request) is not None:
+                return None
+            if fake in reading.foreign:
+                return Mismatch(reading.capacity)
+            if await self._outlast(ask.name, reading, until) > 0.0:
+                return Busy(micros(AGAIN), await self._owners(ask.name, reading, until))
+
+    # -- release and leave -----------------------------------------------------------------------------------
+
+    async def release(self, release: Release, until: float) -> Outcome:
+        """Remove the entry, which lets the next one in."""
+        request = release.request
+        past = self._places.past.get(request)
+        if past is not None and past.outcome is Outcome.RELEASED:
+            return Outcome.RELEASED
+        place = self._places.live.get(request)
+        if place is None or place.entry is None or place.entry.token != release.token:
+            return await self._fate(release.name, request, until)
+        if place.entry.session != self.directory.session():
+            self._places.end(request, Outcome.EXPIRED)
+            return await self._fate(release.name, request, until)
+        place.ends_at = max(place.ends_at, until + OPERATION)  # the silence of a release is not that of its holder
+        removed = await self._remove(place, until, keep=release.keep)
+        self._places.end(request, Outcome.RELEASED if removed else Outcome.EXPIRED)
+        return Outcome.RELEASED if removed else await self._fate(release.name, request, until)
+
+    async def leave(self, leave: Leave, until: float) -> Left:
+        """Remove the entry, wherever it stands."""
+        name, request = leave.name, leave.request
+        place = self._places.live.get(request)
+        if place is not None:
+            place.holds, place.ends_at = False, until + HEARD  # it is ended, even if nobody asks for that again
+            self._look_by(place.ends_at)
+        reading = read((await self.directory.look(name, until)).entries)
+        left = Left(await self._owners(name, reading, until), reading.place(request))
+        await self.directory.watch(name, request, (), until)
+        if place is not None:
+            await self._remove(place, until)
+        if place is not None or leave.unsure:
+            self._places.end(request, None)
+        return left
+
+    async def _turn_away(self, place: Place, until: float) -> None:
+        """Remove one that is refused. It may come again."""
+        await self._remove(place, until)
+        self._places.drop(place.ask.request)
+
+    async def _remove(self, place: Place, until: float, keep: int = 0, *, lapsed: bool = False) -> bool:
+        """Remove all entries of a place; True if it was there. Put something there that keeps others out for a time."""
+        ask, entry = place.ask, place.entry
+        delays = lapsed and ask.lock_delay
+        if entry is None or not (place.block or place.light or keep or delays):
+            return await self.directory.withdraw(ask.name, ask.request, None if place.unsure else entry, until)
+        remove = [entry]
+        if place.block or place.light:
+            entries = (await self.directory.look(ask.name, until)).entries
+            mine = [each for each in entries if each.request == ask.request and each.kind is not Kind.KEPT]
+            remove = [each for each in mine if each.kind in {Kind.BLOCK, Kind.LIGHT}] + [entry]
+        add: list[Record] = []
+        if keep:
+            text = Said(place.text, keep).text()
+            weight = min((each.weight for each in remove if each.kind is Kind.LIGHT), default=ask.weight)
+            add.append(Record(Kind.KEPT, ask.request, weight, ask.capacity, 0, seconds(keep), text, entry.order))
+        elif delays:
+            text = Said(place.text, ask.lock_delay).text()
+            add.append(Record(Kind.KEPT, ask.request, EVERYBODY, ask.capacity, 0, seconds(ask.lock_delay), text))
+        removed = await self.directory.change(ask.name, remove, add, until)
+        if place.unsure:
+            await self.directory.withdraw(ask.name, ask.request, None, until)
+        return removed
+
+    async def _fate(self, name: str, request: str, until: float) -> Outcome:
+        """Tell what became of a holding that is not there any more: whether somebody came after it."""
+        past = self._places.past.get(request)
+        if past is not None and past.outcome is Outcome.TAKEN_OVER:
+            return Outcome.TAKEN_OVER
+        listing = await self.directory.look(name, until)
+        if past is None or not past.order:
+            return Outcome.TAKEN_OVER if read(listing.entries).holders else Outcome.EXPIRED
+        later = any(each.kind is Kind.CONTENDER and each.order > past.order for each in listing.entries)
+        return Outcome.TAKEN_OVER if later or listing.joined > past.order + past.added else Outcome.EXPIRED
+
+    # -- what goes on ----------------------------------------------------------------------------------------
+
+    async def renew(self, renewals: Sequence[Renewal], until: float) -> list[RenewReply]:
+        """Prove that the session lives and the entries are there.
+
+        A renewal for longer than the session certainly lives is cut down to that.
+        """
+        sent = self._runtime.now()
+        places = [self._renewable(renewal, until) for renewal in renewals]
+        asked = [(place.ask.name, place.entry) for place in places if place is not None and place.entry is not None]
+        there = iter(await self.directory.check(asked, until) if asked else [])
+        replies: list[RenewReply] = []
+        for renewal, place in zip(renewals, places, strict=True):
+            if place is None or not next(there):
+                if place is not None:
+                    self._places.end(renewal.request, Outcome.EXPIRED)
+                replies.append(await self._fate(renewal.name, renewal.request, until))
+            else:
+                replies.append(await self._renewed(place, renewal, sent, until))
+        return replies
+
+    def _renewable(self, renewal: Renewal, until: float) -> Place | None:
+        """Return the place of a renewal if it may be there still, and keep it from being ended meanwhile."""
+        place = self._places.hear(renewal.request, until + OPERATION)
+        if place is None or place.entry is None or place.entry.token != renewal.token:
+            return None
+        return place if place.entry.session == self.directory.session() else None
+
+    async def _renewed(self, place: Place, renewal: Renewal, sent: float, until: float) -> RenewReply:
+        place.holds = True
+        place.ends_at = max(place.ends_at, self._runtime.now() + seconds(renewal.ttl))
+        if renewal.ttl > place.ttl and place.entry is not None:
+            place.ttl = renewal.ttl
+            await self.directory.rewrite(place.ask.name, place.entry, Said(place.text, place.ttl).text(), until)
+        renewal.ttl = min(renewal.ttl, self._trusted(sent))
+        self._look_by(place.ends_at)
+        return None
+
+    async def adjust(self, adjust: Adjust, until: float) -> RenewReply:
+        """Make a contender lighter, or show it under another owner."""
+        place = self._places.live.get(adjust.request)
+        entry = None if place is None else place.entry
+        if place is None or entry is None or entry.token != adjust.token or entry.session != self.directory.session():
+            return await self._fate(adjust.name, adjust.request, until)
+        if adjust.owner:
+            place.text = adjust.owner
+            if not await self.directory.rewrite(adjust.name, entry, Said(place.text, place.ttl).text(), until):
+                return await self._fate(adjust.name, adjust.request, until)
+        if adjust.weight and adjust.weight < place.ask.weight:
+            place.light = True
+            record = Record(Kind.LIGHT, adjust.request, adjust.weight, place.ask.capacity)
+            await self.directory.change(adjust.name, [], [record], until)
+            await self.directory.stir(adjust.name, [entry], until)
+        return None
+
+    async def resize(self, name: str, before: int, after: int, until: float) -> int:
+        """Change the capacity of a name, and wake all who may fit now or never."""
+        reading = read((await self.directory.look(name, until)).entries)
+        if not reading.capacity:
+            return after
+        if reading.capacity == before != after:
+            record = Record(Kind.SIZE, self._runtime.new_id(), 1, after, before)
+            await self.directory.change(name, [], [record], until)
+            listing = await self.directory.look(name, until)
+            reading = read(listing.entries)
+            contenders = [entry for entry in listing.entries if entry.kind is Kind.CONTENDER]
+            await self.directory.stir(name, contenders, until)
+        return reading.capacity or after
+
+    # -- looking ---------------------------------------------------------------------------------------------
+
+    async def inspect(self, name: str, until: float) -> NameView:
+        """Show who holds and who waits. How long ago is as exact as the clocks of the client and the store agree."""
+        listing = await self.directory.look(name, until)
+        reading = read(listing.entries)
+        holders = await self._details(name, [*reading.holders, *_kept_by_holders(reading)], until)
+        waiters = await self._details(name, reading.waiters, until)
+        view = NameView(name, reading.capacity or 1, listing.newest)
+        view.holders = [_holder_view(entry, detail) for entry, detail in holders]
+        view.waiters = [_waiter_view(entry, detail) for entry, detail in waiters]
+        if view.holders:
+            view.last_token = max(holder.token for holder in view.holders)
+        delays = [entry for entry in reading.kept if not entry.order] + reading.blocks
+        for entry in delays:
+            view.blocked_for = max(view.blocked_for, await self.directory.remains(name, entry, until))
+        return view
+
+    async def names(self, prefix: str, until: float) -> list[str]:
+        """List the names in use."""
+        return await self.directory.names(prefix, until)
+
+    async def ask_back(self, name: str, until: float) -> list[HolderView]:
+        """Ask the holders of a name to let go."""
+        reading = read((await self.directory.look(name, until)).entries)
+        asked = await self._details(name, reading.holders, until)
+        await self._tell(NoticeKind.ASKED, asked, until)
+        return [_holder_view(entry, detail) for entry, detail in asked]
+
+    async def revoke(self, name: str, until: float) -> list[HolderView]:
+        """Remove the holders and tell them. Their lock delays begin."""
+        while True:
+            entries = (await self.directory.look(name, until)).entries
+            reading = read(entries)
+            victims = await self._details(name, [*reading.holders, *_kept_by_holders(reading)], until)
+            if not victims:
+                return []
+            requests = {entry.request for entry, _ in victims}
+            light = [each for each in entries if each.kind is Kind.LIGHT and each.request in requests]
+            if await self.directory.change(name, [*(entry for entry, _ in victims), *light], [], until):
+                await self._tell(NoticeKind.REVOKED, victims, until)
+                return [_holder_view(entry, detail) for entry, detail in victims]
+            if self._runtime.now() >= until:
+                raise OutcomeUnknown(f"{name!r} changes hands too fast to be taken; ask again")
+
+    async def _tell(self, kind: NoticeKind, holders: Sequence[tuple[Entry, Detail]], until: float) -> None:
+        for entry, detail in holders:
+            if detail.session:
+                await self.directory.tell(detail.session, f"{kind} {entry.request} {detail.token}", until)
+
+    async def _details(self, name: str, entries: Sequence[Entry], until: float) -> list[tuple[Entry, Detail]]:
+        """Return entries with their details, without those that have gone."""
+        if not entries:
+            return []
+        details = await self.directory.details(name, entries, until)
+        return [(entry, detail) for entry, detail in zip(entries, details, strict=True) if detail is not None]
+
+    async def _owners(self, name: str, reading: Reading, until: float) -> tuple[str, ...]:
+        holders = await self._details(name, [*reading.holders, *_kept_by_holders(reading)], until)
+        return tuple(said(detail.text).owner for _, detail in holders)
+
+    # -- in the background -----------------------------------------------------------------------------------
+
+    def _look_by(self, instant: float) -> None:
+        if instant < self._looks_at:
+            self._signal.set()
+
+    def _throw_away(self, name: str, stale: list[Entry]) -> None:
+        self._litter.append((name, stale))
+        self._signal.set()
+
+    async def _see_to_it(self) -> None:
+        """End who is silent, keep the session alive, clean up: until closed."""
+        while not self._closed:
+            self._looks_at = float("inf")  # so that whoever comes while we look wakes us again
+            self._signal.clear()
+            now = self._runtime.now()
+            self._ending += self._places.silent(now)
+            looks_at = min(self._places.next_end(), await self._keep_alive(now))
+            if self._ending or self._litter:
+                await self._clean_up()
+                looks_at = min(looks_at, now + AGAIN) if self._ending or self._litter else looks_at
+            self._looks_at = looks_at
+            if not self._closed and self._places.next_end() >= looks_at:
+                await self._signal.wait(looks_at)
+
+    async def _keep_alive(self, now: float) -> float:
+        """Renew the session if it is time; return when it is the next time."""
+        if now >= self._keeps_alive_at:
+            third = self.directory.trust / 3
+            try:
+                await self.directory.keep_alive(now + min(OPERATION, third))
+                self._keeps_alive_at = now + third
+            except StoreError as error:
+                log.debug("the session could not be renewed: %s", error)
+                self._keeps_alive_at = now + min(AGAIN, third)
+        return self._keeps_alive_at
+
+    async def _clean_up(self) -> None:
+        """End places whose owners are silent, and remove what means nothing any more."""
+        until = self._runtime.now() + OPERATION
+        ending, self._ending = self._ending, []
+        for place in ending:
+            try:
+                await self._remove(place, until, lapsed=place.holds)
+            except StoreError as error:
+                log.debug("%r could not be given up: %s", place.ask.name, error)
+                if place.entry is None or place.entry.session == self.directory.session():
+                    self._ending.append(place)
+                    continue
+            self._places.ending.discard(place.ask.request)
+        litter, self._litter = self._litter, []
+        for name, stale in litter:
+            try:
+                await self.directory.change(name, stale, [], until)
+            except StoreError as error:
+                log.debug("left-overs of %r could not be removed: %s", name, error)
+
+
+def _has_block(listing: Listing, request: str) -> bool:
+    return any(entry.kind is Kind.BLOCK and entry.request == request for entry in listing.entries)
+
+
+def _after(entries: Sequence[Entry]) -> int:
+    return max((entry.order for entry in entries), default=0) + 1
+
+
+def _kept_by_holders(reading: Reading) -> list[Entry]:
+    """Return what is kept in the place of holders, without what keeps everybody out."""
+    return [entry for entry in reading.kept if entry.order]
+
+
+def _holder_view(entry: Entry, detail: Detail) -> HolderView:
+    read_of = said(detail.text)
+    ttl = seconds(read_of.ttl)
+    return HolderView(read_of.owner, detail.token, entry.weight, detail.age, ttl, ttl, confirmed=True)
+
+
+def _waiter_view(entry: Entry, detail: Detail) -> WaiterView:
+    return WaiterView(said(detail.text).owner, entry.weight, detail.age, alive=True)
+
+
+def _ignore(notice: Notice) -> None: ...

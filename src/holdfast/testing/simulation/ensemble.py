@@ -1,0 +1,236 @@
+"""An ensemble in memory: sessions, and entries in their order. What ZooKeeper and etcd have in common, by one clock.
+
+It is one machine that carries out one operation after another, as a group with consensus is to its clients. Whatever
+is between it and them, messages that are late or lost, is somebody else's.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from holdfast.stores.ordered import Detail, Entry, Kind, Listing, Record
+
+Push = Callable[[str, str], None]
+"""How a session is told something: "woken" and a request, "told" and a message, or "lost"."""
+
+
+@dataclass(slots=True)
+class Kept:
+    """An entry, and what belongs to it."""
+
+    entry: Entry
+    text: str
+    made_at: float
+    keep: float
+    began_at: float = -1.0
+    """Of a BLOCK: when somebody first asked for it."""
+
+
+@dataclass(slots=True)
+class Session:
+    """A client's session."""
+
+    ends_at: float
+    length: float
+    push: Push
+    watches: list[tuple[str, str, str]] = field(default_factory=list[tuple[str, str, str]])
+    """Names, keys and requests."""
+
+
+class Ensemble:
+    """All that is known of all names."""
+
+    def __init__(self, clock: Callable[[], float], changed: Callable[[str], None]) -> None:
+        """Go by `clock`, in seconds; call `changed` with each name of which something changed."""
+        self.names: dict[str, list[Kept]] = {}
+        self.sessions: dict[str, Session] = {}
+        self.joined: dict[str, int] = {}
+        self.events = 0
+        """How many times somebody was woken."""
+        self._clock = clock
+        self._changed = changed
+        self._count = 1_000
+        self._buried: set[str] = set()
+
+    def _next(self) -> int:
+        self._count += 1
+        return self._count
+
+    # -- sessions ------------------------------------------------------------------------------------------
+
+    def begin(self, session: str, length: float, push: Push) -> None:
+        """Begin a session that ends when it was silent for `length` seconds."""
+        self.sessions[session] = Session(self._clock() + length, length, push)
+
+    def renew(self, session: str) -> bool:
+        """Put off the end of a session; False if it has ended."""
+        self.expire()
+        known = self.sessions.get(session)
+        if known is not None:
+            known.ends_at = max(known.ends_at, self._clock() + known.length)
+        return known is not None
+
+    def renew_all(self) -> None:
+        """Put off the end of all sessions, as a new leader does."""
+        for session in self.sessions:
+            self.renew(session)
+
+    def expire(self) -> None:
+        """End the sessions that were silent for too long."""
+        for session in [each for each, known in self.sessions.items() if known.ends_at <= self._clock()]:
+            self.end(session)
+
+    def end(self, session: str) -> None:
+        """End a session, and all that it has."""
+        known = self.sessions.pop(session, None)
+        for name, kept in list(self.names.items()):
+            self._remove(name, [each for each in kept if each.entry.session == session])
+        if known is not None:
+            known.push("lost", session)
+
+    # -- entries -------------------------------------------------------------------------------------------
+
+    def join(self, session: str, name: str, record: Record) -> tuple[Entry, Listing] | None:
+        """Add a contender, unless it is there or was withdrawn; None if the session has ended."""
+        self.expire()
+        if session not in self.sessions or record.request in self._buried:
+            return None
+        there = [each for each in self._of(name, record.request) if each.entry.session == session]
+        entry = there[0].entry if there else self._add(session, name, record)
+        return replace(entry), self.listing(name)
+
+    def withdraw(self, name: str, request: str) -> bool:
+        """Remove a contender, and let it never come again."""
+        self.expire()
+        self._buried.add(request)
+        there = self._of(name, request)
+        self._remove(name, there)
+        return bool(there)
+
+    def forgive(self, request: str) -> None:
+        """Let a request that was withdrawn come again: nothing of it is under way."""
+        self._buried.discard(request)
+
+    def change(self, session: str, name: str, remove: Sequence[Entry], add: Sequence[Record]) -> bool:
+        """Remove and add in one step."""
+        self.expire()
+        there = [kept for entry in remove if (kept := self._find(name, entry)) is not None]
+        if len(there) < len(remove):
+            return False
+        self._remove(name, there)
+        for record in add:
+            self._add(session, name, record)
+        return True
+
+    def rewrite(self, name: str, entry: Entry, text: str) -> bool:
+        """Change the text of an entry."""
+        self.expire()
+        kept = self._find(name, entry)
+        if kept is not None:
+            kept.text = text
+            self._fire(name, entry.key)
+        return kept is not None
+
+    def stir(self, name: str, entries: Sequence[Entry]) -> None:
+        """Wake who watches."""
+        for entry in entries:
+            self._fire(name, entry.key)
+
+    def watch(self, session: str, name: str, request: str, entries: Sequence[Entry]) -> bool:
+        """Wake a request when one of these goes; False if one is gone."""
+        self.expire()
+        known = self.sessions.get(session)
+        if known is None:
+            return False
+        known.watches = [watch for watch in known.watches if watch[2] != request]
+        if not all(self._find(name, entry) for entry in entries):
+            return False
+        known.watches += [(name, entry.key, request) for entry in entries]
+        return True
+
+    def tell(self, session: str, message: str) -> None:
+        """Send a message to a session."""
+        known = self.sessions.get(session)
+        if known is not None:
+            known.push("told", message)
+
+    # -- looking -------------------------------------------------------------------------------------------
+
+    def listing(self, name: str) -> Listing:
+        """List a name."""
+        self.expire()
+        entries = [replace(kept.entry, session="") for kept in self.names.get(name, [])]
+        return Listing(entries, self.joined.get(name, 0), self._next())
+
+    def details(self, name: str, entries: Sequence[Entry]) -> list[Detail | None]:
+        """Tell the rest of entries."""
+        self.expire()
+        found = [self._find(name, entry) for entry in entries]
+        return [kept and self._detail(kept) for kept in found]
+
+    def _detail(self, kept: Kept) -> Detail:
+        return Detail(kept.text, kept.entry.token, self._clock() - kept.made_at, kept.entry.session)
+
+    def check(self, session: str, entries: Sequence[tuple[str, Entry]]) -> list[bool]:
+        """Tell which entries are there, in this session; renews it."""
+        alive = self.renew(session)
+        found = [self._find(name, entry) for name, entry in entries]
+        return [alive and kept is not None and kept.entry.session == session for kept in found]
+
+    def remains(self, name: str, entry: Entry) -> float:
+        """Tell for how long an entry counts; remove it if that is over."""
+        self.expire()
+        kept = self._find(name, entry)
+        if kept is None:
+            return 0.0
+        if kept.entry.kind is Kind.BLOCK and kept.began_at < 0.0:
+            kept.began_at = self._clock()
+            self._changed(name)
+        left = self.ends_at(kept) - self._clock()
+        if left <= 0.0:
+            self._remove(name, [kept])
+        return max(0.0, left)
+
+    def ends_at(self, kept: Kept) -> float:
+        """Return when a KEPT or BLOCK entry is over, by the clock."""
+        return (kept.began_at if kept.began_at >= 0.0 else kept.made_at) + kept.keep
+
+    def in_use(self, prefix: str) -> list[str]:
+        """List the names with entries."""
+        return sorted(name for name, kept in self.names.items() if kept and name.startswith(prefix))
+
+    # -- small things --------------------------------------------------------------------------------------
+
+    def _of(self, name: str, request: str) -> list[Kept]:
+        kept = self.names.get(name, [])
+        return [each for each in kept if each.entry.request == request and each.entry.kind is Kind.CONTENDER]
+
+    def _find(self, name: str, entry: Entry) -> Kept | None:
+        return next((kept for kept in self.names.get(name, []) if kept.entry.key == entry.key), None)
+
+    def _add(self, session: str, name: str, record: Record) -> Entry:
+        order = record.place if record.kind is Kind.KEPT else self._next()
+        entry = Entry(record.kind, record.request, order, record.weight, record.capacity, record.before, order)
+        entry.key = f"{record.kind}{self._next()}"
+        entry.session = session if record.kind in {Kind.CONTENDER, Kind.LIGHT} else ""
+        self.names.setdefault(name, []).append(Kept(entry, record.text, self._clock(), record.keep))
+        self.names[name].sort(key=lambda kept: kept.entry.order)
+        if record.kind is Kind.CONTENDER:
+            self.joined[name] = order
+        self._changed(name)
+        return entry
+
+    def _remove(self, name: str, gone: Sequence[Kept]) -> None:
+        if not gone:
+            return
+        self.names[name] = [kept for kept in self.names.get(name, []) if kept not in gone]
+        self._changed(name)
+        for kept in gone:
+            self._fire(name, kept.entry.key)
+
+    def _fire(self, name: str, key: str) -> None:
+        for known in list(self.sessions.values()):
+            for watch in [each for each in known.watches if each[:2] == (name, key)]:
+                if watch in known.watches:  # it may have been woken by another one, and is woken once
+                    known.watches = [each for each in known.watches if each[2] != watch[2]]
+                    self.events += 1
+                    known.push("woken", watch[2])

@@ -1,0 +1,19 @@
+"""What stands on a directory keeps every guarantee, whatever the directory is."""
+
+import pytest
+
+from holdfast.stores.ordered.store import CAPABILITIES
+from holdfast.stores.store import StoreSource
+from holdfast.testing.conformance import StoreConformance
+from tests.ordered.model import model_source
+
+
+class TestModel(StoreConformance):
+    """An ensemble in memory."""
+
+    capabilities = CAPABILITIES
+
+    @pytest.fixture
+    def source(self) -> StoreSource:
+        """Make one."""
+        return model_source()
