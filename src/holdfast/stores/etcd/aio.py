@@ -210,10 +210,12 @@ class AsyncLink:
             raise
         self._all.add(line)
         line.gone.add_done_callback(lambda _: self._all.discard(line))
-        if self._closed:
+        if self._is_closed():  # meanwhile
             line.close()
-            raise trouble.closed()
         return line
+
+    def _is_closed(self) -> bool:
+        return self._closed
 
     def _put_back(self, line: Line) -> None:
         if line.is_ready() and not self._closed:

@@ -24,10 +24,8 @@ from holdfast.stores.etcd.keys import (
     TOMBSTONE,
     Keys,
     Seen,
-    Written,
+    after,
     decoded,
-    encoded,
-    entry_of,
     listed,
     number,
     read_value,
@@ -95,7 +93,7 @@ class EtcdDirectory:
         return "" if session is None else session.name
 
     def guard(self, name: str, request: str) -> Guard | None:
-        """Return a condition that our contender is still there, for transactions of one's own; None if there is none."""
+        """Return a condition that our contender is there, for transactions of one's own; None if there is none."""
         token = self._own.get((name, request))
         return None if token is None else Guard(self._keys.of(name, Kind.CONTENDER + request).encode(), token)
 
@@ -155,20 +153,21 @@ class EtcdDirectory:
     async def _try_to_join(self, session: Session, name: str, request: str, value: str, until: float) -> Listing:
         """Add a contender if there is none of this request, and list the name."""
         key = self._keys.of(name, Kind.CONTENDER + request)
+        last = self._keys.of(name, LAST)
         list_it = {"request_range": requests.list_all(self._keys.of(name, ""))}
         body = requests.transaction(
             [requests.created(key, 0), requests.created(self._keys.of(name, TOMBSTONE + request), 0)],
             [
                 requests.put(key, value, session.lease),
-                requests.put(self._keys.of(name, LAST), "", session.lease),
+                requests.put(last, "", session.lease),
                 list_it,
             ],
             [list_it],
         )
-        known = (name, request) in self._unsure
+        unsure = ["before"] if (name, request) in self._unsure else []
         self._unsure.add((name, request))
-        said = await self._gateway.ask("kv/txn", body, until)
-        if not known:
+        said = await self._gateway.ask("kv/txn", body, until, on_unsure=partial(unsure.append, "now"))
+        if not unsure:
             self._unsure.discard((name, request))
         return self._listing(said, said["responses"][-1]["response_range"])
 
@@ -314,7 +313,7 @@ class EtcdDirectory:
         [kv] = await self._read([(name, entry)], until)
         if kv is None:
             return False
-        value: Written = read_value(kv)
+        value = read_value(kv)
         value.text = text
         key = self._keys.of(name, entry.key)
         body = requests.transaction([requests.created(key, entry.token)], [requests.rewrite(key, value.packed())])
@@ -323,19 +322,15 @@ class EtcdDirectory:
     async def stir(self, name: str, entries: Sequence[Entry], until: float) -> None:
         """Wake who watches these."""
         for start in range(0, len(entries), requests.LARGEST):
-            keys = [
-                (self._keys.of(name, entry.key), entry.token) for entry in entries[start : start + requests.LARGEST]
-            ]
-            steps = [
-                requests.nested(requests.transaction([requests.created(key, token)], [requests.touch(key)]))
-                for key, token in keys
-            ]
+            piece = entries[start : start + requests.LARGEST]
+            steps = [requests.touch_if_there(self._keys.of(name, entry.key), entry.token) for entry in piece]
             await self._gateway.ask("kv/txn", requests.transaction([], steps), until)
 
     async def remains(self, name: str, entry: Entry, until: float) -> float:
-        """Return for how many seconds a KEPT or BLOCK entry still counts, from when we first asked; remove what is over.
+        """Return for how many seconds a KEPT or BLOCK entry still counts; remove it if it is over.
 
-        The store tells no time, so each client counts by its own clock. The lease ends it, whoever asks.
+        The store tells no time, so each client counts by its own clock from when it first asked. The lease ends it,
+        whoever asks.
         """
         place = (name, entry.key, entry.token)
         [kv] = await self._read([(name, entry)], until)
@@ -376,13 +371,13 @@ class EtcdDirectory:
         with self._mutex:
             self._watches[request] = watch
         whole = self._keys.of(name, "")
-        key, range_end = (next(iter(keys)), "") if len(keys) == 1 else (whole, whole[:-1] + "0")
+        span = (next(iter(keys)), "") if len(keys) == 1 else (whole, after(whole))
         make = partial(
             Watching, self._runtime, partial(self._event, request, watch), partial(self._wake, request, watch)
         )
         revision = min(entry.revision if isinstance(entry, Seen) else entry.token for entry in entries)
         try:
-            watching = await begin_watch(make, self._gateway, key, range_end, revision + 1, until)
+            watching = await begin_watch(make, self._gateway, span, revision + 1, until)
         except BaseException:
             self._unwatch(request)
             raise

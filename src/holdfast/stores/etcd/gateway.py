@@ -29,8 +29,18 @@ class Gateway:
         self._place = int(runtime.random() * len(deployment.addresses))
         self._token = ""
 
-    async def ask(self, path: str, body: Said, until: float, *, again: bool = True) -> Said:
+    async def ask(
+        self,
+        path: str,
+        body: Said,
+        until: float,
+        *,
+        again: bool = True,
+        on_unsure: Callable[[], None] = lambda: None,
+    ) -> Said:
         """Ask, and return the answer. With `again` it does no harm if this is carried out more than once.
+
+        `on_unsure` is called when a request went unanswered, also if another is answered then.
 
         Raises StoreUnavailable, OutcomeUnknown, another StoreError, or trouble.LeaseGone.
         """
@@ -51,6 +61,8 @@ class Gateway:
                     raise
             except StoreUnavailable as error:
                 self._advance(address)
+                if isinstance(error, OutcomeUnknown):
+                    on_unsure()
                 if tries <= 0 or (isinstance(error, OutcomeUnknown) and not again):
                     raise
 
@@ -83,18 +95,18 @@ class Gateway:
 
     async def _ask(self, address: Address, path: str, packed: bytes, until: float) -> Said:
         """Ask a server, once more if it did not know our token."""
-        for last in (False, True):
-            token = await self._login(address, until)
-            answer = await self._link.ask(address, Request(path, packed, token), until)
-            try:
-                return _result(address, answer)
-            except trouble.TokenRefused as error:
-                self._token = ""
-                if last:
-                    raise StoreUnavailable(
-                        f"the etcd server at {address} takes no token ({error}); ask again"
-                    ) from None
-        raise AssertionError
+        try:
+            return await self._ask_once(address, path, packed, until)
+        except trouble.TokenRefused:
+            self._token = ""
+        try:
+            return await self._ask_once(address, path, packed, until)
+        except trouble.TokenRefused as error:
+            raise StoreUnavailable(f"the etcd server at {address} takes no token ({error}); ask again") from None
+
+    async def _ask_once(self, address: Address, path: str, packed: bytes, until: float) -> Said:
+        token = await self._login(address, until)
+        return _result(address, await self._link.ask(address, Request(path, packed, token), until))
 
     async def _login(self, address: Address, until: float) -> str:
         """Return what the servers know us by: nothing, if there is no user."""

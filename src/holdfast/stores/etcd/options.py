@@ -125,8 +125,8 @@ def _tls(scheme: str, query: dict[str, str]) -> ssl.SSLContext | None:
         ) from None
     except (OSError, ValueError) as error:
         raise UsageError(
-            f"a certificate or key named in the etcd URL cannot be loaded ({type(error).__name__}); check ssl_ca_certs, "
-            "ssl_certfile, ssl_keyfile and ssl_password."
+            f"a certificate or key named in the etcd URL cannot be loaded ({type(error).__name__}); check "
+            "ssl_ca_certs, ssl_certfile, ssl_keyfile and ssl_password."
         ) from None
     return context
 

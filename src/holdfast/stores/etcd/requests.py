@@ -24,9 +24,10 @@ def put(key: str, value: str, lease: int = 0) -> Said:
     return {"request_put": {"key": encoded(key), "value": encoded(value), "lease": str(lease)}}
 
 
-def touch(key: str) -> Said:
-    """Write a key anew as it is."""
-    return {"request_put": {"key": encoded(key), "ignore_value": True, "ignore_lease": True}}
+def touch_if_there(key: str, revision: int) -> Said:
+    """Write a key anew as it is, if it is still the one that was created then."""
+    touch = {"request_put": {"key": encoded(key), "ignore_value": True, "ignore_lease": True}}
+    return nested(transaction([created(key, revision)], [touch]))
 
 
 def rewrite(key: str, value: str) -> Said:

@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TYPE_CHECKING, cast
 
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.runtimes.runtime import Event, Runtime, Task
@@ -24,7 +25,9 @@ from holdfast.stores.etcd.keys import Keys, after, decoded, number, session_of
 from holdfast.stores.etcd.link import Said
 from holdfast.stores.etcd.trouble import LeaseGone, closed
 from holdfast.stores.etcd.watching import Watching, begin_watch
-from holdfast.stores.ordered.directory import Watcher
+
+if TYPE_CHECKING:
+    from holdfast.stores.ordered.directory import Watcher
 
 log = logging.getLogger("holdfast")
 
@@ -138,7 +141,7 @@ class Sessions:
                 return None
             read = [requests.get(self._keys.inbox(session.name)), *reads]
             said = await self._gateway.ask("kv/txn", requests.transaction([], read), until)
-            mine, *rest = said["responses"]
+            mine, *rest = cast("list[Said]", said["responses"])
             if not mine["response_range"].get("kvs"):
                 self.end(session)
                 return None
@@ -182,9 +185,8 @@ class Sessions:
         """Hear of its end, and of messages."""
         inbox = self._keys.inbox(session.name)
         make = partial(Watching, self._runtime, partial(self._hear, session), partial(self._unheard, session))
-        session.watching = await begin_watch(
-            make, self._gateway, inbox, after(inbox + "/"), session.revision + 1, until
-        )
+        span = (inbox, after(inbox + "/"))
+        session.watching = await begin_watch(make, self._gateway, span, session.revision + 1, until)
 
     def _hear(self, session: Session, event: Said) -> None:
         kv = event["kv"]

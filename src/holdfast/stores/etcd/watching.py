@@ -26,17 +26,17 @@ class Watching:
         self._begun = False
         self._stream: Stream | None = None
 
-    async def open(self, gateway: Gateway, key: str, range_end: str, revision: int, until: float) -> None:
-        """Begin. Raises StoreError; then it is over, and tells nothing."""
-        body = requests.watch(key, range_end, revision)
+    async def open(self, gateway: Gateway, span: tuple[str, str], revision: int, until: float) -> None:
+        """Watch a key, or from it to the end of a range. Raises StoreError; then it is over, and tells nothing."""
+        body = requests.watch(*span, revision)
         try:
             stream = await gateway.stream("watch", body, Hearing(self._hear, self._lose), until)
             with self._mutex:
                 self._stream = stream
             if self.over:
                 stream.close()
-            if not await self._answered.wait(until) or self.refusal:
-                raise self._trouble()
+            await self._answered.wait(until)
+            self._raise_refusal()
         except BaseException:
             self.close()
             raise
@@ -72,25 +72,28 @@ class Watching:
         self.refusal = self.refusal or "the connection was lost"
         self._answered.set()
 
-    def _trouble(self) -> StoreError:
+    def _raise_refusal(self) -> None:
+        """Raise why there is no watch, if there is none."""
+        if self._begun and not self.refusal:
+            return
         if "permission denied" in self.refusal:
-            return StoreError(
+            raise StoreError(
                 "etcd denies this user a watch; grant its role READWRITE on the whole prefix of the URL, or check the "
                 "user and the password"
             )
-        return OutcomeUnknown(f"etcd did not begin a watch ({self.refusal or 'timed out'}); ask again")
+        raise OutcomeUnknown(f"etcd did not begin a watch ({self.refusal or 'timed out'}); ask again")
 
 
 async def begin_watch(
-    watching: Callable[[], Watching], gateway: Gateway, key: str, range_end: str, revision: int, until: float
+    watching: Callable[[], Watching], gateway: Gateway, span: tuple[str, str], revision: int, until: float
 ) -> Watching:
     """Begin a watch; once more if it is refused, for that may be for a token that the server does not know any more."""
     first = watching()
     with contextlib.suppress(StoreError):
-        await first.open(gateway, key, range_end, revision, until)
+        await first.open(gateway, span, revision, until)
         return first
     if "permission denied" in first.refusal or "auth" in first.refusal:
         gateway.forget_token()
     second = watching()
-    await second.open(gateway, key, range_end, revision, until)
+    await second.open(gateway, span, revision, until)
     return second
