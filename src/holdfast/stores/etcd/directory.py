@@ -338,7 +338,7 @@ class EtcdDirectory:
             self._asked_at.pop(place, None)
             return 0.0
         now = self._runtime.now()
-        left = self._asked_at.setdefault(place, now) + read_value(kv).keep - now
+        left = read_value(kv).keep - (now - self._asked_at.setdefault(place, now))
         if entry.kind is Kind.KEPT:
             said = await self._gateway.ask("lease/timetolive", {"ID": kv.get("lease", "0")}, until)
             left = min(left, number(said, "TTL") + 1.0)
