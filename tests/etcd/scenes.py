@@ -11,7 +11,6 @@ from holdfast.runtimes.aio import AsyncioRuntime
 from holdfast.runtimes.runtime import Runtime
 from holdfast.runtimes.threads import ThreadsRuntime, drive
 from holdfast.stores.etcd import etcd_directory
-from holdfast.stores.etcd.directory import EtcdDirectory
 from holdfast.stores.etcd.options import deployment_of
 from holdfast.stores.ordered import Kind, Record
 
@@ -81,7 +80,7 @@ class Member:
         """Prepare; nothing is connected yet."""
         self.runtime = runtime
         self.heard = Heard(runtime)
-        self.directory: EtcdDirectory = etcd_directory(deployment_of(urlsplit(url)), runtime)
+        self.directory = etcd_directory(deployment_of(urlsplit(url)), runtime)
 
     def soon(self, seconds: float = PATIENCE) -> float:
         """Return an instant until which something may take."""

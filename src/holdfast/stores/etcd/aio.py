@@ -104,7 +104,7 @@ class Line(asyncio.Protocol):
                 self._answer.set_result(said)
             return
         for piece in self._talk.pieces():
-            if self._hearing is not None:
+            if self.is_stream():  # it may have been closed by what came before
                 self._hearing.on_said(piece)
 
     def _end(self, error: Exception) -> None:

@@ -6,6 +6,7 @@ request that may have been carried out is repeated only if that does no harm.
 
 import json
 from collections.abc import Callable
+from typing import cast
 
 from holdfast.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.runtimes.runtime import Runtime
@@ -81,9 +82,10 @@ class Gateway:
                 if tries <= 0:
                     raise
 
-    def forget_token(self) -> None:
-        """Log in anew with the next request: a server did not know our token."""
-        self._token = ""
+    def forget_token(self) -> bool:
+        """Log in anew with the next request, if there was a token: a server did not know it."""
+        known, self._token = bool(self._token), ""
+        return known
 
     async def close(self) -> None:
         """Disconnect."""
@@ -139,7 +141,7 @@ def _result(address: Address, answer: Answer) -> Said:
             f"what answers at {address} is no etcd server (status {answer.status}); check the host and the port"
         )
     result = answer.said.get("result", answer.said)  # keepalives come as a stream of one
-    return result if isinstance(result, dict) else {}
+    return cast("Said", result) if isinstance(result, dict) else {}
 
 
 MakeLink = Callable[[Runtime, Deployment], Link]

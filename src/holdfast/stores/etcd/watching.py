@@ -1,6 +1,5 @@
 """One watch: a key or a range, from a revision on, on a stream of its own."""
 
-import contextlib
 from collections.abc import Callable
 from typing import cast
 
@@ -48,6 +47,10 @@ class Watching:
         if stream is not None:
             stream.close()
 
+    def is_denied(self) -> bool:
+        """Tell whether the server refused it to this user."""
+        return "permission denied" in self.refusal or "auth" in self.refusal
+
     def _hear(self, said: Said) -> None:
         result = cast("Said", said.get("result", {}))
         if not result or result.get("canceled"):
@@ -76,7 +79,7 @@ class Watching:
         """Raise why there is no watch, if there is none."""
         if self._begun and not self.refusal:
             return
-        if "permission denied" in self.refusal:
+        if self.is_denied():
             raise StoreError(
                 "etcd denies this user a watch; grant its role READWRITE on the whole prefix of the URL, or check the "
                 "user and the password"
@@ -87,13 +90,14 @@ class Watching:
 async def begin_watch(
     watching: Callable[[], Watching], gateway: Gateway, span: tuple[str, str], revision: int, until: float
 ) -> Watching:
-    """Begin a watch; once more if it is refused, for that may be for a token that the server does not know any more."""
+    """Begin a watch; once more if a user is denied it, for that may be for a token that is not known any more."""
     first = watching()
-    with contextlib.suppress(StoreError):
+    try:
         await first.open(gateway, span, revision, until)
         return first
-    if "permission denied" in first.refusal or "auth" in first.refusal:
-        gateway.forget_token()
+    except StoreError:
+        if not (first.is_denied() and gateway.forget_token()):
+            raise
     second = watching()
     await second.open(gateway, span, revision, until)
     return second
