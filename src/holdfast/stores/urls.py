@@ -122,6 +122,12 @@ def _zookeeper(parts: SplitResult) -> StoreSource:
     return zookeeper_url_source(parts)
 
 
+def _etcd(parts: SplitResult) -> StoreSource:
+    from holdfast.stores.etcd import etcd_url_source
+
+    return etcd_url_source(parts)
+
+
 def _refuse_extras(parts: SplitResult) -> None:
     if parts.query or parts.fragment:
         message = f"a {parts.scheme}: URL takes no options after `?` or `#`; escape these characters in a path"
@@ -140,4 +146,6 @@ SCHEMES: dict[str, Callable[[SplitResult], StoreSource]] = {
     "redlock": _redlock,
     "redlocks": _redlock,
     "zookeeper": _zookeeper,
+    "etcd": _etcd,
+    "etcds": _etcd,
 }

@@ -35,10 +35,15 @@ class Watcher(Protocol):
 class Directory(Protocol):
     """One client's session, and what it sees."""
 
-    trust: float
-    """For how many seconds what a session has is certainly kept, from when a proof was asked for."""
-    proved_at: float
-    """The local instant when the last proof was asked for, in this session; minus infinity if there is none."""
+    @property
+    def trust(self) -> float:
+        """For how many seconds what a session has is certainly kept, from when a proof was asked for."""
+        ...
+
+    @property
+    def proved_at(self) -> float:
+        """The local instant when the last proof was asked for, in this session; minus infinity if there is none."""
+        ...
 
     def session(self) -> str:
         """Return what others send messages to; "" while there is no session. No two sessions have the same."""

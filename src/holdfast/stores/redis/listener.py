@@ -5,15 +5,14 @@ they want to hear, ring a bell, and wait. When a connection is lost, the thread 
 then says that messages may have been missed.
 """
 
-import contextlib
 import logging
 import select
-import socket
 import threading
 from collections.abc import Callable
 
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.runtimes.threads import ThreadsRuntime
+from holdfast.stores.bell import Bell
 from holdfast.stores.redis.link import Address, Hearing
 from holdfast.stores.redis.sockets import BROKEN, Connection
 from holdfast.stores.redis.subscriptions import Subscriptions, Waiter
@@ -26,35 +25,6 @@ LONGEST_PAUSE = 1.0
 
 CLOSING = 2.0
 """The longest that close() waits for the thread, in seconds. It may be stuck in connecting, and ends by itself then."""
-
-
-class Bell:
-    """Wakes a thread that waits in poll()."""
-
-    def __init__(self) -> None:
-        """Make the two ends."""
-        self._inside, self._outside = socket.socketpair()
-        self._inside.settimeout(0)
-        self._outside.settimeout(0)
-
-    def fileno(self) -> int:
-        """Return the descriptor to wait on."""
-        return self._inside.fileno()
-
-    def ring(self) -> None:
-        """Wake the thread, from any other. It does not matter whether it is there any more."""
-        with contextlib.suppress(OSError):
-            self._outside.send(b".")
-
-    def hush(self) -> None:
-        """Wait for the next ring. To be called before looking at what there is to do."""
-        with contextlib.suppress(BlockingIOError):
-            self._inside.recv(4096)
-
-    def close(self) -> None:
-        """Close both ends."""
-        self._inside.close()
-        self._outside.close()
 
 
 class Listener:

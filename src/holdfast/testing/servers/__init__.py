@@ -2,6 +2,7 @@
 
 from holdfast.testing.servers.clock import Clock
 from holdfast.testing.servers.cluster import Cluster, ClusterNode
+from holdfast.testing.servers.etcd import EtcdEnsemble, EtcdServer
 from holdfast.testing.servers.proxy import Proxy
 from holdfast.testing.servers.redis import RedisServer, five_nodes
 from holdfast.testing.servers.sentinel import Sentinel, SentinelGroup
@@ -15,6 +16,8 @@ __all__ = [
     "Clock",
     "Cluster",
     "ClusterNode",
+    "EtcdEnsemble",
+    "EtcdServer",
     "Proxy",
     "RedisServer",
     "RedisTlsServer",

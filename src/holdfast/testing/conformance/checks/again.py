@@ -18,8 +18,8 @@ AT_ONCE = 1.0
 
 async def _lingering(client: AnyClient, linger: float = LONG) -> AnyLock | None:
     """Return a lock whose lease lingers; None if the store cannot push, and refuses it."""
-    lock = client.lock("name", ttl=TTL, linger=linger)
     try:
+        lock = client.lock("name", ttl=TTL, linger=linger)
         lease = await lock.acquire()
     except UsageError:
         return None

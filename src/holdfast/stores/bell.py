@@ -1,0 +1,33 @@
+"""What wakes a listening thread, whatever it listens to."""
+
+import contextlib
+import socket
+
+
+class Bell:
+    """Wakes a thread that waits in poll()."""
+
+    def __init__(self) -> None:
+        """Make the two ends."""
+        self._inside, self._outside = socket.socketpair()
+        self._inside.settimeout(0)
+        self._outside.settimeout(0)
+
+    def fileno(self) -> int:
+        """Return the descriptor to wait on."""
+        return self._inside.fileno()
+
+    def ring(self) -> None:
+        """Wake the thread, from any other. It does not matter whether it is there any more."""
+        with contextlib.suppress(OSError):
+            self._outside.send(b".")
+
+    def hush(self) -> None:
+        """Wait for the next ring. To be called before looking at what there is to do."""
+        with contextlib.suppress(BlockingIOError):
+            self._inside.recv(4096)
+
+    def close(self) -> None:
+        """Close both ends."""
+        self._inside.close()
+        self._outside.close()

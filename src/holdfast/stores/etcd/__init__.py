@@ -1,0 +1,51 @@
+"""Locks in etcd, one server or an ensemble, over its JSON gateway."""
+
+from functools import partial
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+from urllib.parse import SplitResult
+
+from holdfast.errors import UsageError
+from holdfast.runtimes.aio import AsyncioRuntime
+from holdfast.runtimes.runtime import Runtime
+from holdfast.runtimes.threads import ThreadsRuntime
+from holdfast.stores.etcd.guard import Guard
+from holdfast.stores.etcd.options import Deployment, deployment_of
+from holdfast.stores.store import StoreSource
+
+if TYPE_CHECKING:
+    from holdfast.stores.etcd.directory import EtcdDirectory
+    from holdfast.stores.ordered.store import OrderedStore
+
+__all__ = ["Guard"]
+
+
+def etcd_url_source(parts: SplitResult) -> StoreSource:
+    """Return the store of a URL. Raises UsageError if it can't be understood."""
+    from holdfast.stores.ordered.store import CAPABILITIES
+
+    deployment = deployment_of(parts)
+    if find_spec("h11") is None:
+        raise UsageError("the etcd store needs h11, which is not installed: pip install 'holdfast[etcd]'")
+    return StoreSource(deployment.title(), CAPABILITIES, partial(_store, deployment))
+
+
+def etcd_directory(deployment: Deployment, runtime: Runtime) -> "EtcdDirectory":
+    """Return the directory of a client."""
+    from holdfast.stores.etcd.directory import EtcdDirectory
+
+    if isinstance(runtime, AsyncioRuntime):
+        from holdfast.stores.etcd.aio import AsyncLink
+
+        return EtcdDirectory(runtime, deployment, AsyncLink(runtime, deployment))
+    if isinstance(runtime, ThreadsRuntime):
+        from holdfast.stores.etcd.threads import ThreadLink
+
+        return EtcdDirectory(runtime, deployment, ThreadLink(runtime, deployment))
+    raise UsageError(f"the etcd store cannot be run by {runtime.colour}; use threads or asyncio")
+
+
+def _store(deployment: Deployment, runtime: Runtime) -> "OrderedStore":
+    from holdfast.stores.ordered.store import CAPABILITIES, OrderedStore
+
+    return OrderedStore(runtime, etcd_directory(deployment, runtime), CAPABILITIES)

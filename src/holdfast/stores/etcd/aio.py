@@ -1,0 +1,224 @@
+"""The link of the asyncio runtime: connections as protocols of the loop, without a thread and without a task."""
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections import deque
+from typing import cast
+
+from holdfast.runtimes.aio import AsyncioRuntime
+from holdfast.stores.etcd import trouble
+from holdfast.stores.etcd.http import BROKEN, Talk
+from holdfast.stores.etcd.link import Address, Answer, Hearing, Request, Stream
+from holdfast.stores.etcd.options import Deployment
+from holdfast.stores.etcd.sockets import keep_alive
+
+
+class Line(asyncio.Protocol):
+    """One connection: for one request at a time, or for a stream."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, address: Address) -> None:
+        """Wait to be connected."""
+        self.address = address
+        self.gone: asyncio.Future[None] = loop.create_future()
+        """Done once its socket is closed."""
+        self._loop = loop
+        self._talk = Talk(address)
+        self._transport: asyncio.Transport | None = None
+        self._answer: asyncio.Future[Answer] | None = None
+        self._hearing: Hearing | None = None
+        self._error: Exception | None = None
+
+    def is_ready(self) -> bool:
+        """Tell whether a request may be sent on it."""
+        transport = self._transport
+        return transport is not None and not transport.is_closing() and self._talk.goes_on()
+
+    def ask(self, request: Request) -> "asyncio.Future[Answer]":
+        """Send a request; the future is its answer, or one of BROKEN."""
+        self._answer = self._loop.create_future()
+        self._write(request)
+        return self._answer
+
+    def stream(self, request: Request, hearing: Hearing) -> None:
+        """Send a request whose answers come by and by."""
+        self._hearing = hearing
+        self._write(request)
+
+    def is_stream(self) -> bool:
+        """Tell whether a stream comes on it."""
+        return self._hearing is not None
+
+    def close(self) -> None:
+        """Close it at once, and tell nobody."""
+        self._hearing = self._answer = None
+        self.cut(ConnectionAbortedError("the connection was closed"))
+
+    def cut(self, error: Exception) -> None:
+        """Close it at once; whoever waits here is told why."""
+        if self._transport is not None:
+            self._transport.abort()
+        self._end(error)
+
+    def abandon(self) -> None:
+        """In a forked child: let go of the socket, and leave the loop, which is the parent's, alone."""
+        if self._transport is not None:
+            blank(self._transport)
+
+    def _write(self, request: Request) -> None:
+        packed = self._talk.pack(request)
+        if self._transport is not None:
+            self._transport.write(packed)
+
+    # What the loop calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin."""
+        self._transport = cast("asyncio.Transport", transport)
+        with contextlib.suppress(OSError, AttributeError):
+            keep_alive(cast("socket.socket", transport.get_extra_info("socket")))
+
+    def data_received(self, data: bytes) -> None:
+        """Take what came."""
+        try:
+            self._talk.feed(data)
+            self._take()
+        except BROKEN as error:
+            self.cut(error)
+
+    def eof_received(self) -> bool:
+        """Hear that the server closes the connection."""
+        self.data_received(b"")
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Hear that the connection is no more."""
+        self._end(exc or ConnectionResetError("the server closed the connection"))
+        if not self.gone.done():
+            self.gone.set_result(None)
+
+    def _take(self) -> None:
+        if self._hearing is None:
+            if self._answer is not None and not self._answer.done() and (said := self._talk.answer()) is not None:
+                self._answer.set_result(said)
+            return
+        for piece in self._talk.pieces():
+            if self.is_stream():  # it may have been closed by what came before
+                self._hearing.on_said(piece)
+
+    def _end(self, error: Exception) -> None:
+        answer, self._answer = self._answer, None
+        hearing, self._hearing = self._hearing, None
+        if answer is not None and not answer.done():
+            answer.set_exception(error)
+        if hearing is not None:
+            hearing.on_end()
+
+
+def blank(transport: asyncio.BaseTransport) -> None:
+    """In a forked child: put a blank socket in place of a transport's own, which closes this copy of it.
+
+    The loop's selector is shared with the parent, and must not be told; and a number that was set free would go to
+    another file.
+    """
+    with socket.socket(socket.AF_UNIX) as nothing:
+        os.dup2(nothing.fileno(), transport.get_extra_info("socket").fileno(), inheritable=False)
+
+
+class AsyncLink:
+    """A way to the servers, for one event loop."""
+
+    def __init__(self, runtime: AsyncioRuntime, deployment: Deployment) -> None:
+        """Prepare; nothing is connected yet."""
+        self._runtime = runtime
+        self._deployment = deployment
+        self._idle: deque[Line] = deque()
+        self._all: set[Line] = set()
+        self._closed = False
+
+    async def ask(self, address: Address, request: Request, until: float) -> Answer:
+        """Ask a server, on a connection that is open or on a new one."""
+        line = self._take(address) or await self._connect(address, until)
+        answered = False
+        try:
+            answer = line.ask(request)
+            await asyncio.wait({answer}, timeout=max(0.0, until - self._runtime.now()))
+            if not answer.done():
+                line.cut(TimeoutError("the answer did not come in time"))
+            result = answer.result()
+            answered = True
+        except BROKEN as error:
+            raise trouble.unanswered(address, error) from error
+        finally:
+            self._put_back(line) if answered else line.close()
+        return result
+
+    async def stream(self, address: Address, request: Request, hearing: Hearing, until: float) -> Stream:
+        """Begin a stream on a connection of its own."""
+        line = await self._connect(address, until)
+        line.stream(request, hearing)
+        return line
+
+    def forsake(self, address: Address) -> None:
+        """End the streams of a server that does not answer, and let go of its connections."""
+        for line in [each for each in self._all if each.address == address and each.is_stream()]:
+            line.cut(ConnectionAbortedError("the server does not answer"))
+        for line in [each for each in self._idle if each.address == address]:
+            self._idle.remove(line)
+            line.close()
+
+    async def close(self) -> None:
+        """Disconnect, and leave no socket behind. Requests under way end by OutcomeUnknown."""
+        self._closed = True
+        lines = list(self._all)
+        for line in lines:
+            line.close()
+        if lines:
+            await asyncio.wait({line.gone for line in lines}, timeout=1.0)
+
+    def abandon(self) -> None:
+        """In a forked child: let go of the sockets. The event loop, which is the parent's, is not touched."""
+        self._closed = True
+        for line in self._all:
+            line.abandon()
+
+    def _take(self, address: Address) -> Line | None:
+        """Return an open connection on which no answer is due."""
+        for line in [each for each in reversed(self._idle) if each.address == address]:
+            self._idle.remove(line)
+            if line.is_ready():
+                return line
+            line.close()
+        return None
+
+    async def _connect(self, address: Address, until: float) -> Line:
+        if self._closed:
+            raise trouble.closed()
+        loop, tls = self._runtime.loop, self._deployment.tls
+        line = Line(loop, address)
+        name = address.host if tls is not None else None
+        left = min(until - self._runtime.now(), self._deployment.connect_timeout)
+        try:
+            async with asyncio.timeout(max(0.0, left)):
+                await loop.create_connection(lambda: line, *address, ssl=tls, server_hostname=name)
+        except OSError as error:
+            line.close()
+            raise trouble.cannot_connect(address, error) from error
+        except BaseException:
+            line.close()
+            raise
+        self._all.add(line)
+        line.gone.add_done_callback(lambda _: self._all.discard(line))
+        if self._is_closed():  # meanwhile
+            line.close()
+        return line
+
+    def _is_closed(self) -> bool:
+        return self._closed
+
+    def _put_back(self, line: Line) -> None:
+        if line.is_ready() and not self._closed:
+            self._idle.append(line)
+        else:
+            line.close()

@@ -1,0 +1,438 @@
+"""The entries of names in etcd: what is asked for each operation, and what its answer means.
+
+An entry is a key; where it stands, and its fencing token, is the revision at which it was created. A transaction adds
+an entry and lists the name, so to join takes one round trip. See `keys.py` for what is where.
+
+*A join that comes late.* A request that was cut off may yet be carried out, after what it asked for was given up. So
+who gives up a join that went unanswered leaves a tombstone, which every join compares.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import cast
+
+from holdfast.errors import StoreError, StoreUnavailable
+from holdfast.runtimes.runtime import Runtime
+from holdfast.stores.etcd import requests
+from holdfast.stores.etcd.gateway import Gateway
+from holdfast.stores.etcd.guard import Guard
+from holdfast.stores.etcd.keys import (
+    KINDS,
+    LAST,
+    TOMBSTONE,
+    Keys,
+    Seen,
+    after,
+    decoded,
+    listed,
+    number,
+    read_value,
+    session_of,
+    written,
+)
+from holdfast.stores.etcd.link import Link, Said
+from holdfast.stores.etcd.options import Deployment
+from holdfast.stores.etcd.session import Session, Sessions
+from holdfast.stores.etcd.trouble import LeaseGone
+from holdfast.stores.etcd.watching import Watching, begin_watch
+from holdfast.stores.ordered.directory import Watcher
+from holdfast.stores.ordered.entries import Detail, Entry, Kind, Listing, Record
+
+LATE = 30
+"""For how many seconds a join that was given up is kept from coming."""
+
+CLOSING = 2.0
+"""The longest that the end of a session may take at the server, in seconds."""
+
+SLOW = 1.0
+"""How long a change may take, in seconds, before the lease of what is kept by it is counted anew."""
+
+
+@dataclass(slots=True, eq=False)
+class Watch:
+    """What a request watches."""
+
+    keys: frozenset[str]
+    watching: Watching | None = None
+    over: bool = False
+
+
+class EtcdDirectory:
+    """One client's entries, and what it sees."""
+
+    def __init__(self, runtime: Runtime, deployment: Deployment, link: Link) -> None:
+        """Prepare; nothing is connected yet. `link` was made for the same runtime."""
+        self._runtime = runtime
+        self._gateway = Gateway(runtime, deployment, link)
+        self._keys = Keys(deployment.prefix)
+        self._sessions = Sessions(runtime, self._gateway, self._keys, deployment.session_timeout, self._forget)
+        self._mutex = runtime.mutex()
+        self._watches: dict[str, Watch] = {}
+        self._own: dict[tuple[str, str], int] = {}
+        """The tokens of our contenders, by name and request."""
+        self._unsure: set[tuple[str, str]] = set()
+        """Joins of which a copy may still be under way."""
+        self._asked_at: dict[tuple[str, str, int], float] = {}
+        """When we first asked how long an entry still counts."""
+
+    @property
+    def trust(self) -> float:
+        """For how many seconds what the session has is certainly kept, from when a proof was asked for."""
+        return self._sessions.trust
+
+    @property
+    def proved_at(self) -> float:
+        """When the last proof was asked for, in this session."""
+        return self._sessions.proved_at
+
+    def session(self) -> str:
+        """Return what others send messages to: the id of our lease, as etcdctl shows it."""
+        session = self._sessions.current
+        return "" if session is None else session.name
+
+    def guard(self, name: str, request: str) -> Guard | None:
+        """Return a condition that our contender is there, for transactions of one's own; None if there is none."""
+        token = self._own.get((name, request))
+        return None if token is None else Guard(self._keys.of(name, Kind.CONTENDER + request).encode(), token)
+
+    # -- life ----------------------------------------------------------------------------------------------
+
+    async def open(self, watcher: Watcher, until: float) -> None:
+        """Begin a session."""
+        self._sessions.watcher = watcher
+        await self._sessions.ensure(until)
+
+    async def keep_alive(self, until: float) -> None:
+        """Renew the session, if there is one; remove messages that were read."""
+        await self._sessions.renew(until)
+        await self._sessions.clear_inbox(until)
+
+    async def close(self) -> None:
+        """End the session, and with it all that it has."""
+        for request in list(self._watches):
+            self._unwatch(request)
+        try:
+            await self._sessions.close(self._runtime.now() + CLOSING)
+        finally:
+            await self._gateway.close()
+
+    def abandon(self) -> None:
+        """In a forked child: drop what was inherited, without a word to anyone."""
+        self._gateway.abandon()
+
+    def _forget(self) -> None:
+        """Forget what belonged to a session: what it asked for can't be carried out any more."""
+        self._own.clear()
+        self._unsure.clear()
+
+    # -- contenders ----------------------------------------------------------------------------------------
+
+    async def join(self, name: str, record: Record, until: float) -> tuple[Entry, Listing]:
+        """Add a contender unless this session has one of this request; return it, and a list that has it."""
+        value = written(record, self._runtime.wall()).packed()
+        while True:
+            session = await self._sessions.ensure(until)
+            await self._sessions.prove(until)
+            if self._sessions.current is not session:
+                continue
+            try:
+                listing = await self._try_to_join(session, name, record.request, value, until)
+            except LeaseGone:
+                self._sessions.end(session)
+                continue
+            mine = _contender(listing, record.request)
+            if mine is None:
+                raise StoreError(f"the request for {name!r} was given up already; make another")
+            if mine.session == session.name:
+                self._own[name, record.request] = mine.token
+                return mine, listing
+            await self._change(name, [mine], [], until)
+
+    async def _try_to_join(self, session: Session, name: str, request: str, value: str, until: float) -> Listing:
+        """Add a contender if there is none of this request, and list the name."""
+        key = self._keys.of(name, Kind.CONTENDER + request)
+        last = self._keys.of(name, LAST)
+        list_it = {"request_range": requests.list_all(self._keys.of(name, ""))}
+        body = requests.transaction(
+            [requests.created(key, 0), requests.created(self._keys.of(name, TOMBSTONE + request), 0)],
+            [
+                requests.put(key, value, session.lease),
+                requests.put(last, "", session.lease),
+                list_it,
+            ],
+            [list_it],
+        )
+        unsure = ["before"] if (name, request) in self._unsure else []
+        self._unsure.add((name, request))
+        said = await self._gateway.ask("kv/txn", body, until, on_unsure=partial(unsure.append, "now"))
+        if not unsure:
+            self._unsure.discard((name, request))
+        return self._listing(said, said["responses"][-1]["response_range"])
+
+    async def withdraw(self, name: str, request: str, entry: Entry | None, until: float) -> bool:
+        """Remove the contender of a request, and see to it that it does not come later. True if it was there."""
+        steps = [requests.delete(self._keys.of(name, tail + request)) for tail in (Kind.CONTENDER, Kind.LIGHT)]
+        steps += await self._tombstone(name, request, until)
+        if entry is not None and entry.token:
+            steps.append(self._remove_last(name, entry.token))
+        said = await self._gateway.ask("kv/txn", requests.transaction([], steps), until, again=False)
+        self._note_removed(name, request)
+        return number(said["responses"][0]["response_delete_range"], "deleted") > 0
+
+    async def _tombstone(self, name: str, request: str, until: float) -> list[Said]:
+        """Return what keeps a join from coming late, if it may."""
+        if (name, request) not in self._unsure:
+            return []
+        lease = await self._sessions.grant(LATE, until)
+        return [requests.put(self._keys.of(name, TOMBSTONE + request), "", lease)]
+
+    def _remove_last(self, name: str, token: int) -> Said:
+        """Return the step that removes what tells of the last join, if nobody else is there."""
+        alone = requests.all_created(self._keys.of(name, Kind.CONTENDER), token)
+        return requests.nested(requests.transaction([alone], [requests.delete(self._keys.of(name, LAST))]))
+
+    def _note_removed(self, name: str, request: str) -> None:
+        self._own.pop((name, request), None)
+        self._unsure.discard((name, request))
+
+    # -- looking -------------------------------------------------------------------------------------------
+
+    async def look(self, name: str, until: float) -> Listing:
+        """List a name."""
+        await self._sessions.prove(until)
+        found = await self._gateway.ask("kv/range", requests.list_all(self._keys.of(name, "")), until)
+        return self._listing(found, found)
+
+    def _listing(self, said: Said, found: Said) -> Listing:
+        return listed(self._keys, found.get("kvs", []), number(said["header"], "revision"))
+
+    async def details(self, name: str, entries: Sequence[Entry], until: float) -> list[Detail | None]:
+        """Tell the rest of entries; None of what is gone."""
+        wall = self._runtime.wall()
+        return [
+            None if kv is None else _detail(entry, kv, wall)
+            for entry, kv in zip(entries, await self._read([(name, each) for each in entries], until), strict=True)
+        ]
+
+    async def _read(self, entries: Sequence[tuple[str, Entry]], until: float) -> list[Said | None]:
+        """Read entries; None of what is gone."""
+        found: list[Said | None] = []
+        for start in range(0, len(entries), requests.LARGEST):
+            piece = entries[start : start + requests.LARGEST]
+            steps = [requests.get(self._keys.of(name, entry.key)) for name, entry in piece]
+            said = await self._gateway.ask("kv/txn", requests.transaction([], steps), until)
+            found += [_same(entry, said) for (_, entry), said in zip(piece, said["responses"], strict=True)]
+        return found
+
+    async def check(self, entries: Sequence[tuple[str, Entry]], until: float) -> list[bool]:
+        """Renew the session; tell which entries of names are there, in it."""
+        first, rest = entries[: requests.LARGEST], entries[requests.LARGEST :]
+        steps = [requests.get(self._keys.of(name, entry.key)) for name, entry in first]
+        read = await self._sessions.renew(until, steps)
+        session = self.session()
+        if read is None or not session:
+            return [False] * len(entries)
+        kvs = [_same(entry, said) for (_, entry), said in zip(first, read, strict=True)]
+        kvs += await self._read(rest, until)
+        return [kv is not None and session_of(kv.get("lease", "0")) == session for kv in kvs]
+
+    async def names(self, prefix: str, until: float) -> list[str]:
+        """List the names in use that begin with `prefix`, sorted."""
+        begins = self._keys.of(prefix, "").removesuffix("/")
+        found = await self._gateway.ask("kv/range", requests.list_all(begins, keys_only=True), until)
+        tails = [self._keys.name_of(decoded(kv["key"])) for kv in found.get("kvs", [])]
+        return sorted({name for name, tail in tails if tail[:1] in KINDS})
+
+    # -- changing ------------------------------------------------------------------------------------------
+
+    async def change(self, name: str, remove: Sequence[Entry], add: Sequence[Record], until: float) -> bool:
+        """Remove and add in one step (of more than fifty, in several); False if something was not there any more."""
+        while len(remove) > requests.LARGEST:
+            if not await self._change(name, remove[: requests.LARGEST], [], until):
+                return False
+            remove = remove[requests.LARGEST :]
+        return await self._change(name, remove, add, until)
+
+    async def _change(self, name: str, remove: Sequence[Entry], add: Sequence[Record], until: float) -> bool:
+        began = self._runtime.now()
+        session = self._sessions.current
+        steps = [requests.delete(self._keys.of(name, entry.key)) for entry in remove]
+        for entry in remove:
+            if entry.kind is Kind.CONTENDER:
+                steps.append(requests.delete(self._keys.of(name, Kind.LIGHT + entry.request)))
+                steps += await self._tombstone(name, entry.request, until)
+        leases = [await self._lease_for(record, session, until) for record in add]
+        steps += [self._put(name, record, lease) for record, lease in zip(add, leases, strict=True)]
+        gone = [entry for entry in remove if entry.kind is Kind.CONTENDER]
+        if len(gone) == 1 and all(record.kind is not Kind.CONTENDER for record in add):
+            steps.append(self._remove_last(name, gone[0].token))
+        compares = [requests.created(self._keys.of(name, entry.key), entry.token) for entry in remove]
+        try:
+            said = await self._gateway.ask("kv/txn", requests.transaction(compares, steps), until, again=False)
+        except LeaseGone:
+            raise self._ended(session) from None
+        if not said.get("succeeded"):
+            return False
+        for entry in gone:
+            self._note_removed(name, entry.request)
+        if self._runtime.now() - began > SLOW:
+            await self._count_anew(add, leases, until)
+        return True
+
+    def _put(self, name: str, record: Record, lease: int) -> Said:
+        value = written(record, self._runtime.wall()).packed()
+        return requests.put(self._keys.of(name, record.kind + record.request), value, lease)
+
+    async def _lease_for(self, record: Record, session: Session | None, until: float) -> int:
+        """Return the lease that an entry belongs to; 0: none."""
+        if record.kind is Kind.SIZE:
+            return 0
+        if record.kind is Kind.KEPT:  # it begins before the change does, but the clients count the end by themselves
+            return await self._sessions.grant(math.ceil(record.keep) + 1, until)
+        if session is None:
+            raise StoreUnavailable("the session at etcd has ended; ask again")
+        if record.kind is Kind.BLOCK:
+            return await self._sessions.block_lease(session, record.keep, until)
+        return session.lease
+
+    async def _count_anew(self, add: Sequence[Record], leases: Sequence[int], until: float) -> None:
+        for record, lease in zip(add, leases, strict=True):
+            if record.kind is Kind.KEPT:
+                await self._gateway.ask("lease/keepalive", {"ID": str(lease)}, until)
+
+    def _ended(self, session: Session | None) -> StoreUnavailable:
+        """Note that a lease that belongs to the session is gone."""
+        if session is not None:
+            self._sessions.end(session)
+        return StoreUnavailable("the session at etcd has ended; ask again")
+
+    async def rewrite(self, name: str, entry: Entry, text: str, until: float) -> bool:
+        """Change the text of an entry; wakes who watches it. False if it is gone."""
+        [kv] = await self._read([(name, entry)], until)
+        if kv is None:
+            return False
+        value = read_value(kv)
+        value.text = text
+        key = self._keys.of(name, entry.key)
+        body = requests.transaction([requests.created(key, entry.token)], [requests.rewrite(key, value.packed())])
+        return bool((await self._gateway.ask("kv/txn", body, until)).get("succeeded"))
+
+    async def stir(self, name: str, entries: Sequence[Entry], until: float) -> None:
+        """Wake who watches these."""
+        for start in range(0, len(entries), requests.LARGEST):
+            piece = entries[start : start + requests.LARGEST]
+            steps = [requests.touch_if_there(self._keys.of(name, entry.key), entry.token) for entry in piece]
+            await self._gateway.ask("kv/txn", requests.transaction([], steps), until)
+
+    async def remains(self, name: str, entry: Entry, until: float) -> float:
+        """Return for how many seconds a KEPT or BLOCK entry still counts; remove it if it is over.
+
+        The store tells no time, so each client counts by its own clock from when it first asked. The lease ends it,
+        whoever asks.
+        """
+        place = (name, entry.key, entry.token)
+        [kv] = await self._read([(name, entry)], until)
+        if kv is None:
+            self._asked_at.pop(place, None)
+            return 0.0
+        now = self._runtime.now()
+        left = read_value(kv).keep - (now - self._asked_at.setdefault(place, now))
+        if entry.kind is Kind.KEPT:
+            said = await self._gateway.ask("lease/timetolive", {"ID": kv.get("lease", "0")}, until)
+            left = min(left, number(said, "TTL") + 1.0)
+        if left > 0.0:
+            self._forget_asked(now)
+            return left
+        await self._change(name, [entry], [], until)
+        self._asked_at.pop(place, None)
+        return 0.0
+
+    def _forget_asked(self, now: float) -> None:
+        """Keep no note of what was asked for long ago; if it is asked for again, it counts a little longer."""
+        if len(self._asked_at) > requests.LARGEST:
+            for place, asked_at in list(self._asked_at.items()):
+                if asked_at < now - 3600.0:
+                    self._asked_at.pop(place, None)
+
+    # -- watching and telling --------------------------------------------------------------------------------
+
+    async def watch(self, name: str, request: str, entries: Sequence[Entry], until: float) -> bool:
+        """Have `woken(request)` called once when one of these goes or changes, or when the watch is lost.
+
+        One entry is watched by its key; of several, the whole name is, and what concerns others is passed over.
+        """
+        self._unwatch(request)
+        if not entries:
+            return True
+        keys = frozenset(self._keys.of(name, entry.key) for entry in entries)
+        watch = Watch(keys)
+        with self._mutex:
+            self._watches[request] = watch
+        whole = self._keys.of(name, "")
+        span = (next(iter(keys)), "") if len(keys) == 1 else (whole, after(whole))
+        make = partial(
+            Watching, self._runtime, partial(self._event, request, watch), partial(self._wake, request, watch)
+        )
+        revision = min(entry.revision if isinstance(entry, Seen) else entry.token for entry in entries)
+        try:
+            watching = await begin_watch(make, self._gateway, span, revision + 1, until)
+        except BaseException:
+            self._unwatch(request)
+            raise
+        with self._mutex:
+            watch.watching = watching
+        if watch.over:
+            watching.close()
+        return True
+
+    def _event(self, request: str, watch: Watch, event: Said) -> None:
+        if decoded(event["kv"]["key"]) in watch.keys:
+            self._wake(request, watch)
+
+    def _wake(self, request: str, watch: Watch) -> None:
+        """Tell, once, that what a request watched has changed, or that nobody watches it any more."""
+        with self._mutex:
+            told, watch.over = watch.over, True
+            if self._watches.get(request) is watch:
+                del self._watches[request]
+        if watch.watching is not None:
+            watch.watching.close()
+        if not told and self._sessions.watcher is not None:
+            self._sessions.watcher.woken(request)
+
+    def _unwatch(self, request: str) -> None:
+        with self._mutex:
+            watch = self._watches.pop(request, None)
+            if watch is not None:
+                watch.over = True
+        if watch is not None and watch.watching is not None:
+            watch.watching.close()
+
+    async def tell(self, session: str, message: str, until: float) -> None:
+        """Send a message to a session; it is lost if that has ended."""
+        key = f"{self._keys.inbox(session)}/{self._runtime.new_id()}"
+        body = requests.transaction([], [requests.put(key, message, int(session, 16))])
+        try:
+            await self._gateway.ask("kv/txn", body, until, again=False)
+        except LeaseGone:
+            return
+
+
+def _contender(listing: Listing, request: str) -> Entry | None:
+    return next((each for each in listing.entries if each.kind is Kind.CONTENDER and each.request == request), None)
+
+
+def _same(entry: Entry, said: Said) -> Said | None:
+    """Return what was read of an entry, if it is the same that was listed."""
+    for kv in cast("list[Said]", said["response_range"].get("kvs", [])):
+        if number(kv, "create_revision") == entry.token:
+            return kv
+    return None
+
+
+def _detail(entry: Entry, kv: Said, wall: int) -> Detail:
+    value = read_value(kv)
+    session = session_of(kv["lease"]) if entry.kind in {Kind.CONTENDER, Kind.LIGHT} and "lease" in kv else ""
+    return Detail(value.text, entry.token, max(0.0, (wall - value.wall) / 1e6), session)

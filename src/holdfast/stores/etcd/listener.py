@@ -1,0 +1,161 @@
+"""The thread that hears all streams of a client: one for all of them, whatever their number.
+
+Only this thread touches a stream's connection once it has been taken over. Others say what to add or end, ring a bell,
+and do not wait.
+"""
+
+import contextlib
+import logging
+import selectors
+import threading
+from collections.abc import Callable
+from functools import partial
+
+from holdfast.stores.bell import Bell
+from holdfast.stores.etcd.http import BROKEN
+from holdfast.stores.etcd.link import Address, Hearing
+from holdfast.stores.etcd.sockets import Connection
+
+log = logging.getLogger("holdfast")
+
+CLOSING = 2.0
+"""The longest that close() waits for the thread, in seconds."""
+
+
+class ThreadStream:
+    """A stream that the listener hears."""
+
+    __slots__ = ("connection", "ended", "hearing", "listener")
+
+    def __init__(self, connection: Connection, hearing: Hearing, listener: "Listener") -> None:
+        """Belong to a listener."""
+        self.connection = connection
+        self.hearing = hearing
+        self.listener = listener
+        self.ended = False
+        """Nothing of it is told any more."""
+
+    def close(self) -> None:
+        """Hear no more."""
+        self.ended = True
+        self.listener.drop(self)
+
+
+class Listener:
+    """Hears streams. Its thread runs from the first one to `close`."""
+
+    def __init__(self) -> None:
+        """Prepare to listen."""
+        self._mutex = threading.Lock()
+        self._bell = Bell()
+        self._streams: set[ThreadStream] = set()
+        self._new: list[ThreadStream] = []
+        self._gone: list[ThreadStream] = []
+        self._stopped = False
+        self._thread: threading.Thread | None = None
+
+    def hear(self, connection: Connection, hearing: Hearing) -> ThreadStream | None:
+        """Take over a connection on which a stream was asked for; None if the listener is closed."""
+        stream = ThreadStream(connection, hearing, self)
+        with self._mutex:
+            if self._stopped:
+                return None
+            if self._thread is None:
+                thread = threading.Thread(target=self._work, name="holdfast-etcd-streams", daemon=True)
+                thread.start()
+                self._thread = thread
+            self._streams.add(stream)
+            self._new.append(stream)
+        self._bell.ring()
+        return stream
+
+    def drop(self, stream: ThreadStream) -> None:
+        """End a stream."""
+        with self._mutex:
+            if stream not in self._streams:
+                return
+            self._streams.discard(stream)
+            self._gone.append(stream)
+        self._bell.ring()
+
+    def forsake(self, address: Address) -> None:
+        """End the streams of a server, as if it had closed them."""
+        with self._mutex:
+            lost = [stream for stream in self._streams if stream.connection.address == address]
+        for stream in lost:
+            self.drop(stream)
+            self._end(stream)
+
+    def close(self) -> None:
+        """Stop the thread, which closes what is open. Idempotent."""
+        with self._mutex:
+            self._stopped = True
+            thread = self._thread
+        self._bell.ring()
+        if thread is None:
+            self._bell.close()
+        elif thread is not threading.current_thread():
+            thread.join(CLOSING)
+
+    def abandon(self) -> None:
+        """In a forked child: close its copies. The thread is not here."""
+        self._bell.close()
+        for stream in [*self._streams, *self._gone]:
+            stream.connection.abandon()
+
+    # The thread.
+
+    def _work(self) -> None:
+        with selectors.PollSelector() as ready:  # which has no descriptor of its own that a fork would share
+            ready.register(self._bell, selectors.EVENT_READ)
+            while not self._stopped:
+                self._sort(ready)
+                for key, _ in ready.select():
+                    if isinstance(key.data, ThreadStream):
+                        self._take(key.data)
+                    else:
+                        self._bell.hush()
+            self._sort(ready)
+        for stream in self._streams:
+            stream.connection.close()
+        self._bell.close()
+
+    def _sort(self, ready: selectors.BaseSelector) -> None:
+        """Add what is new, and close what is gone."""
+        with self._mutex:
+            new, self._new = self._new, []
+            gone, self._gone = self._gone, []
+        for stream in new:
+            if stream not in gone:
+                stream.connection.never_wait()
+                ready.register(stream.connection, selectors.EVENT_READ, stream)
+                self._take(stream)  # TLS may have read more than it has shown
+        for stream in gone:
+            with contextlib.suppress(KeyError, ValueError):
+                ready.unregister(stream.connection)
+            stream.connection.close()
+
+    def _take(self, stream: ThreadStream) -> None:
+        try:
+            for said in stream.connection.heard():
+                if stream.ended:
+                    return
+                _guarded(partial(stream.hearing.on_said, said))
+        except BROKEN as error:
+            log.debug("a stream of the etcd server at %s has ended: %s", stream.connection.address, error)
+            self.drop(stream)
+            self._end(stream)
+
+    def _end(self, stream: ThreadStream) -> None:
+        with self._mutex:
+            told, stream.ended = stream.ended, True
+        if not told:
+            _guarded(stream.hearing.on_end)
+
+
+def _guarded(call: Callable[[], None]) -> None:
+    """Let no error of a listener end the thread."""
+    try:
+        call()
+    except Exception:
+        log.exception("an event of etcd could not be taken; whoever waits for it asks again by itself")

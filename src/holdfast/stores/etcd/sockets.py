@@ -1,0 +1,133 @@
+"""One connection to an etcd server over a blocking socket. One thread at a time uses it.
+
+Rule of this file: a connection on which anything went wrong is never used again, so that an answer that comes late
+answers nobody.
+"""
+
+import contextlib
+import select
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+
+from holdfast.stores.etcd.http import CHUNK, Talk
+from holdfast.stores.etcd.link import Address, Answer, Request, Said
+from holdfast.stores.etcd.trouble import cannot_connect
+
+SHORTEST = 0.001
+"""The shortest timeout that is given to a socket, in seconds: 0 would mean something else."""
+
+
+class Unsent(OSError):
+    """Nothing of a request was sent: it may be sent on another connection."""
+
+
+class Connection:
+    """A socket that speaks HTTP."""
+
+    __slots__ = ("__weakref__", "_socket", "_talk", "address", "used")
+
+    def __init__(self, connected: socket.socket, address: Address) -> None:
+        """Take over a socket."""
+        self._socket = connected
+        self._talk = Talk(address)
+        self.address = address
+        self.used = 0.0
+        """When it was last taken, for its owner to note."""
+
+    def ask(self, request: Request, left: Callable[[], float]) -> Answer:
+        """Send a request and return its answer, before nothing is `left`. Raises Unsent or BROKEN."""
+        self.send(request, left)
+        while (answer := self._talk.answer()) is None:
+            self._limit(left)
+            self._talk.feed(self._socket.recv(CHUNK))
+        return answer
+
+    def send(self, request: Request, left: Callable[[], float]) -> None:
+        """Send a request. Raises Unsent or BROKEN."""
+        packed = self._talk.pack(request)
+        self._limit(left)
+        try:
+            sent = self._socket.send(packed)
+        except TimeoutError:
+            raise
+        except OSError as error:
+            raise Unsent("the server closed the connection before a request was sent") from error
+        if sent < len(packed):
+            self._socket.sendall(memoryview(packed)[sent:])
+
+    def goes_on(self) -> bool:
+        """Tell whether it can be used for another request."""
+        return self._talk.goes_on()
+
+    def is_stale(self) -> bool:
+        """Tell whether an idle connection was closed by the server."""
+        ready = select.poll()
+        ready.register(self._socket, select.POLLIN)
+        return bool(ready.poll(0))
+
+    def close(self) -> None:
+        """Close it, also for the copies that forked children may have."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self.abandon()
+
+    def abandon(self) -> None:
+        """In a forked child: close this copy without a word."""
+        with contextlib.suppress(OSError):
+            self._socket.close()
+
+    # What the listener needs: to be woken when something came, and never to wait in here.
+
+    def fileno(self) -> int:
+        """Return the descriptor to wait on; -1 once it is closed."""
+        return self._socket.fileno()
+
+    def never_wait(self) -> None:
+        """From now on, have `heard` return at once what there is."""
+        self._socket.settimeout(0)
+
+    def heard(self) -> Iterator[Said]:
+        """Return what has come of a stream by now. Raises BROKEN."""
+        while True:
+            try:
+                self._talk.feed(self._socket.recv(CHUNK))
+            except (BlockingIOError, ssl.SSLWantReadError):
+                return
+            yield from self._talk.pieces()
+
+    def _limit(self, left: Callable[[], float]) -> None:
+        seconds = left()
+        if seconds <= 0.0:
+            raise TimeoutError("no time was left")
+        self._socket.settimeout(max(seconds, SHORTEST))
+
+
+def dial(address: Address, tls: ssl.SSLContext | None, left: Callable[[], float]) -> Connection:
+    """Connect before nothing is `left`. Raises StoreError, NotSent if it may pass."""
+    try:
+        return Connection(_connect(address, tls, left), address)
+    except OSError as error:
+        raise cannot_connect(address, error) from error
+
+
+def _connect(address: Address, tls: ssl.SSLContext | None, left: Callable[[], float]) -> socket.socket:
+    connected = socket.create_connection(address, max(left(), SHORTEST))
+    try:
+        keep_alive(connected)
+        if tls is not None:
+            connected.settimeout(max(left(), SHORTEST))
+            connected = tls.wrap_socket(connected, server_hostname=address.host)
+    except BaseException:
+        connected.close()
+        raise
+    return connected
+
+
+def keep_alive(connected: socket.socket) -> None:
+    """Send at once; have the system notice within a minute that the other machine is gone, also while all is silent."""
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
+        if option := getattr(socket, name, None):
+            connected.setsockopt(socket.IPPROTO_TCP, option, value)

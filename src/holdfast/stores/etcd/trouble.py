@@ -1,0 +1,100 @@
+"""What the errors of servers and connections mean.
+
+Rule of this file: no error that leaves it holds a password or a token.
+"""
+
+import ssl
+from typing import cast
+
+from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
+from holdfast.stores.etcd.link import Address, NotSent, Said
+
+
+class LeaseGone(Exception):
+    """The server knows no such lease (any more). Never raised to users."""
+
+
+class TokenRefused(Exception):
+    """The server does not know our token (any more), and did nothing. Never raised to users."""
+
+
+LEASE_GONE = "requested lease not found"
+TOKEN_REFUSED = ("invalid auth token", "revision of auth store is old", "auth: revision in header is old")
+LOGIN_REFUSED = ("authentication failed", "user name is empty", "user name not found", "auth: user")
+FORBIDDEN = "permission denied"
+UNTOUCHED = ("no leader", "too many requests", "authentication is not enabled")
+"""What a server says that has not even tried."""
+
+UNSURE = (1, 2, 4, 8, 10, 13, 14)
+"""Codes of gRPC after which nobody knows: cancelled, unknown, too late, exhausted, aborted, internal, unavailable."""
+
+
+def text_of(said: Said) -> tuple[str, int]:
+    """Return the text and the code of an error; "" if it is none."""
+    error = said.get("error")
+    if isinstance(error, dict):  # in a stream
+        inner = cast("Said", error)
+        return str(inner.get("message", "an error without a text")), int(inner.get("grpc_code", 2))
+    return ("", 0) if error is None else (str(error), int(said.get("code", 2)))
+
+
+def raise_refusal(address: Address, said: Said) -> None:
+    """Raise what a server's error means, if it is one."""
+    text, code = text_of(said)
+    if not text:
+        return
+    if LEASE_GONE in text:
+        raise LeaseGone(text)
+    if any(each in text for each in TOKEN_REFUSED):
+        raise TokenRefused(text)
+    raise _meaning(f"the etcd server at {address}", text, code)
+
+
+def _meaning(server: str, text: str, code: int) -> StoreError:
+    why = text.removeprefix("etcdserver: ").rstrip(".")
+    if any(each in text for each in LOGIN_REFUSED):
+        return StoreError(f"{server} refused the credentials ({why}); check the user and the password in the URL")
+    if FORBIDDEN in text:
+        return StoreError(f"{server} denies this user what it needs; grant its role READWRITE on the prefix of the URL")
+    if any(each in text for each in UNTOUCHED):
+        return StoreUnavailable(f"{server} cannot serve now ({why}); ask again, and check that most servers run")
+    if "space exceeded" in text:
+        return StoreError(f"{server} has run out of its quota ({why}); compact and defragment it, and disarm its alarm")
+    if code in UNSURE:
+        return OutcomeUnknown(
+            f"{server} did not get through ({why}); the request may or may not have been carried out; ask again"
+        )
+    return StoreError(f"{server} refused a request ({why}); check its version, which has to be 3.4 or newer")
+
+
+def cannot_connect(address: Address, error: BaseException) -> StoreError:
+    """Say why there is no connection: StoreUnavailable where asking again may help, else StoreError."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return StoreError(
+            f"the certificate of the etcd server at {address} is not trusted ({_why(error)}); check ssl_ca_certs and "
+            "the host name in the URL"
+        )
+    return NotSent(
+        f"cannot reach the etcd server at {address} ({_why(error)}); check that it runs, that this machine may connect "
+        "to it, and the host, the port and the scheme of the URL (etcds:// for TLS)"
+    )
+
+
+def unanswered(address: Address, error: BaseException) -> OutcomeUnknown:
+    """Say that a request went out and no answer came back."""
+    return OutcomeUnknown(
+        f"the etcd server at {address} did not answer ({_why(error)}); the request may or may not have been carried "
+        "out; ask again, and check the server and the network"
+    )
+
+
+def closed() -> StoreUnavailable:
+    """Say that nothing is asked any more."""
+    return StoreUnavailable("this client of etcd is closed; make a new one")
+
+
+def _why(error: BaseException) -> str:
+    if isinstance(error, TimeoutError):
+        return "timed out"
+    system = error.strerror if isinstance(error, OSError) else None
+    return (system or str(error) or type(error).__name__).rstrip(".")

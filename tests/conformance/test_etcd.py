@@ -1,0 +1,20 @@
+"""etcd keeps every guarantee, one server as well as an ensemble."""
+
+import pytest
+
+from holdfast.stores.ordered.store import CAPABILITIES
+from holdfast.stores.store import StoreSource
+from holdfast.stores.urls import store_source
+from holdfast.testing.conformance import StoreConformance
+from holdfast.testing.servers import EtcdServer
+
+
+class TestServer(StoreConformance):
+    """`etcd://`."""
+
+    capabilities = CAPABILITIES
+
+    @pytest.fixture
+    def source(self, etcd_server: EtcdServer) -> StoreSource:
+        """Reach one server."""
+        return store_source(etcd_server.url)

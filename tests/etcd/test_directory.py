@@ -1,0 +1,329 @@
+"""The directory over etcd keeps its contract, in both colours."""
+
+from base64 import b64encode
+
+import pytest
+
+from holdfast.errors import StoreError, StoreUnavailable
+from holdfast.runtimes.runtime import Runtime
+from holdfast.stores.etcd.keys import Keys
+from holdfast.stores.ordered import Entry, Kind, Listing, Record
+from holdfast.testing.servers import EtcdServer
+from holdfast.testing.servers.etcd import encoded
+from tests.etcd.scenes import Run, contender, member
+
+
+def requests_of(listing: Listing, kind: Kind = Kind.CONTENDER) -> list[str]:
+    """Return who is listed."""
+    return [entry.request for entry in listing.entries if entry.kind is kind]
+
+
+def only(listing: Listing, kind: Kind) -> Entry:
+    """Return the one entry of a kind."""
+    [entry] = [entry for entry in listing.entries if entry.kind is kind]
+    return entry
+
+
+def test_contenders_are_listed_in_the_order_of_their_joins(run: Run, etcd_server: EtcdServer, name: str) -> None:
+    """Tokens grow; to join again changes nothing; what is listed tells the last join and bounds the tokens."""
+
+    async def scene(runtime: Runtime) -> None:
+        async with member(runtime, etcd_server.url) as a, member(runtime, etcd_server.url) as b:
+            first, _ = await a.directory.join(name, contender("a-1/0", weight=2, capacity=3), a.soon())
+            second, listing = await b.directory.join(name, contender("b-1/0"), b.soon())
+            again, _ = await a.directory.join(name, contender("a-1/0"), a.soon())
+            assert requests_of(listing) == ["a-1/0", "b-1/0"]
+            assert (first.weight, first.capacity, first.session) == (2, 3, a.directory.session())
+            assert first.token < second.token == listing.joined <= listing.newest
+            assert (again.token, again.order) == (first.token, first.token)
+            assert a.directory.trust == 30.0
+            assert 0.0 <= runtime.now() - a.directory.proved_at < a.directory.trust
+
+    run(scene)
+
+
+def test_nothing_is_left_behind(run: Run, etcd_server: EtcdServer, name: str) -> None:
+    """Who leaves takes all that it wrote along; who closes its session takes the rest."""
+
+    async def scene(runtime: Runtime) -> None:
+        async with member(runtime, etcd_server.url) as a:
+            entry, _ = await a.directory.join(name, contender("a"), a.soon())
+            assert await a.directory.change(name, [], [Record(Kind.LIGHT, "a")], a.soon())
+            assert await a.directory.withdraw(name, "a", entry, a.soon())
+            assert not await a.directory.withdraw(name, "a", entry, a.soon())
+            assert etcd_server.keys(Keys("holdfast").of(name, "")) == []
+            await a.directory.join(name, contender("b"), a.soon())
+            lease = str(int(a.directory.session(), 16))
+            assert lease in etcd_server.leases()
+        assert etcd_server.keys("holdfast/") == []
+        assert lease not in etcd_server.leases()
+
+    run(scene)
+
+
+def test_a_change_is_made_whole_or_not_at_all(run: Run, etcd_server: EtcdServer, name: str) -> None:
+    """If something is gone, nothing else goes and nothing comes; what is kept takes the place of what it replaces."""
+
+    async def scene(runtime: Runtime) -> None:
+        async with member(runtime, etcd_server.url) as a:
+            first, _ = await a.directory.join(name, contender("a"), a.soon())
+            second, _ = await a.directory.join(name, contender("b"), a.soon())
+            kept = Record(Kind.KEPT, "a", keep=60.0, place=first.order)
+            assert await a.directory.change(name, [first], [kept], a.soon())
+            assert not await a.directory.change(name, [second, first], [Record(Kind.SIZE, "c")], a.soon())
+            listing = await a.directory.look(name, a.soon())
+            assert [(entry.kind, entry.order) for entry in listing.entries] == [
+                (Kind.KEPT, first.order),
+                (Kind.CONTENDER, second.order),
+            ]
+            assert await a.directory.change(name, [only(listing, Kind.KEPT)], [], a.soon())
+
+    run(scene)
+
+
+def test_a_watcher_is_woken_once(run: Run, etcd_server: EtcdServer, name: str) -> None:
+    """By a removal, a new text or a stir of what it watches, and by nothing else."""
+
+    async def scene(runtime: Runtime) -> None:
+        async with member(runtime, etcd_server.url) as a, member(runtime, etcd_server.url) as b:
+            first, _ = await a.directory.join(name, contender("a"), a.soon())
+            second, _ = await a.directory.join(name, contender("b"), a.soon())
+            _, listing = await b.directory.join(name, contender("c"), b.soon())
+            seen = listing.entries
+            assert await b.directory.watch(name, "one", seen[:1], b.soon())
+            assert await b.directory.watch(name, "both", seen[:2], b.soon())
+            assert await b.directory.watch(name, "replaced", seen[:2], b.soon())
+            assert await b.directory.watch(name, "replaced", [], b.soon())
+            await a.directory.stir(name, [second], a.soon())
+            await b.heard.wait_for("woken both")
+            assert b.heard.events == ["woken both"]
+            assert await a.directory.rewrite(name, first, "text", a.soon())
+            await b.heard.wait_for("woken one")
+            assert await b.directory.watch(name, "late", seen[:1], b.soon())  # seen before that
+            await b.heard.wait_for("woken late")
+            assert await b.directory.watch(
+                name, "last", [(await b.directory.look(name, b.soon())).entries[1]], b.soon()
+            )
+            assert await a.directory.withdraw(name, "b", second, a.soon())
+            await b.heard.wait_for("woken last")
+            assert sorted(b.heard.events) == ["woken both", "woken last", "woken late", "woken one"]
+
+    run(scene)
+
+
+def test_details_are_told_of_what_is_there(run: Run, etcd_server: EtcdServer, name: str) -> None:
+    """The text as it was last written, the token, the age and the session."""
+
+    async def scene(runtime: Runtime) -> None:
+        async with member(runtime, etcd_server.url) as a:
+            entry, _ = await a.directory.join(name, contender("a", text="erste\n"), a.soon())
+            gone, _ = await a.directory.join(name, contender("b"), a.soon())
+            assert await a.directory.rewrite(name, entry, "zweite ☂", a.soon())
+            assert await a.directory.withdraw(name, "b", gone, a.soon())
+            assert not await a.directory.rewrite(name, gone, "", a.soon())
+            told, nothing = await a.directory.details(name, [entry, gone], a.soon())
+            assert nothing is None
+            assert told is not None
+            assert (told.text, told.token, told.session) == ("zweite ☂", entry.token, a.directory.session())
+            assert 0.0 <= told.age < 10.0
+            assert await a.directory.check([(name, entry), (name, gone)], a.soon()) == [True, False]
+
+    run(scene)
+
+
+def test_names_in_use_are_listed(run: Run, etcd_server: EtcdServer, name: str) -> None:
+    """Those that begin with a prefix, each once, sorted; a name is not taken for what begins with it."""
+
+    async def scene(runtime: Runtime) -> None:
+        async with member(runtime, etcd_server.url) as a:
+            for each in (f"{name}b", f"{name}a/", f"{name}a"):
+                for request in "xy":
+                    await a.directory.join(each, contender(request), a.soon())
+            assert await a.directory.names(name, a.soon()) == [f"{name}a", f"{name}a/", f"{name}b"]
+            assert await a.directory.names(f"{name}a/", a.soon()) == [f"{name}a/"]
+            assert requests_of(await a.directory.look(f"{name}a", a.soon())) == ["x", "y"]
+
+    run(scene)
+
+
+def test_what_is_kept_ends_in_time(run: Run, etcd_server: EtcdServer, name: str) -> None:
+    """Not before its time, by whoever asks; and it is gone then."""
+
+    async def scene(runtime: Runtime) -> None:
+        async with member(runtime, etcd_server.url) as a:
+            began = runtime.now()
+            assert await a.directory.change(name, [], [Record(Kind.KEPT, "a", keep=0.3)], a.soon())
+            kept = only(await a.directory.look(name, a.soon()), Kind.KEPT)
+            assert kept.order == 0
+            while left := await a.directory.remains(name, kept, a.soon()):
+                assert left <= 0.3
+                await runtime.sleep(left)
+            assert runtime.now() - began >= 0.3
+            assert (await a.directory.look(name, a.soon())).entries == []
+
+    run(scene)
+
+
+def test_a_block_outlives_its_session(run: Run, etcd_server: EtcdServer, name: str) -> None:
+    """It counts from when somebody asks first after its contender has gone."""
+
+    async def scene(runtime: Runtime) -> None:
+        async with member(runtime, etcd_server.url) as a, member(runtime, etcd_server.url) as b:
+            await a.directory.join(name, contender("a"), a.soon())
+            assert await a.directory.change(name, [], [Record(Kind.BLOCK, "a", keep=0.3)], a.soon())
+            await a.directory.keep_alive(a.soon())
+            etcd_server.revoke(str(int(a.directory.session(), 16)))
+            await a.heard.wait_for("lost")
+            block = only(await b.directory.look(name, b.soon()), Kind.BLOCK)
+            began = runtime.now()
+            while left := await b.directory.remains(name, block, b.soon()):
+                await runtime.sleep(left)
+            assert runtime.now() - began >= 0.3
+            assert (await b.directory.look(name, b.soon())).entries == []
+
+    run(scene)
+
+
+def test_messages_reach_a_session(run: Run, etcd_server: EtcdServer) -> None:
+    """Each once and in their order, also to oneself; what is read is removed; to nobody they are lost."""
+
+    async def scene(runtime: Runtime) -> None:
+        async with member(runtime, etcd_server.url) as a, member(runtime, etcd_server.url) as b:
+            for n in range(5):
+                await a.directory.tell(b.directory.session(), f"message {n}", a.soon())
+            await a.directory.tell(a.directory.session(), "to myself", a.soon())
+            await a.directory.tell("00000000000000ff", "to nobody", a.soon())
+            await b.heard.wait_for("told message 4")
+            await a.heard.wait_for("told to myself")
+            assert b.heard.events == [f"told message {n}" for n in range(5)]
+            await b.directory.keep_alive(b.soon())
+            assert etcd_server.keys(f"holdfast/i/{b.directory.session()}") == [f"holdfast/i/{b.directory.session()}"]
+
+    run(scene)
+
+
+def test_a_guard_holds_for_as_long_as_its_contender(run: Run, etcd_server: EtcdServer, name: str) -> None:
+    """A transaction that compares it does nothing once the holding is over."""
+
+    async def scene(runtime: Runtime) -> None:
+        async with member(runtime, etcd_server.url) as a:
+            entry, _ = await a.directory.join(name, contender("a"), a.soon())
+            guard = a.directory.guard(name, "a")
+            assert guard is not None
+            assert (guard.create_revision, b64encode(guard.key).decode()) == (entry.token, guard.compare()["key"])
+            write = [{"request_put": {"key": encoded("guarded"), "value": ""}}]
+            assert etcd_server.command("kv/txn", compare=[guard.compare()], success=write).get("succeeded")
+            assert await a.directory.withdraw(name, "a", entry, a.soon())
+            assert not etcd_server.command("kv/txn", compare=[guard.compare()], success=write).get("succeeded")
+            assert a.directory.guard(name, "a") is None
+
+    run(scene)
+
+
+def test_a_session_that_ends_is_told(run: Run, etcd_server: EtcdServer, name: str) -> None:
+    """At once, though nobody asks; the next join begins another, and the place in the queue is a new one."""
+
+    async def scene(runtime: Runtime) -> None:
+        async with member(runtime, etcd_server.url) as a, member(runtime, etcd_server.url) as b:
+            old, _ = await a.directory.join(name, contender("a"), a.soon())
+            session = a.directory.session()
+            _, listing = await b.directory.join(name, contender("b"), b.soon())
+            assert await b.directory.watch(name, "b", listing.entries[:1], b.soon())
+            etcd_server.revoke(str(int(session, 16)))
+            await a.heard.wait_for("lost")
+            await b.heard.wait_for("woken b")
+            assert (a.directory.session(), a.directory.proved_at) == ("", float("-inf"))
+            assert await a.directory.check([(name, old)], a.soon()) == [False]
+            new, listing = await a.directory.join(name, contender("a"), a.soon())
+            assert requests_of(listing) == ["b", "a"]
+            assert new.session == a.directory.session() not in {"", session}
+            assert a.heard.events == ["lost"]
+
+    run(scene)
+
+
+def test_the_end_of_a_session_that_was_not_heard_is_found(run: Run, etcd_server: EtcdServer, name: str) -> None:
+    """A keepalive, a check or a join finds it as well, and what an earlier session left goes first."""
+
+    async def scene(runtime: Runtime) -> None:
+        async with member(runtime, etcd_server.url) as a:
+            sessions = a.directory._sessions
+            for find in ("join", "keep_alive", "check"):
+                entry, _ = await a.directory.join(name, contender("a"), a.soon())
+                current = sessions.current
+                assert current is not None
+                assert current.watching is not None
+                current.watching.close()
+                etcd_server.revoke(str(current.lease))
+                if find == "keep_alive":
+                    await a.directory.keep_alive(a.soon())
+                elif find == "check":
+                    assert await a.directory.check([(name, entry)], a.soon()) == [False]
+                else:
+                    assert (await a.directory.join(name, contender("b"), a.soon()))[0].session != current.name
+            assert a.heard.events == ["lost"] * 3
+
+    run(scene)
+
+
+def test_what_an_earlier_session_has_under_a_request_goes_first(run: Run, etcd_server: EtcdServer, name: str) -> None:
+    """The contender of a session that is given up, but not over, is not taken for that of the next one."""
+
+    async def scene(runtime: Runtime) -> None:
+        async with member(runtime, etcd_server.url) as a:
+            old, _ = await a.directory.join(name, contender("a"), a.soon())
+            current = a.directory._sessions.current
+            assert current is not None
+            a.directory._sessions.end(current)
+            new, listing = await a.directory.join(name, contender("a"), a.soon())
+            assert requests_of(listing) == ["a"]
+            assert new.token > old.token
+            etcd_server.revoke(str(current.lease))
+            assert requests_of(await a.directory.look(name, a.soon())) == ["a"]
+
+    run(scene)
+
+
+def test_a_compaction_breaks_nothing(run: Run, etcd_server: EtcdServer, name: str) -> None:
+    """A watch goes on; one that would begin in what was forgotten tells, and the next look helps."""
+
+    async def scene(runtime: Runtime) -> None:
+        async with member(runtime, etcd_server.url) as a, member(runtime, etcd_server.url) as b:
+            first, _ = await a.directory.join(name, contender("a"), a.soon())
+            _, listing = await b.directory.join(name, contender("b"), b.soon())
+            assert await b.directory.watch(name, "early", listing.entries[:1], b.soon())
+            for n in range(3):
+                await a.directory.join(f"{name}{n}", contender("a"), a.soon())
+            etcd_server.compact()
+            await b.directory.watch(name, "late", listing.entries[:1], b.soon())
+            await b.heard.wait_for("woken late")
+            assert b.heard.events == ["woken late"]
+            await a.directory.tell(b.directory.session(), "still heard", a.soon())
+            await b.heard.wait_for("told still heard")
+            assert await a.directory.withdraw(name, "a", first, a.soon())
+            await b.heard.wait_for("woken early")
+
+    run(scene)
+
+
+def test_a_closed_directory_says_so(run: Run, etcd_server: EtcdServer, name: str) -> None:
+    """It can be closed twice, also if it was never open."""
+
+    async def scene(runtime: Runtime) -> None:
+        async with member(runtime, etcd_server.url) as a:
+            await a.directory.close()
+            with pytest.raises(StoreUnavailable, match="closed"):
+                await a.directory.join(name, contender("a"), a.soon())
+
+    run(scene)
+
+
+def test_a_server_that_is_not_there_is_told(run: Run) -> None:
+    """The message names it and says what to look at."""
+
+    async def scene(runtime: Runtime) -> None:
+        with pytest.raises(StoreError, match=r"cannot reach the etcd server at 127.0.0.1:1 .*; check that it runs"):
+            async with member(runtime, "etcd://127.0.0.1:1"):
+                pass
+
+    run(scene)

@@ -1,0 +1,291 @@
+"""Replies that are lost, servers that die, users and certificates: what the directory makes of them."""
+
+import asyncio
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
+from holdfast.runtimes.runtime import Runtime
+from holdfast.stores.ordered import Entry, Kind, Record
+from holdfast.testing.servers import Certificates, EtcdEnsemble, EtcdServer, Proxy
+from tests.etcd.scenes import Member, Run, contender, eventually, member, run_asyncio
+
+LOGIN = ("app", "a-secret")
+
+
+@pytest.fixture
+def proxy(etcd_server: EtcdServer) -> Iterator[Proxy]:
+    """Put a proxy in front of the server."""
+    with Proxy(etcd_server.address) as running:
+        yield running
+
+
+def url_of(proxy: Proxy) -> str:
+    """Return where clients connect."""
+    host, port = proxy.address
+    return f"etcd://{host}:{port}"
+
+
+def test_a_join_whose_reply_was_lost_is_asked_again(run: Run, proxy: Proxy, name: str) -> None:
+    """It is the same contender, and there is only one."""
+
+    async def scene(runtime: Runtime) -> None:
+        async with member(runtime, url_of(proxy)) as a:
+            proxy.swallow(containing=b"kv/txn")
+            with pytest.raises(OutcomeUnknown):
+                await a.directory.join(name, contender("a"), a.soon())
+            there = (await a.directory.look(name, a.soon())).entries
+            entry, listing = await a.directory.join(name, contender("a"), a.soon())
+            assert [each.token for each in there] == [each.token for each in listing.entries] == [entry.token]
+
+    run(scene)
+
+
+def test_a_join_that_comes_after_its_end_does_nothing(run: Run, proxy: Proxy, name: str) -> None:
+    """Whether it had come before or not, and whether it is withdrawn or changed into something else."""
+
+    async def scene(runtime: Runtime) -> None:
+        async with member(runtime, url_of(proxy)) as a:
+            session = a.directory._sessions.current
+            assert session is not None
+            proxy.swallow(containing=b"kv/txn")
+            with pytest.raises(OutcomeUnknown):
+                await a.directory.join(name, contender("came"), a.soon())
+            assert await a.directory.withdraw(name, "came", None, a.soon())
+            proxy.lose(containing=b"kv/txn")
+            with pytest.raises(OutcomeUnknown):
+                await a.directory.join(name, contender("lost"), a.soon())
+            assert not await a.directory.withdraw(name, "lost", None, a.soon())
+            proxy.swallow(containing=b"kv/txn")
+            with pytest.raises(OutcomeUnknown):
+                await a.directory.join(name, contender("kept"), a.soon())
+            there = (await a.directory.look(name, a.soon())).entries
+            kept = Record(Kind.KEPT, "kept", keep=60.0, place=there[0].order)
+            assert await a.directory.change(name, there, [kept], a.soon())
+            for request in ("came", "lost", "kept"):
+                listing = await a.directory._try_to_join(session, name, request, "{}", a.soon())
+                assert [entry.kind for entry in listing.entries] == [Kind.KEPT]
+            assert await a.directory.change(name, listing.entries, [], a.soon())
+
+    run(scene)
+
+
+@pytest.mark.parametrize("step", [b"lease/grant", b"kv/txn", b"/v3/watch"])
+@pytest.mark.parametrize("fault", [Proxy.lose, Proxy.swallow], ids=["lose", "swallow"])
+def test_a_session_is_begun_though_a_step_fails(
+    run: Run, proxy: Proxy, step: bytes, fault: Callable[..., None], name: str
+) -> None:
+    """Whichever it is, to open again is all that is needed; nothing stays open."""
+
+    async def scene(runtime: Runtime) -> None:
+        one = Member(runtime, url_of(proxy))
+        fault(proxy, containing=step)
+        try:
+            await eventually(one, lambda: one.directory.open(one.heard, one.soon()))
+            await one.directory.join(name, contender("a"), one.soon())
+            await one.directory.tell(one.directory.session(), "heard", one.soon())
+            await one.heard.wait_for("told heard")
+        finally:
+            await one.directory.close()
+        async with member(runtime, url_of(proxy)) as other:
+            assert (await other.directory.look(name, other.soon())).entries == []
+
+    run(scene)
+
+
+def test_nothing_is_missed_while_connections_are_cut(
+    run: Run, proxy: Proxy, name: str, etcd_server: EtcdServer
+) -> None:
+    """Messages come, each once; who waits looks again; the end of the session is heard."""
+
+    async def scene(runtime: Runtime) -> None:
+        async with member(runtime, url_of(proxy)) as a, member(runtime, etcd_server.url) as b:
+            _, listing = await b.directory.join(name, contender("b"), b.soon())
+            assert await a.directory.watch(name, "a", listing.entries, a.soon())
+            for n in range(3):
+                proxy.cut()
+                await b.directory.tell(a.directory.session(), f"message {n}", b.soon())
+                await a.heard.wait_for(f"told message {n}")
+            await a.heard.wait_for("woken a")
+            proxy.cut()
+            etcd_server.revoke(str(int(a.directory.session(), 16)))
+            await a.heard.wait_for("lost")
+            told = [f"told message {n}" for n in range(3)]
+            assert [event for event in a.heard.events if event != "woken a"] == [*told, "lost"]
+            assert a.heard.events.count("woken a") == 1
+
+    run(scene)
+
+
+def test_a_silent_server_is_not_waited_for(run: Run, proxy: Proxy, name: str) -> None:
+    """Each operation ends by its time."""
+
+    async def scene(runtime: Runtime) -> None:
+        async with member(runtime, url_of(proxy)) as a:
+            proxy.blackhole()
+            try:
+                began = runtime.now()
+                with pytest.raises(OutcomeUnknown, match="timed out"):
+                    await a.directory.look(name, a.soon(0.2))
+                with pytest.raises(StoreUnavailable):
+                    await a.directory.watch(name, "a", [Entry(Kind.CONTENDER, "x", 1, token=1, key="cx")], a.soon(0.2))
+                assert runtime.now() - began < 5.0
+            finally:
+                proxy.heal()
+
+    run(scene)
+
+
+@pytest.mark.parametrize("harm", ["kill", "pause"])
+def test_a_session_survives_its_server_and_the_leader(
+    run: Run, etcd_ensemble: EtcdEnsemble, name: str, harm: str
+) -> None:
+    """The others are asked; the queue, the session and its inbox go on."""
+
+    async def scene(runtime: Runtime) -> None:
+        async with member(runtime, etcd_ensemble.url) as a, member(runtime, etcd_ensemble.url) as b:
+            entry, _ = await a.directory.join(name, contender("a"), a.soon())
+            _, listing = await b.directory.join(name, contender("b"), b.soon())
+            session = a.directory.session()
+            assert await b.directory.watch(name, "b", listing.entries[:1], b.soon())
+            leader = etcd_ensemble.leader()
+            getattr(leader, harm)()
+            etcd_ensemble.await_another_leader(leader)
+            await eventually(a, lambda: a.directory.keep_alive(a.soon(2.0)))
+            await eventually(b, lambda: b.directory.keep_alive(b.soon(2.0)))
+            assert (await eventually(a, lambda: a.directory.check([(name, entry)], a.soon(2.0)))) == [True]
+            await b.directory.tell(session, "still here", b.soon())
+            await a.heard.wait_for("told still here")
+            assert a.directory.session() == session
+            assert await a.directory.withdraw(name, "a", entry, a.soon())
+            await b.heard.wait_for("woken b")
+            assert "lost" not in a.heard.events + b.heard.events
+
+    try:
+        run(scene)
+    finally:
+        etcd_ensemble.mend()
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer]:
+    """Run a server that lets in one user, on one prefix."""
+    with EtcdServer(tmp_path_factory.mktemp("etcd"), login=LOGIN, prefix="holdfast/") as server:
+        yield server
+
+
+def test_a_user_is_logged_in_and_stays_so(run: Run, guarded: EtcdServer, name: str) -> None:
+    """Also when the server has forgotten the token that it gave."""
+
+    async def scene(runtime: Runtime) -> None:
+        async with member(runtime, guarded.url_for(*LOGIN)) as a:
+            entry, listing = await a.directory.join(name, contender("a"), a.soon())
+            assert await a.directory.watch(name, "a", listing.entries, a.soon())
+            guarded.kill()
+            guarded.start()
+            assert (await eventually(a, lambda: a.directory.check([(name, entry)], a.soon()))) == [True]
+            await a.heard.wait_for("woken a")
+            a.directory._gateway._token = a.directory._gateway._token[::-1]
+            assert await a.directory.watch(name, "a", (await a.directory.look(name, a.soon())).entries, a.soon())
+            await a.directory.stir(name, [entry], a.soon())
+            await a.heard.wait_for("woken a", 2)
+
+    run(scene)
+
+
+@pytest.mark.parametrize(
+    ("login", "path", "message"),
+    [
+        (("app", "wrong-one"), "", "refused the credentials"),
+        (("nobody", "a-secret"), "", "refused the credentials"),
+        (("app", "a-secret"), "/elsewhere", "grant its role READWRITE"),
+    ],
+)
+def test_who_is_not_let_in_is_told(
+    run: Run, guarded: EtcdServer, login: tuple[str, str], path: str, message: str
+) -> None:
+    """In words that hold no password."""
+
+    async def scene(runtime: Runtime) -> None:
+        with pytest.raises(StoreError, match=message) as told:
+            async with member(runtime, guarded.url_for(*login) + path):
+                pass
+        assert login[1] not in str(told.value)
+
+    run(scene)
+
+
+def test_a_server_is_reached_by_tls(run: Run, tmp_path: Path, name: str) -> None:
+    """If its certificate is trusted."""
+    certificates = Certificates(tmp_path / "certificates")
+    with EtcdServer(tmp_path / "etcd", certificates=certificates) as server:
+
+        async def scene(runtime: Runtime) -> None:
+            async with member(runtime, f"{server.url}?ssl_ca_certs={certificates.authority}") as a:
+                entry, listing = await a.directory.join(name, contender("a"), a.soon())
+                assert await a.directory.watch(name, "a", listing.entries, a.soon())
+                assert await a.directory.withdraw(name, "a", entry, a.soon())
+                await a.heard.wait_for("woken a")
+            with pytest.raises(StoreError, match="is not trusted"):
+                async with member(runtime, server.url):
+                    pass
+
+        run(scene)
+
+
+def abandon_in_a_child(one: Member) -> None:
+    """Fork, drop what was inherited, and end."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        try:
+            one.directory.abandon()
+        finally:
+            os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_forked_child_leaves_its_parents_session_alone(run: Run, etcd_server: EtcdServer, name: str) -> None:
+    """It closes what it inherited, and says nothing to the server."""
+
+    async def scene(runtime: Runtime) -> None:
+        async with member(runtime, etcd_server.url) as a:
+            _, listing = await a.directory.join(name, contender("a"), a.soon())
+            assert await a.directory.watch(name, "a", listing.entries, a.soon())
+            abandon_in_a_child(a)
+            await a.directory.keep_alive(a.soon())
+            await a.directory.tell(a.directory.session(), "still heard", a.soon())
+            await a.heard.wait_for("told still heard")
+            await a.directory.stir(name, listing.entries, a.soon())
+            await a.heard.wait_for("woken a")
+            assert "lost" not in a.heard.events
+
+    run(scene)
+
+
+def test_a_cancelled_join_may_yet_come(proxy: Proxy, name: str) -> None:
+    """So what is withdrawn then is kept from coming."""
+
+    async def scene(runtime: Runtime) -> None:
+        async with member(runtime, url_of(proxy)) as a:
+            session = a.directory._sessions.current
+            assert session is not None
+            proxy.swallow(containing=b"kv/txn", cut=False)
+            join = asyncio.create_task(a.directory.join(name, contender("a"), a.soon()))
+            await eventually_there(join)
+            join.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await join
+            await a.directory.withdraw(name, "a", None, a.soon())
+            assert (await a.directory._try_to_join(session, name, "a", "{}", a.soon())).entries == []
+
+    async def eventually_there(join: "asyncio.Task[object]") -> None:
+        done, _ = await asyncio.wait({join}, timeout=0.05)
+        assert not done
+
+    run_asyncio(scene)
