@@ -247,18 +247,23 @@ class EtcdDirectory:
 
     # -- changing ------------------------------------------------------------------------------------------
 
-    async def change(self, name: str, remove: Sequence[Entry], add: Sequence[Record], until: float) -> bool:
+    async def change(
+        self, name: str, remove: Sequence[Entry], add: Sequence[Record], until: float, beside: Entry | None = None
+    ) -> bool:
         """Remove and add in one step (of more than fifty, in several); False if something was not there any more."""
         while len(remove) > requests.LARGEST:
-            if not await self._change(name, remove[: requests.LARGEST], [], until):
+            if not await self._change(name, remove[: requests.LARGEST], [], until, beside):
                 return False
             remove = remove[requests.LARGEST :]
-        return await self._change(name, remove, add, until)
+        return await self._change(name, remove, add, until, beside)
 
-    async def _change(self, name: str, remove: Sequence[Entry], add: Sequence[Record], until: float) -> bool:
+    async def _change(
+        self, name: str, remove: Sequence[Entry], add: Sequence[Record], until: float, beside: Entry | None
+    ) -> bool:
         began = self._runtime.now()
         session = self._sessions.current
-        steps = [requests.delete(self._keys.of(name, entry.key)) for entry in remove]
+        replaced = {record.kind + record.request for record in add}  # a transaction does not take a key twice
+        steps = [requests.delete(self._keys.of(name, entry.key)) for entry in remove if entry.key not in replaced]
         for entry in remove:
             if entry.kind is Kind.CONTENDER:
                 steps.append(requests.delete(self._keys.of(name, Kind.LIGHT + entry.request)))
@@ -268,7 +273,8 @@ class EtcdDirectory:
         gone = [entry for entry in remove if entry.kind is Kind.CONTENDER]
         if len(gone) == 1 and all(record.kind is not Kind.CONTENDER for record in add):
             steps.append(self._remove_last(name, gone[0].token))
-        compares = [requests.created(self._keys.of(name, entry.key), entry.token) for entry in remove]
+        there = [*remove, beside] if beside is not None else remove
+        compares = [requests.created(self._keys.of(name, entry.key), entry.token) for entry in there]
         try:
             said = await self._gateway.ask("kv/txn", requests.transaction(compares, steps), until, again=False)
         except LeaseGone:

@@ -290,23 +290,26 @@ class ZooKeeperDirectory:
 
     # -- changing --------------------------------------------------------------------------------------------
 
-    async def change(self, name: str, remove: Sequence[Entry], add: Sequence[Record], until: float) -> bool:
+    async def change(
+        self, name: str, remove: Sequence[Entry], add: Sequence[Record], until: float, beside: Entry | None = None
+    ) -> bool:
         """Remove and add in one transaction."""
         adds = list(add)
         while remove or adds:
-            result = await self._commit(name, remove, adds, until)
+            result = await self._commit(name, remove, adds, until, beside)
             if result is None:
                 for entry in remove:
                     if entry.kind is Kind.CONTENDER:
                         self._joined.pop((name, entry.request), None)
                 return True
             place, code = result
-            if place < len(remove):
+            demanded = len(remove) + (beside is not None)
+            if place < demanded:
                 if code is not Code.NO_NODE:
                     raise OutcomeUnknown(f"{self._title} refused a removal; ask again")
                 return False
             if code is Code.NODE_EXISTS:  # an earlier attempt was carried out
-                del adds[place - len(remove)]
+                del adds[place - demanded]
             elif code is Code.NO_NODE:
                 await self._make(self._path(name), until)
             if self._runtime.now() >= until:
@@ -314,13 +317,15 @@ class ZooKeeperDirectory:
         return True
 
     async def _commit(
-        self, name: str, remove: Sequence[Entry], add: Sequence[Record], until: float
+        self, name: str, remove: Sequence[Entry], add: Sequence[Record], until: float, beside: Entry | None
     ) -> tuple[int, Code] | None:
         """Send a transaction; return which part of it was refused, and why, if one was."""
         self._used[name] = self._runtime.now()
 
         def send(client: Client) -> list[Result]:
             transaction = client.transaction()
+            if beside is not None:
+                transaction.check(self._path_of(name, beside), -1)
             for entry in remove:
                 transaction.delete(self._path_of(name, entry))
             for record in add:

@@ -67,6 +67,9 @@ class Transaction(Protocol):
     def delete(self, path: str) -> None:
         """Remove one."""
 
+    def check(self, path: str, version: int) -> None:
+        """Demand that one is there, at a version; -1: at any."""
+
     def commit_async(self) -> Result:
         """Send them."""
         ...
