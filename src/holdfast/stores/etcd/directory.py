@@ -258,7 +258,7 @@ class EtcdDirectory:
         return await self._change(name, remove, add, until, beside)
 
     async def _change(
-        self, name: str, remove: Sequence[Entry], add: Sequence[Record], until: float, beside: Entry | None
+        self, name: str, remove: Sequence[Entry], add: Sequence[Record], until: float, beside: Entry | None = None
     ) -> bool:
         began = self._runtime.now()
         session = self._sessions.current
