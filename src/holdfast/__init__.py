@@ -20,6 +20,7 @@ from holdfast.errors import (
     Wait,
 )
 from holdfast.fence import Fence
+from holdfast.guard import Guard
 from holdfast.lease import AsyncLease, AsyncLoss, Lease, Loss
 from holdfast.outcome import Outcome
 from holdfast.primitives.election import AsyncElection, AsyncLeadership, Election, Leader, Leadership
@@ -47,6 +48,7 @@ __all__ = [
     "EventKind",
     "Fence",
     "ForkedLeaseError",
+    "Guard",
     "HolderView",
     "HoldfastError",
     "Leader",

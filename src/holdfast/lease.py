@@ -15,7 +15,8 @@ from holdfast.core.deadlines import seconds
 from holdfast.core.held import FORKED, HeldLease, LeaseState
 from holdfast.core.limits import check_duration
 from holdfast.core.session import Session
-from holdfast.errors import LeaseLost
+from holdfast.errors import LeaseLost, UsageError
+from holdfast.guard import Guard, Guarding
 from holdfast.outcome import Outcome
 from holdfast.runtimes.aio import BodyGuard
 from holdfast.runtimes.runtime import Runtime
@@ -122,6 +123,21 @@ class LeaseBase:
     def check(self) -> None:
         """Raise LeaseLost unless the lease is certainly still ours (ForkedLeaseError in a forked child)."""
         self._held.check()
+
+    def guard(self) -> Guard:
+        """Return a condition for transactions of your own in etcd, which do nothing once this lease is over.
+
+        Raises LeaseLost if it is over already, UsageError with a store other than etcd: there, compare `token`.
+        """
+        held, store = self._held, self._session.store
+        held.check()
+        found = store.guard(held.name, held.request) if isinstance(store, Guarding) else None
+        if found is None:
+            raise UsageError(
+                "only locks in etcd have a guard, for transactions in the same etcd. With any other store give the "
+                "lease's token to what is protected, and have it refuse smaller ones (see Fence)."
+            )
+        return found
 
     def on_lost(self, callback: Callable[[LeaseLost], object]) -> None:
         """Have `callback(error)` called once when the lease is lost; at once if it is lost already.

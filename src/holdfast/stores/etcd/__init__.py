@@ -9,15 +9,12 @@ from holdfast.errors import UsageError
 from holdfast.runtimes.aio import AsyncioRuntime
 from holdfast.runtimes.runtime import Runtime
 from holdfast.runtimes.threads import ThreadsRuntime
-from holdfast.stores.etcd.guard import Guard
 from holdfast.stores.etcd.options import Deployment, deployment_of
 from holdfast.stores.store import StoreSource
 
 if TYPE_CHECKING:
     from holdfast.stores.etcd.directory import EtcdDirectory
     from holdfast.stores.ordered.store import OrderedStore
-
-__all__ = ["Guard"]
 
 
 def etcd_url_source(parts: SplitResult) -> StoreSource:

@@ -14,10 +14,10 @@ from functools import partial
 from typing import cast
 
 from holdfast.errors import StoreError, StoreUnavailable
+from holdfast.guard import Guard
 from holdfast.runtimes.runtime import Runtime
 from holdfast.stores.etcd import requests
 from holdfast.stores.etcd.gateway import Gateway
-from holdfast.stores.etcd.guard import Guard
 from holdfast.stores.etcd.keys import (
     KINDS,
     LAST,

@@ -40,6 +40,7 @@ from holdfast.core.messages import (
     Waiting,
 )
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
+from holdfast.guard import Guard, Guarding
 from holdfast.outcome import Outcome
 from holdfast.runtimes.runtime import Runtime, Task
 from holdfast.stores.ordered.directory import Directory
@@ -143,6 +144,10 @@ class OrderedStore:
         """In a forked child: drop what was inherited."""
         self._closed = True
         self.directory.abandon()
+
+    def guard(self, name: str, request: str) -> Guard | None:
+        """Return a condition for transactions of the user's own, if the directory knows such."""
+        return self.directory.guard(name, request) if isinstance(self.directory, Guarding) else None
 
     # -- what the directory tells --------------------------------------------------------------------------
 

@@ -1,7 +1,12 @@
-"""A condition for transactions of one's own: that a lock is still held, judged by the store that grants it."""
+"""A condition for transactions of one's own in etcd: that a lock is still held, judged by the store that grants it.
+
+What is protected may be in the same etcd. Then no fence is needed: a transaction that compares the guard of a lease does
+what it should or nothing, in one step with the look at whether the lease is still there.
+"""
 
 from base64 import b64encode
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 
 @dataclass(slots=True, frozen=True)
@@ -20,3 +25,12 @@ class Guard:
             "result": "EQUAL",
             "create_revision": str(self.create_revision),
         }
+
+
+@runtime_checkable
+class Guarding(Protocol):
+    """Something that knows guards."""
+
+    def guard(self, name: str, request: str) -> Guard | None:
+        """Return the guard of what a request holds; None if there is none."""
+        ...
