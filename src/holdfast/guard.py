@@ -1,7 +1,7 @@
 """A condition for transactions of one's own in etcd: that a lock is still held, judged by the store that grants it.
 
-What is protected may be in the same etcd. Then no fence is needed: a transaction that compares the guard of a lease does
-what it should or nothing, in one step with the look at whether the lease is still there.
+What is protected may be in the same etcd. Then no fence is needed: a transaction that compares the guard of a lease
+does what it should or nothing, in one step with the look at whether the lease is still there.
 """
 
 from base64 import b64encode
