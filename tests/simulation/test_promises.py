@@ -20,6 +20,7 @@ NEVER_PROMISED = {
     "redis_amnesia": {Invariant.EXCLUSION, Invariant.BACKED, Invariant.KEPT, Invariant.CLEAN},
     "redis_emptied": {Invariant.EXCLUSION, Invariant.BACKED, Invariant.KEPT},
     "quorum_drift": {Invariant.EXCLUSION, Invariant.BACKED, Invariant.KEPT},
+    "ordered_force": {Invariant.EXCLUSION, Invariant.BACKED, Invariant.KEPT},
 }
 
 FAULTS = {
@@ -62,6 +63,9 @@ FAULTS = {
 }
 FAULTS["redis_wire"] = FAULTS["wire"] | {"scripts forgotten", "script not known"}
 FAULTS["quorum"] = FAULTS["wire"]
+FAULTS["ordered_calm"] = FAULTS["calm"]
+FAULTS["ordered_wire"] = FAULTS["ordered_weights"] = FAULTS["wire"] - {"request repeated", "clock back"}
+FAULTS["ordered_force"] = FAULTS["force"]
 FAULTS["redis_amnesia"] = FAULTS["amnesia"]
 """What must be seen to happen in a scenario, many times."""
 

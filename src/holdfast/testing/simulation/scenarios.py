@@ -330,6 +330,10 @@ ON_QUORUM = (
 """Those of several independent nodes."""
 
 ENSEMBLE = "ZooKeeper, etcd"
+ELECTS = (
+    "Messages are late or lost, connections break, networks split, the ensemble stalls, answers errors or elects another "
+    "leader, clocks drift by up to 1 %, clients die or are paused; also for semaphores and reader/writer names"
+)
 
 
 def _on_ensemble(name: str) -> Scenario:
@@ -341,14 +345,8 @@ def _on_ensemble(name: str) -> Scenario:
 
 ON_ENSEMBLE = (
     _on_ensemble("calm"),
-    replace(
-        _on_ensemble("wire"),
-        happens="Messages are late or lost, connections break, networks split, the ensemble stalls, answers errors or "
-        "elects another leader, clocks drift by up to 1 %, clients die or are paused",
-        concerns=ENSEMBLE,
-        row="",
-    ),
-    _on_ensemble("weights"),
+    replace(_on_ensemble("wire"), happens=ELECTS, concerns=ENSEMBLE, row=""),
+    replace(_on_ensemble("weights"), happens=ELECTS, row="ordered_wire"),
     _on_ensemble("force"),
 )
 """Those of an ensemble."""
