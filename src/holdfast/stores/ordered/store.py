@@ -293,11 +293,13 @@ class OrderedStore:
             return None
         number = reading.place(ask.request)
         poke_in = min(POKE + LATER * number, LONGEST_POKE) * (0.75 + 0.5 * self._runtime.random())
-        if timed := [entry for entry in watched if entry.kind is not Kind.CONTENDER]:
-            left = await self._outlast(ask.name, timed, until)
-            if left == 0.0:
-                return None
-            poke_in = min(poke_in, left)
+        others = [block for block in reading.blocks if block not in watched]
+        if await self._outlast(ask.name, others, until) == 0.0:  # whoever looks first has their time begin
+            return None
+        left = await self._outlast(ask.name, [entry for entry in watched if entry.kind is not Kind.CONTENDER], until)
+        if left == 0.0:
+            return None
+        poke_in = min(poke_in, left)
         self._places.hear(ask.request, self._silence(ask) + 2 * poke_in)
         self._look_by(place.ends_at)
         counter = (place.entry or mine).token - 1
@@ -305,7 +307,7 @@ class OrderedStore:
 
     async def _outlast(self, name: str, timed: Sequence[Entry], until: float) -> float:
         """Return in how many seconds the first of what ends by itself does; 0 if one just did."""
-        return min([await self.directory.remains(name, entry, until) for entry in timed], default=POKE)
+        return min([await self.directory.remains(name, entry, until) for entry in timed], default=float("inf"))
 
     async def _refusal(self, ask: Ask, until: float) -> Busy | Mismatch | None:
         """Look whether someone who does not want to wait would have to; else it had better join."""

@@ -225,14 +225,13 @@ class StoreChecks:
     def _check_free(self, node: Node, name: str, state: NameState, followed: Followed) -> None:
         now = node.clock()
         waiting = [each for each in state.queue if each.fresh_until > now and node.listens(each.ask.inbox)]
-        if not waiting or not _would_fit(waiting[0], state, now):
+        if not waiting or not _would_fit(waiting[0], state, now) or (node.buries and state.queue[0] is not waiting[0]):
             followed.free_since = None
             return
         if followed.free_since is None:
             followed.free_since = self._world.time
         behind_the_dead = state.queue[0] is not waiting[0] and not _would_fit(state.queue[0], state, now)
         within = max(self._prompt_within, ASKING) if behind_the_dead else self._prompt_within
-        within += node.buries_within if state.queue[0] is not waiting[0] else 0.0
         within += state.queue.index(waiting[0]) * STAGGER / 1e6  # the dead keep their places until somebody asks
         for waiter in waiting:
             place = followed.queue.get(waiter.ask.request)

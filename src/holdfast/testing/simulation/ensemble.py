@@ -202,7 +202,9 @@ class Ensemble:
         return max(0.0, left)
 
     def ends_at(self, kept: Kept) -> float:
-        """Return when a KEPT or BLOCK entry is over, by the clock."""
+        """Return when a KEPT or BLOCK entry is over, by the clock; one that nobody asked for yet begins now."""
+        if kept.entry.kind is Kind.BLOCK and kept.began_at < 0.0:
+            return self._clock() + kept.keep
         return (kept.began_at if kept.began_at >= 0.0 else kept.made_at) + kept.keep
 
     def in_use(self, prefix: str) -> list[str]:

@@ -33,8 +33,8 @@ class Node(ABC):
 
     pushes = True
     """Whether a grant that its holder has not heard of is provisional, as one by a push is."""
-    buries_within = 0.0
-    """How long a waiter that died stands in the queue, at the longest, in seconds, before anybody who asks."""
+    buries = False
+    """Whether a waiter that died keeps its place until the node itself finds out."""
 
     def __init__(self, world: World, rate: float, offset: float) -> None:
         """Start with a clock that runs at a rate."""

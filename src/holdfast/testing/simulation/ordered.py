@@ -35,7 +35,7 @@ class OrderedNode(Node):
     """The ensemble, as the checks look at it and disasters happen to it."""
 
     pushes = False
-    buries_within = LENGTH
+    buries = True
 
     def __init__(self, world: World, watcher: StepWatcher, rate: float, offset: float) -> None:
         """Start empty."""

@@ -331,8 +331,8 @@ ON_QUORUM = (
 
 ENSEMBLE = "ZooKeeper, etcd"
 ELECTS = (
-    "Messages are late or lost, connections break, networks split, the ensemble stalls, answers errors or elects another "
-    "leader, clocks drift by up to 1 %, clients die or are paused; also for semaphores and reader/writer names"
+    "Messages are late or lost, connections break, networks split, the ensemble stalls, answers errors or elects "
+    "another leader, clocks drift by up to 1 %, clients die or are paused; also for semaphores and reader/writer names"
 )
 
 
