@@ -19,7 +19,11 @@ THOROUGH = (
     "conformance/test_redis_clients.py::TestMaster",
     "conformance/test_redis_clients.py::TestRedisCluster",
     "conformance/test_redis_groups.py",
+    "conformance/test_etcd.py::TestEnsemble",
+    "conformance/test_zookeeper.py::TestEnsemble",
+    "etcd/test_faults.py",
     "models/",
+    "ordered/test_faults.py",
     "properties/test_mutants.py",
     "properties/test_simulated_server.py",
     "properties/test_stores.py::test_a_file_that_forgets_is_noticed",
@@ -33,6 +37,7 @@ THOROUGH = (
     "simulation/test_replay.py::test_a_broken_promise_is_told_small",
     "simulation/test_replay.py::test_a_shrunk_run_still_fails",
     "simulation/test_replay.py::test_drift_beyond_the_allowance_is_seen",
+    "zookeeper/test_faults.py",
 )
 """What need not run on every version of Python: these look for flaws of the protocol, at one more shape of the same
 server, at the servers' faults, or at the tools."""

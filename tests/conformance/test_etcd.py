@@ -6,7 +6,7 @@ from holdfast.stores.ordered.store import CAPABILITIES
 from holdfast.stores.store import StoreSource
 from holdfast.stores.urls import store_source
 from holdfast.testing.conformance import StoreConformance
-from holdfast.testing.servers import EtcdServer
+from holdfast.testing.servers import EtcdEnsemble, EtcdServer
 
 
 class TestServer(StoreConformance):
@@ -18,3 +18,14 @@ class TestServer(StoreConformance):
     def source(self, etcd_server: EtcdServer) -> StoreSource:
         """Reach one server."""
         return store_source(etcd_server.url)
+
+
+class TestEnsemble(StoreConformance):
+    """Three servers."""
+
+    capabilities = CAPABILITIES
+
+    @pytest.fixture
+    def source(self, etcd_ensemble: EtcdEnsemble) -> StoreSource:
+        """Reach any of them, with locks below a prefix."""
+        return store_source(f"{etcd_ensemble.url}/conformance")

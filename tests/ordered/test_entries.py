@@ -1,0 +1,146 @@
+"""How a list of entries is read: as the grant table would have it, and what a waiter watches."""
+
+import itertools
+import random
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.core.messages import Ask, Release
+from holdfast.core.state import NameState
+from holdfast.core.table import Step
+from holdfast.stores.ordered.entries import Entry, Kind, read, to_watch
+
+CAPACITIES = st.sampled_from((1, 2, 3, 5))
+
+
+def contender(order: int, weight: int = 1, capacity: int = 1) -> Entry:
+    """Return somebody who wants the name."""
+    return Entry(Kind.CONTENDER, f"r{order}", order, weight, capacity)
+
+
+def holders(entries: list[Entry]) -> list[str]:
+    """Return who holds."""
+    return [entry.request for entry in read(entries).holders]
+
+
+@st.composite
+def lists(draw: st.DrawFn) -> list[Entry]:
+    """Draw contenders of one capacity, in their order."""
+    capacity = draw(CAPACITIES)
+    weights = draw(st.lists(st.integers(1, capacity), min_size=1, max_size=7))
+    return [contender(order, weight, capacity) for order, weight in enumerate(weights, 1)]
+
+
+@given(lists(), st.randoms(use_true_random=False))
+def test_a_list_is_read_as_the_grant_table_would_have_it(entries: list[Entry], rng: random.Random) -> None:
+    """Whoever comes, and whoever goes, holder or waiter: the same hold."""
+    state, now, there = NameState(), 1, list[Entry]()
+    for entry in entries:
+        ask = Ask("name", entry.request, "inbox", "", 10**9, 10**9, 10**9, 10**6, 10**9, entry.weight, entry.capacity)
+        Step(state, now, now, lambda _: True).acquire(ask)
+        there.append(entry)
+        assert holders(there) == [holder.request for holder in state.holders]
+    while there:
+        gone = rng.choice(there)
+        there.remove(gone)
+        step = Step(state, now, now, lambda _: True)
+        if any(holder.request == gone.request for holder in state.holders):
+            step.release(Release("name", gone.request, 0))
+        else:
+            step._drop(gone.request)
+            step._pass_on()
+        assert holders(there) == [holder.request for holder in state.holders]
+
+
+@given(lists())
+def test_nothing_makes_room_unless_something_that_is_watched_goes(entries: list[Entry]) -> None:
+    """And nothing is watched without need: with one watch less, there is a way in which it would be missed."""
+    reading = read(entries)
+    for waiter in reading.waiters:
+        watched = to_watch(reading, waiter)
+        before = [entry for entry in entries if entry.order < waiter.order]
+        for kept in subsets(before):
+            granted = waiter.request in holders([*kept, waiter])
+            assert not (granted and all(entry in kept for entry in watched))
+        for spared in watched:
+            rest = [entry for entry in watched if entry is not spared]
+            assert waiter.request in holders([*rest, waiter])
+
+
+def subsets(entries: list[Entry]) -> list[list[Entry]]:
+    """Return what may be left of some."""
+    return [list(kept) for size in range(len(entries) + 1) for kept in itertools.combinations(entries, size)]
+
+
+def test_who_waits_for_a_lock_watches_its_predecessor() -> None:
+    """However many wait, a release wakes one."""
+    entries = [contender(order) for order in range(1, 201)]
+    reading = read(entries)
+    for place, waiter in enumerate(reading.waiters):
+        assert [entry.order for entry in to_watch(reading, waiter)] == [place + 1]
+
+
+def test_readers_watch_the_nearest_writer_and_a_writer_the_last_reader() -> None:
+    """So a writer that lets go wakes all readers after it, and a reader that does wakes a writer at most."""
+    every = 1000
+    weights = {1: 1, 2: 1, 3: every, 4: 1, 5: 1, 6: every, 7: 1}
+    reading = read([contender(order, weight, every) for order, weight in weights.items()])
+    watched = {waiter.order: [each.order for each in to_watch(reading, waiter)] for waiter in reading.waiters}
+    assert watched == {3: [2], 4: [3], 5: [3], 6: [3], 7: [6]}
+
+
+def test_who_wants_one_of_three_permits_watches_three() -> None:
+    """At most so many are woken by a release."""
+    reading = read([contender(order, 1, 3) for order in range(1, 9)])
+    assert [each.order for each in to_watch(reading, reading.waiters[2])] == [5, 4, 3]
+
+
+def test_a_capacity_is_changed_by_who_knows_it() -> None:
+    """Of two changes at once the first counts, and the second, which knew another number, does not."""
+    first, other = contender(1, 1, 3), contender(4, 1, 5)
+    sizes = [Entry(Kind.SIZE, "s", 2, 1, 5, 3), Entry(Kind.SIZE, "t", 3, 1, 4, 3)]
+    assert read([first, *sizes, other]).capacity == 5
+    assert holders([first, *sizes, other]) == ["r1", "r4"]
+    alone = read([*sizes, other])
+    assert (alone.capacity, alone.stale) == (5, sizes), "whoever is the first decides anew"
+
+
+def test_who_asks_for_another_capacity_holds_nothing_and_lets_nobody_pass() -> None:
+    """Also if it becomes the first before it has left: who was there for another number waits."""
+    lock, stranger, after = contender(1), contender(2, 1, 3), contender(3)
+    assert holders([lock, stranger, after]) == ["r1"]
+    assert read([lock, stranger, after]).foreign == [stranger]
+    assert "r3" not in holders([stranger, after])
+    reading = read([stranger, after])
+    assert to_watch(reading, reading.waiters[-1]) == [stranger]
+    assert holders([after]) == ["r3"]
+
+
+def test_what_is_lighter_lets_others_in() -> None:
+    """A writer that became a reader shares; told twice, it is as light as the lighter says."""
+    writer, reader = contender(1, 9, 9), contender(4, 1, 9)
+    assert holders([writer, reader]) == ["r1"]
+    light = Entry(Kind.LIGHT, "r1", 2, 1, 9)
+    assert holders([replace(writer), light, replace(light, order=3, weight=5), reader]) == ["r1", "r4"]
+    assert read([light, reader]).stale == [light], "of one that is gone it means nothing"
+
+
+def test_a_block_takes_the_place_of_who_vanished_and_no_more() -> None:
+    """Who held beside it still does; who would have followed waits; while it is there it takes nothing."""
+    first, beside, next_one = contender(1, 1, 2), contender(2, 1, 2), contender(4, 1, 2)
+    block = Entry(Kind.BLOCK, "r1", 3, 1, 2, before=1)
+    assert holders([first, beside, block, next_one]) == ["r1", "r2"]
+    assert holders([beside, block, next_one]) == ["r2"]
+    assert read([beside, block, next_one]).blocks == [block]
+    twice = replace(block, order=5, weight=2)
+    assert read([beside, block, next_one, twice]).blocks == [block], "of a repeated request one counts, the lightest"
+
+
+def test_what_is_kept_takes_room_that_is_nobodys() -> None:
+    """A name is not free while a min_hold or a lock delay lasts."""
+    kept = Entry(Kind.KEPT, "r1", 1)
+    assert holders([kept, contender(2)]) == []
+    reading = read([kept, contender(2), contender(3)])
+    assert to_watch(reading, reading.waiters[0]) == [kept]
