@@ -14,7 +14,7 @@ from holdfast import fork
 from holdfast.core.events import LockEvent
 from holdfast.core.limits import check_count, check_duration, check_name
 from holdfast.core.messages import HolderView, NameView
-from holdfast.core.session import NO_LINGER, Session, Settings
+from holdfast.core.session import NO_LINGER, NO_TOKENS, Session, Settings
 from holdfast.core.turnstile import Budget
 from holdfast.errors import LeaseLost, UsageError, Wait
 from holdfast.primitives.election import AsyncElection, Election
@@ -124,7 +124,7 @@ class _ClientBase:
         able = self._source.capabilities
         made = PlainLockOptions(ttl=ttl, timeout=timeout, **options).check(able.min_ttl, able.max_ttl)
         if made.linger and (able.span == 1 or not (able.queue or able.tells)):
-            raise UsageError(f"{self._source.title}: {NO_LINGER}")
+            raise UsageError(f"{self._source.title}: {NO_LINGER if able.span > 1 else NO_TOKENS}")
         return made
 
     def _shared(self, kind: str) -> None:

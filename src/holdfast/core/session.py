@@ -31,6 +31,11 @@ NO_LINGER = (
     "linger, or use another store, such as redis://host."
 )
 
+NO_TOKENS = (
+    "linger is not to be had here: in this store each holding has a fencing token of its own, and none can be put by for "
+    "the next. Make the lock without linger, or use another store, such as redis://host."
+)
+
 GAP_SPREAD = 0.05
 """Within how many seconds all waiters of a client ask again after its inbox was cut off."""
 

@@ -13,10 +13,8 @@ Two things end a holding that is not released:
 So a ttl shorter than the session bounds a holder that hangs; one that dies is bounded by the session.
 """
 
-import json
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from holdfast.core.deadlines import micros, seconds
 from holdfast.core.messages import (
@@ -36,7 +34,6 @@ from holdfast.core.messages import (
     Renewal,
     RenewReply,
     Reply,
-    WaiterView,
     Waiting,
 )
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
@@ -46,6 +43,7 @@ from holdfast.runtimes.runtime import Runtime, Task
 from holdfast.stores.ordered.directory import Directory
 from holdfast.stores.ordered.entries import Detail, Entry, Kind, Listing, Reading, Record, read, to_watch
 from holdfast.stores.ordered.places import Place, Places
+from holdfast.stores.ordered.texts import Said, holder_view, said, text_of, waiter_view
 from holdfast.stores.store import Capabilities
 
 log = logging.getLogger("holdfast")
@@ -75,28 +73,6 @@ CAPABILITIES = Capabilities(
     span=1,
     provisional=False,
 )
-
-
-@dataclass(slots=True, frozen=True)
-class Said:
-    """The text of an entry: what people are to read."""
-
-    owner: str
-    ttl: int
-    """In microseconds."""
-
-    def text(self) -> str:
-        """Write it."""
-        return json.dumps([self.owner, self.ttl], separators=(",", ":"))
-
-
-def said(text: str) -> Said:
-    """Read the text of an entry, whoever wrote it."""
-    try:
-        owner, ttl = json.loads(text)
-        return Said(str(owner), int(ttl))
-    except (TypeError, ValueError):
-        return Said("?", 0)
 
 
 class OrderedStore:
@@ -225,7 +201,7 @@ class OrderedStore:
     async def _join(self, place: Place, until: float) -> Listing:
         ask = place.ask
         place.entry, place.block, place.light, place.holds = None, False, False, False
-        record = Record(Kind.CONTENDER, ask.request, ask.weight, ask.capacity, text=_text(place))
+        record = Record(Kind.CONTENDER, ask.request, ask.weight, ask.capacity, text=text_of(place))
         try:
             place.entry, listing = await self.directory.join(ask.name, record, until)
         except BaseException:  # whatever ended it, it may still arrive
@@ -265,7 +241,7 @@ class OrderedStore:
         if ask.lock_delay and not _has_block(listing, ask.request):
             place.block = True  # whatever comes of it, for it may be carried out
             record = Record(
-                Kind.BLOCK, ask.request, ask.weight, ask.capacity, entry.order, seconds(ask.lock_delay), _text(place)
+                Kind.BLOCK, ask.request, ask.weight, ask.capacity, entry.order, seconds(ask.lock_delay), text_of(place)
             )
             if not await self.directory.change(ask.name, [], [record], until, entry):
                 return None
@@ -381,7 +357,7 @@ class OrderedStore:
             text = Said(place.text, keep).text()
             add.append(Record(Kind.KEPT, ask.request, weight, ask.capacity, 0, seconds(keep), text, entry.order))
         elif delays:
-            delay, text = seconds(ask.lock_delay), _text(place)
+            delay, text = seconds(ask.lock_delay), text_of(place)
             add.append(Record(Kind.KEPT, ask.request, weight, ask.capacity, 1, delay, text, entry.order))
         removed = await self.directory.change(ask.name, remove, add, until)
         if place.unsure:
@@ -432,7 +408,7 @@ class OrderedStore:
         place.ends_at = max(place.ends_at, self._runtime.now() + seconds(renewal.ttl))
         if renewal.ttl > place.ttl and place.entry is not None:
             place.ttl = renewal.ttl
-            await self.directory.rewrite(place.ask.name, place.entry, _text(place), until)
+            await self.directory.rewrite(place.ask.name, place.entry, text_of(place), until)
         renewal.ttl = min(renewal.ttl, self._trusted(sent))
         self._look_by(place.ends_at)
         return None
@@ -445,7 +421,7 @@ class OrderedStore:
             return await self._fate(adjust.name, adjust.request, until)
         if adjust.owner:
             place.text = adjust.owner
-            if not await self.directory.rewrite(adjust.name, entry, _text(place), until):
+            if not await self.directory.rewrite(adjust.name, entry, text_of(place), until):
                 return await self._fate(adjust.name, adjust.request, until)
         lighter = adjust.weight and adjust.weight < place.ask.weight
         if lighter and not await self._lighten(place, entry, adjust.weight, until):
@@ -461,7 +437,7 @@ class OrderedStore:
             if each.kind is Kind.BLOCK and each.request == ask.request and each.weight > weight
         ]
         add = [Record(Kind.LIGHT, ask.request, weight, ask.capacity)] + [
-            Record(Kind.BLOCK, ask.request, weight, ask.capacity, entry.order, seconds(ask.lock_delay), _text(place))
+            Record(Kind.BLOCK, ask.request, weight, ask.capacity, entry.order, seconds(ask.lock_delay), text_of(place))
             for _ in blocks
         ]
         done = await self.directory.change(ask.name, blocks, add, until, entry)
@@ -492,8 +468,8 @@ class OrderedStore:
         holders = await self._details(name, [*reading.holders, *_kept_by_holders(reading)], until)
         waiters = await self._details(name, reading.waiters, until)
         view = NameView(name, reading.capacity or 1, listing.newest)
-        view.holders = [_holder_view(entry, detail) for entry, detail in holders]
-        view.waiters = [_waiter_view(entry, detail) for entry, detail in waiters]
+        view.holders = [holder_view(entry, detail) for entry, detail in holders]
+        view.waiters = [waiter_view(entry, detail) for entry, detail in waiters]
         if view.holders:
             view.last_token = max(holder.token for holder in view.holders)
         delays = [entry for entry in reading.kept if entry.before] + reading.blocks
@@ -510,7 +486,7 @@ class OrderedStore:
         reading = read((await self.directory.look(name, until)).entries)
         asked = await self._details(name, reading.holders, until)
         await self._tell(NoticeKind.ASKED, asked, until)
-        return [_holder_view(entry, detail) for entry, detail in asked]
+        return [holder_view(entry, detail) for entry, detail in asked]
 
     async def revoke(self, name: str, until: float) -> list[HolderView]:
         """Remove the holders and tell them. Their lock delays begin."""
@@ -524,7 +500,7 @@ class OrderedStore:
             light = [each for each in entries if each.kind is Kind.LIGHT and each.request in requests]
             if await self.directory.change(name, [*(entry for entry, _ in victims), *light], [], until):
                 await self._tell(NoticeKind.REVOKED, victims, until)
-                return [_holder_view(entry, detail) for entry, detail in victims]
+                return [holder_view(entry, detail) for entry, detail in victims]
             if self._runtime.now() >= until:
                 raise OutcomeUnknown(f"{name!r} changes hands too fast to be taken; ask again")
 
@@ -602,11 +578,6 @@ class OrderedStore:
                 log.debug("left-overs of %r could not be removed: %s", name, error)
 
 
-def _text(place: Place) -> str:
-    """Return what people are to read of a place."""
-    return Said(place.text, place.ttl).text()
-
-
 def _has_block(listing: Listing, request: str) -> bool:
     return any(entry.kind is Kind.BLOCK and entry.request == request for entry in listing.entries)
 
@@ -618,16 +589,6 @@ def _after(entries: Sequence[Entry]) -> int:
 def _kept_by_holders(reading: Reading) -> list[Entry]:
     """Return what is kept for holders that were done too soon."""
     return [entry for entry in reading.kept if not entry.before]
-
-
-def _holder_view(entry: Entry, detail: Detail) -> HolderView:
-    read_of = said(detail.text)
-    ttl = seconds(read_of.ttl)
-    return HolderView(read_of.owner, detail.token, entry.weight, detail.age, ttl, ttl, confirmed=True)
-
-
-def _waiter_view(entry: Entry, detail: Detail) -> WaiterView:
-    return WaiterView(said(detail.text).owner, entry.weight, detail.age, alive=True)
 
 
 def _ignore(notice: Notice) -> None: ...
