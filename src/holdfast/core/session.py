@@ -32,8 +32,8 @@ NO_LINGER = (
 )
 
 NO_TOKENS = (
-    "linger is not to be had here: in this store each holding has a fencing token of its own, and none can be put by for "
-    "the next. Make the lock without linger, or use another store, such as redis://host."
+    "linger is not to be had here: in this store each holding has a fencing token of its own, and none can be put by "
+    "for the next. Make the lock without linger, or use another store, such as redis://host."
 )
 
 GAP_SPREAD = 0.05
