@@ -150,9 +150,8 @@ class OrderedStore:
         """Have a waiter ask whether it holds by now; if it does not, it loses its place."""
         place = self._places.live.get(request)
         if place is not None:
-            if not place.holds:
-                place.ends_at = self._runtime.now() + max(seconds(place.ask.pushed_ttl), HEARD)
-                self._look_by(place.ends_at)
+            self._places.wake(request, self._runtime.now() + max(seconds(place.ask.pushed_ttl), HEARD))
+            self._look_by(place.ends_at)
             self._deliver(Notice("", NoticeKind.HEAD, request))
 
     def told(self, message: str) -> None:
@@ -267,11 +266,8 @@ class OrderedStore:
         ttl = min(ask.first_ttl, self._trusted(sent))
         if ttl < min(ask.first_ttl, micros(self.directory.trust)) // 2:
             return None  # by looking again, which proves that the session lives
-        now = self._runtime.now()
-        place.holds = True
-        if self._places.hear(ask.request, 0.0) is not place:
+        if not self._places.hold(place, self._runtime.now() + seconds(ask.first_ttl)):
             return None
-        place.ends_at = now + seconds(ask.first_ttl)
         self._look_by(place.ends_at)
         return Granted(entry.token, ttl, wanted=bool(reading.waiters))
 
@@ -421,8 +417,8 @@ class OrderedStore:
         return place if place.entry.session == self.directory.session() else None
 
     async def _renewed(self, place: Place, renewal: Renewal, sent: float, until: float) -> RenewReply:
-        place.holds = True
-        place.ends_at = max(place.ends_at, self._runtime.now() + seconds(renewal.ttl))
+        if not self._places.hold(place, self._runtime.now() + seconds(renewal.ttl)):
+            return await self._fate(renewal.name, renewal.request, until)
         if renewal.ttl > place.ttl and place.entry is not None:
             place.ttl = renewal.ttl
             await self.directory.rewrite(place.ask.name, place.entry, _text(place), until)

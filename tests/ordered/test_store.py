@@ -1,0 +1,69 @@
+"""What a store over ordered entries owes, when what it stands on changes under its hands."""
+
+from collections.abc import Sequence
+
+from holdfast.core.deadlines import DRIFT, micros, valid_until
+from holdfast.core.messages import Ask, Granted, Renewal
+from holdfast.runtimes.threads import ThreadsRuntime, drive
+from holdfast.stores.ordered import Entry
+from holdfast.stores.ordered.store import OrderedStore
+from tests.ordered.model import ModelDirectory, SharedEnsemble
+
+LONG = micros(1_000.0)
+"""Longer than any session is trusted, in microseconds."""
+
+
+def _ask(request: str = "r1", *, ttl: int = LONG, lock_delay: float = 0.0) -> Ask:
+    return Ask("name", request, "", "somebody", ttl, ttl, ttl, ttl, micros(4.0), lock_delay=micros(lock_delay))
+
+
+class Scene:
+    """A store over a directory of a test."""
+
+    def __init__(self, make: type[ModelDirectory] = ModelDirectory) -> None:
+        self.runtime = ThreadsRuntime()
+        self.ensemble = SharedEnsemble()
+        self.directory = make(self.runtime, self.ensemble)
+        self.store = OrderedStore(self.runtime, self.directory)
+        drive(self.directory.open(self.store, self.until))
+
+    @property
+    def until(self) -> float:
+        """The end of an operation that begins now."""
+        return self.runtime.now() + 5.0
+
+    def hold(self, ask: Ask) -> Granted:
+        """Acquire what is free."""
+        reply = drive(self.store.acquire(ask, self.until))
+        assert isinstance(reply, Granted)
+        return reply
+
+    def renewal(self, ask: Ask, granted: Granted) -> Renewal:
+        """Return a renewal for long."""
+        return Renewal(ask.name, ask.request, granted.token, LONG, ask)
+
+    def end_the_silent(self) -> None:
+        """Do what the store does in the background after a time in which nobody was heard."""
+        for place in self.store._places.silent(self.runtime.now() + 1e6):
+            drive(self.store._remove(place, self.until, lapsed=place.holds))
+
+
+class SilentlyEnded(ModelDirectory):
+    """One whose answer to a renewal is heard only after the place was ended, as in a process that was suspended."""
+
+    scene: Scene
+
+    async def check(self, entries: Sequence[tuple[str, Entry]], until: float) -> list[bool]:
+        """Answer, and stand still."""
+        there = await super().check(entries, until)
+        self.scene.end_the_silent()
+        return there
+
+
+def test_a_place_that_was_ended_is_not_renewed() -> None:
+    """A renewal whose answer comes after the store ended the place by itself renews nothing: another may hold."""
+    scene = Scene(SilentlyEnded)
+    scene.directory.scene = scene  # type: ignore[attr-defined]
+    ask = _ask()
+    granted = scene.hold(ask)
+    assert drive(scene.store.renew([scene.renewal(ask, granted)], scene.until)) != [None]
