@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from holdfast.core.deadlines import DRIFT, micros, valid_until
 from holdfast.core.messages import Ask, Granted, Renewal
 from holdfast.runtimes.threads import ThreadsRuntime, drive
-from holdfast.stores.ordered import Entry
+from holdfast.stores.ordered import Entry, Listing, Record
 from holdfast.stores.ordered.store import OrderedStore
 from tests.ordered.model import ModelDirectory, SharedEnsemble
 
@@ -67,3 +67,42 @@ def test_a_place_that_was_ended_is_not_renewed() -> None:
     ask = _ask()
     granted = scene.hold(ask)
     assert drive(scene.store.renew([scene.renewal(ask, granted)], scene.until)) != [None]
+
+
+class OldProof(ModelDirectory):
+    """One that needs no new proof, as the last one is not that old."""
+
+    async def join(self, name: str, record: Record, until: float) -> tuple[Entry, Listing]:
+        """Join without a proof."""
+        joined = await super().join(name, record, until)
+        self.proved_at = self._runtime.now() - 10.0
+        return joined
+
+
+def test_the_time_since_the_proof_passes_at_the_speed_of_the_stores_clock() -> None:
+    """A holder's lease ends before its session can, be the store's clock as much faster as is allowed for."""
+    scene = Scene(OldProof)
+    sent = scene.runtime.now()
+    granted = scene.hold(_ask())
+    directory = scene.directory
+    assert valid_until(sent, granted.ttl) <= directory.proved_at + directory.trust * (1.0 - DRIFT)
+
+
+class NewSession(ModelDirectory):
+    """One whose session ends, and is followed by another, while something is rewritten."""
+
+    async def rewrite(self, name: str, entry: Entry, text: str, until: float) -> bool:
+        """Rewrite it just before the end."""
+        done = await super().rewrite(name, entry, text, until)
+        self._ensemble.end(self._session)
+        self._begin()
+        return done
+
+
+def test_the_proof_of_another_session_renews_nothing() -> None:
+    """What was in a session that ended while it was renewed is not trusted for what is known of the next one."""
+    scene = Scene(NewSession)
+    ask = _ask(ttl=micros(5.0))
+    renewal = scene.renewal(ask, scene.hold(ask))
+    reply = drive(scene.store.renew([renewal], scene.until))
+    assert reply != [None] or renewal.ttl == 0

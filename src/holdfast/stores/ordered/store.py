@@ -18,7 +18,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from holdfast.core.deadlines import micros, seconds
+from holdfast.core.deadlines import DRIFT, micros, seconds
 from holdfast.core.messages import (
     Adjust,
     Ask,
@@ -263,7 +263,7 @@ class OrderedStore:
             )
             if not await self.directory.change(ask.name, [], [record], until, entry):
                 return None
-        ttl = min(ask.first_ttl, self._trusted(sent))
+        ttl = min(ask.first_ttl, self._trusted(entry, sent))
         if ttl < min(ask.first_ttl, micros(self.directory.trust)) // 2:
             return None  # by looking again, which proves that the session lives
         if not self._places.hold(place, self._runtime.now() + seconds(ask.first_ttl)):
@@ -271,10 +271,17 @@ class OrderedStore:
         self._look_by(place.ends_at)
         return Granted(entry.token, ttl, wanted=bool(reading.waiters))
 
-    def _trusted(self, sent: float) -> int:
-        """Return for how many microseconds from `sent` on all that our session has is certainly kept."""
-        proved_for = self.directory.proved_at + self.directory.trust - sent
-        return micros(proved_for) if proved_for > 0.0 else 0
+    def _trusted(self, entry: Entry, sent: float) -> int:
+        """Return for how many microseconds from `sent` on an entry is certainly kept, by its session.
+
+        The store's clock may be faster than ours: also in the time from the proof to `sent`, of which the holder, who
+        allows for that from then on, knows nothing.
+        """
+        proved_at, trust = self.directory.proved_at, self.directory.trust
+        if entry.session != self.directory.session():  # looked at last: the proof may be of the next session
+            return 0
+        since = max(sent - proved_at, 0.0)
+        return max(0, micros(trust - since / (1.0 - DRIFT))) if since < trust else 0
 
     async def _wait(self, place: Place, mine: Entry, reading: Reading, until: float) -> Reply | None:
         """Watch what has to go before, and tell when to ask at the latest; None if something went meanwhile."""
@@ -422,7 +429,7 @@ class OrderedStore:
         if renewal.ttl > place.ttl and place.entry is not None:
             place.ttl = renewal.ttl
             await self.directory.rewrite(place.ask.name, place.entry, _text(place), until)
-        renewal.ttl = min(renewal.ttl, self._trusted(sent))
+        renewal.ttl = min(renewal.ttl, 0 if place.entry is None else self._trusted(place.entry, sent))
         self._look_by(place.ends_at)
         return None
 
