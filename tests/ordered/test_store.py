@@ -32,9 +32,9 @@ class Scene:
         """The end of an operation that begins now."""
         return self.runtime.now() + 5.0
 
-    def hold(self, ask: Ask) -> Granted:
+    def hold(self, ask: Ask, within: float = 5.0) -> Granted:
         """Acquire what is free."""
-        reply = drive(self.store.acquire(ask, self.until))
+        reply = drive(self.store.acquire(ask, self.runtime.now() + within))
         assert isinstance(reply, Granted)
         return reply
 
@@ -42,9 +42,9 @@ class Scene:
         """Return a renewal for long."""
         return Renewal(ask.name, ask.request, granted.token, LONG, ask)
 
-    def end_the_silent(self) -> None:
-        """Do what the store does in the background after a time in which nobody was heard."""
-        for place in self.store._places.silent(self.runtime.now() + 1e6):
+    def end_the_silent(self, now: float) -> None:
+        """Do what the store does in the background if nobody was heard until now."""
+        for place in self.store._places.silent(now):
             drive(self.store._remove(place, self.until, lapsed=place.holds))
 
 
@@ -56,7 +56,7 @@ class SilentlyEnded(ModelDirectory):
     async def check(self, entries: Sequence[tuple[str, Entry]], until: float) -> list[bool]:
         """Answer, and stand still."""
         there = await super().check(entries, until)
-        self.scene.end_the_silent()
+        self.scene.end_the_silent(self._runtime.now() + 1e6)
         return there
 
 
@@ -106,3 +106,21 @@ def test_the_proof_of_another_session_renews_nothing() -> None:
     renewal = scene.renewal(ask, scene.hold(ask))
     reply = drive(scene.store.renew([renewal], scene.until))
     assert reply != [None] or renewal.ttl == 0
+
+
+class Slow(ModelDirectory):
+    """One whose joins take long."""
+
+    scene: Scene
+
+    async def join(self, name: str, record: Record, until: float) -> tuple[Entry, Listing]:
+        """Join, but first let all be ended that would be by the time when the answer is due at the latest."""
+        self.scene.end_the_silent(until)
+        return await super().join(name, record, until)
+
+
+def test_a_place_is_not_ended_while_it_is_asked_for() -> None:
+    """However long a request may take, its place is not ended before: a join that arrives then would stay for ever."""
+    scene = Scene(Slow)
+    scene.directory.scene = scene  # type: ignore[attr-defined]
+    scene.hold(_ask(), within=60.0)

@@ -186,7 +186,7 @@ class OrderedStore:
             refusal = await self._refusal(ask, until)
             if refusal is not None:
                 return refusal
-        place = self._places.find(ask.request, ask, self._silence(ask))
+        place = self._places.find(ask.request, ask, max(self._silence(ask), until + OPERATION))
         while self._places.live.get(ask.request) is place:
             joins = place.entry is None or place.entry.session != self.directory.session()
             listing = await (self._join(place, until) if joins else self.directory.look(ask.name, until))
