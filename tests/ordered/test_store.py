@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 
 from holdfast.core.deadlines import DRIFT, micros, valid_until
-from holdfast.core.messages import Ask, Granted, Renewal
+from holdfast.core.messages import Ask, Granted, Release, Renewal
+from holdfast.outcome import Outcome
 from holdfast.runtimes.threads import ThreadsRuntime, drive
-from holdfast.stores.ordered import Entry, Listing, Record
+from holdfast.stores.ordered import Entry, Kind, Listing, Record
 from holdfast.stores.ordered.store import OrderedStore
 from tests.ordered.model import ModelDirectory, SharedEnsemble
 
@@ -41,6 +42,10 @@ class Scene:
     def renewal(self, ask: Ask, granted: Granted) -> Renewal:
         """Return a renewal for long."""
         return Renewal(ask.name, ask.request, granted.token, LONG, ask)
+
+    def release(self, ask: Ask, granted: Granted) -> Outcome:
+        """Let go."""
+        return drive(self.store.release(Release(ask.name, ask.request, granted.token), self.until))
 
     def end_the_silent(self, now: float) -> None:
         """Do what the store does in the background if nobody was heard until now."""
@@ -124,3 +129,55 @@ def test_a_place_is_not_ended_while_it_is_asked_for() -> None:
     scene = Scene(Slow)
     scene.directory.scene = scene  # type: ignore[attr-defined]
     scene.hold(_ask(), within=60.0)
+
+
+class Meddled(ModelDirectory):
+    """One where what belongs to a holder is changed just before it is removed."""
+
+    meddles = False
+
+    async def change(
+        self, name: str, remove: Sequence[Entry], add: Sequence[Record], until: float, beside: Entry | None = None
+    ) -> bool:
+        """Put another block in the place of the one that is there, once, before the change."""
+        if self.meddles:
+            self.meddles = False
+            blocks = [entry for entry in remove if entry.kind is Kind.BLOCK]
+            record = Record(Kind.BLOCK, "r1", before=remove[-1].order, keep=1.0)
+            await super().change(name, blocks, [record], until)
+        return await super().change(name, remove, add, until, beside)
+
+
+def test_a_release_leaves_nothing_though_something_beside_it_changes() -> None:
+    """A change of what belongs to a holder that is carried out late does not keep its release from being one."""
+    scene = Scene(Meddled)
+    ask = _ask(lock_delay=1.0)
+    granted = scene.hold(ask)
+    scene.directory.meddles = True  # type: ignore[attr-defined]
+    assert scene.release(ask, granted) is Outcome.RELEASED
+    assert drive(scene.directory.names("", scene.until)) == []
+
+
+class SessionEndsAtTheBlock(ModelDirectory):
+    """One whose session ends just when a block was added, the first time."""
+
+    ends = True
+
+    async def change(
+        self, name: str, remove: Sequence[Entry], add: Sequence[Record], until: float, beside: Entry | None = None
+    ) -> bool:
+        """Change it, and begin another session."""
+        done = await super().change(name, remove, add, until, beside)
+        if self.ends:
+            self.ends = False
+            self._ensemble.end(self._session)
+        return done
+
+
+def test_a_release_removes_the_block_of_an_earlier_session() -> None:
+    """Who joins again after its session ended just before it was told that it holds leaves no lock delay behind."""
+    scene = Scene(SessionEndsAtTheBlock)
+    ask = _ask(lock_delay=1.0)
+    granted = scene.hold(ask)
+    assert scene.release(ask, granted) is Outcome.RELEASED
+    assert drive(scene.directory.names("", scene.until)) == []

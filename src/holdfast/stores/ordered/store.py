@@ -256,8 +256,8 @@ class OrderedStore:
         ask, entry = place.ask, place.entry
         if entry is None or entry.session != self.directory.session():
             return None
-        if ask.lock_delay and not _has_block(listing, ask.request):
-            place.block = True  # whatever comes of it, for it may be carried out
+        place.block = bool(ask.lock_delay)  # whatever comes of it; and there may be one of an earlier session
+        if place.block and not _has_block(listing, ask.request):
             record = Record(
                 Kind.BLOCK, ask.request, ask.weight, ask.capacity, entry.order, seconds(ask.lock_delay), _text(place)
             )
@@ -366,23 +366,31 @@ class OrderedStore:
         delays = lapsed and ask.lock_delay
         if entry is None or not (place.block or place.light or keep or delays):
             return await self.directory.withdraw(ask.name, ask.request, None if place.unsure else entry, until)
-        remove = [entry]
+        while not (removed := await self._replace(place, entry, keep, until, delays=bool(delays))):
+            there = (await self.directory.look(ask.name, until)).entries
+            if not any(each.kind is Kind.CONTENDER and each.order == entry.order for each in there):
+                break
+            if self._runtime.now() >= until:  # others keep changing what belongs to it
+                raise OutcomeUnknown(f"what belongs to a holder of {ask.name!r} changes too fast; ask again")
+        if place.unsure:
+            await self.directory.withdraw(ask.name, ask.request, None, until)
+        return removed
+
+    async def _replace(self, place: Place, entry: Entry, keep: int, until: float, *, delays: bool) -> bool:
+        """Remove what there is of a place, in one step with what comes instead; False if something of it changed."""
+        ask, remove, add = place.ask, [entry], list[Record]()
         if place.block or place.light:
             entries = (await self.directory.look(ask.name, until)).entries
             mine = [each for each in entries if each.request == ask.request and each.kind is not Kind.KEPT]
             remove = [each for each in mine if each.kind in {Kind.BLOCK, Kind.LIGHT}] + [entry]
         weight = min((each.weight for each in remove if each.kind is Kind.LIGHT), default=ask.weight)
-        add: list[Record] = []
         if keep:
             text = Said(place.text, keep).text()
             add.append(Record(Kind.KEPT, ask.request, weight, ask.capacity, 0, seconds(keep), text, entry.order))
         elif delays:
             delay, text = seconds(ask.lock_delay), _text(place)
             add.append(Record(Kind.KEPT, ask.request, weight, ask.capacity, 1, delay, text, entry.order))
-        removed = await self.directory.change(ask.name, remove, add, until)
-        if place.unsure:
-            await self.directory.withdraw(ask.name, ask.request, None, until)
-        return removed
+        return await self.directory.change(ask.name, remove, add, until)
 
     async def _fate(self, name: str, request: str, until: float) -> Outcome:
         """Tell what became of a holding that is not there any more: whether somebody came after it."""
