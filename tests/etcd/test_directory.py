@@ -327,3 +327,23 @@ def test_a_server_that_is_not_there_is_told(run: Run) -> None:
                 pass
 
     run(scene)
+
+
+def test_a_watch_that_goes_on_costs_nothing(run: Run, etcd_server: EtcdServer, name: str) -> None:
+    """Who looks again, and has to wait for the same, is woken by the stream that it has: no other one is begun."""
+
+    async def scene(runtime: Runtime) -> None:
+        async with member(runtime, etcd_server.url) as a, member(runtime, etcd_server.url) as b:
+            entry, _ = await a.directory.join(name, contender("a"), a.soon())
+            await b.directory.join(name, contender("b"), b.soon())
+            first = None
+            for _ in range(2):
+                seen = (await b.directory.look(name, b.soon())).entries[:1]
+                assert await b.directory.watch(name, "b", seen, b.soon())
+                first = first or b.directory._watches["b"]
+            assert b.directory._watches["b"] is first
+            await a.directory.withdraw(name, "a", entry, a.soon())
+            await b.heard.wait_for("woken b")
+            assert b.heard.events.count("woken b") == 1
+
+    run(scene)
