@@ -1,14 +1,13 @@
 """The directory over etcd keeps its contract, in both colours."""
 
 from base64 import b64encode
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.runtimes.runtime import Runtime
 from holdfast.runtimes.threads import ThreadsRuntime, drive
-from holdfast.stores.etcd.gateway import Gateway
 from holdfast.stores.etcd.keys import Keys
 from holdfast.stores.etcd.link import Hearing, Said, Stream
 from holdfast.stores.etcd.watching import Watching
@@ -16,6 +15,9 @@ from holdfast.stores.ordered import Entry, Kind, Listing, Record
 from holdfast.testing.servers import EtcdServer
 from holdfast.testing.servers.etcd import encoded
 from tests.etcd.scenes import Run, contender, member
+
+if TYPE_CHECKING:
+    from holdfast.stores.etcd.gateway import Gateway
 
 
 def requests_of(listing: Listing, kind: Kind = Kind.CONTENDER) -> list[str]:

@@ -278,9 +278,7 @@ def _descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-def test_the_node_of_a_name_that_was_long_held_is_removed(
-    member: MakeMember, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_node_of_a_name_that_was_long_held_is_removed(member: MakeMember, monkeypatch: pytest.MonkeyPatch) -> None:
     """A name that was in use when its node might have been removed is empty some time after its holder has gone."""
     monkeypatch.setattr("holdfast.stores.zookeeper.directory.UNUSED", 0.0)
     one = member()
@@ -289,7 +287,5 @@ def test_the_node_of_a_name_that_was_long_held_is_removed(
     one.world.run(one.directory.withdraw("held", "a1", entry, one.until))
     one.world.run(one.directory.keep_alive(one.until))
     path = one.directory._path("held")
-    found = one.world.run(
-        one.directory._link.ask(one.until, lambda client: [client.exists_async(path)], writes=False)
-    )
+    found = one.world.run(one.directory._link.ask(one.until, lambda client: [client.exists_async(path)], writes=False))
     assert found.values == [None]
