@@ -8,6 +8,7 @@ from holdfast.outcome import Outcome
 from holdfast.runtimes.threads import ThreadsRuntime, drive
 from holdfast.stores.ordered import Entry, Kind, Listing, Record
 from holdfast.stores.ordered.store import OrderedStore
+from holdfast.testing.servers import wait_until
 from tests.ordered.model import ModelDirectory, SharedEnsemble
 
 LONG = micros(1_000.0)
@@ -181,3 +182,26 @@ def test_a_release_removes_the_block_of_an_earlier_session() -> None:
     granted = scene.hold(ask)
     assert scene.release(ask, granted) is Outcome.RELEASED
     assert drive(scene.directory.names("", scene.until)) == []
+
+
+class Ailing(ModelDirectory):
+    """One that fails in a way that nobody foresaw, at first."""
+
+    trust = 0.03
+    kept_alive = 0
+
+    async def keep_alive(self, until: float) -> None:
+        """Fail, then work."""
+        self.kept_alive += 1
+        if self.kept_alive == 1:
+            raise KeyError("responses")
+
+
+def test_an_error_that_nobody_foresaw_does_not_end_the_session() -> None:
+    """What goes on in the background goes on, or a client that is idle would lose its session."""
+    runtime = ThreadsRuntime()
+    directory = Ailing(runtime, SharedEnsemble())
+    store = OrderedStore(runtime, directory)
+    drive(store.open(lambda _: None, runtime.now() + 5.0))
+    wait_until(lambda: directory.kept_alive > 1, "another renewal of the session")
+    drive(store.close())

@@ -580,7 +580,7 @@ class OrderedStore:
             try:
                 await self.directory.keep_alive(now + min(OPERATION, third))
                 self._keeps_alive_at = now + third
-            except StoreError as error:
+            except Exception as error:  # noqa: BLE001 - whatever ails a store, this goes on, or all would be lost
                 log.debug("the session could not be renewed: %s", error)
                 self._keeps_alive_at = now + min(AGAIN, third)
         return self._keeps_alive_at
@@ -592,7 +592,7 @@ class OrderedStore:
         for place in ending:
             try:
                 await self._remove(place, until, lapsed=place.holds)
-            except StoreError as error:
+            except Exception as error:  # noqa: BLE001 - as above
                 log.debug("%r could not be given up: %s", place.ask.name, error)
                 if place.entry is None or place.entry.session == self.directory.session():
                     self._ending.append(place)
@@ -602,7 +602,7 @@ class OrderedStore:
         for name, stale in litter:
             try:
                 await self.directory.change(name, stale, [], until)
-            except StoreError as error:
+            except Exception as error:  # noqa: BLE001 - as above
                 log.debug("left-overs of %r could not be removed: %s", name, error)
 
 
