@@ -39,7 +39,7 @@ from holdfast.core.messages import (
     WaiterView,
     Waiting,
 )
-from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
+from holdfast.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.outcome import Outcome
 from holdfast.runtimes.runtime import Runtime, Task
 from holdfast.stores.ordered.directory import Directory
