@@ -14,11 +14,11 @@ from holdfast.testing.simulation.ordered import SimulatedDirectory
 from tests.simulation.mutants import Mutant, both, replaced, wrapped
 
 
-def trust_from_now(self: OrderedStore, sent: float) -> int:
+def trust_from_now(self: OrderedStore, entry: Entry, sent: float) -> int:
     return micros(self.directory.trust)
 
 
-def trust_the_ttl(self: OrderedStore, sent: float) -> int:
+def trust_the_ttl(self: OrderedStore, entry: Entry, sent: float) -> int:
     return 10**12
 
 

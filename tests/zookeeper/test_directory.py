@@ -276,3 +276,16 @@ def test_an_entry_that_cannot_be_found_is_gone(member: MakeMember) -> None:
 def _descriptors() -> int:
     """Count what is open."""
     return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_the_node_of_a_name_that_was_long_held_is_removed(member: MakeMember, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that was in use when its node might have been removed is empty some time after its holder has gone."""
+    monkeypatch.setattr("holdfast.stores.zookeeper.directory.UNUSED", 0.0)
+    one = member()
+    entry = one.join("held", "a1")
+    one.world.run(one.directory.keep_alive(one.until))
+    one.world.run(one.directory.withdraw("held", "a1", entry, one.until))
+    one.world.run(one.directory.keep_alive(one.until))
+    path = one.directory._path("held")
+    found = one.world.run(one.directory._link.ask(one.until, lambda client: [client.exists_async(path)], writes=False))
+    assert found.values == [None]

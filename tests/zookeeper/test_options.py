@@ -51,6 +51,7 @@ def test_tls(tmp_path: Path) -> None:
     [
         "zookeeper://a:secret",
         "zookeeper://a:0",
+        "zookeeper://a:²",
         "zookeeper://secret@a",
         "zookeeper://a/b/../secret",
         "zookeeper://a/secret@b",

@@ -369,10 +369,12 @@ class EtcdDirectory:
 
         One entry is watched by its key; of several, the whole name is, and what concerns others is passed over.
         """
+        keys = frozenset(self._keys.of(name, entry.key) for entry in entries)
+        if entries and self._is_watching(request, keys):
+            return True
         self._unwatch(request)
         if not entries:
             return True
-        keys = frozenset(self._keys.of(name, entry.key) for entry in entries)
         watch = Watch(keys)
         with self._mutex:
             self._watches[request] = watch
@@ -392,6 +394,12 @@ class EtcdDirectory:
         if watch.over:
             watching.close()
         return True
+
+    def _is_watching(self, request: str, keys: frozenset[str]) -> bool:
+        """Tell whether a request watches just these, and has heard of nothing yet: then it goes on."""
+        with self._mutex:
+            watch = self._watches.get(request)
+            return watch is not None and watch.keys == keys and watch.watching is not None and not watch.over
 
     def _event(self, request: str, watch: Watch, event: Said) -> None:
         if decoded(event["kv"]["key"]) in watch.keys:

@@ -93,14 +93,14 @@ def _host(text: str) -> Address:
     host, colon, port = text.rpartition(":") if not text.endswith("]") else (text, "", "")
     if not colon:
         host, port = text, str(PORT)
-    if not (host and port.isdigit() and 0 < int(port) < 65536):  # noqa: PLR2004 - the ports that there are
+    if not (host and port.isdecimal() and 0 < int(port) < 65536):  # noqa: PLR2004 - the ports that there are
         raise UsageError(f"a host or a port in the etcd URL cannot be read; {FORMS}.")
     return Address(host.strip("[]"), int(port))
 
 
 def _session_timeout(query: dict[str, str]) -> int:
     text = query.get("session_timeout", str(SESSION))
-    if not (text.isdigit() and 1 <= int(text) <= LONGEST):
+    if not (text.isdecimal() and 1 <= int(text) <= LONGEST):
         raise UsageError(f"session_timeout is a whole number of seconds from 1 to {LONGEST}, as ?session_timeout=30.")
     return int(text)
 

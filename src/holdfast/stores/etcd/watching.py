@@ -76,8 +76,8 @@ class Watching:
         self._answered.set()
 
     def _raise_refusal(self) -> None:
-        """Raise why there is no watch, if there is none."""
-        if self._begun and not self.refusal:
+        """Raise why there is no watch, if there never was one; one that ended since has told that."""
+        if self._begun:
             return
         if self.is_denied():
             raise StoreError(

@@ -82,6 +82,23 @@ class Places:
                 place.ends_at = max(place.ends_at, ends_at)
             return place
 
+    def wake(self, request: str, ends_at: float) -> Place | None:
+        """Return the place of a request, if it goes on; while it waits, it does so until `ends_at` only."""
+        with self.mutex:
+            place = self.live.get(request)
+            if place is not None and not place.holds:
+                place.ends_at = ends_at
+            return place
+
+    def hold(self, place: Place, ends_at: float) -> bool:
+        """Note that a place is told that it holds, until `ends_at` at least; False if it was ended meanwhile."""
+        with self.mutex:
+            if self.live.get(place.ask.request) is not place:
+                return False
+            place.ends_at = max(place.ends_at, ends_at) if place.holds else ends_at
+            place.holds = True
+            return True
+
     def end(self, request: str, outcome: Outcome | None) -> Place | None:
         """Forget a place, but for its outcome; return it."""
         with self.mutex:

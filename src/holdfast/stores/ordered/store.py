@@ -16,7 +16,7 @@ So a ttl shorter than the session bounds a holder that hangs; one that dies is b
 import logging
 from collections.abc import Callable, Sequence
 
-from holdfast.core.deadlines import micros, seconds
+from holdfast.core.deadlines import DRIFT, micros, seconds
 from holdfast.core.messages import (
     Adjust,
     Ask,
@@ -36,7 +36,7 @@ from holdfast.core.messages import (
     Reply,
     Waiting,
 )
-from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
+from holdfast.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.guard import Guard, Guarding
 from holdfast.outcome import Outcome
 from holdfast.runtimes.runtime import Runtime, Task
@@ -131,9 +131,8 @@ class OrderedStore:
         """Have a waiter ask whether it holds by now; if it does not, it loses its place."""
         place = self._places.live.get(request)
         if place is not None:
-            if not place.holds:
-                place.ends_at = self._runtime.now() + max(seconds(place.ask.pushed_ttl), HEARD)
-                self._look_by(place.ends_at)
+            self._places.wake(request, self._runtime.now() + max(seconds(place.ask.pushed_ttl), HEARD))
+            self._look_by(place.ends_at)
             self._deliver(Notice("", NoticeKind.HEAD, request))
 
     def told(self, message: str) -> None:
@@ -168,7 +167,7 @@ class OrderedStore:
             refusal = await self._refusal(ask, until)
             if refusal is not None:
                 return refusal
-        place = self._places.find(ask.request, ask, self._silence(ask))
+        place = self._places.find(ask.request, ask, max(self._silence(ask), until + OPERATION))
         while self._places.live.get(ask.request) is place:
             joins = place.entry is None or place.entry.session != self.directory.session()
             listing = await (self._join(place, until) if joins else self.directory.look(ask.name, until))
@@ -238,28 +237,32 @@ class OrderedStore:
         ask, entry = place.ask, place.entry
         if entry is None or entry.session != self.directory.session():
             return None
-        if ask.lock_delay and not _has_block(listing, ask.request):
-            place.block = True  # whatever comes of it, for it may be carried out
+        place.block = bool(ask.lock_delay)  # whatever comes of it; and there may be one of an earlier session
+        if place.block and not _has_block(listing, ask.request):
             record = Record(
                 Kind.BLOCK, ask.request, ask.weight, ask.capacity, entry.order, seconds(ask.lock_delay), text_of(place)
             )
             if not await self.directory.change(ask.name, [], [record], until, entry):
                 return None
-        ttl = min(ask.first_ttl, self._trusted(sent))
+        ttl = min(ask.first_ttl, self._trusted(entry, sent))
         if ttl < min(ask.first_ttl, micros(self.directory.trust)) // 2:
             return None  # by looking again, which proves that the session lives
-        now = self._runtime.now()
-        place.holds = True
-        if self._places.hear(ask.request, 0.0) is not place:
+        if not self._places.hold(place, self._runtime.now() + seconds(ask.first_ttl)):
             return None
-        place.ends_at = now + seconds(ask.first_ttl)
         self._look_by(place.ends_at)
         return Granted(entry.token, ttl, wanted=bool(reading.waiters))
 
-    def _trusted(self, sent: float) -> int:
-        """Return for how many microseconds from `sent` on all that our session has is certainly kept."""
-        proved_for = self.directory.proved_at + self.directory.trust - sent
-        return micros(proved_for) if proved_for > 0.0 else 0
+    def _trusted(self, entry: Entry, sent: float) -> int:
+        """Return for how many microseconds from `sent` on an entry is certainly kept, by its session.
+
+        The store's clock may be faster than ours: also in the time from the proof to `sent`, of which the holder, who
+        allows for that from then on, knows nothing.
+        """
+        proved_at, trust = self.directory.proved_at, self.directory.trust
+        if entry.session != self.directory.session():  # looked at last: the proof may be of the next session
+            return 0
+        since = max(sent - proved_at, 0.0)
+        return max(0, micros(trust - since / (1.0 - DRIFT))) if since < trust else 0
 
     async def _wait(self, place: Place, mine: Entry, reading: Reading, until: float) -> Reply | None:
         """Watch what has to go before, and tell when to ask at the latest; None if something went meanwhile."""
@@ -346,23 +349,31 @@ class OrderedStore:
         delays = lapsed and ask.lock_delay
         if entry is None or not (place.block or place.light or keep or delays):
             return await self.directory.withdraw(ask.name, ask.request, None if place.unsure else entry, until)
-        remove = [entry]
+        while not (removed := await self._replace(place, entry, keep, until, delays=bool(delays))):
+            there = (await self.directory.look(ask.name, until)).entries
+            if not any(each.kind is Kind.CONTENDER and each.order == entry.order for each in there):
+                break
+            if self._runtime.now() >= until:  # others keep changing what belongs to it
+                raise OutcomeUnknown(f"what belongs to a holder of {ask.name!r} changes too fast; ask again")
+        if place.unsure:
+            await self.directory.withdraw(ask.name, ask.request, None, until)
+        return removed
+
+    async def _replace(self, place: Place, entry: Entry, keep: int, until: float, *, delays: bool) -> bool:
+        """Remove what there is of a place, in one step with what comes instead; False if something of it changed."""
+        ask, remove, add = place.ask, [entry], list[Record]()
         if place.block or place.light:
             entries = (await self.directory.look(ask.name, until)).entries
             mine = [each for each in entries if each.request == ask.request and each.kind is not Kind.KEPT]
             remove = [each for each in mine if each.kind in {Kind.BLOCK, Kind.LIGHT}] + [entry]
         weight = min((each.weight for each in remove if each.kind is Kind.LIGHT), default=ask.weight)
-        add: list[Record] = []
         if keep:
             text = Said(place.text, keep).text()
             add.append(Record(Kind.KEPT, ask.request, weight, ask.capacity, 0, seconds(keep), text, entry.order))
         elif delays:
             delay, text = seconds(ask.lock_delay), text_of(place)
             add.append(Record(Kind.KEPT, ask.request, weight, ask.capacity, 1, delay, text, entry.order))
-        removed = await self.directory.change(ask.name, remove, add, until)
-        if place.unsure:
-            await self.directory.withdraw(ask.name, ask.request, None, until)
-        return removed
+        return await self.directory.change(ask.name, remove, add, until)
 
     async def _fate(self, name: str, request: str, until: float) -> Outcome:
         """Tell what became of a holding that is not there any more: whether somebody came after it."""
@@ -404,12 +415,12 @@ class OrderedStore:
         return place if place.entry.session == self.directory.session() else None
 
     async def _renewed(self, place: Place, renewal: Renewal, sent: float, until: float) -> RenewReply:
-        place.holds = True
-        place.ends_at = max(place.ends_at, self._runtime.now() + seconds(renewal.ttl))
+        if not self._places.hold(place, self._runtime.now() + seconds(renewal.ttl)):
+            return await self._fate(renewal.name, renewal.request, until)
         if renewal.ttl > place.ttl and place.entry is not None:
             place.ttl = renewal.ttl
             await self.directory.rewrite(place.ask.name, place.entry, text_of(place), until)
-        renewal.ttl = min(renewal.ttl, self._trusted(sent))
+        renewal.ttl = min(renewal.ttl, 0 if place.entry is None else self._trusted(place.entry, sent))
         self._look_by(place.ends_at)
         return None
 
@@ -552,7 +563,7 @@ class OrderedStore:
             try:
                 await self.directory.keep_alive(now + min(OPERATION, third))
                 self._keeps_alive_at = now + third
-            except StoreError as error:
+            except Exception as error:  # noqa: BLE001 - whatever ails a store, this goes on, or all would be lost
                 log.debug("the session could not be renewed: %s", error)
                 self._keeps_alive_at = now + min(AGAIN, third)
         return self._keeps_alive_at
@@ -564,7 +575,7 @@ class OrderedStore:
         for place in ending:
             try:
                 await self._remove(place, until, lapsed=place.holds)
-            except StoreError as error:
+            except Exception as error:  # noqa: BLE001 - as above
                 log.debug("%r could not be given up: %s", place.ask.name, error)
                 if place.entry is None or place.entry.session == self.directory.session():
                     self._ending.append(place)
@@ -574,7 +585,7 @@ class OrderedStore:
         for name, stale in litter:
             try:
                 await self.directory.change(name, stale, [], until)
-            except StoreError as error:
+            except Exception as error:  # noqa: BLE001 - as above
                 log.debug("left-overs of %r could not be removed: %s", name, error)
 
 

@@ -218,6 +218,7 @@ class ZooKeeperDirectory:
 
     async def _delete(self, name: str, entries: Sequence[Entry], until: float) -> bool:
         """Remove entries one by one; True if one of them was there."""
+        self._used[name] = self._runtime.now()  # it may be empty after this
         paths = [self._path_of(name, entry) for entry in entries]
         answers = await self._each(until, paths, lambda client, path: client.delete_async(path), writes=True)
         return any(not isinstance(answer, Code) for answer in answers)

@@ -62,8 +62,8 @@ class Wire:
 
     def break_off(self) -> None:
         """Let the thread that uses it find it broken."""
-        with contextlib.suppress(OSError):
-            self._connection.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(OSError):  # not TLS's own, after which a read in that thread fails in other ways
+            socket.socket.shutdown(self._connection, socket.SHUT_RDWR)
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever a socket has
         return getattr(self._connection, name)

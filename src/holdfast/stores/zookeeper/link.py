@@ -123,10 +123,19 @@ class Link:
             self._suspect(answers.sent)
             message = f"{self._access.title} did not answer in time; ask again, and check the servers and the network."
             raise OutcomeUnknown(message) if writes else StoreUnavailable(message)
-        if drops == self._drops and any(code_of(each.exception) == LOST for each in results if each.exception):
-            self._up.clear()  # the news is on its way; whoever asks again shall wait for the next connection
+        if any(code_of(each.exception) == LOST for each in results if each.exception):
+            self._lost(drops)
         answers.values = [self._answer(result, writes=writes) for result in results]
         return answers
+
+    def _lost(self, drops: int) -> None:
+        """Have whoever asks again wait for the next connection, unless the news of the loss came meanwhile.
+
+        Then there may be another connection already: who took that for lost would wait for ever.
+        """
+        with self._mutex:
+            if drops == self._drops:
+                self._up.clear()
 
     async def _await(self, event: Event, client: Client, until: float) -> bool:
         """Wait for an event, and ask for something else when it is slow to come.
@@ -217,8 +226,9 @@ class Link:
                 "the connection to %s is lost; trying to reach a server",
                 self._access.title,
             )
-            self._drops += 1
-            self._up.clear()
+            with self._mutex:
+                self._drops += 1
+                self._up.clear()
             self._hearing.suspended()
 
     def _ended(self, client: Client, state: str) -> None:

@@ -1,0 +1,207 @@
+"""What a store over ordered entries owes, when what it stands on changes under its hands."""
+
+from collections.abc import Sequence
+
+from holdfast.core.deadlines import DRIFT, micros, valid_until
+from holdfast.core.messages import Ask, Granted, Release, Renewal
+from holdfast.outcome import Outcome
+from holdfast.runtimes.threads import ThreadsRuntime, drive
+from holdfast.stores.ordered import Entry, Kind, Listing, Record
+from holdfast.stores.ordered.store import OrderedStore
+from holdfast.testing.servers import wait_until
+from tests.ordered.model import ModelDirectory, SharedEnsemble
+
+LONG = micros(1_000.0)
+"""Longer than any session is trusted, in microseconds."""
+
+
+def _ask(request: str = "r1", *, ttl: int = LONG, lock_delay: float = 0.0) -> Ask:
+    return Ask("name", request, "", "somebody", ttl, ttl, ttl, ttl, micros(4.0), lock_delay=micros(lock_delay))
+
+
+class Scene:
+    """A store over a directory of a test."""
+
+    def __init__(self, make: type[ModelDirectory] = ModelDirectory) -> None:
+        self.runtime = ThreadsRuntime()
+        self.ensemble = SharedEnsemble()
+        self.directory = make(self.runtime, self.ensemble)
+        self.store = OrderedStore(self.runtime, self.directory)
+        drive(self.directory.open(self.store, self.until))
+
+    @property
+    def until(self) -> float:
+        """The end of an operation that begins now."""
+        return self.runtime.now() + 5.0
+
+    def hold(self, ask: Ask, within: float = 5.0) -> Granted:
+        """Acquire what is free."""
+        reply = drive(self.store.acquire(ask, self.runtime.now() + within))
+        assert isinstance(reply, Granted)
+        return reply
+
+    def renewal(self, ask: Ask, granted: Granted) -> Renewal:
+        """Return a renewal for long."""
+        return Renewal(ask.name, ask.request, granted.token, LONG, ask)
+
+    def release(self, ask: Ask, granted: Granted) -> Outcome:
+        """Let go."""
+        return drive(self.store.release(Release(ask.name, ask.request, granted.token), self.until))
+
+    def end_the_silent(self, now: float) -> None:
+        """Do what the store does in the background if nobody was heard until now."""
+        for place in self.store._places.silent(now):
+            drive(self.store._remove(place, self.until, lapsed=place.holds))
+
+
+class SilentlyEnded(ModelDirectory):
+    """One whose answer to a renewal is heard only after the place was ended, as in a process that was suspended."""
+
+    scene: Scene
+
+    async def check(self, entries: Sequence[tuple[str, Entry]], until: float) -> list[bool]:
+        """Answer, and stand still."""
+        there = await super().check(entries, until)
+        self.scene.end_the_silent(self._runtime.now() + 1e6)
+        return there
+
+
+def test_a_place_that_was_ended_is_not_renewed() -> None:
+    """A renewal whose answer comes after the store ended the place by itself renews nothing: another may hold."""
+    scene = Scene(SilentlyEnded)
+    scene.directory.scene = scene  # type: ignore[attr-defined]
+    ask = _ask()
+    granted = scene.hold(ask)
+    assert drive(scene.store.renew([scene.renewal(ask, granted)], scene.until)) != [None]
+
+
+class OldProof(ModelDirectory):
+    """One that needs no new proof, as the last one is not that old."""
+
+    async def join(self, name: str, record: Record, until: float) -> tuple[Entry, Listing]:
+        """Join without a proof."""
+        joined = await super().join(name, record, until)
+        self.proved_at = self._runtime.now() - 10.0
+        return joined
+
+
+def test_the_time_since_the_proof_passes_at_the_speed_of_the_stores_clock() -> None:
+    """A holder's lease ends before its session can, be the store's clock as much faster as is allowed for."""
+    scene = Scene(OldProof)
+    sent = scene.runtime.now()
+    granted = scene.hold(_ask())
+    directory = scene.directory
+    assert valid_until(sent, granted.ttl) <= directory.proved_at + directory.trust * (1.0 - DRIFT)
+
+
+class NewSession(ModelDirectory):
+    """One whose session ends, and is followed by another, while something is rewritten."""
+
+    async def rewrite(self, name: str, entry: Entry, text: str, until: float) -> bool:
+        """Rewrite it just before the end."""
+        done = await super().rewrite(name, entry, text, until)
+        self._ensemble.end(self._session)
+        self._begin()
+        return done
+
+
+def test_the_proof_of_another_session_renews_nothing() -> None:
+    """What was in a session that ended while it was renewed is not trusted for what is known of the next one."""
+    scene = Scene(NewSession)
+    ask = _ask(ttl=micros(5.0))
+    renewal = scene.renewal(ask, scene.hold(ask))
+    reply = drive(scene.store.renew([renewal], scene.until))
+    assert reply != [None] or renewal.ttl == 0
+
+
+class Slow(ModelDirectory):
+    """One whose joins take long."""
+
+    scene: Scene
+
+    async def join(self, name: str, record: Record, until: float) -> tuple[Entry, Listing]:
+        """Join, but first let all be ended that would be by the time when the answer is due at the latest."""
+        self.scene.end_the_silent(until)
+        return await super().join(name, record, until)
+
+
+def test_a_place_is_not_ended_while_it_is_asked_for() -> None:
+    """However long a request may take, its place is not ended before: a join that arrives then would stay for ever."""
+    scene = Scene(Slow)
+    scene.directory.scene = scene  # type: ignore[attr-defined]
+    scene.hold(_ask(), within=60.0)
+
+
+class Meddled(ModelDirectory):
+    """One where what belongs to a holder is changed just before it is removed."""
+
+    meddles = False
+
+    async def change(
+        self, name: str, remove: Sequence[Entry], add: Sequence[Record], until: float, beside: Entry | None = None
+    ) -> bool:
+        """Put another block in the place of the one that is there, once, before the change."""
+        if self.meddles:
+            self.meddles = False
+            blocks = [entry for entry in remove if entry.kind is Kind.BLOCK]
+            record = Record(Kind.BLOCK, "r1", before=remove[-1].order, keep=1.0)
+            await super().change(name, blocks, [record], until)
+        return await super().change(name, remove, add, until, beside)
+
+
+def test_a_release_leaves_nothing_though_something_beside_it_changes() -> None:
+    """A change of what belongs to a holder that is carried out late does not keep its release from being one."""
+    scene = Scene(Meddled)
+    ask = _ask(lock_delay=1.0)
+    granted = scene.hold(ask)
+    scene.directory.meddles = True  # type: ignore[attr-defined]
+    assert scene.release(ask, granted) is Outcome.RELEASED
+    assert drive(scene.directory.names("", scene.until)) == []
+
+
+class SessionEndsAtTheBlock(ModelDirectory):
+    """One whose session ends just when a block was added, the first time."""
+
+    ends = True
+
+    async def change(
+        self, name: str, remove: Sequence[Entry], add: Sequence[Record], until: float, beside: Entry | None = None
+    ) -> bool:
+        """Change it, and begin another session."""
+        done = await super().change(name, remove, add, until, beside)
+        if self.ends:
+            self.ends = False
+            self._ensemble.end(self._session)
+        return done
+
+
+def test_a_release_removes_the_block_of_an_earlier_session() -> None:
+    """Who joins again after its session ended just before it was told that it holds leaves no lock delay behind."""
+    scene = Scene(SessionEndsAtTheBlock)
+    ask = _ask(lock_delay=1.0)
+    granted = scene.hold(ask)
+    assert scene.release(ask, granted) is Outcome.RELEASED
+    assert drive(scene.directory.names("", scene.until)) == []
+
+
+class Ailing(ModelDirectory):
+    """One that fails in a way that nobody foresaw, at first."""
+
+    trust = 0.03
+    kept_alive = 0
+
+    async def keep_alive(self, until: float) -> None:
+        """Fail, then work."""
+        self.kept_alive += 1
+        if self.kept_alive == 1:
+            raise KeyError("responses")
+
+
+def test_an_error_that_nobody_foresaw_does_not_end_the_session() -> None:
+    """What goes on in the background goes on, or a client that is idle would lose its session."""
+    runtime = ThreadsRuntime()
+    directory = Ailing(runtime, SharedEnsemble())
+    store = OrderedStore(runtime, directory)
+    drive(store.open(lambda _: None, runtime.now() + 5.0))
+    wait_until(lambda: directory.kept_alive > 1, "another renewal of the session")
+    drive(store.close())
