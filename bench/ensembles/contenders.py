@@ -141,10 +141,12 @@ def kazoo_client(address: Address) -> Generator[Any]:
 def kazoo_handle(_kind: str, address: Address, wakes: Wakes) -> Generator[Handle]:
     """Open kazoo's lock, which notes whenever its watch tells something."""
 
-    class Counting(import_module("kazoo.recipe.lock").Lock):  # type: ignore[misc]
+    recipe: Any = import_module("kazoo.recipe.lock").Lock
+
+    class Counting(recipe):  # type: ignore[misc]
         def _watch_predecessor(self, event: object) -> None:
             wakes.append(None)
-            super()._watch_predecessor(event)
+            recipe._watch_predecessor(self, event)  # noqa: SLF001
 
     with kazoo_client(address) as client:
         client.ensure_path(f"/{NAME}")
@@ -205,11 +207,12 @@ class AsyncPlain:
 @asynccontextmanager
 async def aetcd_handle(_kind: str, address: Address, wakes: Wakes) -> AsyncGenerator[AsyncHandle]:
     """Open aetcd's lock, which notes whenever its watch tells something."""
-    aetcd = import_module("aetcd")
+    aetcd: Any = import_module("aetcd")
+    recipe = aetcd.locks.Lock
 
-    class Counting(import_module("aetcd.locks").Lock):  # type: ignore[misc]
+    class Counting(recipe):  # type: ignore[misc]
         async def _wait_for_delete_event(self, timeout: float | None) -> None:
-            await super()._wait_for_delete_event(timeout)
+            await recipe._wait_for_delete_event(self, timeout)  # noqa: SLF001
             wakes.append(None)
 
     async with aetcd.Client(*address) as client:

@@ -116,7 +116,9 @@ def _row(kind: str, case: Case, found: Mapping[Case, Sequence[Round]]) -> Row:
     middle = spread(_seconds(rounds))
     floor, peer = Case(FLOORS[kind], case.place), best_peer(kind, case.place, found)
     over_floor, over_peer = (ratios(_seconds(rounds), _seconds(found[each])) for each in (floor, peer))
-    requests, client = (statistics.median(values) for values in zip(*((r.requests, r.client) for r in rounds)))
+    requests, client = (
+        statistics.median(values) for values in zip(*((r.requests, r.client) for r in rounds), strict=True)
+    )
     cells = [
         duration(middle.median),
         f"{duration(middle.low)}..{duration(middle.high)}",
@@ -147,9 +149,7 @@ def best_peer(kind: str, place: str, found: Mapping[Case, Sequence[Round]]) -> C
 
 def _bound(kind: str, case: Case, found: Mapping[Case, Sequence[Round]]) -> Bound:
     peer, floor = best_peer(kind, case.place, found), Case(FLOORS[kind], case.place)
-    over_peer, floor_is = (
-        ratios(_seconds(found[over]), _seconds(found[peer])).median for over in (case, floor)
-    )
+    over_peer, floor_is = (ratios(_seconds(found[over]), _seconds(found[peer])).median for over in (case, floor))
     client = statistics.median(each.client for each in found[case])
     why = f"the floor takes {floor_is:.2f} of that peer's time; of a pair the client works for {duration(client)}"
     return Bound(f"{case} / {peer.label}, median of the rounds' ratios", over_peer, OVER_PEER, why=why)

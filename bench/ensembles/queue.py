@@ -37,7 +37,16 @@ HOLD = 0.001
 WAKES = 1.0
 """How many events a release may deliver."""
 
-COLUMNS = ("events a release", "requests each", "hand-off p50", "p99", "max", "client each", "overlaps")
+COLUMNS = (
+    "events a release",
+    "by the servers",
+    "requests each",
+    "hand-off p50",
+    "p99",
+    "max",
+    "client each",
+    "overlaps",
+)
 
 Opener = Callable[[Address, Wakes], AbstractAsyncContextManager[AsyncHandle]]
 
@@ -62,6 +71,8 @@ class Round:
 
     drain: Drain
     requests: float
+    sent: float
+    """How many events the servers say to have sent."""
 
     @property
     def waited(self) -> int:
@@ -140,13 +151,13 @@ def _take_turns(kind: str, name: str, place: Place, size: Size) -> dict[Case, li
 
 def _round(worker: Worker, place: Place, waiters: int) -> Round:
     meters = place.meters
-    before, watches = meters.requests(), meters.watches()
+    before, sent, watches = meters.requests(), meters.events(), meters.watches()
     worker.order("wait")
     worker.answer()
     wait_until(lambda: meters.watches() >= watches + waiters, "a queue in which all wait", PATIENCE)
     worker.order("go")
     drain = worker.answer()
-    return Round(drain, meters.requests() - before)
+    return Round(drain, meters.requests() - before, meters.events() - sent)
 
 
 def handoffs(held: Sequence[Held]) -> list[float]:
@@ -163,10 +174,12 @@ def _row(case: Case, rounds: Sequence[Round]) -> Row:
     taken = [each for one in rounds for each in handoffs(one.drain.held)]
     half, most, longest = percentile(taken, 0.5), percentile(taken, 0.99), max(taken)
     wakes = spread(one.wakes for one in rounds)
+    sent = statistics.median(one.sent / one.waited for one in rounds)
     each, client = (statistics.median(values) for values in zip(*((r.each, r.client) for r in rounds), strict=True))
     twice = sum(overlaps(one.drain.held) for one in rounds)
     cells = [
         str(wakes),
+        f"{sent:.2f}",
         f"{each:.2f}",
         *map(duration, (half, most, longest)),
         duration(client),
@@ -174,6 +187,7 @@ def _row(case: Case, rounds: Sequence[Round]) -> Row:
     ]
     figures = {
         "events": wakes.median,
+        "events_sent": sent,
         "requests": each,
         "p50": half,
         "p99": most,

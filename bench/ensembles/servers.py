@@ -34,6 +34,10 @@ class Meters(Protocol):
         """Return how many watches clients have there now."""
         ...
 
+    def events(self) -> float:
+        """Return how many events they have sent to clients."""
+        ...
+
 
 @dataclass(slots=True)
 class ZooKeeperMeters:
@@ -41,25 +45,31 @@ class ZooKeeperMeters:
 
     servers: Sequence[ZooKeeperServer]
     _asked: int = 0
-    """How often we asked each: servers count that too."""
+    """How often we asked ourselves: servers count that too."""
 
     @property
     def version(self) -> str:
         """What they are."""
         self._asked += 1
-        said = [server.say("srvr") for server in self.servers][0]
+        said = self.servers[0].say("srvr")
         return "ZooKeeper " + said.partition("version: ")[2].partition("-")[0]
 
     def requests(self) -> float:
         """Return how many requests have come: also pings."""
-        return self._sum("zk_packets_received") - self._asked * len(self.servers)
+        return self._sum("zk_packets_received") - self._asked
 
     def watches(self) -> float:
         """Return how many watches there are."""
         return self._sum("zk_watch_count")
 
+    def events(self) -> float:
+        """Return how many events were sent."""
+        return sum(
+            self._sum(f"zk_sum_node_{what}_watch_count") for what in ("created", "deleted", "changed", "children")
+        )
+
     def _sum(self, name: str) -> float:
-        self._asked += 1
+        self._asked += len(self.servers)
         return sum(_read(server.say("mntr")).get(name, 0.0) for server in self.servers)
 
 
@@ -81,6 +91,10 @@ class EtcdMeters:
     def watches(self) -> float:
         """Return how many watches there are."""
         return self._sum("etcd_debugging_mvcc_watcher_total")
+
+    def events(self) -> float:
+        """Return how many events were sent."""
+        return self._sum("etcd_debugging_mvcc_events_total")
 
     def _sum(self, name: str) -> float:
         metrics = (_metrics(server.address) for server in self.servers)
