@@ -140,7 +140,6 @@ def kazoo_client(address: Address) -> Generator[Any]:
 @contextmanager
 def kazoo_handle(_kind: str, address: Address, wakes: Wakes) -> Generator[Handle]:
     """Open kazoo's lock, which notes whenever its watch tells something."""
-
     recipe: Any = import_module("kazoo.recipe.lock").Lock
 
     class Counting(recipe):  # type: ignore[misc]
@@ -208,7 +207,7 @@ class AsyncPlain:
 async def aetcd_handle(_kind: str, address: Address, wakes: Wakes) -> AsyncGenerator[AsyncHandle]:
     """Open aetcd's lock, which notes whenever its watch tells something."""
     aetcd: Any = import_module("aetcd")
-    recipe = aetcd.locks.Lock
+    recipe: Any = aetcd.locks.Lock
 
     class Counting(recipe):  # type: ignore[misc]
         async def _wait_for_delete_event(self, timeout: float | None) -> None:
