@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import bench.ensembles.pair
+import bench.ensembles.queue
 import bench.redis.handoff
 import bench.redis.hot
 import bench.redis.keep
@@ -42,6 +44,10 @@ BENCHES: dict[str, Callable[[Size, Path], Report]] = {
     "redis_turnstile": bench.redis.turnstile.run,
     "quorum_pair": bench.redis.quorum_pair.run,
     "quorum_hot": bench.redis.quorum_hot.run,
+    "zookeeper_pair": bench.ensembles.pair.zookeeper,
+    "zookeeper_queue": bench.ensembles.queue.zookeeper,
+    "etcd_pair": bench.ensembles.pair.etcd,
+    "etcd_queue": bench.ensembles.queue.etcd,
 }
 
 

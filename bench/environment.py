@@ -10,7 +10,19 @@ from bench.redis import apart
 from holdfast.testing.servers.redis import find_program
 from holdfast.testing.servers.redis import version as server_version
 
-PEERS = ("filelock", "fasteners", "redis", "hiredis", "python-redis-lock", "pottery", "redlock-py", "uvloop")
+PEERS = (
+    "filelock",
+    "fasteners",
+    "redis",
+    "hiredis",
+    "python-redis-lock",
+    "pottery",
+    "redlock-py",
+    "uvloop",
+    "kazoo",
+    "h11",
+    "aetcd",
+)
 
 
 def software() -> str:

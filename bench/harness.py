@@ -35,6 +35,10 @@ class Size:
     leases_ttl: float
     tasks_waiting: int
     threads_waiting: int
+    queue: int
+    """How many wait in one queue."""
+    drains: int
+    """How often it is let through."""
 
 
 FULL = Size(
@@ -55,6 +59,8 @@ FULL = Size(
     leases_ttl=6.0,
     tasks_waiting=2000,
     threads_waiting=200,
+    queue=50,
+    drains=9,
 )
 QUICK = Size(
     rounds=2,
@@ -74,6 +80,8 @@ QUICK = Size(
     leases_ttl=6.0,
     tasks_waiting=2000,
     threads_waiting=200,
+    queue=50,
+    drains=3,
 )
 
 

@@ -30,6 +30,8 @@ TINY = Size(
     leases_ttl=0.3,
     tasks_waiting=4,
     threads_waiting=2,
+    queue=3,
+    drains=1,
 )
 
 

@@ -12,6 +12,7 @@ from holdfast.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.runtimes.runtime import Runtime
 from holdfast.stores.etcd import trouble
 from holdfast.stores.etcd.http import OK
+from holdfast.stores.etcd.keys import packed_json
 from holdfast.stores.etcd.link import Address, Answer, Hearing, Link, NotSent, Request, Said, Stream
 from holdfast.stores.etcd.options import Deployment
 
@@ -45,7 +46,7 @@ class Gateway:
 
         Raises StoreUnavailable, OutcomeUnknown, another StoreError, or trouble.LeaseGone.
         """
-        packed = json.dumps(body, separators=(",", ":")).encode()
+        packed = packed_json(body).encode()
         tries = len(self._deployment.addresses)
         while True:
             tries -= 1
@@ -69,7 +70,7 @@ class Gateway:
 
     async def stream(self, path: str, body: Said, hearing: Hearing, until: float) -> Stream:
         """Begin a stream at the server that is in use."""
-        packed = json.dumps(body, separators=(",", ":")).encode()
+        packed = packed_json(body).encode()
         tries = len(self._deployment.addresses)
         while True:
             tries -= 1

@@ -17,6 +17,7 @@ import json
 from base64 import b64decode, b64encode
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, cast
 from urllib.parse import quote, unquote
 
@@ -25,6 +26,9 @@ from holdfast.stores.ordered.entries import Entry, Kind, Listing, Record
 
 LAST = "z"
 TOMBSTONE = "t"
+
+packed_json = json.JSONEncoder(separators=(",", ":")).encode
+"""Writes JSON without blanks. `json.dumps` would make an encoder for each text."""
 
 KINDS = {str(kind) for kind in Kind}
 
@@ -54,7 +58,7 @@ class Written:
         """Write it, without what is as usual."""
         usual = Written()
         pairs = ((short, getattr(self, name), getattr(usual, name)) for short, name in FIELDS.items())
-        return json.dumps({short: value for short, value, same in pairs if value != same}, separators=(",", ":"))
+        return packed_json({short: value for short, value, same in pairs if value != same})
 
     @classmethod
     def read(cls, text: str) -> "Written":
@@ -84,7 +88,7 @@ class Keys:
 
     def of(self, name: str, tail: str) -> str:
         """Return the key of something that belongs to a name."""
-        return f"{self.names}{quote(name, safe='')}/{tail}"
+        return f"{self.names}{_quoted(name)}/{tail}"
 
     def inbox(self, session: str) -> str:
         """Return what the keys of a session begin with, and the first of them."""
@@ -94,6 +98,11 @@ class Keys:
         """Return the name of a key, and what it is of it."""
         quoted, _, tail = key.removeprefix(self.names).partition("/")
         return unquote(quoted), tail
+
+
+@lru_cache(maxsize=256)
+def _quoted(name: str) -> str:
+    return quote(name, safe="")
 
 
 def encoded(text: str) -> str:

@@ -38,10 +38,11 @@ class Connection:
     def ask(self, request: Request, left: Callable[[], float]) -> Answer:
         """Send a request and return its answer, before nothing is `left`. Raises Unsent or BROKEN."""
         self.send(request, left)
-        while (answer := self._talk.answer()) is None:
+        while True:
             self._limit(left)
             self._talk.feed(self._socket.recv(CHUNK))
-        return answer
+            if (answer := self._talk.answer()) is not None:
+                return answer
 
     def send(self, request: Request, left: Callable[[], float]) -> None:
         """Send a request. Raises Unsent or BROKEN."""

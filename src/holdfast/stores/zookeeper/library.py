@@ -3,6 +3,7 @@
 import logging
 import socket
 from collections.abc import Callable, Sequence
+from functools import cache
 from importlib import import_module
 from typing import Any, Protocol
 
@@ -157,8 +158,14 @@ def make_client(hosts: str, handler: object, logger: object, options: dict[str, 
 
 def make_result(handler: object, condition: Callable[[], object], timeout: type[Exception]) -> Result:
     """Make what a request's answer is put into."""
+    return _result_maker()(handler, condition, timeout)
+
+
+@cache
+def _result_maker() -> Callable[..., Result]:
+    """Return kazoo's class: there is a result for each request."""
     make: Callable[..., Result] = import_module("kazoo.handlers.utils").AsyncResult
-    return make(handler, condition, timeout)
+    return make
 
 
 def connect(*args: Any, **options: Any) -> Any:  # noqa: ANN401 - as kazoo calls it; a socket

@@ -1,0 +1,155 @@
+"""What one uncontended acquire and release in ZooKeeper or etcd cost together, on one server and on an ensemble."""
+
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from bench.ensembles.contenders import ASYNCIO, FLOORS, MEANINGS, PAIRS, PEERS, THREADS, measuring
+from bench.ensembles.servers import ETCD, ZOOKEEPER, Address, Place, running
+from bench.harness import Bound, Report, Row, Size, duration, interleave, ratios, spread
+from bench.timing import BATCH
+from bench.workers import Worker
+
+OVER_PEER = 1.0
+"""How many times what the best peer takes, at most."""
+
+SHARE = 4
+"""A round has so many times fewer pairs than one in Redis, for they are slower."""
+
+COLUMNS = ("median", "min..max of rounds", "over floor", "over peer", "requests", "client each")
+
+
+@dataclass(slots=True)
+class Round:
+    """What one contender took in one round: all of a pair."""
+
+    seconds: float
+    """The median of its batches."""
+    client: float
+    """How long the client's processor worked, in seconds."""
+    requests: float
+
+
+@dataclass(slots=True, frozen=True)
+class Case:
+    """One contender on some servers."""
+
+    label: str
+    place: str
+
+    def __str__(self) -> str:
+        return f"{self.place}, {self.label}"
+
+
+def zookeeper(size: Size, folder: Path) -> Report:
+    """Compare the pairs of all contenders in ZooKeeper."""
+    return run(ZOOKEEPER, size, folder)
+
+
+def etcd(size: Size, folder: Path) -> Report:
+    """Compare the pairs of all contenders in etcd."""
+    return run(ETCD, size, folder)
+
+
+def run(kind: str, size: Size, folder: Path) -> Report:
+    """Compare the pairs of all contenders."""
+    with ExitStack() as stack:
+        places = stack.enter_context(running(kind, folder))
+        asked = {name: place.one for name, place in places.items()}
+        workers = {label: stack.enter_context(Worker(serve, kind, label, asked)) for label in PAIRS[kind]}
+        for worker in workers.values():
+            worker.answer()
+        cases = [Case(label, place) for place in places for label in PAIRS[kind]]
+        measures = {
+            str(case): partial(_round, workers[case.label], places[case.place], case.place, size.pairs // SHARE)
+            for case in cases
+        }
+        interleave(measures, 1)  # warm up: the servers are slow at first
+        rounds = interleave(measures, size.pair_rounds)
+        found = {case: rounds[str(case)] for case in cases}
+        version = next(iter(places.values())).meters.version
+    report = Report(f"{kind}_pair", "an uncontended acquire + release", COLUMNS, notes=[_note(version)])
+    report.rows = [_row(kind, case, found) for case in found]
+    report.bounds = [_bound(kind, Case(ours, place), found) for place in places for ours in (THREADS, ASYNCIO)]
+    return report
+
+
+def _note(version: str) -> str:
+    return (
+        f"the servers are {version}; they write nothing to the disk in earnest, and of the ensemble all ask the same "
+        "follower; peer is the faster of the recipes"
+    )
+
+
+def _round(worker: Worker, place: Place, name: str, pairs: int) -> Round:
+    before = place.meters.requests()
+    batches: list[tuple[float, float]] = []
+    for _ in range(max(1, pairs // BATCH)):
+        worker.order(name)
+        batches.append(worker.answer())
+    requests = place.meters.requests() - before
+    seconds, client = (statistics.median(values) for values in zip(*batches, strict=True))
+    return Round(seconds, client, requests / (len(batches) * BATCH))
+
+
+def serve(line: Connection, kind: str, label: str, asked: Mapping[str, Address]) -> None:
+    """Be the process of one contender."""
+    with ExitStack() as stack:
+        measures = {name: stack.enter_context(measuring(kind, label, each)) for name, each in asked.items()}
+        for measure in measures.values():
+            measure(BATCH)  # connects
+        line.send("ready")
+        while True:
+            measure = measures[line.recv()]
+            before = time.process_time()
+            seconds = measure(BATCH)
+            line.send((seconds, (time.process_time() - before) / BATCH))
+
+
+def _row(kind: str, case: Case, found: Mapping[Case, Sequence[Round]]) -> Row:
+    rounds = found[case]
+    middle = spread(_seconds(rounds))
+    floor, peer = Case(FLOORS[kind], case.place), best_peer(kind, case.place, found)
+    over_floor, over_peer = (ratios(_seconds(rounds), _seconds(found[each])) for each in (floor, peer))
+    requests, client = (
+        statistics.median(values) for values in zip(*((r.requests, r.client) for r in rounds), strict=True)
+    )
+    cells = [
+        duration(middle.median),
+        f"{duration(middle.low)}..{duration(middle.high)}",
+        str(over_floor),
+        str(over_peer),
+        f"{requests:.2f}",
+        duration(client),
+    ]
+    figures = {
+        "seconds": _seconds(rounds),
+        "over_floor": over_floor.median,
+        "over_peer": over_peer.median,
+        "requests": requests,
+        "client_seconds": client,
+    }
+    return Row(str(case), cells, MEANINGS[case.label], figures)
+
+
+def _seconds(rounds: Sequence[Round]) -> list[float]:
+    return [each.seconds for each in rounds]
+
+
+def best_peer(kind: str, place: str, found: Mapping[Case, Sequence[Round]]) -> Case:
+    """Return the fastest peer on some servers."""
+    cases = [Case(label, place) for label in PEERS[kind]]
+    return min(cases, key=lambda case: statistics.median(_seconds(found[case])))
+
+
+def _bound(kind: str, case: Case, found: Mapping[Case, Sequence[Round]]) -> Bound:
+    peer, floor = best_peer(kind, case.place, found), Case(FLOORS[kind], case.place)
+    over_peer, floor_is = (ratios(_seconds(found[over]), _seconds(found[peer])).median for over in (case, floor))
+    client = statistics.median(each.client for each in found[case])
+    why = f"the floor takes {floor_is:.2f} of that peer's time; of a pair the client works for {duration(client)}"
+    return Bound(f"{case} / {peer.label}, median of the rounds' ratios", over_peer, OVER_PEER, why=why)

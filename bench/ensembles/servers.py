@@ -1,0 +1,163 @@
+"""The servers that both benchmarks use, ZooKeeper's or etcd's, and what they count."""
+
+import urllib.request
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from holdfast.testing.servers import EtcdEnsemble, EtcdServer, ZooKeeperEnsemble, ZooKeeperServer
+
+ZOOKEEPER = "zookeeper"
+ETCD = "etcd"
+
+ONE = "one server"
+THREE = "ensemble of 3"
+
+PATIENCE = 20.0
+"""How long, in seconds, a server may take to tell what it counts on a machine that is too busy for its benchmark."""
+
+Address = tuple[str, int]
+
+
+class Meters(Protocol):
+    """What some servers count."""
+
+    @property
+    def version(self) -> str:
+        """What they are."""
+        ...
+
+    def requests(self) -> float:
+        """Return how many requests of clients have come, since some moment."""
+        ...
+
+    def watches(self) -> float:
+        """Return how many watches clients have there now."""
+        ...
+
+    def events(self) -> float:
+        """Return how many events they have sent to clients."""
+        ...
+
+
+@dataclass(slots=True)
+class ZooKeeperMeters:
+    """Those of ZooKeeper."""
+
+    servers: Sequence[ZooKeeperServer]
+    _asked: int = 0
+    """How often we asked ourselves: servers count that too."""
+
+    @property
+    def version(self) -> str:
+        """What they are."""
+        self._asked += 1
+        said = self.servers[0].say("srvr", PATIENCE)
+        return "ZooKeeper " + said.partition("version: ")[2].partition("-")[0]
+
+    def requests(self) -> float:
+        """Return how many requests have come: also pings."""
+        return self._sum("zk_packets_received") - self._asked
+
+    def watches(self) -> float:
+        """Return how many watches there are."""
+        return self._sum("zk_watch_count")
+
+    def events(self) -> float:
+        """Return how many events were sent."""
+        return sum(
+            self._sum(f"zk_sum_node_{what}_watch_count") for what in ("created", "deleted", "changed", "children")
+        )
+
+    def _sum(self, name: str) -> float:
+        self._asked += len(self.servers)
+        return sum(_read(server.say("mntr", PATIENCE)).get(name, 0.0) for server in self.servers)
+
+
+@dataclass(slots=True)
+class EtcdMeters:
+    """Those of etcd."""
+
+    servers: Sequence[EtcdServer]
+
+    @property
+    def version(self) -> str:
+        """What they are."""
+        return f"etcd {self.servers[0].status()['version']}"
+
+    def requests(self) -> float:
+        """Return how many messages have come, also those on streams. What comes to the gateway comes by gRPC, too."""
+        return self._sum("grpc_server_msg_received_total")
+
+    def watches(self) -> float:
+        """Return how many watches there are."""
+        return self._sum("etcd_debugging_mvcc_watcher_total")
+
+    def events(self) -> float:
+        """Return how many events were sent."""
+        return self._sum("etcd_debugging_mvcc_events_total")
+
+    def _sum(self, name: str) -> float:
+        metrics = (_metrics(server.address) for server in self.servers)
+        return sum(value for each in metrics for key, value in each.items() if key.partition("{")[0] == name)
+
+
+@dataclass(slots=True)
+class Place:
+    """Some servers of one kind."""
+
+    kind: str
+    addresses: list[Address]
+    meters: Meters
+    one: Address = field(init=False)
+    """The one that is asked if only one is: no leader, if there are others."""
+
+    def __post_init__(self) -> None:
+        self.one = self.addresses[0]
+
+    def url(self, number: int = 0) -> str:
+        """Return the URL of one of them, counted round and round."""
+        return url_of(self.kind, self.addresses[number % len(self.addresses)])
+
+
+def url_of(kind: str, address: Address) -> str:
+    """Return the URL of the store at one server."""
+    return f"{kind}://{address[0]}:{address[1]}"
+
+
+@contextmanager
+def running(kind: str, folder: Path) -> Generator[Mapping[str, Place]]:
+    """Run one server, and three that are an ensemble; a follower comes first, so that all are asked for the same."""
+    if kind == ZOOKEEPER:
+        with ZooKeeperServer(folder / "one") as server, ZooKeeperEnsemble(folder / "three") as ensemble:
+            servers = [*ensemble.followers(), ensemble.leader()]
+            yield {
+                ONE: Place(kind, [server.address], ZooKeeperMeters([server])),
+                THREE: Place(kind, [each.address for each in servers], ZooKeeperMeters(servers)),
+            }
+    else:
+        with EtcdServer(folder / "one") as one, EtcdEnsemble(folder / "three") as three:
+            members = [*three.followers(), three.leader()]
+            yield {
+                ONE: Place(kind, [one.address], EtcdMeters([one])),
+                THREE: Place(kind, [each.address for each in members], EtcdMeters(members)),
+            }
+
+
+def _read(said: str) -> dict[str, float]:
+    """Read lines of a name and a number; others are passed over."""
+    found: dict[str, float] = {}
+    for line in said.splitlines():
+        name, _, value = line.rpartition("\t" if "\t" in line else " ")
+        try:
+            found[name] = float(value)
+        except ValueError:
+            continue
+    return found
+
+
+def _metrics(address: Address) -> dict[str, float]:
+    with urllib.request.urlopen(f"http://{address[0]}:{address[1]}/metrics", timeout=PATIENCE) as answer:
+        return _read(answer.read().decode())
