@@ -33,10 +33,15 @@ class Draw:
     probability: float
     containing: bytes
     """Only requests in which these bytes occur."""
+    after: int = 0
+    """How many more such requests pass before."""
 
     def hits(self, request: bytes, chance: Random) -> bool:
         """Tell whether this request is one of them, and count it."""
         if self.left == 0 or self.containing not in request or chance.random() >= self.probability:
+            return False
+        if self.after > 0:
+            self.after -= 1
             return False
         if self.left is not None:
             self.left -= 1
