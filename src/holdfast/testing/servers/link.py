@@ -6,6 +6,7 @@ What a test sets is in the `Weather` that all links of a proxy share.
 """
 
 import asyncio
+import contextlib
 import socket
 import struct
 from collections import deque
@@ -169,7 +170,8 @@ class End(asyncio.Protocol):
         if chunk is not END:
             self._transport.write(chunk)
         elif self._transport.can_write_eof():
-            self._transport.write_eof()
+            with contextlib.suppress(OSError):  # the peer has reset it, and we are about to hear of that
+                self._transport.write_eof()
         else:
             self._transport.close()
 
