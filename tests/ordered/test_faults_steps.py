@@ -28,6 +28,8 @@ PROMPT = 3.0
 MOST = 60
 """More steps than anything here takes."""
 
+FAULTS = ("swallow", "lose", "lose-again-and-again")
+
 Act = Callable[[Kit, AnyClient, AnyClient], Coroutine[Any, Any, AnyLease]]
 """What a victim does, while another client may have the name at first."""
 
@@ -67,8 +69,7 @@ async def left_nothing(kit: Kit, other: AnyClient) -> None:
 
 
 @pytest.mark.parametrize("act", [uncontended, handed_over])
-@pytest.mark.parametrize("times", [1, 5])
-@pytest.mark.parametrize("fault", [Proxy.swallow, Proxy.lose], ids=["swallow", "lose"])
+@pytest.mark.parametrize(("fault", "times"), [(Proxy.swallow, 1), (Proxy.lose, 1), (Proxy.lose, 5)], ids=FAULTS)
 @pytest.mark.parametrize("colour", COLOURS)
 def test_a_connection_that_breaks_at_any_step(
     ensemble: Ensemble, space: str, colour: str, act: Act, fault: Callable[..., None], times: int
