@@ -20,6 +20,7 @@ THOROUGH = (
     "conformance/test_redis_clients.py::TestRedisCluster",
     "conformance/test_redis_groups.py",
     "models/",
+    "ordered/test_faults",
     "properties/test_mutants.py",
     "properties/test_simulated_server.py",
     "properties/test_stores.py::test_a_file_that_forgets_is_noticed",

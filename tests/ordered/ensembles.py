@@ -1,5 +1,6 @@
 """Ensembles of three servers, of either kind, behind one face; and what tests do to them and to sessions there."""
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -13,7 +14,6 @@ from holdfast.stores.ordered.store import OrderedStore
 from holdfast.stores.store import Store, StoreSource
 from holdfast.stores.urls import store_source
 from holdfast.stores.zookeeper.directory import ZooKeeperDirectory
-from holdfast.testing.conformance.faces import AnyClient
 from holdfast.testing.conformance.kit import Kit
 from holdfast.testing.servers import EtcdEnsemble, EtcdServer, Proxy, ZooKeeperEnsemble, ZooKeeperServer
 from tests.faults.scenes import client_at
@@ -201,7 +201,7 @@ class Party:
         """Make one at `url`."""
         self._made: list[OrderedStore] = []
         options = {"namespace": "", **options}
-        self.client: AnyClient = client_at(kit, None, store=tapped(store_source(url), self._made), **options)
+        self.client = client_at(kit, None, store=tapped(store_source(url), self._made), **options)
 
     @property
     def store(self) -> OrderedStore:
@@ -214,3 +214,8 @@ def proxies(servers: Sequence[AnyServer]) -> Generator[list[Proxy], None, None]:
     """Run a proxy in front of each server."""
     with ExitStack() as closing:
         yield [closing.enter_context(Proxy(server.address)) for server in servers]
+
+
+def note(line: str) -> None:
+    """Say something that is to be seen if the test fails, or by who asks for it."""
+    sys.stdout.write(f"{line}\n")

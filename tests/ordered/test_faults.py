@@ -9,16 +9,16 @@ from collections.abc import Sequence
 
 import pytest
 
-from holdfast import Outcome, StaleTokenError
+from holdfast import Outcome
 from holdfast.runtimes.clocks import steady
 from holdfast.testing.conformance.kit import Kit
 from holdfast.testing.servers import Proxy, RedisServer
 from tests.faults.resource import SharedNumbers
 from tests.faults.scenes import COLOURS, play
 from tests.hazards.helpers import Script
-from tests.ordered.ensembles import Ensemble, Party, proxies
+from tests.ordered.ensembles import Ensemble, Party, note, proxies
 
-pytestmark = [pytest.mark.thorough, pytest.mark.parametrize("colour", COLOURS)]
+pytestmark = pytest.mark.parametrize("colour", COLOURS)
 
 LONG = 30.0
 """A session, and a ttl, that outlive every test."""
@@ -63,7 +63,6 @@ def test_a_killed_holder_is_followed_when_its_session_ends(ensemble: Ensemble, s
     async def scene(kit: Kit) -> None:
         first, second = (Party(kit, ensemble.url(space, LONG)).client for _ in range(2))
 
-
         script = Script(HOLDER, ensemble.url(space, session), colour)
         try:
             assert script.hear()
@@ -79,7 +78,9 @@ def test_a_killed_holder_is_followed_when_its_session_ends(ensemble: Ensemble, s
         finally:
             script.kill()
         believed = float(claims.split()[-1]) - killed
-        print(f"{ensemble.kind} {colour}: session {session:g} s, believed for {believed:.3f} s, followed after {took:.3f} s")
+        note(
+            f"{ensemble.kind} {colour}: session {session:g} s, believed for {believed:.3f} s, followed after {took:.3f} s"
+        )
         assert believed < took < session + LATE
         assert took > session / 2, "the session was certainly renewed so long ago"
         assert not next_one.done()
@@ -155,7 +156,7 @@ def test_a_stopped_holder_finds_out_and_is_fenced_off(
             assert script.end() == ("lost\nrefused\nTAKEN_OVER\n", "")
             numbers.write("name", lease.token, 1)
             lease.check()
-            print(f"{ensemble.kind} {colour}: session {session:g} s, followed after {took:.3f} s")
+            note(f"{ensemble.kind} {colour}: session {session:g} s, followed after {took:.3f} s")
             assert took < session + LATE
         finally:
             script.kill()
@@ -198,8 +199,8 @@ def test_a_holder_that_is_cut_off(ensemble: Ensemble, space: str, colour: str) -
             assert lease.lost
             follower = await waiting.result(SESSION + LATE + PROMPT)
             took = steady() - cut
-            print(
-                f"{ensemble.kind} {colour}: believed for {deadline - cut:.3f} s, told {told[0] - deadline:+.3f} s after, "
+            note(
+                f"{ensemble.kind} {colour}: believed for {deadline - cut:.3f} s, told {told[0] - deadline:+.3f} s later, "
                 f"followed after {took:.3f} s of {SESSION:g} s"
             )
             assert told[0] < deadline + 0.1
@@ -210,7 +211,7 @@ def test_a_holder_that_is_cut_off(ensemble: Ensemble, space: str, colour: str) -
             await kit.waiters(other, "name", 1)
             await follower.release()
             again = await waiting.result()
-            print(f"{ensemble.kind} {colour}: holds again {steady() - healed:.3f} s after the heal")
+            note(f"{ensemble.kind} {colour}: holds again {steady() - healed:.3f} s after the heal")
             assert again.token > follower.token > lease.token
             assert holder.store.directory.session() != before
             await again.release()
@@ -238,10 +239,10 @@ def test_a_waiter_that_is_cut_off(ensemble: Ensemble, space: str, colour: str, r
             healed = steady()
             if not released:
                 await kit.waiters(other, "name", 1)
-                print(f"{ensemble.kind} {colour}: waits again {steady() - healed:.3f} s after the heal")
+                note(f"{ensemble.kind} {colour}: waits again {steady() - healed:.3f} s after the heal")
                 await lease.release()
             mine = await waiting.result()
-            print(f"{ensemble.kind} {colour}: holds {steady() - healed:.3f} s after the heal")
+            note(f"{ensemble.kind} {colour}: holds {steady() - healed:.3f} s after the heal")
             assert steady() - healed < 5 * PROMPT
             mine.check()
             view = await other.inspect("name")
@@ -276,7 +277,7 @@ def test_a_server_that_stops_is_left_before_its_clients_lose_anything(
             if not left and ensemble.in_use(party.store) is not server:
                 left = steady() - stopped
             await kit.pause(0.005)
-        print(f"{ensemble.kind} {colour}: another asked after {left:.3f} s, renewed after {steady() - stopped:.3f} s")
+        note(f"{ensemble.kind} {colour}: another asked after {left:.3f} s, renewed after {steady() - stopped:.3f} s")
         assert await lease.release() is Outcome.RELEASED
         await party.client.close()
         server.resume()
@@ -308,7 +309,7 @@ def test_a_session_that_the_servers_end(ensemble: Ensemble, space: str, colour: 
         mine = await waiting.result()
         ended = steady()
         assert await lease.lost.wait(PROMPT)
-        print(
+        note(
             f"{ensemble.kind} {colour}: waits again after {waits:.3f} s; granted {ended - ending:.3f} s, "
             f"told {told[0] - ending:.3f} s after the call"
         )

@@ -18,8 +18,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import cycle, pairwise
 
-import pytest
-
 from holdfast import Client
 from holdfast.runtimes.clocks import steady
 from holdfast.testing.servers import RedisServer
@@ -27,8 +25,6 @@ from tests.faults.judgement import disorder, overlaps, stalls
 from tests.faults.resource import total
 from tests.faults.workers import Staff, Task, Tenure
 from tests.ordered.ensembles import Ensemble, Etcds
-
-pytestmark = pytest.mark.thorough
 
 SECONDS = float(os.environ.get("HOLDFAST_CHAOS_SECONDS", "44"))
 """For how long servers are hurt, in seconds, both kinds together."""

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Generator
+from functools import partial
 from itertools import count
 from typing import Any, Generic, TypeVar
 
@@ -13,11 +14,9 @@ from holdfast.testing.conformance.faces import AnyClient, AnyLease
 from holdfast.testing.conformance.kit import Kit
 from holdfast.testing.servers import Proxy
 from tests.faults.scenes import COLOURS, play
-from tests.ordered.ensembles import Ensemble, Party, proxies
+from tests.ordered.ensembles import Ensemble, Party, note, proxies
 
 T = TypeVar("T")
-
-pytestmark = pytest.mark.thorough
 
 LONG = 30.0
 """A session, and a ttl, that outlive every test: what is left behind is seen."""
@@ -72,7 +71,7 @@ async def left_nothing(kit: Kit, other: AnyClient) -> None:
 @pytest.mark.parametrize(("fault", "times"), [(Proxy.swallow, 1), (Proxy.lose, 1), (Proxy.lose, 5)], ids=FAULTS)
 @pytest.mark.parametrize("colour", COLOURS)
 def test_a_connection_that_breaks_at_any_step(
-    ensemble: Ensemble, space: str, colour: str, act: Act, fault: Callable[..., None], times: int
+    ensemble: Ensemble, space: str, colour: str, *, act: Act, fault: Callable[..., None], times: int
 ) -> None:
     """The name is acquired and released all the same, once, or an error says that it was not; nothing is left.
 
@@ -109,7 +108,7 @@ def test_a_connection_that_breaks_at_any_step(
                 await victim.close()
                 if done:
                     break
-        print(f"{ensemble.kind} {colour} {act.__name__}: {outcomes}, longest {max(took):.3f} s")
+        note(f"{ensemble.kind} {colour} {act.__name__}: {outcomes}, longest {max(took):.3f} s")
         assert outcomes[-1] == "RELEASED"
 
     play(colour, ensemble.url(space, LONG), scene)
@@ -172,6 +171,11 @@ async def queued(victim: AnyClient) -> AnyLease:
     return await victim.lock("name", ttl=LONG).acquire()
 
 
+async def has_come(task: asyncio.Task[AnyLease], other: AnyClient) -> bool:
+    """Tell whether a victim waits, or has given up."""
+    return task.done() or bool((await other.inspect("name")).waiters)
+
+
 @pytest.mark.parametrize("late", [False, True], ids=["early", "late"])
 @pytest.mark.parametrize("act", [cold, warm, queued])
 def test_cancelled_at_any_await_nothing_is_left(
@@ -192,9 +196,8 @@ def test_cancelled_at_any_await_nothing_is_left(
                 return await steps
 
             task = asyncio.ensure_future(run())
-            while held is not None and not task.done() and not (await other.inspect("name")).waiters:
-                await asyncio.sleep(0)
             if held is not None:
+                await kit.until(partial(has_come, task, other), "the victim in the queue")
                 await held.release()
             await asyncio.wait({task}, timeout=PROMPT)
             assert task.done()
@@ -206,7 +209,7 @@ def test_cancelled_at_any_await_nothing_is_left(
             await left_nothing(kit, other)
             await victim.close()
             if not task.cancelled():
-                print(f"{ensemble.kind} {act.__name__}: {steps.count} awaits")
+                note(f"{ensemble.kind} {act.__name__}: {steps.count} awaits")
                 return
         raise AssertionError
 
