@@ -104,7 +104,7 @@ class ZooKeepers(Ensemble):
         assert isinstance(store.directory, ZooKeeperDirectory)
         client = store.directory._link._client
         assert client is not None
-        self._with(lambda _: None, client_id=client.client_id)
+        self._with(None, client_id=client.client_id)
 
     def left(self, space: str) -> list[str]:
         """Return all nodes but the roots."""
@@ -128,7 +128,8 @@ class ZooKeepers(Ensemble):
         client = import_module("kazoo.client").KazooClient(hosts=hosts, **options)
         try:
             client.start(10.0)
-            work(client)
+            if work is not None:
+                work(client)
         finally:
             client.stop()
             client.close()

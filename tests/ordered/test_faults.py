@@ -78,9 +78,7 @@ def test_a_killed_holder_is_followed_when_its_session_ends(ensemble: Ensemble, s
         finally:
             script.kill()
         believed = float(claims.split()[-1]) - killed
-        note(
-            f"{ensemble.kind} {colour}: session {session:g} s, believed for {believed:.3f} s, followed after {took:.3f} s"
-        )
+        note(f"{ensemble.kind} {colour}: session {session:g} s, believed {believed:.3f} s, followed after {took:.3f} s")
         assert believed < took < session + LATE
         assert took > session / 2, "the session was certainly renewed so long ago"
         assert not next_one.done()
@@ -200,7 +198,7 @@ def test_a_holder_that_is_cut_off(ensemble: Ensemble, space: str, colour: str) -
             follower = await waiting.result(SESSION + LATE + PROMPT)
             took = steady() - cut
             note(
-                f"{ensemble.kind} {colour}: believed for {deadline - cut:.3f} s, told {told[0] - deadline:+.3f} s later, "
+                f"{ensemble.kind} {colour}: believed {deadline - cut:.3f} s, told {told[0] - deadline:+.3f} s later, "
                 f"followed after {took:.3f} s of {SESSION:g} s"
             )
             assert told[0] < deadline + 0.1

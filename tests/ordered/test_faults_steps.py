@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Generator
 from functools import partial
 from itertools import count
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import pytest
 
@@ -151,7 +151,7 @@ class Cancelled(Generic[T]):
         task = asyncio.current_task()
         assert task is not None
         if self._late and isinstance(awaited, asyncio.Future):
-            awaited.add_done_callback(lambda _: task.cancel())
+            cast("asyncio.Future[object]", awaited).add_done_callback(lambda _: task.cancel())
         else:
             task.cancel()
 
