@@ -43,8 +43,8 @@ class Ensemble(ABC):
         """Make it whole again."""
 
     @abstractmethod
-    def in_use(self, store: OrderedStore) -> AnyServer:
-        """Return the server that a client asks."""
+    def in_use(self, store: OrderedStore) -> AnyServer | None:
+        """Return the server that a client asks; None while it has no connection."""
 
     @abstractmethod
     def end_session(self, store: OrderedStore) -> None:
@@ -91,13 +91,16 @@ class ZooKeepers(Ensemble):
         """Make it whole again."""
         self.group.mend()
 
-    def in_use(self, store: OrderedStore) -> AnyServer:
+    def in_use(self, store: OrderedStore) -> AnyServer | None:
         """Return the server that a client is connected to."""
         assert isinstance(store.directory, ZooKeeperDirectory)
         handler = store.directory._link._handler
         assert handler is not None
         assert handler.wire is not None
-        return self._at(handler.wire.getpeername()[1])
+        try:
+            return self._at(handler.wire.getpeername()[1])
+        except OSError:
+            return None
 
     def end_session(self, store: OrderedStore) -> None:
         """Close it over another connection."""
@@ -158,7 +161,7 @@ class Etcds(Ensemble):
         """Make it whole again."""
         self.group.mend()
 
-    def in_use(self, store: OrderedStore) -> AnyServer:
+    def in_use(self, store: OrderedStore) -> AnyServer | None:
         """Return the server that a client asks first."""
         assert isinstance(store.directory, EtcdDirectory)
         return self._at(store.directory._gateway._address().port)

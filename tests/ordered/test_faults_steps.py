@@ -21,6 +21,9 @@ T = TypeVar("T")
 LONG = 30.0
 """A session, and a ttl, that outlive every test: what is left behind is seen."""
 
+AMPLE = 10.0
+"""How long a request may take, in seconds, of clients whose way is not disturbed: the machine may be busy."""
+
 PROMPT = 3.0
 """Within how many seconds what was disturbed is over, and nothing is left of it."""
 
@@ -80,7 +83,7 @@ def test_a_connection_that_breaks_at_any_step(
     """
 
     async def scene(kit: Kit) -> None:
-        other = Party(kit, ensemble.url(space, LONG)).client
+        other = Party(kit, ensemble.url(space, LONG), operation_timeout=AMPLE).client
         outcomes: list[str] = []
         took: list[float] = []
         with proxies(ensemble.servers[:1]) as (wall,):
@@ -184,9 +187,9 @@ def test_cancelled_at_any_await_nothing_is_left(
     """No node and no key; the name is free for others at once; the cancellation is not swallowed."""
 
     async def scene(kit: Kit) -> None:
-        other = Party(kit, ensemble.url(space, LONG)).client
+        other = Party(kit, ensemble.url(space, LONG), operation_timeout=AMPLE).client
         for at in range(1, MOST):
-            victim = Party(kit, ensemble.url(space, LONG)).client
+            victim = Party(kit, ensemble.url(space, LONG), operation_timeout=AMPLE).client
             if act is not cold:
                 await victim.names()
             held = await other.lock("name", ttl=LONG).acquire() if act is queued else None
