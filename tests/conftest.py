@@ -23,7 +23,7 @@ THOROUGH = (
     "conformance/test_zookeeper.py::TestEnsemble",
     "etcd/test_faults.py",
     "models/",
-    "ordered/test_faults.py",
+    "ordered/test_faults",
     "properties/test_mutants.py",
     "properties/test_simulated_server.py",
     "properties/test_stores.py::test_a_file_that_forgets_is_noticed",

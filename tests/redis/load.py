@@ -16,8 +16,8 @@ from holdfast import AsyncClient, Client, LockTimeout, StaleTokenError, StoreErr
 from holdfast.runtimes.clocks import steady
 from holdfast.runtimes.threads import drive
 from holdfast.testing.conformance.faces import AnyClient, AnyLease, BlockingClient
+from tests.faults.resource import Resource
 from tests.hazards.helpers import eventually
-from tests.redis.resource import Resource
 
 GRAIN = 0.005
 """How often a holder looks whether it still believes in its lease, in seconds."""

@@ -15,9 +15,9 @@ from holdfast import AsyncClient, Client
 from holdfast.runtimes.threads import drive
 from holdfast.testing.conformance.faces import AnyClient, BlockingClient
 from holdfast.testing.servers import RedisServer
-from tests.redis.children import COLOURS, Children
+from tests.faults.children import COLOURS, Children
+from tests.faults.resource import SharedNumbers
 from tests.redis.load import PATIENCE, Hold, Job, Record, Worker
-from tests.redis.resource import SharedNumbers
 
 
 class Processes(Children):

@@ -17,9 +17,9 @@ from holdfast import Client, StoreError
 from holdfast.runtimes.clocks import steady, wall_micros
 from holdfast.stores.redis.names import slot_of
 from holdfast.testing.servers import Cluster, RedisServer, SentinelGroup, wait_until
+from tests.faults.resource import total
 from tests.redis.load import Hold, Job, Record
 from tests.redis.processes import Processes
-from tests.redis.resource import total
 from tests.redis.servers import clean
 
 TTL = 3.0

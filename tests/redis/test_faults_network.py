@@ -15,9 +15,9 @@ from holdfast.stores.redis import scripts
 from holdfast.stores.redis.scripts import Script
 from holdfast.testing.conformance.kit import Kit
 from holdfast.testing.servers import Proxy, RedisServer
+from tests.faults.resource import Numbers
+from tests.faults.scenes import COLOURS, client_at, play
 from tests.redis.load import Crew, Job
-from tests.redis.resource import Numbers
-from tests.redis.scenes import COLOURS, client_at, play
 from tests.redis.servers import tidy
 
 redis: Any = import_module("redis")  # so that type checkers don't take tests/redis for it

@@ -20,7 +20,7 @@ from holdfast.stores.redis.trouble import LASTING, PASSING, explain
 from holdfast.testing.conformance.kit import Kit
 from holdfast.testing.servers import Cluster, ClusterNode, RedisServer, wait_until
 from holdfast.testing.servers.resp import ReplyError
-from tests.redis.scenes import COLOURS, client_at, play
+from tests.faults.scenes import COLOURS, client_at, play
 from tests.redis.servers import clean, tidy
 from tests.redis.test_resharding import Move
 

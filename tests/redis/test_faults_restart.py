@@ -11,7 +11,7 @@ from holdfast import Client, Lease, Outcome
 from holdfast.runtimes.clocks import steady
 from holdfast.testing.conformance.kit import Kit
 from holdfast.testing.servers import Clock, Proxy, RedisServer, wait_until
-from tests.redis.scenes import COLOURS, play
+from tests.faults.scenes import COLOURS, play
 from tests.redis.servers import assert_mortal
 
 MAX_TTL = 1.2

@@ -16,9 +16,9 @@ from holdfast.core.deadlines import seconds
 from holdfast.stores.redis.names import NODE, state_key
 from holdfast.testing.conformance.kit import Kit, Running
 from holdfast.testing.servers import Clock, RedisServer
+from tests.faults.resource import Numbers
+from tests.faults.scenes import COLOURS, client_at, play
 from tests.redis.load import Crew, Job
-from tests.redis.resource import Numbers
-from tests.redis.scenes import COLOURS, client_at, play
 from tests.redis.servers import tidy
 
 STALL = 0.6

@@ -21,8 +21,8 @@ from holdfast.stores.redis.names import state_key
 from holdfast.stores.redis.options import OPTIONS, deployment_of, deployment_of_client
 from holdfast.stores.urls import store_source
 from holdfast.testing.servers import Cluster, RedisServer, SentinelGroup
+from tests.faults.scenes import COLOURS
 from tests.properties import thorough
-from tests.redis.scenes import COLOURS
 from tests.redis.servers import clean, tidy
 
 redis: Any = import_module("redis")  # so that type checkers don't take tests/redis for it

@@ -44,11 +44,12 @@ from holdfast.runtimes.clocks import steady
 from holdfast.testing.conformance.faces import AnyLease
 from holdfast.testing.conformance.kit import Kit
 from holdfast.testing.servers import Clock, RedisServer, start_all, stop_all, wait_until
+from tests.faults.judgement import disorder, overlaps, stalls, voting
+from tests.faults.resource import total
+from tests.faults.scenes import COLOURS, client_at, play
+from tests.faults.workers import Staff, Task, Tenure
 from tests.hazards.helpers import Script
-from tests.redis.chaos import RETURN, Nemesis, Node, disorder, overlaps, stalls, voting
-from tests.redis.chaos_workers import Staff, Task, Tenure
-from tests.redis.resource import total
-from tests.redis.scenes import COLOURS, client_at, play
+from tests.redis.chaos import RETURN, Nemesis, Node
 from tests.redis.servers import assert_mortal
 
 pytestmark = pytest.mark.thorough

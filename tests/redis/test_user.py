@@ -16,7 +16,7 @@ from holdfast.stores.redis.listener import Listener
 from holdfast.testing.conformance.faces import AnyClient
 from holdfast.testing.conformance.kit import Kit
 from holdfast.testing.servers import Cluster, RedisServer, SentinelGroup
-from tests.redis.scenes import COLOURS, play
+from tests.faults.scenes import COLOURS, play
 from tests.redis.servers import DOCUMENT, PASSWORD, USER, ValkeyServer, clean, documented_user, tidy
 
 SECRET = quote(PASSWORD, safe="")

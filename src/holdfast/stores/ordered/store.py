@@ -316,10 +316,21 @@ class OrderedStore:
         if place.entry.session != self.directory.session():
             self._places.end(request, Outcome.EXPIRED)
             return await self._fate(release.name, request, until)
-        place.ends_at = max(place.ends_at, until + OPERATION)  # the silence of a release is not that of its holder
+        self._let_go(place, release, until)
         removed = await self._remove(place, until, keep=release.keep)
         self._places.end(request, Outcome.RELEASED if removed else Outcome.EXPIRED)
         return Outcome.RELEASED if removed else await self._fate(release.name, request, until)
+
+    def _let_go(self, place: Place, release: Release, until: float) -> None:
+        """See to it that a place ends even if this release is not carried out, nor asked for again.
+
+        One that others are to be kept out of for a while is left to its ttl then.
+        """
+        if release.keep:
+            place.ends_at = max(place.ends_at, until + OPERATION)  # the silence of a release is not that of its holder
+        else:
+            place.holds, place.ends_at = False, until + HEARD
+            self._look_by(place.ends_at)
 
     async def leave(self, leave: Leave, until: float) -> Left:
         """Remove the entry, wherever it stands."""

@@ -137,9 +137,13 @@ class Handler:
         self._sockets.update(pair)
         return pair
 
+    def heard_since(self, instant: float) -> bool:
+        """Tell whether anything was heard of this server since, or it was only connected to since."""
+        return self.wire is None or self.wire.heard_at >= instant
+
     def break_if_silent(self, since: float) -> None:
         """Have the thread try another server, if nothing was heard of this one."""
-        if self.wire is not None and self.wire.is_greeted() and self.wire.heard_at < since:
+        if self.wire is not None and self.wire.is_greeted() and not self.heard_since(since):
             self.wire.break_off()
 
     def break_off(self) -> None:

@@ -31,7 +31,10 @@ NUDGE = 0.1
 """After how many seconds a server that does not answer is asked something else; then after twice as many."""
 
 SILENCE = 1.0
-"""How long a server may be silent, in seconds, before another is tried."""
+"""How long a server may be silent that was asked something, in seconds, before another is tried."""
+
+HICCUP = 0.2
+"""How long it may be silent even if the session is a short one."""
 
 BREAKING = 1.0
 """How long the thread may take to end once its connection is broken."""
@@ -79,6 +82,9 @@ class Link:
         self._up = runtime.event()
         self._error: StoreError | None = None
         self._closed = False
+        self._silence = min(SILENCE, max(HICCUP, access.options["timeout"] / 8))
+        self._asked_at = float("-inf")
+        """Since when an answer of the server is due, if nothing was heard of it since."""
         self._drops = 0
         """How many times the connection was lost, as far as it is known here."""
         self._client: Client | None = None
@@ -152,10 +158,16 @@ class Link:
         return True
 
     def _suspect(self, sent: float) -> None:
-        """Leave a server that has been silent since we asked: kazoo would only do so after most of the timeout."""
+        """Leave a server that has been silent since we first asked: kazoo would only do so after most of the timeout.
+
+        Requests may be given up sooner than that, one after another.
+        """
         handler = self._handler
-        if handler is not None and self._runtime.now() - sent >= SILENCE:
-            handler.break_if_silent(sent)
+        if handler is not None:
+            if handler.heard_since(self._asked_at):
+                self._asked_at = sent
+            if self._runtime.now() - self._asked_at >= self._silence:
+                handler.break_if_silent(self._asked_at)
 
     def _answer(self, result: Result, *, writes: bool) -> Any:  # noqa: ANN401 - whatever was asked for
         if not result.ready():  # a later one was refused at once, as the connection was just lost

@@ -6,6 +6,7 @@ What a test sets is in the `Weather` that all links of a proxy share.
 """
 
 import asyncio
+import contextlib
 import socket
 import struct
 from collections import deque
@@ -33,10 +34,15 @@ class Draw:
     probability: float
     containing: bytes
     """Only requests in which these bytes occur."""
+    after: int = 0
+    """How many more such requests pass before."""
 
     def hits(self, request: bytes, chance: Random) -> bool:
         """Tell whether this request is one of them, and count it."""
         if self.left == 0 or self.containing not in request or chance.random() >= self.probability:
+            return False
+        if self.after > 0:
+            self.after -= 1
             return False
         if self.left is not None:
             self.left -= 1
@@ -164,7 +170,8 @@ class End(asyncio.Protocol):
         if chunk is not END:
             self._transport.write(chunk)
         elif self._transport.can_write_eof():
-            self._transport.write_eof()
+            with contextlib.suppress(OSError):  # the peer has reset it, and we are about to hear of that
+                self._transport.write_eof()
         else:
             self._transport.close()
 

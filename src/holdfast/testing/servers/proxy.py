@@ -75,19 +75,25 @@ class Proxy:
         self._change(lambda weather: weather.held.update(up=up, down=down))
 
     def swallow(
-        self, n: int | None = 1, *, probability: float = 1.0, containing: bytes = b"", cut: bool = True
+        self,
+        n: int | None = 1,
+        *,
+        probability: float = 1.0,
+        containing: bytes = b"",
+        cut: bool = True,
+        after: int = 0,
     ) -> None:
         """Have the next `n` requests carried out and never answered; with `None` all, until `heal`.
 
-        A request is one of them by chance, and only if it contains some bytes. When the reply comes, the connection
-        breaks; without `cut` it stays open, and dead, until `cut()`.
+        A request is one of them by chance, and only if it contains some bytes; `after` such requests pass before.
+        When the reply comes, the connection breaks; without `cut` it stays open, and dead, until `cut()`.
         """
         fate = Fate.CUT if cut else Fate.SILENCE
-        self._change(lambda weather: weather.draws.update({fate: Draw(n, probability, containing)}))
+        self._change(lambda weather: weather.draws.update({fate: Draw(n, probability, containing, after)}))
 
-    def lose(self, n: int | None = 1, *, probability: float = 1.0, containing: bytes = b"") -> None:
-        """Break the connection at the next `n` requests, which never reach the server."""
-        self._change(lambda weather: weather.draws.update({Fate.LOST: Draw(n, probability, containing)}))
+    def lose(self, n: int | None = 1, *, probability: float = 1.0, containing: bytes = b"", after: int = 0) -> None:
+        """Break the connection at the next `n` requests, which never reach the server; `after` others pass before."""
+        self._change(lambda weather: weather.draws.update({Fate.LOST: Draw(n, probability, containing, after)}))
 
     def cut(self) -> None:
         """Break all connections now: clients see a reset."""

@@ -16,8 +16,8 @@ from holdfast.core.held import EXPIRED
 from holdfast.runtimes.clocks import steady
 from holdfast.runtimes.threads import drive
 from holdfast.testing.conformance.faces import AnyClient, AnyLease, BlockingClient
-from tests.redis.children import COLOURS, Children
-from tests.redis.resource import SharedNumbers
+from tests.faults.children import COLOURS, Children
+from tests.faults.resource import SharedNumbers
 
 GRAIN = 0.004
 """How often a holder looks whether its lease lasts, in seconds."""

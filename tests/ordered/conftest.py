@@ -1,0 +1,26 @@
+"""What the tests of stores that stand in order are given."""
+
+from uuid import uuid4
+
+import pytest
+
+from holdfast.testing.servers import EtcdEnsemble, ZooKeeperEnsemble
+from tests.ordered.ensembles import Ensemble, Etcds, ZooKeepers
+
+
+@pytest.fixture(params=["zookeeper", "etcd"])
+def ensemble(request: pytest.FixtureRequest) -> Ensemble:
+    """Run three servers, of either kind; they are whole."""
+    group = request.getfixturevalue(f"{request.param}_ensemble")
+    group.mend()
+    if request.param == "zookeeper":
+        assert isinstance(group, ZooKeeperEnsemble)
+        return ZooKeepers(group)
+    assert isinstance(group, EtcdEnsemble)
+    return Etcds(group)
+
+
+@pytest.fixture
+def space() -> str:
+    """Return a part of the store of the test's own."""
+    return uuid4().hex

@@ -1,0 +1,337 @@
+"""Processes that are killed or stopped, clients that are cut off, sessions that end: on real ensembles.
+
+What a client has vanishes with its session. So a holder that dies is followed when its session has ended, and one that
+lives knows that its lease is lost before that can be.
+"""
+
+import signal
+from collections.abc import Sequence
+
+import pytest
+
+from holdfast import Outcome
+from holdfast.runtimes.clocks import steady
+from holdfast.testing.conformance.kit import Kit
+from holdfast.testing.servers import Proxy, RedisServer
+from tests.faults.resource import SharedNumbers
+from tests.faults.scenes import COLOURS, play
+from tests.hazards.helpers import Script
+from tests.ordered.ensembles import Ensemble, Party, note, proxies
+
+pytestmark = pytest.mark.parametrize("colour", COLOURS)
+
+LONG = 30.0
+"""A session, and a ttl, that outlive every test."""
+
+KEEPABLE = 1.0
+"""A session that a busy machine can still keep, in seconds."""
+
+LATE = 1.0
+"""For how many seconds longer than its time a session may last at the servers."""
+
+SESSION = 2.0
+"""A session that is to end by itself, in seconds."""
+
+AMPLE = 10.0
+"""How long a request may take, in seconds, of clients whose way is not disturbed: the machine may be busy."""
+
+PROMPT = 1.0
+"""Within how many seconds something happens that need not be waited for."""
+
+HOLDER = """
+import asyncio, sys, time, holdfast
+from holdfast.runtimes.clocks import steady
+url, colour = sys.argv[1:]
+
+def block():
+    with holdfast.Client(url) as client:
+        lease = client.lock("name", ttl=30).acquire()
+        while True:
+            print(steady() + lease.remaining(), flush=True)
+            time.sleep(0.01)
+
+async def loop():
+    async with holdfast.AsyncClient(url) as client:
+        lease = await client.lock("name", ttl=30).acquire()
+        while True:
+            print(steady() + lease.remaining(), flush=True)
+            await asyncio.sleep(0.01)
+
+block() if colour == "threads" else asyncio.run(loop())
+"""
+"""Says again and again until when its lease is certainly its own."""
+
+
+def test_a_killed_holder_is_followed_when_its_session_ends(ensemble: Ensemble, space: str, colour: str) -> None:
+    """By the first who waits, within a second of the session's time, and not before the lease was over."""
+    session = max(ensemble.shortest, KEEPABLE)
+
+    async def scene(kit: Kit) -> None:
+        first, second = (Party(kit, ensemble.url(space, LONG), operation_timeout=AMPLE).client for _ in range(2))
+
+        script = Script(HOLDER, ensemble.url(space, session), colour)
+        try:
+            assert script.hear()
+            waiting = kit.start(lambda: first.lock("name", ttl=LONG).acquire())
+            await kit.waiters(second, "name", 1)
+            next_one = kit.start(lambda: second.lock("name", ttl=LONG).acquire())
+            await kit.waiters(first, "name", 2)
+            killed = steady()
+            script.send(signal.SIGKILL)
+            claims, _ = script.end()
+            lease = await waiting.result()
+            took = steady() - killed
+        finally:
+            script.kill()
+        believed = float(claims.split()[-1]) - killed
+        note(f"{ensemble.kind} {colour}: session {session:g} s, believed {believed:.3f} s, followed after {took:.3f} s")
+        assert believed < took < session + LATE
+        assert took > session / 2, "the session was certainly renewed so long ago"
+        assert not next_one.done()
+        await lease.release()
+        assert (await next_one.result()).token > lease.token
+
+    play(colour, ensemble.url(space, LONG), scene)
+
+
+STOPPED = """
+import asyncio, logging, sys, holdfast
+from tests.faults.resource import SharedNumbers
+logging.disable()
+url, colour, port, space = sys.argv[1:]
+numbers = SharedNumbers(int(port), space)
+
+def report(lease):
+    value = numbers.read("name", lease.token)
+    print(lease.token, flush=True)
+    yield
+    try:
+        lease.check()
+        print("held", flush=True)
+    except holdfast.LeaseLost:
+        print("lost", flush=True)
+    try:
+        numbers.write("name", lease.token, value + 1)
+        print("written", flush=True)
+    except holdfast.StaleTokenError:
+        print("refused", flush=True)
+    numbers.close()
+
+def block():
+    with holdfast.Client(url) as client:
+        lease = client.lock("name", ttl=30).acquire()
+        for _ in report(lease):
+            sys.stdin.readline()
+        print(lease.release().name, flush=True)
+
+async def loop():
+    async with holdfast.AsyncClient(url) as client:
+        lease = await client.lock("name", ttl=30).acquire()
+        for _ in report(lease):
+            await asyncio.to_thread(sys.stdin.readline)
+        print((await lease.release()).name, flush=True)
+
+block() if colour == "threads" else asyncio.run(loop())
+"""
+
+
+def test_a_stopped_holder_finds_out_and_is_fenced_off(
+    ensemble: Ensemble, space: str, colour: str, redis_server: RedisServer
+) -> None:
+    """A holder that was stopped past its session is followed, knows it when it goes on, and writes nothing more."""
+    session = max(ensemble.shortest, KEEPABLE)
+
+    async def scene(kit: Kit) -> None:
+        other = Party(kit, ensemble.url(space, LONG), operation_timeout=AMPLE).client
+        numbers = SharedNumbers(redis_server.port, space)
+        script = Script(STOPPED, ensemble.url(space, session), colour, str(redis_server.port), space)
+        try:
+            token = int(script.hear())
+            waiting = kit.start(lambda: other.lock("name", ttl=LONG).acquire())
+            await kit.waiters(other, "name", 1)
+            script.send(signal.SIGSTOP)
+            stopped = steady()
+            lease = await waiting.result()
+            took = steady() - stopped
+            assert lease.token > token
+            assert numbers.read("name", lease.token) == 0
+            script.send(signal.SIGCONT)
+            script.say()
+            assert script.end() == ("lost\nrefused\nTAKEN_OVER\n", "")
+            numbers.write("name", lease.token, 1)
+            lease.check()
+            note(f"{ensemble.kind} {colour}: session {session:g} s, followed after {took:.3f} s")
+            assert took < session + LATE
+        finally:
+            script.kill()
+            numbers.close()
+
+    play(colour, ensemble.url(space, LONG), scene)
+
+
+async def true_of(told: Sequence[object]) -> bool:
+    """Tell whether something was told."""
+    return bool(told)
+
+
+def partition(walls: Sequence[Proxy]) -> None:
+    """Let nothing through."""
+    for wall in walls:
+        wall.blackhole()
+
+
+def heal(walls: Sequence[Proxy]) -> None:
+    """Let everything through, also what was sent meanwhile."""
+    for wall in walls:
+        wall.heal()
+
+
+def test_a_holder_that_is_cut_off(ensemble: Ensemble, space: str, colour: str) -> None:
+    """It is told by its deadline, somebody else follows after the session; when it is back it can work again."""
+
+    async def scene(kit: Kit) -> None:
+        with proxies(ensemble.servers) as walls:
+            url = ensemble.url(space, SESSION, [wall.address for wall in walls])
+            holder, other = Party(kit, url), Party(kit, ensemble.url(space, LONG), operation_timeout=AMPLE).client
+            told: list[float] = []
+            lease = await holder.client.lock("name", ttl=LONG, on_lost=lambda _: told.append(steady())).acquire()
+            before = holder.store.directory.session()
+            waiting = kit.start(lambda: other.lock("name", ttl=LONG).acquire())
+            await kit.waiters(other, "name", 1)
+            partition(walls)
+            cut = steady()
+            deadline = cut
+            while (left := lease.remaining()) > 0:
+                deadline = steady() + left
+                assert not waiting.done(), "nobody follows who is sure of his lease"
+                await kit.pause(0.005)
+            assert lease.lost
+            await kit.until(lambda: true_of(told), "told that the lease is lost", PROMPT)
+            follower = await waiting.result(SESSION + LATE + PROMPT)
+            took = steady() - cut
+            note(
+                f"{ensemble.kind} {colour}: believed {deadline - cut:.3f} s, told {told[0] - deadline:+.3f} s later, "
+                f"followed after {took:.3f} s of {SESSION:g} s"
+            )
+            assert told[0] < deadline + 0.1
+            assert took < SESSION + LATE
+            heal(walls)
+            healed = steady()
+            waiting = kit.start(lambda: holder.client.lock("name", ttl=LONG).acquire())
+            await kit.waiters(other, "name", 1)
+            await follower.release()
+            again = await waiting.result()
+            note(f"{ensemble.kind} {colour}: holds again {steady() - healed:.3f} s after the heal")
+            assert again.token > follower.token > lease.token
+            assert holder.store.directory.session() != before
+            await again.release()
+            await holder.client.close()
+
+    play(colour, ensemble.url(space, LONG), scene)
+
+
+@pytest.mark.parametrize("released", [True, False], ids=["released-meanwhile", "released-afterwards"])
+def test_a_waiter_that_is_cut_off(ensemble: Ensemble, space: str, colour: str, released: bool) -> None:
+    """It stands in the queue again when it is back, gets the name when it is free, and holds it once."""
+
+    async def scene(kit: Kit) -> None:
+        with proxies(ensemble.servers) as walls:
+            url = ensemble.url(space, SESSION, [wall.address for wall in walls])
+            waiter, other = Party(kit, url), Party(kit, ensemble.url(space, LONG), operation_timeout=AMPLE).client
+            lease = await other.lock("name", ttl=LONG).acquire()
+            waiting = kit.start(lambda: waiter.client.lock("name", ttl=LONG).acquire())
+            await kit.waiters(other, "name", 1)
+            partition(walls)
+            await kit.waiters(other, "name", 0)
+            if released:
+                await lease.release()
+            heal(walls)
+            healed = steady()
+            if not released:
+                await kit.waiters(other, "name", 1)
+                note(f"{ensemble.kind} {colour}: waits again {steady() - healed:.3f} s after the heal")
+                await lease.release()
+            mine = await waiting.result()
+            note(f"{ensemble.kind} {colour}: holds {steady() - healed:.3f} s after the heal")
+            assert steady() - healed < 5 * PROMPT
+            mine.check()
+            view = await other.inspect("name")
+            assert [holder.token for holder in view.holders] == [mine.token]
+            assert not view.waiters
+            await mine.release()
+            await waiter.client.close()
+            assert not (await other.inspect("name")).holders
+
+    play(colour, ensemble.url(space, LONG), scene)
+
+
+def test_a_server_that_stops_is_left_before_its_clients_lose_anything(
+    ensemble: Ensemble, space: str, colour: str
+) -> None:
+    """Who holds by way of a follower that is stopped goes on by way of another, however short its requests are."""
+    session, ttl = 6.0, 4.0
+
+    async def scene(kit: Kit) -> None:
+        url, followers = ensemble.url(space, session), ensemble.followers()
+        while True:
+            party = Party(kit, url)
+            lease = await party.client.lock("name", ttl=ttl).acquire()
+            server = ensemble.in_use(party.store)
+            if server in followers:
+                break
+            await lease.release()
+        assert server is not None
+        server.pause()
+        stopped = steady()
+        ends, left = stopped + lease.remaining(), 0.0
+        while not left or steady() + lease.remaining() < ends + 0.5:
+            lease.check()
+            if not left and ensemble.in_use(party.store) not in {server, None}:
+                left = steady() - stopped
+            await kit.pause(0.005)
+        note(f"{ensemble.kind} {colour}: another asked after {left:.3f} s, renewed after {steady() - stopped:.3f} s")
+        assert await lease.release() is Outcome.RELEASED
+        await party.client.close()
+        server.resume()
+
+    play(colour, ensemble.url(space, LONG), scene)
+
+
+def test_a_session_that_the_servers_end(ensemble: Ensemble, space: str, colour: str) -> None:
+    """Who waited goes on in another session, and is granted; who held knows at once that the lease is lost."""
+
+    async def scene(kit: Kit) -> None:
+        one, two = (Party(kit, ensemble.url(space, LONG), operation_timeout=AMPLE) for _ in range(2))
+        told: list[float] = []
+        lease = await one.client.lock("name", ttl=LONG, on_lost=lambda _: told.append(steady())).acquire()
+        waiting = kit.start(lambda: two.client.lock("name", ttl=LONG).acquire())
+        await kit.waiters(one.client, "name", 1)
+        session = two.store.directory.session()
+        ensemble.end_session(two.store)
+        ended = steady()
+
+        async def again() -> bool:
+            return bool((await one.client.inspect("name")).waiters) and two.store.directory.session() != session
+
+        await kit.until(again, "the waiter in another session")
+        waits = steady() - ended
+        lease.check()
+        ending = steady()
+        ensemble.end_session(one.store)
+        mine = await waiting.result()
+        ended = steady()
+        assert await lease.lost.wait(PROMPT)
+        await kit.until(lambda: true_of(told), "told that the lease is lost", PROMPT)
+        note(
+            f"{ensemble.kind} {colour}: waits again after {waits:.3f} s; granted {ended - ending:.3f} s, "
+            f"told {told[0] - ending:.3f} s after the call"
+        )
+        assert told[0] < ended + PROMPT / 2
+        assert mine.token > lease.token
+        mine.check()
+        again_lease = kit.start(lambda: one.client.lock("name", ttl=LONG).acquire())
+        await kit.waiters(two.client, "name", 1)
+        await mine.release()
+        assert (await again_lease.result()).token > mine.token
+
+    play(colour, ensemble.url(space, LONG), scene)
