@@ -23,7 +23,7 @@ pytestmark = pytest.mark.parametrize("colour", COLOURS)
 LONG = 30.0
 """A session, and a ttl, that outlive every test."""
 
-KEEPABLE = 1.0
+KEEPABLE = 2.0
 """A session that a busy machine can still keep, in seconds."""
 
 LATE = 1.0
@@ -44,14 +44,14 @@ from holdfast.runtimes.clocks import steady
 url, colour = sys.argv[1:]
 
 def block():
-    with holdfast.Client(url) as client:
+    with holdfast.Client(url, operation_timeout=10) as client:
         lease = client.lock("name", ttl=30).acquire()
         while True:
             print(steady() + lease.remaining(), flush=True)
             time.sleep(0.01)
 
 async def loop():
-    async with holdfast.AsyncClient(url) as client:
+    async with holdfast.AsyncClient(url, operation_timeout=10) as client:
         lease = await client.lock("name", ttl=30).acquire()
         while True:
             print(steady() + lease.remaining(), flush=True)
@@ -118,14 +118,14 @@ def report(lease):
     numbers.close()
 
 def block():
-    with holdfast.Client(url) as client:
+    with holdfast.Client(url, operation_timeout=10) as client:
         lease = client.lock("name", ttl=30).acquire()
         for _ in report(lease):
             sys.stdin.readline()
         print(lease.release().name, flush=True)
 
 async def loop():
-    async with holdfast.AsyncClient(url) as client:
+    async with holdfast.AsyncClient(url, operation_timeout=10) as client:
         lease = await client.lock("name", ttl=30).acquire()
         for _ in report(lease):
             await asyncio.to_thread(sys.stdin.readline)
@@ -213,7 +213,7 @@ def test_a_holder_that_is_cut_off(ensemble: Ensemble, space: str, colour: str) -
                 f"{ensemble.kind} {colour}: believed {deadline - cut:.3f} s, told {told[0] - deadline:+.3f} s later, "
                 f"followed after {took:.3f} s of {SESSION:g} s"
             )
-            assert told[0] < deadline + 0.1
+            assert told[0] < deadline + PROMPT / 2
             assert took < SESSION + LATE
             heal(walls)
             healed = steady()
