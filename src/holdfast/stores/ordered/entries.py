@@ -194,13 +194,15 @@ def _fill(reading: Reading, lighter: dict[str, int]) -> None:
 def to_watch(reading: Reading, waiter: Entry) -> list[Entry]:
     """Return the fewest of those before a waiter of which one has to go, or get lighter, before it can be granted.
 
-    For a lock that is its predecessor, for a reader the nearest writer before it, for one who wants one of n permits
-    the n before it: so what is released wakes one, or all readers, or at most n, however many wait.
+    For a lock or a writer that is its predecessor, for a reader the nearest writer before it, for one who wants one of
+    n permits the n before it: so what is released wakes one, or all readers, or at most n, however many wait.
     """
     before = reading.line[: reading.line.index(waiter)]
     if foreign := [entry for entry in reading.foreign if entry in before]:
         return foreign[-1:]
     room = reading.capacity - waiter.weight
+    if alone := [entry for entry in before if entry.weight > room]:
+        return alone[-1:]
     watched: list[Entry] = []
     covered = 0
     for entry in sorted(before, key=lambda each: (-each.weight, -each.order)):
