@@ -2,6 +2,9 @@
 
 Tests that run side by side, in processes of pytest-xdist, have servers of their own. A test may kill and pause them:
 before the next test that uses them they are mended. Their data stay, so let each test use names of its own.
+
+Servers that agree with each other have work to do even if nobody asks them anything. So ensembles, and what is of their
+kind, live for a module, all of whose tests are run by one process.
 """
 
 from collections.abc import Iterator
@@ -36,6 +39,17 @@ class Mendable(Protocol):
 
 
 _started: dict[str, list[Mendable]] = {}
+
+BUSY = {"zookeeper_server", "zookeeper_ensemble", "etcd_server", "etcd_ensemble", "ensemble"}
+"""The fixtures that are servers which are busy by themselves."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Have the tests of a module that uses such servers run by one process."""
+    for item in items:
+        if BUSY.intersection(getattr(item, "fixturenames", [])):
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -100,7 +114,7 @@ def redis_five(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[RedisS
         yield servers
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
     """Run one ZooKeeper server."""
     with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper")) as server:
@@ -108,7 +122,7 @@ def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKe
         yield server
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def zookeeper_ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperEnsemble]:
     """Run three ZooKeeper servers, one of which leads."""
     with ZooKeeperEnsemble(tmp_path_factory.mktemp("zookeeper-ensemble")) as ensemble:
@@ -116,7 +130,7 @@ def zookeeper_ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zoo
         yield ensemble
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def etcd_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer]:
     """Run one etcd server."""
     with EtcdServer(tmp_path_factory.mktemp("etcd")) as server:
@@ -124,7 +138,7 @@ def etcd_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer
         yield server
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def etcd_ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdEnsemble]:
     """Run three etcd servers that elect a leader."""
     with EtcdEnsemble(tmp_path_factory.mktemp("etcd-ensemble")) as ensemble:
