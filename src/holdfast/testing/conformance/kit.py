@@ -44,6 +44,8 @@ PATIENCE = 10.0
 """How long a check waits, in seconds, for what must happen: generous, as it is only ever used up by a failure."""
 
 PAUSE = 0.002
+LONGEST_PAUSE = 0.03
+"""How long a check pauses between two looks at a condition, at first and later: a look may be work for many servers."""
 
 _random = random.SystemRandom()
 
@@ -229,10 +231,11 @@ class Kit(ABC):
 
     async def until(self, condition: Callable[[], Awaitable[bool]], what: str, within: float = PATIENCE) -> None:
         """Wait for a condition. Raises Violation, saying `what` did not happen, if it takes too long."""
-        give_up_at = self.now() + within
+        give_up_at, pause = self.now() + within, PAUSE
         while not await condition():
             expect(self.now() < give_up_at, f"{what}: not within {within:g} s")
-            await self.pause()
+            await self.pause(pause)
+            pause = min(pause * 1.5, LONGEST_PAUSE)
 
     async def waiters(self, client: AnyClient, name: str, count: int) -> None:
         """Wait until `count` wait for a name."""
