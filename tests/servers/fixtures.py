@@ -120,6 +120,7 @@ def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKe
     with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper")) as server:
         _started["zookeeper_server"] = [server]
         yield server
+        del _started["zookeeper_server"]
 
 
 @pytest.fixture(scope="module")
@@ -128,6 +129,7 @@ def zookeeper_ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zoo
     with ZooKeeperEnsemble(tmp_path_factory.mktemp("zookeeper-ensemble")) as ensemble:
         _started["zookeeper_ensemble"] = [ensemble]
         yield ensemble
+        del _started["zookeeper_ensemble"]
 
 
 @pytest.fixture(scope="module")
@@ -136,6 +138,7 @@ def etcd_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer
     with EtcdServer(tmp_path_factory.mktemp("etcd")) as server:
         _started["etcd_server"] = [server]
         yield server
+        del _started["etcd_server"]
 
 
 @pytest.fixture(scope="module")
@@ -144,3 +147,4 @@ def etcd_ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdEnse
     with EtcdEnsemble(tmp_path_factory.mktemp("etcd-ensemble")) as ensemble:
         _started["etcd_ensemble"] = [ensemble]
         yield ensemble
+        del _started["etcd_ensemble"]

@@ -31,8 +31,10 @@ async def name_is_not_free_before_min_hold(kit: Kit) -> None:
     expect(await lease.release() is Outcome.RELEASED, "it is released")
     expect(lease.state is LeaseState.RELEASED, "and no longer held")
     expect(await lease.release() is Outcome.RELEASED, "asked again, it is the same")
-    expect(await there.lock("name", ttl=LONG).try_acquire() is None, "the name is kept")
-    theirs = await there.lock("name", ttl=LONG).acquire(timeout=PATIENCE)
+    theirs = await there.lock("name", ttl=LONG).try_acquire()
+    expect(theirs is None or kit.now() - before >= MIN_HOLD, "the name is kept")
+    if theirs is None:
+        theirs = await there.lock("name", ttl=LONG).acquire(timeout=PATIENCE)
     expect(kit.now() - before >= MIN_HOLD, "for as long as min_hold says")
     expect(theirs.token > lease.token, "tokens grow")
 
