@@ -62,7 +62,8 @@ def main(arguments: Sequence[str] | None = None, size: Size | None = None) -> in
         found = {"machine": on, "software": of, "benches": {report.name: report.to_json() for report in reports}}
         options.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     if options.write:
-        options.write.write_text(page(reports, on, of, quick=options.quick), encoding="utf-8")
+        text = page(reports, on, of, quick=options.quick, names=options.names, file=str(options.write))
+        options.write.write_text(text, encoding="utf-8")
     missed = [bound for report in reports for bound in report.bounds if not bound.kept]
     return 1 if missed and options.check else 0
 

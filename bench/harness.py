@@ -85,6 +85,18 @@ QUICK = Size(
 )
 
 
+@dataclass(slots=True, frozen=True)
+class Case:
+    """One contender under one load."""
+
+    label: str
+    processes: int
+    hold: float
+
+    def __str__(self) -> str:
+        return f"{self.processes} x {self.hold * 1000:g} ms, {self.label}"
+
+
 @dataclass(slots=True)
 class Spread:
     """The median of some values, and between which they lie."""

@@ -6,7 +6,7 @@ from bench.harness import Bound, Report
 
 HEAD = """# Benchmarks
 
-`python -m bench --write docs/benchmarks.md` measured this and wrote it; do not edit it.
+`python -m bench {names}--write {file}` measured this and wrote it; do not edit it.
 {quick}
 - {machine}
 - {software}
@@ -30,11 +30,21 @@ The bounds are goals, and are not moved to fit what was measured. One that is mi
 UNKNOWN = "why is not known yet; measure again on an idle machine before you believe it"
 
 
-def page(reports: Sequence[Report], machine: str, software: str, *, quick: bool) -> str:
-    """Render all reports."""
+def page(
+    reports: Sequence[Report],
+    machine: str,
+    software: str,
+    *,
+    quick: bool,
+    names: Sequence[str] = (),
+    file: str = "docs/benchmarks.md",
+) -> str:
+    """Render all reports: of some benchmarks by `names`, or of all."""
     bounds = [bound for report in reports for bound in report.bounds]
     kept = sum(bound.kept for bound in bounds)
     head = HEAD.format(
+        names="".join(f"{name} " for name in names),
+        file=file,
         quick="It was a quick run: few rounds, each of them short.\n" if quick else "",
         machine=machine,
         software=software,

@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from bench.contenders import NAME, Handle, clock
-from bench.harness import Bound, Report, Row, Size, duration, interleave, percentile, ratios
+from bench.harness import Bound, Case, Report, Row, Size, duration, interleave, percentile, ratios
 from bench.redis.contenders import (
     ASYNCIO,
     LOOPS,
@@ -97,18 +97,6 @@ class Contest:
         """Return the fewest over the most."""
         grants = [share.grants for share in self.shares]
         return min(grants) / max(grants) if any(grants) else 0.0
-
-
-@dataclass(slots=True, frozen=True)
-class Case:
-    """One contender under one load."""
-
-    label: str
-    processes: int
-    hold: float
-
-    def __str__(self) -> str:
-        return f"{self.processes} x {self.hold * 1000:g} ms, {self.label}"
 
 
 def run(size: Size, folder: Path) -> Report:

@@ -14,9 +14,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from bench.contenders import clock
-from bench.harness import Bound, Report, Row, Size, duration, interleave, percentile
+from bench.harness import Bound, Case, Report, Row, Size, duration, interleave, percentile
 from bench.redis.apart import REDLOCK_NG
-from bench.redis.hot import Case
 from bench.redis.nodes import Nodes, Used, able, running
 from bench.redis.redlocks import BLOCKING, HOMES, MEANINGS, POTTERY, REDLOCK_PY, THREADS, Contender, prepare
 from bench.workers import Worker
