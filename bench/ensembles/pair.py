@@ -10,7 +10,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from bench.ensembles.contenders import ASYNCIO, FLOORS, MEANINGS, PAIRS, PEERS, THREADS, measuring
-from bench.ensembles.servers import ETCD, ZOOKEEPER, Address, Place, running
+from bench.ensembles.servers import ETCD, ZOOKEEPER, Address, Case, Place, running
 from bench.harness import Bound, Report, Row, Size, duration, interleave, ratios, spread
 from bench.timing import BATCH
 from bench.workers import Worker
@@ -33,17 +33,6 @@ class Round:
     client: float
     """How long the client's processor worked, in seconds."""
     requests: float
-
-
-@dataclass(slots=True, frozen=True)
-class Case:
-    """One contender on some servers."""
-
-    label: str
-    place: str
-
-    def __str__(self) -> str:
-        return f"{self.place}, {self.label}"
 
 
 def zookeeper(size: Size, folder: Path) -> Report:

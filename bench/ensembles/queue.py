@@ -26,7 +26,7 @@ from bench.ensembles.contenders import (
     Wakes,
     noting_wakes,
 )
-from bench.ensembles.servers import ETCD, ZOOKEEPER, Address, Place, running
+from bench.ensembles.servers import ETCD, ZOOKEEPER, Address, Case, Place, running
 from bench.harness import Bound, Report, Row, Size, duration, interleave, percentile, spread
 from bench.workers import PATIENCE, Worker
 from holdfast.testing.servers import wait_until
@@ -93,17 +93,6 @@ class Round:
     def client(self) -> float:
         """How long the client's processor worked for each."""
         return self.drain.client / len(self.drain.held)
-
-
-@dataclass(slots=True, frozen=True)
-class Case:
-    """One contender on some servers."""
-
-    label: str
-    place: str
-
-    def __str__(self) -> str:
-        return f"{self.place}, {self.label}"
 
 
 def zookeeper(size: Size, folder: Path) -> Report:

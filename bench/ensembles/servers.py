@@ -21,6 +21,17 @@ PATIENCE = 20.0
 Address = tuple[str, int]
 
 
+@dataclass(slots=True, frozen=True)
+class Case:
+    """One contender on some servers."""
+
+    label: str
+    place: str
+
+    def __str__(self) -> str:
+        return f"{self.place}, {self.label}"
+
+
 class Meters(Protocol):
     """What some servers count."""
 

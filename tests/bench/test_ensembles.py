@@ -18,10 +18,10 @@ from bench.ensembles.contenders import (
     QUEUES,
     noting_wakes,
 )
-from bench.ensembles.pair import Case, Round, best_peer
+from bench.ensembles.pair import Round, best_peer
 from bench.ensembles.queue import Drain, Held, handoffs, overlaps
 from bench.ensembles.queue import Round as Queue
-from bench.ensembles.servers import ETCD, ONE, ZOOKEEPER, EtcdMeters, ZooKeeperMeters
+from bench.ensembles.servers import ETCD, ONE, ZOOKEEPER, Case, EtcdMeters, ZooKeeperMeters
 from holdfast.stores.ordered.store import OrderedStore
 from holdfast.testing.servers import EtcdServer, ZooKeeperServer
 

@@ -7,7 +7,8 @@ Servers that agree with each other have work to do even if nobody asks them anyt
 kind, live for a module, all of whose tests are run by one process.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 import pytest
@@ -58,6 +59,16 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     used: list[str] = getattr(item, "fixturenames", [])
     for hurt in (each for name in used for each in _started.get(name, [])):
         hurt.mend()
+
+
+@contextmanager
+def known(name: str, hurt: Mendable) -> Generator[None, None, None]:
+    """Have what a fixture gives mended while it lives, and not any more then."""
+    _started[name] = [hurt]
+    try:
+        yield
+    finally:
+        del _started[name]
 
 
 @pytest.fixture(scope="session")
@@ -117,34 +128,29 @@ def redis_five(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[RedisS
 @pytest.fixture(scope="module")
 def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
     """Run one ZooKeeper server."""
-    with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper")) as server:
-        _started["zookeeper_server"] = [server]
+    with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper")) as server, known("zookeeper_server", server):
         yield server
-        del _started["zookeeper_server"]
 
 
 @pytest.fixture(scope="module")
 def zookeeper_ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperEnsemble]:
     """Run three ZooKeeper servers, one of which leads."""
-    with ZooKeeperEnsemble(tmp_path_factory.mktemp("zookeeper-ensemble")) as ensemble:
-        _started["zookeeper_ensemble"] = [ensemble]
+    with (
+        ZooKeeperEnsemble(tmp_path_factory.mktemp("zookeeper-ensemble")) as ensemble,
+        known("zookeeper_ensemble", ensemble),
+    ):
         yield ensemble
-        del _started["zookeeper_ensemble"]
 
 
 @pytest.fixture(scope="module")
 def etcd_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer]:
     """Run one etcd server."""
-    with EtcdServer(tmp_path_factory.mktemp("etcd")) as server:
-        _started["etcd_server"] = [server]
+    with EtcdServer(tmp_path_factory.mktemp("etcd")) as server, known("etcd_server", server):
         yield server
-        del _started["etcd_server"]
 
 
 @pytest.fixture(scope="module")
 def etcd_ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdEnsemble]:
     """Run three etcd servers that elect a leader."""
-    with EtcdEnsemble(tmp_path_factory.mktemp("etcd-ensemble")) as ensemble:
-        _started["etcd_ensemble"] = [ensemble]
+    with EtcdEnsemble(tmp_path_factory.mktemp("etcd-ensemble")) as ensemble, known("etcd_ensemble", ensemble):
         yield ensemble
-        del _started["etcd_ensemble"]

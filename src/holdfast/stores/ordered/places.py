@@ -39,6 +39,10 @@ class Place:
     text: str = ""
     """What people read of its owner."""
 
+    def traces(self) -> tuple[int, int]:
+        """Return where it stood, and how many entries it made beside its own."""
+        return 0 if self.entry is None else self.entry.order, self.block + self.light
+
 
 @dataclass(slots=True)
 class Past:
@@ -82,13 +86,11 @@ class Places:
                 place.ends_at = max(place.ends_at, ends_at)
             return place
 
-    def wake(self, request: str, ends_at: float) -> Place | None:
-        """Return the place of a request, if it goes on; while it waits, it does so until `ends_at` only."""
+    def wake(self, place: Place, ends_at: float) -> None:
+        """Let a place that waits go on until `ends_at` only."""
         with self.mutex:
-            place = self.live.get(request)
-            if place is not None and not place.holds:
+            if not place.holds:
                 place.ends_at = ends_at
-            return place
 
     def hold(self, place: Place, ends_at: float) -> bool:
         """Note that a place is told that it holds, until `ends_at` at least; False if it was ended meanwhile."""
@@ -105,9 +107,7 @@ class Places:
             place = self.live.pop(request, None)
             known = self.past.get(request)
             if known is None or outcome is None or place is not None:
-                order = place.entry.order if place is not None and place.entry is not None else 0
-                added = 0 if place is None else place.block + place.light
-                self.past[request] = Past(self.now() + REMEMBERED, outcome, order, added)
+                self.past[request] = Past(self.now() + REMEMBERED, outcome, *(place.traces() if place else (0, 0)))
             return place
 
     def drop(self, request: str) -> None:
@@ -122,8 +122,8 @@ class Places:
             for place in over:
                 del self.live[place.ask.request]
                 self.ending.add(place.ask.request)
-                order = 0 if place.entry is None else place.entry.order
-                added = place.block + place.light + bool(place.ask.lock_delay)
+                order, added = place.traces()
+                added += bool(place.ask.lock_delay)  # which is kept in its place
                 self.past[place.ask.request] = Past(now + REMEMBERED, Outcome.EXPIRED, order, added)
             for request in [request for request, past in self.past.items() if past.until <= now]:
                 del self.past[request]

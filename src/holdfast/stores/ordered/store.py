@@ -131,7 +131,7 @@ class OrderedStore:
         """Have a waiter ask whether it holds by now; if it does not, it loses its place."""
         place = self._places.live.get(request)
         if place is not None:
-            self._places.wake(request, self._runtime.now() + max(seconds(place.ask.pushed_ttl), HEARD))
+            self._places.wake(place, self._runtime.now() + max(seconds(place.ask.pushed_ttl), HEARD))
             self._look_by(place.ends_at)
             self._deliver(Notice("", NoticeKind.HEAD, request))
 
