@@ -19,16 +19,13 @@ https://redis.io/docs/latest/develop/use/patterns/distributed-locks/ describes R
 *   A renewal asks for a vote where a node has lost it. A node in quarantine gives none.
 """
 
-import contextlib
 import logging
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any, TypeVar
+from dataclasses import replace
+from typing import Any
 
 from holdfast.core.deadlines import micros, seconds
-from holdfast.core.labels import read_label
 from holdfast.core.messages import (
     Adjust,
     Ask,
@@ -46,57 +43,25 @@ from holdfast.core.messages import (
     Renewal,
     RenewReply,
     Reply,
-    WaiterView,
 )
-from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable, Vote, tell
+from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from holdfast.outcome import Outcome
 from holdfast.runtimes.runtime import Runtime
-from holdfast.stores.quorum.node import NOT_YET, Node
+from holdfast.stores.quorum.ledger import Ledger
+from holdfast.stores.quorum.node import Node
+from holdfast.stores.quorum.panel import Panel, Replies
+from holdfast.stores.quorum.views import majority, view_of
 from holdfast.stores.quorum.votes import KINDS, RAISED, REFUSED, SPAN, NotAsked, Votes, next_of_kind, vote_asked
+from holdfast.stores.quorum.waiter import Waiter
 from holdfast.stores.store import Capabilities, StoreSource
-
-A = TypeVar("A")
-T = TypeVar("T")
-V = TypeVar("V", HolderView, WaiterView)
-
-Replies = list[T | Exception | None]
-"""What the nodes said; None is what has not been answered yet, and may still come."""
 
 log = logging.getLogger("holdfast")
 
 LEAST_VALIDITY = 0.5
 """Of a lease that is granted, at least so much must be left when the votes are counted."""
 
-RETRY = 0.03
-"""About how many seconds later to ask again the first time; then longer, and each time by chance."""
-
-LONGEST_RETRY = 0.24
-
-FREE_AT_SOME = 0.004
-"""About how many seconds later to ask again when the name is free at some node, but not at a majority yet."""
-
 PATIENCE = 0.3
 """How long a node that may decide it is waited for when it is asked to vote, in seconds."""
-
-GRACE = 0.5
-"""How long the last nodes are waited for once a majority is there, in seconds, unless they say that they are not."""
-
-MOST_ENDED = 1000
-"""Of how many requests it is remembered that they are over."""
-
-
-@dataclass(slots=True, eq=False)
-class Waiter:
-    """One of this client who was refused, and waits to be told that the name is free."""
-
-    refused: int = 0
-    """How often it was."""
-    free_at: set[int] = field(default_factory=set[int])
-    """The nodes that told it since it asked last."""
-    stands_at: set[int] = field(default_factory=set[int])
-    """The nodes in whose queues it stands."""
-    last: Votes | None = None
-    """What the nodes said last."""
 
 
 class QuorumStore:
@@ -109,21 +74,13 @@ class QuorumStore:
         self.capabilities = capabilities_of(sources)
         self._runtime = runtime
         self._quorum = quorum
-        self._nodes = [Node(runtime, source, operation_timeout) for source in sources]
-        self._titles = [node.title for node in self._nodes]
+        self._panel = Panel(runtime, sources, quorum, operation_timeout)
+        self._nodes = self._panel.nodes
         self._inbox = runtime.new_id()
-        self._held: dict[str, Votes] = {}
-        """By the caller's request: what it holds, or is just being asked for."""
-        self._lost: dict[str, Votes] = {}
-        """What it held of late, until that was lost, or its release not answered by enough."""
-        self._crowd = MOST_ENDED
-        """With how many in `_held` to look for those that have lapsed."""
+        self._ledger = Ledger()
         self._waiters: dict[str, Waiter] = {}
         """By the caller's request."""
         self._rounds = 0
-        self._ended: dict[str, Outcome] = {}
-        """What became of the requests that were released or given up of late."""
-        self._changed = runtime.event()
         self._deliver: Callable[[Notice], None] = _ignore
 
     def identity(self) -> str:
@@ -135,67 +92,38 @@ class QuorumStore:
     async def open(self, deliver: Callable[[Notice], None], until: float) -> str:
         """Connect to all nodes; a majority is enough to begin. Raises StoreUnavailable if there is none by `until`."""
         self._deliver = deliver
-        for number, node in enumerate(self._nodes):
-            node.begin(partial(self._hear, number), self._node_changed)
-        while self._voting() < self._quorum:
-            self._changed.clear()
-            if self._voting() >= self._quorum:
-                break
-            if sum(node.refuses for node in self._nodes) > len(self._nodes) - self._quorum:
-                raise StoreError(self._short_of_votes(self._voting(), self._troubles()))
-            if not await self._changed.wait(until) or self._runtime.now() >= until:
-                raise self._too_few()
-        settled_by = min(until, self._runtime.now() + GRACE)
-        while self._is_connecting() and self._runtime.now() < settled_by:
-            self._changed.clear()
-            if self._is_connecting():
-                await self._changed.wait(settled_by)
+        await self._panel.open(self._hear, until)
         return self._inbox
-
-    def _is_connecting(self) -> bool:
-        return any(node.trouble == NOT_YET for node in self._nodes)
-
-    def _node_changed(self, node: Node) -> None:
-        """Note that a node votes, or does not. None votes twice under two names."""
-        if not node.trouble and (identity := node.store.identity()):
-            for other in self._nodes:
-                if other is not node and not other.trouble and other.store.identity() == identity:
-                    node.refuse(f"it is the same as {other.title}, and would vote twice: name each node once")
-        self._changed.set()
 
     async def close(self) -> None:
         """Disconnect from all nodes."""
         self._deliver = _ignore
-        until = self._runtime.now() + 1.0
-        for node in self._nodes:
-            await node.close(until)
+        await self._panel.close()
 
     def abandon(self) -> None:
         """In a forked child: drop what was inherited."""
-        for node in self._nodes:
-            node.store.abandon()
+        self._panel.abandon()
 
     # -- acquiring -----------------------------------------------------------------------------------------
 
     async def acquire(self, ask: Ask, until: float) -> Reply:
         """Ask all nodes; grant if a majority does. Otherwise nobody's vote is kept."""
-        if ask.request in self._ended:
+        if self._ledger.outcome(ask.request) is not None:
             return Gone()
-        if (before := self._held.get(ask.request)) is not None:
+        if (before := self._ledger.held.get(ask.request)) is not None:
             if before.token and (again := await self._keep_again(ask, before, until)) is not None:
                 return again
-            del self._held[ask.request]
+            del self._ledger.held[ask.request]
             await self._give_back(before, until)  # an answer was not waited for: nobody knows what it brought
         waiter = self._waiters.get(ask.request)
         if waiter is not None:
             waiter.free_at.clear()
         sent = self._runtime.now()
-        if len(self._held) > self._crowd:
-            self._forget_lapsed(sent)
+        self._ledger.forget_lapsed(sent)
         until = min(until, sent + PATIENCE)
-        votes = self._held[ask.request] = self._propose(ask)
-        await self._ask_all(
-            [self._of(node, node.store.acquire, votes.for_inbox(node.inbox), until) for node in self._nodes],
+        votes = self._ledger.held[ask.request] = self._propose(ask)
+        await self._panel.ask_all(
+            [self._panel.of(node, node.store.acquire, votes.for_inbox(node.inbox), until) for node in self._nodes],
             votes.replies,
             votes.are_clear,
         )
@@ -208,15 +136,8 @@ class QuorumStore:
                 self._stop_waiting(ask, votes)
                 return Granted(votes.token, ttl, any(reply.wanted for reply in granted))
         await self._give_back(votes, until)
-        self._held.pop(ask.request, None)
+        self._ledger.held.pop(ask.request, None)
         return self._refusal(ask, votes)
-
-    def _forget_lapsed(self, now: float) -> None:
-        """Hold no more what was lost, and never released."""
-        for request, votes in list(self._held.items()):
-            if votes.token and votes.ends_at < now:
-                self._lose(request, votes)
-        self._crowd = max(MOST_ENDED, 2 * len(self._held))
 
     def _propose(self, ask: Ask) -> Votes:
         """Begin an attempt."""
@@ -253,7 +174,7 @@ class QuorumStore:
             ask_to_raise(node, reply.token) if type(reply) is Granted and not node.trouble else None
             for node, reply in zip(self._nodes, votes.replies, strict=True)
         ]
-        await self._ask_all(works, raised, lambda: raised.count(RAISED) >= self._quorum)
+        await self._panel.ask_all(works, raised, lambda: raised.count(RAISED) >= self._quorum)
         for number, reply in enumerate(raised):
             before = votes.replies[number]
             if reply == RAISED and type(before) is Granted:
@@ -262,16 +183,16 @@ class QuorumStore:
 
     def _refusal(self, ask: Ask, votes: Votes) -> Reply:
         """Say why there is no majority."""
-        replies, told = votes.replies, votes.told(self._titles)
+        replies, told = votes.replies, votes.told(self._panel.titles)
         able = sum(not isinstance(reply, Exception) for reply in replies)
         if able < self._quorum:
             refused = sum(
                 isinstance(reply, StoreError) and not isinstance(reply, StoreUnavailable | NotAsked)
                 for reply in replies
             )
-            if refused > len(self._nodes) - self._quorum:  # asking again will not mend it
-                raise StoreError(self._short_of_votes(able, told))
-            raise StoreUnavailable(self._short_of_votes(able, told), told)
+            if refused > self._panel.may_fail:  # asking again will not mend it
+                raise StoreError(self._panel.short_of_votes(able, told))
+            raise StoreUnavailable(self._panel.short_of_votes(able, told), told)
         for reply in replies:
             if isinstance(reply, Mismatch):  # Gone: what gave this attempt back has overtaken it
                 return reply
@@ -282,18 +203,12 @@ class QuorumStore:
         busy = [reply for reply in replies if isinstance(reply, Busy)]
         holders = tuple(dict.fromkeys(holder for reply in busy for holder in reply.holders))
         quarantine = sorted((reply.quarantine for reply in busy), reverse=True)
-        short_of = len(self._nodes) - self._quorum
-        quarantined = quarantine[short_of] if len(quarantine) > short_of else 0
-        retry_in = micros(self._pause(waiter))
+        may_fail = self._panel.may_fail
+        quarantined = quarantine[may_fail] if len(quarantine) > may_fail else 0
+        retry_in = micros(waiter.pause(self._quorum))
         waiter.refused += 1
         waiter.last = votes
         return Busy(retry_in, holders, quarantined, told, stands=ask.wait)
-
-    def _pause(self, waiter: Waiter) -> float:
-        """Return about how many seconds later to ask again, if nothing is heard."""
-        if len(waiter.free_at) >= self._quorum:
-            return 0.0
-        return FREE_AT_SOME if waiter.free_at else min(RETRY * 2 ** min(waiter.refused, 8), LONGEST_RETRY)
 
     def _stop_waiting(self, ask: Ask, votes: Votes) -> None:
         """Note where a request that is granted stood in a queue before: it leaves that with the release."""
@@ -309,28 +224,16 @@ class QuorumStore:
         works: list[Coroutine[Any, Any, Left] | None] = []
         for number, node in enumerate(self._nodes):
             leave = Leave(votes.ask.name, votes.ask.request, unsure=not votes.certain(number))
-            works.append(self._tell(node, node.store.leave, leave, until, leave) if votes.may_hold(number) else None)
-        await self._ask_all(works, left, lambda: all(left[number] is not None for number in granted))
-
-    def _tell(
-        self,
-        node: Node,
-        operation: Callable[[A, float], Coroutine[Any, Any, T]],
-        argument: A,
-        until: float,
-        leave: Leave,
-    ) -> Coroutine[Any, Any, T] | None:
-        """Ask a node what it must hear; if it cannot be reached, it hears `leave` later."""
-        if not node.trouble:
-            return node.attempt(operation, argument, until, leave)
-        node.owe(leave)
-        return None
+            works.append(
+                self._panel.tell(node, node.store.leave, leave, until, leave) if votes.may_hold(number) else None
+            )
+        await self._panel.ask_all(works, left, lambda: all(left[number] is not None for number in granted))
 
     async def leave(self, leave: Leave, until: float) -> Left:
         """Give up."""
-        votes = self._held.pop(leave.request, None)
+        votes = self._ledger.held.get(leave.request)
         waiter = self._waiters.pop(leave.request, None)
-        self._end(leave.request, Outcome.EXPIRED)
+        self._ledger.end(leave.request, Outcome.EXPIRED)
         places: set[int] = set() if waiter is None else waiter.stands_at
         if votes is not None:
             places |= votes.places()
@@ -338,32 +241,21 @@ class QuorumStore:
         await self._leave_queues(leave.name, leave.request, places, until)
         if waiter is None or waiter.last is None:
             return Left()
-        return Left(votes=waiter.last.told(self._titles))  # with what came since it was refused
+        return Left(votes=waiter.last.told(self._panel.titles))  # with what came since it was refused
 
     async def _leave_queues(self, name: str, base: str, places: set[int], until: float) -> None:
         leave = Leave(name, base, unsure=False)
         left: Replies[Left] = [None] * len(self._nodes)
         works = [
-            self._of(node, node.store.leave, leave, until) if number in places else None
+            self._panel.of(node, node.store.leave, leave, until) if number in places else None
             for number, node in enumerate(self._nodes)
         ]
-        await self._ask_all(works, left, lambda: True)
-
-    def _lose(self, request: str, votes: Votes) -> None:
-        """Hold it no more, but remember for a while who may have to hear of its release."""
-        self._held.pop(request, None)
-        self._lost[request] = votes
-        _forget_oldest(self._lost)
-
-    def _end(self, request: str, outcome: Outcome) -> None:
-        """Remember of a request that it is over, and how: it may be asked again."""
-        self._ended[request] = outcome
-        _forget_oldest(self._ended)
+        await self._panel.ask_all(works, left, lambda: True)
 
     async def adjust(self, adjust: Adjust, until: float) -> RenewReply:
         """Change a holding at all nodes."""
-        votes = self._held.get(adjust.request)
-        if votes is None or votes.token != adjust.token:
+        votes = self._ledger.valid(adjust.request, adjust.token)
+        if votes is None:
             return Outcome.EXPIRED
         votes.ask.owner = adjust.owner or votes.ask.owner
         changed: Replies[str] = [None] * len(self._nodes)
@@ -373,44 +265,42 @@ class QuorumStore:
             return RAISED if await node.attempt(node.store.adjust, mine, until) is None else REFUSED
 
         works = [None if node.trouble else change(number, node) for number, node in enumerate(self._nodes)]
-        await self._ask_all(works, changed, lambda: changed.count(RAISED) >= self._quorum)
+        await self._panel.ask_all(works, changed, lambda: changed.count(RAISED) >= self._quorum)
         if changed.count(RAISED) >= self._quorum:
             return None
-        if changed.count(REFUSED) > len(self._nodes) - self._quorum:
+        if changed.count(REFUSED) > self._panel.may_fail:
             return Outcome.EXPIRED
-        raise self._unknown()
+        raise self._panel.unknown()
 
     async def release(self, release: Release, until: float) -> Outcome:
         """Let go on all nodes."""
-        if (ended := self._ended.get(release.request)) is not None:
+        if (ended := self._ledger.outcome(release.request)) is not None:
             return ended
         outcomes: Replies[Outcome] = [None] * len(self._nodes)
-        votes = self._held.get(release.request) or self._lost.get(release.request)
+        votes = self._ledger.known(release.request)
         if votes is None:  # of an earlier life: the nodes may know what became of it
-            works = [self._of(node, node.store.release, release, until) for node in self._nodes]
-            await self._ask_all(works, outcomes, lambda: outcomes.count(Outcome.RELEASED) >= self._quorum)
+            works = [self._panel.of(node, node.store.release, release, until) for node in self._nodes]
+            await self._panel.ask_all(works, outcomes, lambda: outcomes.count(Outcome.RELEASED) >= self._quorum)
             return self._fate(outcomes)
         nobody: Replies[Outcome] = []
         await self._runtime.race((), nobody, 0, _enough)  # what came meanwhile tells where it is held
         leave = Leave(release.name, votes.ask.request, unsure=True)
         works = [
-            self._tell(node, node.store.release, votes.release_at(number, release), until, leave)
+            self._panel.tell(node, node.store.release, votes.release_at(number, release), until, leave)
             if votes.may_hold(number)
             else None
             for number, node in enumerate(self._nodes)
         ]
-        await self._ask_all(works, outcomes, lambda: outcomes.count(Outcome.RELEASED) >= self._quorum)
+        await self._panel.ask_all(works, outcomes, lambda: outcomes.count(Outcome.RELEASED) >= self._quorum)
         for number, outcome in enumerate(outcomes):
             if outcome is Outcome.TAKEN_OVER and not votes.certain(number):  # or it granted us with a larger token
                 outcomes[number] = Outcome.EXPIRED
         try:
             outcome = self._fate(outcomes)
         except OutcomeUnknown:
-            self._lose(release.request, votes)
+            self._ledger.lose(release.request, votes)
             raise
-        self._held.pop(release.request, None)
-        self._lost.pop(release.request, None)
-        self._end(release.request, outcome)
+        self._ledger.end(release.request, outcome)
         if stands_at := votes.queued():
             await self._leave_queues(release.name, votes.base, stands_at, until)
         return outcome
@@ -420,14 +310,14 @@ class QuorumStore:
         if outcomes.count(Outcome.RELEASED) >= self._quorum:
             return Outcome.RELEASED
         if sum(isinstance(outcome, Outcome) for outcome in outcomes) < self._quorum:
-            raise self._unknown()
+            raise self._panel.unknown()
         return Outcome.TAKEN_OVER if Outcome.TAKEN_OVER in outcomes else Outcome.EXPIRED
 
     # -- keeping -------------------------------------------------------------------------------------------
 
     async def renew(self, renewals: Sequence[Renewal], until: float) -> list[RenewReply]:
         """Renew on all nodes; and where one has lost its vote, ask for it again."""
-        known = [(renewal, self._votes_of(renewal)) for renewal in renewals]
+        known = [(renewal, self._ledger.valid(renewal.request, renewal.token)) for renewal in renewals]
         replies: Replies[list[RenewReply]] = [None] * len(self._nodes)
 
         def mine(number: int) -> list[Renewal]:
@@ -438,8 +328,8 @@ class QuorumStore:
                 for renewal, votes in known
             ]
 
-        works = [self._of(node, node.store.renew, mine(number), until) for number, node in enumerate(self._nodes)]
-        await self._ask_all(
+        works = [self._panel.of(node, node.store.renew, mine(number), until) for number, node in enumerate(self._nodes)]
+        await self._panel.ask_all(
             works, replies, lambda: all(self._count(replies, place) >= self._quorum for place in range(len(known)))
         )
         answered = sum(isinstance(reply, list) for reply in replies)
@@ -450,18 +340,14 @@ class QuorumStore:
                 if votes is not None:
                     votes.ends_at = self._runtime.now() + seconds(renewal.ttl)
                 results.append(None)
-            elif votes is None or answered - kept > len(self._nodes) - self._quorum:
+            elif votes is None or answered - kept > self._panel.may_fail:
                 if votes is not None:
-                    self._lose(renewal.request, votes)
+                    self._ledger.lose(renewal.request, votes)
                 results.append(Outcome.TAKEN_OVER if _some_taken(replies, place) else Outcome.EXPIRED)
             else:
-                raise self._unknown()
+                raise self._panel.unknown()
         await self._heal(known, replies, until)
         return results
-
-    def _votes_of(self, renewal: Renewal) -> Votes | None:
-        votes = self._held.get(renewal.request)
-        return votes if votes is not None and votes.token == renewal.token else None
 
     def _count(self, replies: Sequence[list[RenewReply] | Exception | None], place: int) -> int:
         """Return how many nodes keep a lease."""
@@ -487,45 +373,40 @@ class QuorumStore:
         works: list[Coroutine[Any, Any, Reply] | None] = [None] * len(self._nodes)
         for number in lacking:
             node = self._nodes[number]
-            works[number] = self._of(node, node.store.acquire, replace(ask, inbox=node.inbox), until)
+            works[number] = self._panel.of(node, node.store.acquire, replace(ask, inbox=node.inbox), until)
             if works[number] is not None:
                 votes.replies[number] = None
-        await self._ask_all(works, replies, lambda: False)
+        await self._panel.ask_all(works, replies, lambda: False)
         for number in lacking:
             reply = replies[number]
             if reply is not None:
                 votes.replies[number] = reply
             if isinstance(reply, Granted):
                 votes.tokens[number] = reply.token
-                log.debug("the node %s has %r again", self._titles[number], votes.ask.name)
+                log.debug("the node %s has %r again", self._panel.titles[number], votes.ask.name)
 
     # -- looking -------------------------------------------------------------------------------------------
 
     async def inspect(self, name: str, until: float) -> NameView:
         """Show who holds a name at a majority, and who waits at one."""
-        views = await self._views([self._of(node, node.store.inspect, name, until) for node in self._nodes])
-        needed = self._needed(views)
-        shown = NameView(name, 1, max(view.last_token for view in views))
-        shown.holders = _majority([view.holders for view in views], needed)
-        shown.waiters = _majority([view.waiters for view in views], needed)
-        shown.blocked_for = max(view.blocked_for for view in views)
-        return shown
+        views = await self._panel.views(lambda store: store.inspect, name, until)
+        return view_of(name, views, self._panel.needed(views))
 
     async def names(self, prefix: str, until: float) -> list[str]:
         """List the names that are in use at a majority."""
-        found = await self._views([self._of(node, node.store.names, prefix, until) for node in self._nodes])
+        found = await self._panel.views(lambda store: store.names, prefix, until)
         counted = Counter(name for names in found for name in names)
-        return sorted(name for name, count in counted.items() if count >= self._needed(found))
+        return sorted(name for name, count in counted.items() if count >= self._panel.needed(found))
 
     async def revoke(self, name: str, until: float) -> list[HolderView]:
         """Take a name from its holders on all nodes."""
-        found = await self._views([self._of(node, node.store.revoke, name, until) for node in self._nodes])
-        return _majority(found, self._needed(found))
+        found = await self._panel.views(lambda store: store.revoke, name, until)
+        return majority(found, self._panel.needed(found))
 
     async def ask_back(self, name: str, until: float) -> list[HolderView]:
         """Ask the holders of a name to let go."""
-        found = await self._views([self._of(node, node.store.ask_back, name, until) for node in self._nodes])
-        return _majority(found, self._needed(found))
+        found = await self._panel.views(lambda store: store.ask_back, name, until)
+        return majority(found, self._panel.needed(found))
 
     async def acquire_many(self, asks: Sequence[Ask], until: float) -> list[Reply]:
         """Not in one step: the nodes would have to agree on all names at once."""
@@ -535,49 +416,6 @@ class QuorumStore:
         """Not at all: a quorum keeps no semaphores."""
         raise NotImplementedError
 
-    async def _views(self, works: Sequence[Coroutine[Any, Any, T] | None]) -> list[T]:
-        replies: Replies[T] = [None] * len(self._nodes)
-        await self._ask_all(works, replies, lambda: False)
-        views = [reply for reply in replies if reply is not None and not isinstance(reply, Exception)]
-        if len(views) < self._quorum:
-            raise self._too_few()
-        return views
-
-    def _needed(self, answers: Sequence[object]) -> int:
-        """Return how many of those that answered must know of something that a majority may know."""
-        return max(1, self._quorum - (len(self._nodes) - len(answers)))
-
-    # -- nodes ---------------------------------------------------------------------------------------------
-
-    def _ask_all(
-        self, works: Sequence[Coroutine[Any, Any, T] | None], replies: Replies[T], enough: Callable[[], bool]
-    ) -> Coroutine[Any, Any, None]:
-        """Ask nodes side by side, until it is enough."""
-        return self._runtime.race(works, replies, 1, enough)
-
-    def _of(
-        self, node: Node, operation: Callable[[A, float], Coroutine[Any, Any, T]], argument: A, until: float
-    ) -> Coroutine[Any, Any, T] | None:
-        """Ask a node, if it votes."""
-        return None if node.trouble else node.attempt(operation, argument, until)
-
-    def _voting(self) -> int:
-        return sum(not node.trouble for node in self._nodes)
-
-    def _too_few(self) -> StoreUnavailable:
-        troubles = self._troubles()
-        return StoreUnavailable(self._short_of_votes(self._voting(), troubles), troubles)
-
-    def _unknown(self) -> OutcomeUnknown:
-        troubles = self._troubles()
-        return OutcomeUnknown(f"too few nodes answered what they did{tell(troubles)}", troubles)
-
-    def _short_of_votes(self, voting: int, votes: Sequence[Vote]) -> str:
-        return f"of {len(self._nodes)} nodes {voting} vote, and {self._quorum} must{tell(votes)}"
-
-    def _troubles(self) -> tuple[Vote, ...]:
-        return tuple(Vote(node.title, node.trouble) for node in self._nodes if node.trouble)
-
     # -- pushes --------------------------------------------------------------------------------------------
 
     def _hear(self, number: int, notice: Notice) -> None:
@@ -586,7 +424,7 @@ class QuorumStore:
             self._hear_of_chance(number, notice)
             return
         request, _, _ = notice.request.rpartition("/")
-        votes = self._held.get(request)
+        votes = self._ledger.held.get(request)
         if notice.kind is NoticeKind.GAP:
             self._deliver(replace(notice, inbox=self._inbox))
             return
@@ -601,13 +439,9 @@ class QuorumStore:
     def _hear_of_chance(self, number: int, notice: Notice) -> None:
         """Have a waiter ask again: at once when the name is free at a majority, else a little later."""
         waiter = self._waiters.get(notice.request)
-        if waiter is None or number in waiter.free_at:
-            return
-        waiter.free_at.add(number)
-        known = len(waiter.free_at)
-        if known in {1, self._quorum}:
-            after = 0.0 if known == self._quorum else FREE_AT_SOME * (0.5 + self._runtime.random())
-            self._deliver(replace(notice, after=micros(after)))
+        after = None if waiter is None else waiter.hear(number, self._quorum)
+        if after is not None:
+            self._deliver(replace(notice, after=micros(after and after * (0.5 + self._runtime.random()))))
 
 
 def capabilities_of(sources: Sequence[StoreSource]) -> Capabilities:
@@ -626,33 +460,6 @@ def capabilities_of(sources: Sequence[StoreSource]) -> Capabilities:
 
 def _some_taken(replies: Sequence[list[RenewReply] | Exception | None], place: int) -> bool:
     return any(isinstance(reply, list) and reply[place] is Outcome.TAKEN_OVER for reply in replies)
-
-
-def _majority(shown: Sequence[Sequence[V]], quorum: int) -> list[V]:
-    """Return those that hold, or wait, at a majority, each as most of the nodes see it; `shown` is by node.
-
-    Several may say the same of themselves: the second of them at one node is the second at another.
-    """
-    found: dict[tuple[str, str, int], list[V]] = {}
-    for at_node in shown:
-        alike: Counter[tuple[str, str]] = Counter()
-        for each in at_node:
-            label = read_label(each.owner)
-            who: tuple[str, str] = (label.owner, label.actor)
-            alike[who] += 1
-            found.setdefault((*who, alike[who]), []).append(each)
-    return [_most_said(seen) for seen in found.values() if len(seen) >= quorum]
-
-
-def _most_said(seen: Sequence[V]) -> V:
-    said = Counter(each.owner for each in seen).most_common(1)[0][0]
-    return next(each for each in seen if each.owner == said)
-
-
-def _forget_oldest(kept: dict[str, Any]) -> None:
-    while len(kept) > MOST_ENDED:
-        with contextlib.suppress(KeyError, RuntimeError, StopIteration):  # other threads do the same
-            del kept[next(iter(kept))]
 
 
 def _enough() -> bool:

@@ -1,0 +1,40 @@
+"""What people see of a quorum: what its nodes show, put together."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TypeVar
+
+from holdfast.core.labels import read_label
+from holdfast.core.messages import HolderView, NameView, WaiterView
+
+V = TypeVar("V", HolderView, WaiterView)
+
+
+def view_of(name: str, views: Sequence[NameView], needed: int) -> NameView:
+    """Return who holds a name and who waits for it, as at least `needed` nodes say."""
+    shown = NameView(name, 1, max(view.last_token for view in views))
+    shown.holders = majority([view.holders for view in views], needed)
+    shown.waiters = majority([view.waiters for view in views], needed)
+    shown.blocked_for = max(view.blocked_for for view in views)
+    return shown
+
+
+def majority(shown: Sequence[Sequence[V]], needed: int) -> list[V]:
+    """Return those that hold, or wait, at `needed` nodes, each as most of the nodes see it; `shown` is by node.
+
+    Several may say the same of themselves: the second of them at one node is the second at another.
+    """
+    found: dict[tuple[str, str, int], list[V]] = {}
+    for at_node in shown:
+        alike: Counter[tuple[str, str]] = Counter()
+        for each in at_node:
+            label = read_label(each.owner)
+            who: tuple[str, str] = (label.owner, label.actor)
+            alike[who] += 1
+            found.setdefault((*who, alike[who]), []).append(each)
+    return [_most_said(seen) for seen in found.values() if len(seen) >= needed]
+
+
+def _most_said(seen: Sequence[V]) -> V:
+    said = Counter(each.owner for each in seen).most_common(1)[0][0]
+    return next(each for each in seen if each.owner == said)
