@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from holdfast import Client, LockTimeout, OutcomeUnknown, StoreError, StoreUnavailable, UsageError
+from holdfast import Client, Lease, LockTimeout, OutcomeUnknown, StoreError, StoreUnavailable, UsageError
 from holdfast.core.messages import Ask, Leave, Left, Release, Renewal, RenewReply, Reply
 from holdfast.outcome import Outcome
 from holdfast.runtimes.runtime import Runtime
@@ -24,6 +24,8 @@ class Node(MemoryStore):
 
     slow = 0.0
     gone = False
+    turned_away = 0
+    """How many came when it was gone."""
     refused = ""
     """A name that it will have nothing to do with."""
     deaf = False
@@ -54,6 +56,7 @@ class Node(MemoryStore):
 
     def _refuse(self, name: str = "") -> None:
         if self.gone:
+            self.turned_away += 1
             raise StoreUnavailable("this node is gone")
         if name and name == self.refused:
             raise StoreError("this node has something else by this name")
@@ -86,6 +89,11 @@ class Five:
             for title, table in zip(titles, self.tables, strict=True)
         ]
         return quorum_source(sources)
+
+    def forget(self) -> None:
+        """Have all tables forget everything."""
+        for table in self.tables:
+            table._states.clear()
 
     def holders(self) -> list[int]:
         """Return how many hold the name at each table."""
@@ -123,6 +131,29 @@ def test_a_vote_that_was_not_answered_is_given_back(five: Five) -> None:
             node.deaf = False
         with other.lock("name", ttl=60.0, timeout=5.0) as lease:
             assert lease.token > 0
+
+
+def test_who_has_waited_long_gets_a_token_of_its_own_time(five: Five) -> None:
+    """Nodes that forget do not give it one smaller than what was granted while it waited: it proposes anew."""
+    with Client(store=five.source()) as first, Client(store=five.source()) as second:
+        held = first.lock("name", ttl=60.0).acquire()
+        third = Client(store=five.source())
+        waits = threading.Thread(target=lambda: leases.append(third.lock("name", ttl=60.0).acquire(timeout=30.0)))
+        leases: list[Lease] = []
+        waits.start()
+        wait_until(lambda: len(first.inspect("name").waiters) == 1, "one waits")
+        for node in five.nodes[10:]:
+            node.gone = True
+        wait_until(lambda: all(node.turned_away for node in five.nodes[10:]), "nothing of it is under way")
+        five.forget()
+        between = second.lock("name", ttl=60.0).acquire(timeout=0)
+        assert between.token > held.token
+        five.forget()
+        for node in five.nodes[10:]:
+            node.gone = False
+        waits.join(30.0)
+        assert leases[0].token > between.token
+        third.close()
 
 
 def test_a_node_that_was_gone_hears_what_it_missed(five: Five) -> None:

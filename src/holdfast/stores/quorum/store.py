@@ -81,6 +81,8 @@ class QuorumStore:
         self._waiters: dict[str, Waiter] = {}
         """By the caller's request."""
         self._rounds = 0
+        self._highest = 0
+        """The greatest token that was granted here."""
         self._deliver: Callable[[Notice], None] = _ignore
 
     def identity(self) -> str:
@@ -134,16 +136,17 @@ class QuorumStore:
             votes.ends_at = self._runtime.now() + seconds(ttl)
             if votes.token and self._runtime.now() - sent < seconds(ttl) * (1 - LEAST_VALIDITY):
                 self._stop_waiting(ask, votes)
+                self._highest = max(self._highest, votes.token)
                 return Granted(votes.token, ttl, any(reply.wanted for reply in granted))
         await self._give_back(votes, until)
         self._ledger.held.pop(ask.request, None)
         return self._refusal(ask, votes)
 
     def _propose(self, ask: Ask) -> Votes:
-        """Begin an attempt."""
+        """Begin an attempt. It proposes what is the time now: who has waited may be overtaken by who asked later."""
         self._rounds += 1
         kind = int(self._runtime.random() * KINDS)
-        proposal = next_of_kind(ask.proposal, kind)
+        proposal = next_of_kind(max(ask.proposal, self._highest, self._runtime.wall()), kind)
         span = min(ask.span, SPAN)
         request = f"{ask.request}/{self._rounds:x}"
         mine = vote_asked(ask, request, "", proposal, span)
