@@ -214,8 +214,10 @@ def ratios(over: Sequence[float], under: Sequence[float]) -> Spread:
 
 
 def percentile(values: Iterable[float], share: float) -> float:
-    """Return the least value that at least `share` (0..1) of the values do not exceed."""
+    """Return the least value that at least `share` (0..1) of the values do not exceed; NaN if there are none."""
     ordered = sorted(values)
+    if not ordered:
+        return math.nan
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 

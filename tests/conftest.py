@@ -1,7 +1,11 @@
 """What all tests start from."""
 
+import contextlib
+import os
 import signal
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
 
 import pytest
@@ -43,11 +47,38 @@ THOROUGH = (
 server, at the servers' faults, or at the tools."""
 
 
+COMPUTING = ("simulation/", "properties/", "table/", "ordered/test_entries.py")
+"""What is nothing but computing."""
+
+NICENESS = 10
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Run more tests side by side than there are cores: most of them wait for something most of the time."""
+    return 2 * (os.cpu_count() or 1)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what is thorough, so that it can be left out with -m 'not thorough'."""
     for item in items:
         if item.nodeid.removeprefix("tests/").startswith(THOROUGH):
             item.add_marker(pytest.mark.thorough)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Have what only computes give way to what runs beside it, and has to be in time."""
+    if not pyfuncitem.nodeid.removeprefix("tests/").startswith(COMPUTING) or "PYTEST_XDIST_WORKER" not in os.environ:
+        return None
+    arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+    with ThreadPoolExecutor(1, "computing", _give_way) as thread:  # its niceness ends with it
+        thread.submit(pyfuncitem.obj, **arguments).result()
+    return True
+
+
+def _give_way() -> None:
+    with contextlib.suppress(OSError):  # elsewhere than on Linux, threads have no niceness of their own
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
 
 
 @pytest.fixture(scope="session", autouse=True)

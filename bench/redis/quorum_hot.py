@@ -145,7 +145,7 @@ def _contest(nodes: Nodes, crew: Sequence[Worker], case: Case, seconds: float) -
 
 def _row(case: Case, contests: Sequence[Contest]) -> Row:
     waits = [wait for contest in contests for share in contest.shares for wait in share.waits]
-    half, most, longest = percentile(waits, 0.5), percentile(waits, 0.99), max(waits)
+    half, most, longest = percentile(waits, 0.5), percentile(waits, 0.99), percentile(waits, 1.0)
     rates, commands, busy, fairness = (
         [getattr(contest, name) for contest in contests] for name in ("rate", "commands", "busy", "fairness")
     )

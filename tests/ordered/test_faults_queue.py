@@ -4,12 +4,12 @@ import asyncio
 import random
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Self
 
-from holdfast import AsyncClient, AsyncLease, Client
+from holdfast import AsyncClient, AsyncLease, Client, StoreUnavailable
 from holdfast.runtimes.clocks import steady
 from holdfast.runtimes.runtime import Runtime
 from holdfast.stores.etcd.directory import EtcdDirectory
@@ -76,6 +76,15 @@ def counting(url: str) -> tuple[StoreSource, Counter]:
     return StoreSource(source.title, source.capabilities, make), counter
 
 
+async def _opened(client: AsyncClient) -> None:
+    """Have a client open its session; on a busy machine so many at once lose a connection now and then."""
+    for _ in range(3):
+        with suppress(StoreUnavailable):
+            await client.names()
+            return
+    await client.names()
+
+
 @asynccontextmanager
 async def clients_at(source: StoreSource, count: int) -> AsyncGenerator[list[AsyncClient], None]:
     """Have so many clients, each with a session."""
@@ -83,7 +92,7 @@ async def clients_at(source: StoreSource, count: int) -> AsyncGenerator[list[Asy
     pieces = [clients[first : first + 10] for first in range(0, count, 10)]
     try:
         for piece in pieces:
-            await asyncio.gather(*(client.names() for client in piece))
+            await asyncio.gather(*map(_opened, piece))
         yield clients
     finally:
         for piece in pieces:

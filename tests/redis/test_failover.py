@@ -33,6 +33,9 @@ AMOUNT = 8
 
 NAMES = [f"name-{number}" for number in range(AMOUNT)]
 
+FINDING = 0.7
+"""How long clients may take to find a new master and renew their leases there, in seconds."""
+
 SHORT = 0.5
 """For how many seconds replicas may stand still: longer, and they would be taken for dead."""
 
@@ -74,6 +77,8 @@ class Crash:
     """From when on its grants were heard by nobody."""
     killed: float
     killed_by_wall: int
+    over: float = 0.0
+    """When there was a new master."""
     record: Record = field(default_factory=Record)
     written: int = 0
     """The sum of all numbers at the resource."""
@@ -99,6 +104,10 @@ class Crash:
     def lost(self) -> list[Hold]:
         """Return the leases that died with the master."""
         return [each for each in self.record.holds if self.cut < each.since < self.killed < each.until]
+
+    def in_time(self) -> list[Hold]:
+        """Return those of them that had not ended when the new master could be found. A slow machine may have none."""
+        return [each for each in self.lost() if each.until > self.over + FINDING]
 
     def retaken(self) -> list[Hold]:
         """Return those of them that were believed longer than the dead master had granted: the new one renewed them."""
@@ -139,6 +148,7 @@ def crash(
         for replica in group.replicas:
             replica.resume()
         group.await_failover()
+        crashed.over = steady()
         yield crashed
         crashed.record = processes.end()
     crashed.written = total(resource, space, group.names)
@@ -164,7 +174,7 @@ def guarded(group: Group, resource: RedisServer) -> None:
         wait_until(crashed.all_held, "a holder of every name")
     assert crashed.lost()
     assert not crashed.record.overlaps()
-    assert len(crashed.retaken()) > len(crashed.lost()) / 2
+    assert len(crashed.retaken()) >= len(crashed.in_time()) / 2
     assert not crashed.record.repeated_tokens()
     assert crashed.written == crashed.record.counts["written"]
 

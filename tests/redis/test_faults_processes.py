@@ -73,12 +73,26 @@ def start(code: str, server: RedisServer, space: str, ttl: float, colour: str, *
     return Script(code, server.url, space, str(ttl), colour, *names)
 
 
+TTL = 0.5
+"""That of the holder who is killed, in seconds."""
+
+
+async def lateness(kit: Kit) -> float:
+    """Return by how much a timer is late that ends about when the leases do."""
+    due = steady() + TTL
+    await kit.pause(TTL)
+    return steady() - due
+
+
 MANY = [f"name-{number}" for number in range(9)]
 
 
 @pytest.mark.parametrize("colour", COLOURS)
 def test_a_killed_holder_is_followed_when_its_lease_ends(redis_server: RedisServer, colour: str) -> None:
-    """A waiter gets the lock of a killed holder when the lease ends: within 25 ms, in the middle of many."""
+    """A waiter gets the lock of a killed holder when the lease ends: within 25 ms, in the middle of many.
+
+    A busy machine wakes nobody in time; so what a plain timer is late by, and a push takes, is counted five times.
+    """
 
     async def scene(kit: Kit) -> None:
         judge = kit.client()
@@ -91,11 +105,12 @@ def test_a_killed_holder_is_followed_when_its_lease_ends(redis_server: RedisServ
             lease.check()
             return steady()
 
-        script = start(HOLDER, redis_server, kit.space, 0.5, colour, *MANY)
+        script = start(HOLDER, redis_server, kit.space, TTL, colour, *MANY)
         tokens = script.hear().split()
         waiting = {name: kit.start(lambda name=name: wait(name)) for name in MANY}  # type: ignore[misc]
         for name in MANY:
             await kit.waiters(judge, name, 1)
+        timers = [kit.start(lambda: lateness(kit)) for _ in MANY]
         script.kill()
         for name in MANY:
             asked = steady()
@@ -103,6 +118,7 @@ def test_a_killed_holder_is_followed_when_its_lease_ends(redis_server: RedisServ
             ends[name] = asked + holder.expires_in  # or a little later
         for name, running in waiting.items():
             late.append(await running.result() - ends[name])
+        slow = [await timer.result() for timer in timers]
         for name, token in zip(MANY, tokens, strict=True):
             assert (await judge.inspect(name)).last_token > int(token)
 
@@ -114,7 +130,7 @@ def test_a_killed_holder_is_followed_when_its_lease_ends(redis_server: RedisServ
             await lease.release()
             living.append(await running.result() - released)
         assert min(late) > -0.002, "nobody follows a lease that has not ended"
-        assert statistics.median(late) < 0.025 + 5 * statistics.median(living)
+        assert statistics.median(late) < 0.025 + 5 * (statistics.median(living) + statistics.median(slow))
 
     play(colour, redis_server.url, scene)
 
