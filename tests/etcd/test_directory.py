@@ -1,23 +1,16 @@
 """The directory over etcd keeps its contract, in both colours."""
 
 from base64 import b64encode
-from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.runtimes.runtime import Runtime
-from holdfast.runtimes.threads import ThreadsRuntime, drive
 from holdfast.stores.etcd.keys import Keys
-from holdfast.stores.etcd.link import Hearing, Said, Stream
-from holdfast.stores.etcd.watching import Watching
 from holdfast.stores.ordered import Entry, Kind, Listing, Record
 from holdfast.testing.servers import EtcdServer
 from holdfast.testing.servers.etcd import encoded
 from tests.etcd.scenes import Run, contender, member
-
-if TYPE_CHECKING:
-    from holdfast.stores.etcd.gateway import Gateway
 
 
 def requests_of(listing: Listing, kind: Kind = Kind.CONTENDER) -> list[str]:
@@ -347,35 +340,10 @@ def test_a_watch_that_goes_on_costs_nothing(run: Run, etcd_server: EtcdServer, n
             for _ in range(2):
                 seen = (await b.directory.look(name, b.soon())).entries[:1]
                 assert await b.directory.watch(name, "b", seen, b.soon())
-                first = first or b.directory._watches["b"]
-            assert b.directory._watches["b"] is first
+                first = first or b.directory._watched["b"]
+            assert b.directory._watched["b"] is first
             await a.directory.withdraw(name, "a", entry, a.soon())
             await b.heard.wait_for("woken b")
             assert b.heard.events.count("woken b") == 1
 
     run(scene)
-
-
-def test_a_watch_that_ends_as_soon_as_it_began_has_told_that() -> None:
-    """As one from a revision that was compacted does: whoever began it is woken, and nothing is raised."""
-
-    class Ended:
-        """A gateway whose stream says all at once."""
-
-        async def stream(self, path: str, body: Said, hearing: Hearing, until: float) -> Stream:
-            """Begin, and end."""
-            assert path == "watch"
-            assert body
-            assert until
-            hearing.on_said({"result": {"created": True}})
-            hearing.on_said({"result": {"canceled": True, "cancel_reason": "compacted"}})
-            return self
-
-        def close(self) -> None:
-            """Hear no more."""
-
-    ends: list[str] = []
-    runtime = ThreadsRuntime()
-    watching = Watching(runtime, lambda _: None, lambda: ends.append("end"))
-    drive(watching.open(cast("Gateway", Ended()), ("key", ""), 1, runtime.now() + 1.0))
-    assert ends == ["end"]

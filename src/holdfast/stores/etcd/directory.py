@@ -36,7 +36,7 @@ from holdfast.stores.etcd.link import Link, Said
 from holdfast.stores.etcd.options import Deployment
 from holdfast.stores.etcd.session import Session, Sessions
 from holdfast.stores.etcd.trouble import LeaseGone
-from holdfast.stores.etcd.watching import Watching, begin_watch
+from holdfast.stores.etcd.watching import Watches, Watching
 from holdfast.stores.ordered.directory import Watcher
 from holdfast.stores.ordered.entries import Detail, Entry, Kind, Listing, Record
 
@@ -67,9 +67,10 @@ class EtcdDirectory:
         self._runtime = runtime
         self._gateway = Gateway(runtime, deployment, link)
         self._keys = Keys(deployment.prefix)
-        self._sessions = Sessions(runtime, self._gateway, self._keys, deployment.session_timeout, self._forget)
+        self._watches = Watches(runtime, self._gateway)
+        self._sessions = Sessions(runtime, self._watches, self._keys, deployment.session_timeout, self._forget)
         self._mutex = runtime.mutex()
-        self._watches: dict[str, Watch] = {}
+        self._watched: dict[str, Watch] = {}
         self._own: dict[tuple[str, str], int] = {}
         """The tokens of our contenders, by name and request."""
         self._unsure: set[tuple[str, str]] = set()
@@ -111,7 +112,7 @@ class EtcdDirectory:
 
     async def close(self) -> None:
         """End the session, and with it all that it has."""
-        for request in list(self._watches):
+        for request in list(self._watched):
             self._unwatch(request)
         try:
             await self._sessions.close(self._runtime.now() + CLOSING)
@@ -377,7 +378,7 @@ class EtcdDirectory:
             return True
         watch = Watch(keys)
         with self._mutex:
-            self._watches[request] = watch
+            self._watched[request] = watch
         whole = self._keys.of(name, "")
         span = (next(iter(keys)), "") if len(keys) == 1 else (whole, after(whole))
         make = partial(
@@ -385,7 +386,7 @@ class EtcdDirectory:
         )
         revision = min(entry.revision if isinstance(entry, Seen) else entry.token for entry in entries)
         try:
-            watching = await begin_watch(make, self._gateway, span, revision + 1, until)
+            watching = await self._watches.begin(make, span, revision + 1, until)
         except BaseException:
             self._unwatch(request)
             raise
@@ -398,7 +399,7 @@ class EtcdDirectory:
     def _is_watching(self, request: str, keys: frozenset[str]) -> bool:
         """Tell whether a request watches just these, and has heard of nothing yet: then it goes on."""
         with self._mutex:
-            watch = self._watches.get(request)
+            watch = self._watched.get(request)
             return watch is not None and watch.keys == keys and watch.watching is not None and not watch.over
 
     def _event(self, request: str, watch: Watch, event: Said) -> None:
@@ -409,8 +410,8 @@ class EtcdDirectory:
         """Tell, once, that what a request watched has changed, or that nobody watches it any more."""
         with self._mutex:
             told, watch.over = watch.over, True
-            if self._watches.get(request) is watch:
-                del self._watches[request]
+            if self._watched.get(request) is watch:
+                del self._watched[request]
         if watch.watching is not None:
             watch.watching.close()
         if not told and self._sessions.watcher is not None:
@@ -418,7 +419,7 @@ class EtcdDirectory:
 
     def _unwatch(self, request: str) -> None:
         with self._mutex:
-            watch = self._watches.pop(request, None)
+            watch = self._watched.pop(request, None)
             if watch is not None:
                 watch.over = True
         if watch is not None and watch.watching is not None:

@@ -31,15 +31,20 @@ class Talk:
 
     def pack(self, request: Request) -> bytes:
         """Return what is to be sent, in one piece."""
-        headers = [("Host", self._host), ("Content-Length", str(len(request.body)))]
-        if request.token:
-            headers.append(("Authorization", request.token))
-        events = (
-            h11.Request(method="POST", target=f"/v3/{request.path}", headers=headers),
-            h11.Data(request.body),
-            h11.EndOfMessage(),
-        )
+        head = self._head(request, ("Content-Length", str(len(request.body))))
+        events = (head, h11.Data(request.body), h11.EndOfMessage())
         return b"".join(self._http.send(event) or b"" for event in events)
+
+    def begin(self, request: Request) -> bytes:
+        """Return what begins a request whose body is said by and by, and which is answered meanwhile."""
+        head = self._head(request, ("Connection", "close"), ("Transfer-Encoding", "chunked"))
+        return self._http.send(head) or b""
+
+    def _head(self, request: Request, *headers: tuple[str, str]) -> h11.Request:
+        login = [("Authorization", request.token)] if request.token else []
+        return h11.Request(
+            method="POST", target=f"/v3/{request.path}", headers=[("Host", self._host), *headers, *login]
+        )
 
     def feed(self, data: bytes) -> None:
         """Take what came; nothing, if the connection was closed."""
@@ -86,6 +91,11 @@ class Talk:
                 raise ConnectionResetError("the server closed the connection")
             elif event is h11.NEED_DATA or event is h11.PAUSED:
                 return False
+
+
+def piece(body: bytes) -> bytes:
+    """Return what says a piece of a body that has begun."""
+    return b"%x\r\n%b\r\n" % (len(body), body)
 
 
 def _read(text: bytes) -> Said:
