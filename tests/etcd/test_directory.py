@@ -112,7 +112,7 @@ def test_a_watcher_is_woken_once(run: Run, etcd_server: EtcdServer, name: str) -
 
 
 def test_details_are_told_of_what_is_there(run: Run, etcd_server: EtcdServer, name: str) -> None:
-    """The text as it was last written, the token, the age and the session."""
+    """The text as it was when it was listed, the token, the age and the session; nothing is asked for that."""
 
     async def scene(runtime: Runtime) -> None:
         async with member(runtime, etcd_server.url) as a:
@@ -121,9 +121,11 @@ def test_details_are_told_of_what_is_there(run: Run, etcd_server: EtcdServer, na
             assert await a.directory.rewrite(name, entry, "zweite ☂", a.soon())
             assert await a.directory.withdraw(name, "b", gone, a.soon())
             assert not await a.directory.rewrite(name, gone, "", a.soon())
-            told, nothing = await a.directory.details(name, [entry, gone], a.soon())
-            assert nothing is None
+            [now] = (await a.directory.look(name, a.soon())).entries
+            told, then = await a.directory.details(name, [now, entry], a.soon(-1.0))
             assert told is not None
+            assert then is not None
+            assert then.text == "erste\n"
             assert (told.text, told.token, told.session) == ("zweite ☂", entry.token, a.directory.session())
             assert 0.0 <= told.age < 10.0
             assert await a.directory.check([(name, entry), (name, gone)], a.soon()) == [True, False]

@@ -209,13 +209,15 @@ class EtcdDirectory:
     def _listing(self, said: Said, found: Said) -> Listing:
         return listed(self._keys, found.get("kvs", []), number(said["header"], "revision"))
 
-    async def details(self, name: str, entries: Sequence[Entry], until: float) -> list[Detail | None]:
-        """Tell the rest of entries; None of what is gone."""
+    async def details(
+        self,
+        name: str,  # noqa: ARG002 - this and `until` are of the contract
+        entries: Sequence[Entry],
+        until: float,  # noqa: ARG002
+    ) -> list[Detail | None]:
+        """Tell the rest of entries, as they were listed: nothing has to be asked for that."""
         wall = self._runtime.wall()
-        return [
-            None if kv is None else _detail(entry, kv, wall)
-            for entry, kv in zip(entries, await self._read([(name, each) for each in entries], until), strict=True)
-        ]
+        return [_detail(entry, wall) if isinstance(entry, Seen) else None for entry in entries]
 
     async def _read(self, entries: Sequence[tuple[str, Entry]], until: float) -> list[Said | None]:
         """Read entries; None of what is gone."""
@@ -447,7 +449,5 @@ def _same(entry: Entry, said: Said) -> Said | None:
     return None
 
 
-def _detail(entry: Entry, kv: Said, wall: int) -> Detail:
-    value = read_value(kv)
-    session = session_of(kv["lease"]) if entry.kind in {Kind.CONTENDER, Kind.LIGHT} and "lease" in kv else ""
-    return Detail(value.text, entry.token, max(0.0, (wall - value.wall) / 1e6), session)
+def _detail(entry: Seen, wall: int) -> Detail:
+    return Detail(entry.text, entry.token, max(0.0, (wall - entry.wall) / 1e6), entry.session)
