@@ -4,7 +4,8 @@ An entry is a key; where it stands, and its fencing token, is the revision at wh
 an entry and lists the name, so to join takes one round trip. See `keys.py` for what is where.
 
 *A join that comes late.* A request that was cut off may yet be carried out, after what it asked for was given up. So
-who gives up a join that went unanswered leaves a tombstone, which every join compares.
+who gives up a join that went unanswered leaves a tombstone, which every join compares. Who asks for it anew removes
+that first, and leaves another one if it gives up again.
 """
 
 import math
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
-from holdfast.errors import StoreError, StoreUnavailable
+from holdfast.errors import StoreUnavailable
 from holdfast.guard import Guard
 from holdfast.runtimes.runtime import Runtime
 from holdfast.stores.etcd import requests
@@ -26,6 +27,7 @@ from holdfast.stores.etcd.keys import (
     Seen,
     after,
     decoded,
+    encoded,
     listed,
     number,
     read_value,
@@ -75,6 +77,8 @@ class EtcdDirectory:
         """The tokens of our contenders, by name and request."""
         self._unsure: set[tuple[str, str]] = set()
         """Joins of which a copy may still be under way."""
+        self._wanted: set[tuple[str, str]] = set()
+        """Joins that are asked for right now, and were not given up meanwhile."""
         self._asked_at: dict[tuple[str, str, int], float] = {}
         """When we first asked how long an entry still counts."""
 
@@ -132,6 +136,13 @@ class EtcdDirectory:
 
     async def join(self, name: str, record: Record, until: float) -> tuple[Entry, Listing]:
         """Add a contender unless this session has one of this request; return it, and a list that has it."""
+        self._wanted.add((name, record.request))
+        try:
+            return await self._join(name, record, until)
+        finally:
+            self._wanted.discard((name, record.request))
+
+    async def _join(self, name: str, record: Record, until: float) -> tuple[Entry, Listing]:
         value = written(record, self._runtime.wall()).packed()
         while True:
             session = await self._sessions.ensure(until)
@@ -145,11 +156,27 @@ class EtcdDirectory:
                 continue
             mine = _contender(listing, record.request)
             if mine is None:
-                raise StoreError(f"the request for {name!r} was given up already; make another")
-            if mine.session == session.name:
+                await self._unbury(name, record.request, until)
+            elif mine.session == session.name:
                 self._own[name, record.request] = mine.token
                 return mine, listing
-            await self._change(name, [mine], [], until)
+            else:
+                await self._change(name, [mine], [], until)
+
+    async def _unbury(self, name: str, request: str, until: float) -> None:
+        """Remove what keeps a request from coming, which was given up before it was asked for anew.
+
+        As long as that takes, what came late may come: it is wanted again. Late, the removal itself finds nothing that
+        it knows, as every tombstone is written anew.
+        """
+        if (name, request) not in self._wanted:
+            raise StoreUnavailable(f"the request for {name!r} was given up meanwhile; ask again")
+        self._unsure.add((name, request))
+        key = self._keys.of(name, TOMBSTONE + request)
+        found = await self._gateway.ask("kv/range", {"key": encoded(key)}, until)
+        for kv in found.get("kvs", []):
+            written_at = requests.changed(key, number(kv, "mod_revision"))
+            await self._gateway.ask("kv/txn", requests.transaction([written_at], [requests.delete(key)]), until)
 
     async def _try_to_join(self, session: Session, name: str, request: str, value: str, until: float) -> Listing:
         """Add a contender if there is none of this request, and list the name."""
@@ -174,6 +201,7 @@ class EtcdDirectory:
 
     async def withdraw(self, name: str, request: str, entry: Entry | None, until: float) -> bool:
         """Remove the contender of a request, and see to it that it does not come later. True if it was there."""
+        self._wanted.discard((name, request))
         steps = [requests.delete(self._keys.of(name, tail + request)) for tail in (Kind.CONTENDER, Kind.LIGHT)]
         steps += await self._tombstone(name, request, until)
         if entry is not None and entry.token:
@@ -254,6 +282,7 @@ class EtcdDirectory:
         self, name: str, remove: Sequence[Entry], add: Sequence[Record], until: float, beside: Entry | None = None
     ) -> bool:
         """Remove and add in one step (of more than fifty, in several); False if something was not there any more."""
+        self._wanted.difference_update((name, entry.request) for entry in remove if entry.kind is Kind.CONTENDER)
         while len(remove) > requests.LARGEST:
             if not await self._change(name, remove[: requests.LARGEST], [], until, beside):
                 return False

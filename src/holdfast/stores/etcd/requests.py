@@ -14,6 +14,11 @@ def created(key: str, revision: int) -> Said:
     return {"key": encoded(key), "target": "CREATE", "result": "EQUAL", "create_revision": str(revision)}
 
 
+def changed(key: str, revision: int) -> Said:
+    """Compare when a key was written last."""
+    return {"key": encoded(key), "target": "MOD", "result": "EQUAL", "mod_revision": str(revision)}
+
+
 def all_created(prefix: str, revision: int) -> Said:
     """Compare when all keys with a prefix were created: true if there is only one, and it is this."""
     return {**created(prefix, revision), "range_end": encoded(after(prefix))}
