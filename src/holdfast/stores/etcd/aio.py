@@ -144,16 +144,15 @@ class AsyncLink:
         """Ask a server, on a connection that is open or on a new one."""
         line = self._take(address) or await self._connect(address, until)
         answered = False
+        too_late = TimeoutError("the answer did not come in time")
+        timer = self._runtime.loop.call_later(max(0.0, until - self._runtime.now()), line.cut, too_late)
         try:
-            answer = line.ask(request)
-            await asyncio.wait({answer}, timeout=max(0.0, until - self._runtime.now()))
-            if not answer.done():
-                line.cut(TimeoutError("the answer did not come in time"))
-            result = answer.result()
+            result = await line.ask(request)
             answered = True
         except BROKEN as error:
             raise trouble.unanswered(address, error) from error
         finally:
+            timer.cancel()
             self._put_back(line) if answered else line.close()
         return result
 
