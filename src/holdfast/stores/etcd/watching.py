@@ -85,7 +85,10 @@ class Watching:
                 "etcd denies this user a watch; grant its role READWRITE on the whole prefix of the URL, or check the "
                 "user and the password"
             )
-        raise OutcomeUnknown(f"etcd did not begin a watch ({self.refusal or 'timed out'}); ask again")
+        raise OutcomeUnknown(
+            f"etcd did not begin a watch ({self.refusal or 'timed out'}); ask again, and if it never does, see that "
+            "nothing on the way to the server holds a request back until it is complete"
+        )
 
 
 class Channel:
