@@ -6,11 +6,12 @@ import pytest
 
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.runtimes.runtime import Runtime
+from holdfast.runtimes.threads import drive
 from holdfast.stores.etcd.keys import Keys
 from holdfast.stores.ordered import Entry, Kind, Listing, Record
 from holdfast.testing.servers import EtcdServer
 from holdfast.testing.servers.etcd import encoded
-from tests.etcd.scenes import Run, contender, member
+from tests.etcd.scenes import Meanwhile, Run, contender, member, run_threads
 
 
 def requests_of(listing: Listing, kind: Kind = Kind.CONTENDER) -> list[str]:
@@ -306,6 +307,21 @@ def test_a_compaction_breaks_nothing(run: Run, etcd_server: EtcdServer, name: st
             await b.heard.wait_for("woken early")
 
     run(scene)
+
+
+def test_one_session_is_begun_however_many_need_one(etcd_server: EtcdServer) -> None:
+    """Also if another thread begins it between a look and the decision to do so."""
+
+    async def scene(runtime: Runtime) -> None:
+        async with member(runtime, etcd_server.url) as a:
+            sessions = a.directory._sessions
+            assert sessions.current is not None
+            sessions.end(sessions.current)
+            others: list[object] = []
+            sessions._mutex = Meanwhile(lambda: others.append(drive(sessions.ensure(a.soon()))))
+            assert [await sessions.ensure(a.soon())] == others == [sessions.current]
+
+    run_threads(scene)
 
 
 def test_a_closed_directory_says_so(run: Run, etcd_server: EtcdServer, name: str) -> None:

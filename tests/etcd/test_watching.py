@@ -9,11 +9,12 @@ import pytest
 
 from holdfast.errors import OutcomeUnknown, StoreError
 from holdfast.runtimes.runtime import Runtime
+from holdfast.runtimes.threads import ThreadsRuntime, drive
 from holdfast.stores.etcd import watching as module
 from holdfast.stores.etcd.link import Hearing, Said, Stream
 from holdfast.stores.etcd.turns import Turns
 from holdfast.stores.etcd.watching import Watches, Watching
-from tests.etcd.scenes import PATIENCE, run_asyncio
+from tests.etcd.scenes import PATIENCE, Meanwhile, run_asyncio
 
 if TYPE_CHECKING:
     from holdfast.stores.etcd.gateway import Gateway
@@ -185,6 +186,18 @@ def test_a_server_that_begins_no_watch_is_given_up(monkeypatch: pytest.MonkeyPat
         assert [stream.closed for stream in script.streams] == [True, False]
 
     run_asyncio(scene)
+
+
+def test_one_stream_is_begun_however_many_want_one() -> None:
+    """Also if another thread begins it between a look and the decision to do so."""
+    runtime = ThreadsRuntime()
+    script = Script(say_nothing)
+    watches = Watches(runtime, cast("Gateway", script))
+    until = runtime.now() + PATIENCE
+    others: list[object] = []
+    watches._mutex = Meanwhile(lambda: others.append(drive(watches._open(until))))
+    assert [drive(watches._open(until))] == others
+    assert len(script.streams) == 1
 
 
 def test_turns_are_given_in_order_and_never_lost() -> None:

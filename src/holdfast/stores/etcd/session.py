@@ -98,6 +98,8 @@ class Sessions:
             if self._closing.is_set():
                 raise closed()
             with self._mutex:
+                if self.current is not None:  # by now
+                    continue
                 mine = self._beginning is None
                 begun = self._beginning = self._beginning or self._runtime.event()
             if mine:

@@ -199,6 +199,8 @@ class Watches:
         """Return a stream for another watch; begin one if there is none. One of those who need it does, others wait."""
         while (channel := self._channel) is None or channel.full:
             with self._mutex:
+                if self._channel is not channel:  # by now there is another
+                    continue
                 mine = self._opening is None
                 opened = self._opening = self._opening or self._runtime.event()
             if mine:
