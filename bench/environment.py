@@ -20,7 +20,6 @@ PEERS = (
     "redlock-py",
     "uvloop",
     "kazoo",
-    "h11",
     "aetcd",
 )
 

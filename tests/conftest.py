@@ -25,6 +25,7 @@ THOROUGH = (
     "conformance/test_redis_groups.py",
     "conformance/test_etcd.py::TestEnsemble",
     "conformance/test_zookeeper.py::TestEnsemble",
+    "etcd/test_crowd.py",
     "etcd/test_faults.py",
     "models/",
     "ordered/test_faults",

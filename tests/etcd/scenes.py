@@ -1,6 +1,7 @@
 """What the tests of the etcd directory start from: a directory of either colour, and what its watcher hears."""
 
 import asyncio
+import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -33,6 +34,23 @@ def run_asyncio(scene: Callable[[Runtime], Coroutine[Any, Any, None]]) -> None:
         await scene(AsyncioRuntime())
 
     asyncio.run(main())
+
+
+class Meanwhile:
+    """A mutex before which another thread gets something done, once."""
+
+    def __init__(self, happens: Callable[[], object]) -> None:
+        """Have this happen."""
+        self._happens = [happens]
+        self._mutex = threading.Lock()
+
+    def __enter__(self) -> None:
+        while self._happens:
+            self._happens.pop()()
+        self._mutex.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._mutex.release()
 
 
 class Heard:

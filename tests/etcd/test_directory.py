@@ -1,23 +1,17 @@
 """The directory over etcd keeps its contract, in both colours."""
 
 from base64 import b64encode
-from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.runtimes.runtime import Runtime
-from holdfast.runtimes.threads import ThreadsRuntime, drive
+from holdfast.runtimes.threads import drive
 from holdfast.stores.etcd.keys import Keys
-from holdfast.stores.etcd.link import Hearing, Said, Stream
-from holdfast.stores.etcd.watching import Watching
 from holdfast.stores.ordered import Entry, Kind, Listing, Record
 from holdfast.testing.servers import EtcdServer
 from holdfast.testing.servers.etcd import encoded
-from tests.etcd.scenes import Run, contender, member
-
-if TYPE_CHECKING:
-    from holdfast.stores.etcd.gateway import Gateway
+from tests.etcd.scenes import Meanwhile, Run, contender, member, run_threads
 
 
 def requests_of(listing: Listing, kind: Kind = Kind.CONTENDER) -> list[str]:
@@ -119,7 +113,7 @@ def test_a_watcher_is_woken_once(run: Run, etcd_server: EtcdServer, name: str) -
 
 
 def test_details_are_told_of_what_is_there(run: Run, etcd_server: EtcdServer, name: str) -> None:
-    """The text as it was last written, the token, the age and the session."""
+    """The text as it was when it was listed, the token, the age and the session; nothing is asked for that."""
 
     async def scene(runtime: Runtime) -> None:
         async with member(runtime, etcd_server.url) as a:
@@ -128,9 +122,11 @@ def test_details_are_told_of_what_is_there(run: Run, etcd_server: EtcdServer, na
             assert await a.directory.rewrite(name, entry, "zweite ☂", a.soon())
             assert await a.directory.withdraw(name, "b", gone, a.soon())
             assert not await a.directory.rewrite(name, gone, "", a.soon())
-            told, nothing = await a.directory.details(name, [entry, gone], a.soon())
-            assert nothing is None
+            [now] = (await a.directory.look(name, a.soon())).entries
+            told, then = await a.directory.details(name, [now, entry], a.soon(-1.0))
             assert told is not None
+            assert then is not None
+            assert then.text == "erste\n"
             assert (told.text, told.token, told.session) == ("zweite ☂", entry.token, a.directory.session())
             assert 0.0 <= told.age < 10.0
             assert await a.directory.check([(name, entry), (name, gone)], a.soon()) == [True, False]
@@ -313,6 +309,21 @@ def test_a_compaction_breaks_nothing(run: Run, etcd_server: EtcdServer, name: st
     run(scene)
 
 
+def test_one_session_is_begun_however_many_need_one(etcd_server: EtcdServer) -> None:
+    """Also if another thread begins it between a look and the decision to do so."""
+
+    async def scene(runtime: Runtime) -> None:
+        async with member(runtime, etcd_server.url) as a:
+            sessions = a.directory._sessions
+            assert sessions.current is not None
+            sessions.end(sessions.current)
+            others: list[object] = []
+            sessions._mutex = Meanwhile(lambda: others.append(drive(sessions.ensure(a.soon()))))
+            assert [await sessions.ensure(a.soon())] == others == [sessions.current]
+
+    run_threads(scene)
+
+
 def test_a_closed_directory_says_so(run: Run, etcd_server: EtcdServer, name: str) -> None:
     """It can be closed twice, also if it was never open."""
 
@@ -347,35 +358,10 @@ def test_a_watch_that_goes_on_costs_nothing(run: Run, etcd_server: EtcdServer, n
             for _ in range(2):
                 seen = (await b.directory.look(name, b.soon())).entries[:1]
                 assert await b.directory.watch(name, "b", seen, b.soon())
-                first = first or b.directory._watches["b"]
-            assert b.directory._watches["b"] is first
+                first = first or b.directory._watched["b"]
+            assert b.directory._watched["b"] is first
             await a.directory.withdraw(name, "a", entry, a.soon())
             await b.heard.wait_for("woken b")
             assert b.heard.events.count("woken b") == 1
 
     run(scene)
-
-
-def test_a_watch_that_ends_as_soon_as_it_began_has_told_that() -> None:
-    """As one from a revision that was compacted does: whoever began it is woken, and nothing is raised."""
-
-    class Ended:
-        """A gateway whose stream says all at once."""
-
-        async def stream(self, path: str, body: Said, hearing: Hearing, until: float) -> Stream:
-            """Begin, and end."""
-            assert path == "watch"
-            assert body
-            assert until
-            hearing.on_said({"result": {"created": True}})
-            hearing.on_said({"result": {"canceled": True, "cancel_reason": "compacted"}})
-            return self
-
-        def close(self) -> None:
-            """Hear no more."""
-
-    ends: list[str] = []
-    runtime = ThreadsRuntime()
-    watching = Watching(runtime, lambda _: None, lambda: ends.append("end"))
-    drive(watching.open(cast("Gateway", Ended()), ("key", ""), 1, runtime.now() + 1.0))
-    assert ends == ["end"]

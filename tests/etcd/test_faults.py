@@ -5,14 +5,23 @@ import os
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from holdfast.runtimes.runtime import Runtime
+from holdfast.stores.etcd.link import Said
 from holdfast.stores.ordered import Entry, Kind, Record
+from holdfast.testing.conformance.check import COLOURS
+from holdfast.testing.conformance.kit import Kit
 from holdfast.testing.servers import Certificates, EtcdEnsemble, EtcdServer, Proxy
-from tests.etcd.scenes import Member, Run, contender, eventually, member, run_asyncio
+from tests.etcd.scenes import PATIENCE, Member, Run, contender, eventually, member, run_asyncio
+from tests.faults.scenes import client_at, play
+from tests.ordered.ensembles import Party
+
+if TYPE_CHECKING:
+    from holdfast.stores.etcd.directory import EtcdDirectory
 
 LOGIN = ("app", "a-secret")
 
@@ -289,3 +298,68 @@ def test_a_cancelled_join_may_yet_come(proxy: Proxy, name: str) -> None:
         assert not done
 
     run_asyncio(scene)
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+def test_a_waiter_that_was_ended_for_its_silence_waits_on(etcd_server: EtcdServer, proxy: Proxy, colour: str) -> None:
+    """Also if its first reply was lost, so that it was kept from coming late: it comes again, as the last."""
+
+    async def scene(kit: Kit) -> None:
+        holder, other = (client_at(kit, etcd_server.url, operation_timeout=PATIENCE) for _ in range(2))
+        party = Party(kit, url_of(proxy), namespace=kit.space, operation_timeout=PATIENCE)
+        lease = await holder.lock("name", ttl=60).acquire()
+        await party.client.inspect("name")
+        proxy.swallow(containing=b"kv/txn")
+        waiting = kit.start(lambda: party.client.lock("name", ttl=60, timeout=PATIENCE).acquire())
+        await kit.waiters(holder, "name", 1)
+        behind = kit.start(lambda: other.lock("name", ttl=60, timeout=PATIENCE).acquire())
+        await kit.waiters(holder, "name", 2)
+        [place] = party.store._places.live.values()
+
+        async def joined() -> bool:
+            return place.unsure and place.entry is not None
+
+        async def gone() -> bool:
+            place.ends_at = 0.0
+            party.store._signal.set()
+            return place not in party.store._places.live.values()
+
+        await kit.until(joined, "it knows that it waits")
+        await kit.until(gone, "its silence is noticed")
+        await kit.waiters(holder, "name", 2)
+        await lease.release()
+        await (await behind.result()).release()
+        await (await waiting.result()).release()
+        assert not cast("EtcdDirectory", party.store.directory)._wanted
+
+    play(colour, etcd_server.url, scene)
+
+
+def test_a_join_that_is_under_way_when_it_is_given_up_stays_away(run: Run, proxy: Proxy, name: str) -> None:
+    """Nobody would remove it; but who asks for it anew may come, and be given up again."""
+
+    async def scene(runtime: Runtime) -> None:
+        async with member(runtime, url_of(proxy)) as a:
+            directory = a.directory
+            proxy.lose(containing=b"kv/txn")
+            with pytest.raises(OutcomeUnknown):
+                await directory.join(name, contender("a"), a.soon())
+            ask, given_up = directory._gateway.ask, list[bool]()
+
+            async def give_up_first(path: str, body: Said, until: float, **options: Any) -> Said:  # noqa: ANN401
+                if path == "kv/txn" and not given_up:
+                    given_up.append(True)
+                    await directory.withdraw(name, "a", None, until)
+                return await ask(path, body, until, **options)
+
+            directory._gateway.ask = give_up_first  # type: ignore[method-assign]
+            with pytest.raises(StoreUnavailable, match="given up meanwhile"):
+                await directory.join(name, contender("a"), a.soon())
+            assert (await directory.look(name, a.soon())).entries == []
+            entry, _ = await directory.join(name, contender("a"), a.soon())
+            session = directory._sessions.current
+            assert session is not None
+            assert await directory.withdraw(name, "a", entry, a.soon())
+            assert (await directory._try_to_join(session, name, "a", "{}", a.soon())).entries == []
+
+    run(scene)

@@ -98,6 +98,8 @@ class Session:
         while not self._opened:
             self.refuse_if_closed()
             with self.mutex:
+                if self._is_open():  # by now
+                    return
                 mine = self._opening is None
                 if self._opening is None:
                     self._opening = self.runtime.event()
@@ -106,6 +108,9 @@ class Session:
                 await self.runtime.finish(self._open(opening))  # half opened, it could not be closed
             else:
                 await opening.wait(self.runtime.now() + self._operation_timeout)
+
+    def _is_open(self) -> bool:
+        return self._opened
 
     async def _open(self, opening: Event) -> None:
         try:

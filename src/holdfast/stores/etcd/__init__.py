@@ -1,7 +1,6 @@
 """Locks in etcd, one server or an ensemble, over its JSON gateway."""
 
 from functools import partial
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult
 
@@ -22,8 +21,6 @@ def etcd_url_source(parts: SplitResult) -> StoreSource:
     from holdfast.stores.ordered.store import CAPABILITIES
 
     deployment = deployment_of(parts)
-    if find_spec("h11") is None:
-        raise UsageError("the etcd store needs h11, which is not installed: pip install 'holdfast[etcd]'")
     return StoreSource(deployment.title(), CAPABILITIES, partial(_store, deployment))
 
 

@@ -9,7 +9,7 @@ from typing import cast
 
 from holdfast.runtimes.aio import AsyncioRuntime
 from holdfast.stores.etcd import trouble
-from holdfast.stores.etcd.http import BROKEN, Talk
+from holdfast.stores.etcd.http import BROKEN, Talk, piece
 from holdfast.stores.etcd.link import Address, Answer, Hearing, Request, Stream
 from holdfast.stores.etcd.options import Deployment
 from holdfast.stores.etcd.sockets import keep_alive
@@ -38,13 +38,17 @@ class Line(asyncio.Protocol):
     def ask(self, request: Request) -> "asyncio.Future[Answer]":
         """Send a request; the future is its answer, or one of BROKEN."""
         self._answer = self._loop.create_future()
-        self._write(request)
+        self._write(self._talk.pack(request))
         return self._answer
 
     def stream(self, request: Request, hearing: Hearing) -> None:
-        """Send a request whose answers come by and by."""
+        """Begin a request that is said and answered by and by."""
         self._hearing = hearing
-        self._write(request)
+        self._write(self._talk.begin(request))
+
+    def say(self, body: bytes) -> None:
+        """Say more."""
+        self._write(piece(body))
 
     def is_stream(self) -> bool:
         """Tell whether a stream comes on it."""
@@ -66,9 +70,8 @@ class Line(asyncio.Protocol):
         if self._transport is not None:
             blank(self._transport)
 
-    def _write(self, request: Request) -> None:
-        packed = self._talk.pack(request)
-        if self._transport is not None:
+    def _write(self, packed: bytes) -> None:
+        if self._transport is not None and not self._transport.is_closing():
             self._transport.write(packed)
 
     # What the loop calls.
@@ -103,9 +106,9 @@ class Line(asyncio.Protocol):
             if self._answer is not None and not self._answer.done() and (said := self._talk.answer()) is not None:
                 self._answer.set_result(said)
             return
-        for piece in self._talk.pieces():
+        for each in self._talk.pieces():
             if self.is_stream():  # it may have been closed by what came before
-                self._hearing.on_said(piece)
+                self._hearing.on_said(each)
 
     def _end(self, error: Exception) -> None:
         answer, self._answer = self._answer, None
@@ -141,16 +144,15 @@ class AsyncLink:
         """Ask a server, on a connection that is open or on a new one."""
         line = self._take(address) or await self._connect(address, until)
         answered = False
+        too_late = TimeoutError("the answer did not come in time")
+        timer = self._runtime.loop.call_later(max(0.0, until - self._runtime.now()), line.cut, too_late)
         try:
-            answer = line.ask(request)
-            await asyncio.wait({answer}, timeout=max(0.0, until - self._runtime.now()))
-            if not answer.done():
-                line.cut(TimeoutError("the answer did not come in time"))
-            result = answer.result()
+            result = await line.ask(request)
             answered = True
         except BROKEN as error:
             raise trouble.unanswered(address, error) from error
         finally:
+            timer.cancel()
             self._put_back(line) if answered else line.close()
         return result
 

@@ -4,7 +4,8 @@ An entry is a key; where it stands, and its fencing token, is the revision at wh
 an entry and lists the name, so to join takes one round trip. See `keys.py` for what is where.
 
 *A join that comes late.* A request that was cut off may yet be carried out, after what it asked for was given up. So
-who gives up a join that went unanswered leaves a tombstone, which every join compares.
+who gives up a join that went unanswered leaves a tombstone, which every join compares. Who asks for it anew removes
+that first, and leaves another one if it gives up again.
 """
 
 import math
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
-from holdfast.errors import StoreError, StoreUnavailable
+from holdfast.errors import StoreUnavailable
 from holdfast.guard import Guard
 from holdfast.runtimes.runtime import Runtime
 from holdfast.stores.etcd import requests
@@ -26,6 +27,7 @@ from holdfast.stores.etcd.keys import (
     Seen,
     after,
     decoded,
+    encoded,
     listed,
     number,
     read_value,
@@ -36,7 +38,7 @@ from holdfast.stores.etcd.link import Link, Said
 from holdfast.stores.etcd.options import Deployment
 from holdfast.stores.etcd.session import Session, Sessions
 from holdfast.stores.etcd.trouble import LeaseGone
-from holdfast.stores.etcd.watching import Watching, begin_watch
+from holdfast.stores.etcd.watching import Watches, Watching
 from holdfast.stores.ordered.directory import Watcher
 from holdfast.stores.ordered.entries import Detail, Entry, Kind, Listing, Record
 
@@ -67,13 +69,16 @@ class EtcdDirectory:
         self._runtime = runtime
         self._gateway = Gateway(runtime, deployment, link)
         self._keys = Keys(deployment.prefix)
-        self._sessions = Sessions(runtime, self._gateway, self._keys, deployment.session_timeout, self._forget)
+        self._watches = Watches(runtime, self._gateway)
+        self._sessions = Sessions(runtime, self._watches, self._keys, deployment.session_timeout, self._forget)
         self._mutex = runtime.mutex()
-        self._watches: dict[str, Watch] = {}
+        self._watched: dict[str, Watch] = {}
         self._own: dict[tuple[str, str], int] = {}
         """The tokens of our contenders, by name and request."""
         self._unsure: set[tuple[str, str]] = set()
         """Joins of which a copy may still be under way."""
+        self._wanted: set[tuple[str, str]] = set()
+        """Joins that are asked for right now, and were not given up meanwhile."""
         self._asked_at: dict[tuple[str, str, int], float] = {}
         """When we first asked how long an entry still counts."""
 
@@ -111,7 +116,7 @@ class EtcdDirectory:
 
     async def close(self) -> None:
         """End the session, and with it all that it has."""
-        for request in list(self._watches):
+        for request in list(self._watched):
             self._unwatch(request)
         try:
             await self._sessions.close(self._runtime.now() + CLOSING)
@@ -131,6 +136,13 @@ class EtcdDirectory:
 
     async def join(self, name: str, record: Record, until: float) -> tuple[Entry, Listing]:
         """Add a contender unless this session has one of this request; return it, and a list that has it."""
+        self._wanted.add((name, record.request))
+        try:
+            return await self._join(name, record, until)
+        finally:
+            self._wanted.discard((name, record.request))
+
+    async def _join(self, name: str, record: Record, until: float) -> tuple[Entry, Listing]:
         value = written(record, self._runtime.wall()).packed()
         while True:
             session = await self._sessions.ensure(until)
@@ -144,11 +156,27 @@ class EtcdDirectory:
                 continue
             mine = _contender(listing, record.request)
             if mine is None:
-                raise StoreError(f"the request for {name!r} was given up already; make another")
-            if mine.session == session.name:
+                await self._unbury(name, record.request, until)
+            elif mine.session == session.name:
                 self._own[name, record.request] = mine.token
                 return mine, listing
-            await self._change(name, [mine], [], until)
+            else:
+                await self._change(name, [mine], [], until)
+
+    async def _unbury(self, name: str, request: str, until: float) -> None:
+        """Remove what keeps a request from coming, which was given up before it was asked for anew.
+
+        As long as that takes, what came late may come: it is wanted again. Late, the removal itself finds nothing that
+        it knows, as every tombstone is written anew.
+        """
+        if (name, request) not in self._wanted:
+            raise StoreUnavailable(f"the request for {name!r} was given up meanwhile; ask again")
+        self._unsure.add((name, request))
+        key = self._keys.of(name, TOMBSTONE + request)
+        found = await self._gateway.ask("kv/range", {"key": encoded(key)}, until)
+        for kv in found.get("kvs", []):
+            written_at = requests.changed(key, number(kv, "mod_revision"))
+            await self._gateway.ask("kv/txn", requests.transaction([written_at], [requests.delete(key)]), until)
 
     async def _try_to_join(self, session: Session, name: str, request: str, value: str, until: float) -> Listing:
         """Add a contender if there is none of this request, and list the name."""
@@ -173,6 +201,7 @@ class EtcdDirectory:
 
     async def withdraw(self, name: str, request: str, entry: Entry | None, until: float) -> bool:
         """Remove the contender of a request, and see to it that it does not come later. True if it was there."""
+        self._wanted.discard((name, request))
         steps = [requests.delete(self._keys.of(name, tail + request)) for tail in (Kind.CONTENDER, Kind.LIGHT)]
         steps += await self._tombstone(name, request, until)
         if entry is not None and entry.token:
@@ -208,13 +237,15 @@ class EtcdDirectory:
     def _listing(self, said: Said, found: Said) -> Listing:
         return listed(self._keys, found.get("kvs", []), number(said["header"], "revision"))
 
-    async def details(self, name: str, entries: Sequence[Entry], until: float) -> list[Detail | None]:
-        """Tell the rest of entries; None of what is gone."""
+    async def details(
+        self,
+        name: str,  # noqa: ARG002 - this and `until` are of the contract
+        entries: Sequence[Entry],
+        until: float,  # noqa: ARG002
+    ) -> list[Detail | None]:
+        """Tell the rest of entries, as they were listed: nothing has to be asked for that."""
         wall = self._runtime.wall()
-        return [
-            None if kv is None else _detail(entry, kv, wall)
-            for entry, kv in zip(entries, await self._read([(name, each) for each in entries], until), strict=True)
-        ]
+        return [_detail(entry, wall) if isinstance(entry, Seen) else None for entry in entries]
 
     async def _read(self, entries: Sequence[tuple[str, Entry]], until: float) -> list[Said | None]:
         """Read entries; None of what is gone."""
@@ -251,6 +282,7 @@ class EtcdDirectory:
         self, name: str, remove: Sequence[Entry], add: Sequence[Record], until: float, beside: Entry | None = None
     ) -> bool:
         """Remove and add in one step (of more than fifty, in several); False if something was not there any more."""
+        self._wanted.difference_update((name, entry.request) for entry in remove if entry.kind is Kind.CONTENDER)
         while len(remove) > requests.LARGEST:
             if not await self._change(name, remove[: requests.LARGEST], [], until, beside):
                 return False
@@ -377,7 +409,7 @@ class EtcdDirectory:
             return True
         watch = Watch(keys)
         with self._mutex:
-            self._watches[request] = watch
+            self._watched[request] = watch
         whole = self._keys.of(name, "")
         span = (next(iter(keys)), "") if len(keys) == 1 else (whole, after(whole))
         make = partial(
@@ -385,7 +417,7 @@ class EtcdDirectory:
         )
         revision = min(entry.revision if isinstance(entry, Seen) else entry.token for entry in entries)
         try:
-            watching = await begin_watch(make, self._gateway, span, revision + 1, until)
+            watching = await self._watches.begin(make, span, revision + 1, until)
         except BaseException:
             self._unwatch(request)
             raise
@@ -398,7 +430,7 @@ class EtcdDirectory:
     def _is_watching(self, request: str, keys: frozenset[str]) -> bool:
         """Tell whether a request watches just these, and has heard of nothing yet: then it goes on."""
         with self._mutex:
-            watch = self._watches.get(request)
+            watch = self._watched.get(request)
             return watch is not None and watch.keys == keys and watch.watching is not None and not watch.over
 
     def _event(self, request: str, watch: Watch, event: Said) -> None:
@@ -409,8 +441,8 @@ class EtcdDirectory:
         """Tell, once, that what a request watched has changed, or that nobody watches it any more."""
         with self._mutex:
             told, watch.over = watch.over, True
-            if self._watches.get(request) is watch:
-                del self._watches[request]
+            if self._watched.get(request) is watch:
+                del self._watched[request]
         if watch.watching is not None:
             watch.watching.close()
         if not told and self._sessions.watcher is not None:
@@ -418,7 +450,7 @@ class EtcdDirectory:
 
     def _unwatch(self, request: str) -> None:
         with self._mutex:
-            watch = self._watches.pop(request, None)
+            watch = self._watched.pop(request, None)
             if watch is not None:
                 watch.over = True
         if watch is not None and watch.watching is not None:
@@ -446,7 +478,5 @@ def _same(entry: Entry, said: Said) -> Said | None:
     return None
 
 
-def _detail(entry: Entry, kv: Said, wall: int) -> Detail:
-    value = read_value(kv)
-    session = session_of(kv["lease"]) if entry.kind in {Kind.CONTENDER, Kind.LIGHT} and "lease" in kv else ""
-    return Detail(value.text, entry.token, max(0.0, (wall - value.wall) / 1e6), session)
+def _detail(entry: Seen, wall: int) -> Detail:
+    return Detail(entry.text, entry.token, max(0.0, (wall - entry.wall) / 1e6), entry.session)

@@ -15,9 +15,14 @@ from holdfast.stores.etcd.http import OK
 from holdfast.stores.etcd.keys import packed_json
 from holdfast.stores.etcd.link import Address, Answer, Hearing, Link, NotSent, Request, Said, Stream
 from holdfast.stores.etcd.options import Deployment
+from holdfast.stores.etcd.turns import Turns
 
 PATIENCE = 0.5
 """How long, in seconds, a server has at least to answer if another could be asked instead."""
+
+
+AT_ONCE = 32
+"""How many requests are under way at once, each on a connection of its own."""
 
 
 class Gateway:
@@ -30,6 +35,7 @@ class Gateway:
         self._link = link
         self._place = int(runtime.random() * len(deployment.addresses))
         self._token = ""
+        self._turns = Turns(runtime, AT_ONCE)
 
     async def ask(
         self,
@@ -38,15 +44,28 @@ class Gateway:
         until: float,
         *,
         again: bool = True,
+        first: bool = False,
         on_unsure: Callable[[], None] = lambda: None,
     ) -> Said:
         """Ask, and return the answer. With `again` it does no harm if this is carried out more than once.
 
+        If as many requests are under way as may be, it waits for its turn; with `first`, before all others.
         `on_unsure` is called when a request went unanswered, also if another is answered then.
 
         Raises StoreUnavailable, OutcomeUnknown, another StoreError, or trouble.LeaseGone.
         """
         packed = packed_json(body).encode()
+        if not await self._turns.take(until, first=first):
+            raise StoreUnavailable("etcd answers too slowly for all that is asked at once; ask again, or ask for less")
+        try:
+            return await self._ask_in_turn(path, packed, until, again=again, on_unsure=on_unsure)
+        finally:
+            self._turns.give_back()
+
+    async def _ask_in_turn(
+        self, path: str, packed: bytes, until: float, *, again: bool, on_unsure: Callable[[], None]
+    ) -> Said:
+        """Ask one server after another, until one answers."""
         tries = len(self._deployment.addresses)
         while True:
             tries -= 1
@@ -68,16 +87,15 @@ class Gateway:
                 if tries <= 0 or (isinstance(error, OutcomeUnknown) and not again):
                     raise
 
-    async def stream(self, path: str, body: Said, hearing: Hearing, until: float) -> Stream:
+    async def stream(self, path: str, hearing: Hearing, until: float) -> Stream:
         """Begin a stream at the server that is in use."""
-        packed = packed_json(body).encode()
         tries = len(self._deployment.addresses)
         while True:
             tries -= 1
             address = self._address()
             try:
                 token = await self._login(address, until)
-                return await self._link.stream(address, Request(path, packed, token), hearing, until)
+                return await self._link.stream(address, Request(path, b"", token), hearing, until)
             except NotSent:
                 self._advance(address)
                 if tries <= 0:

@@ -1,14 +1,17 @@
-"""HTTP/1.1 with a server, without a socket: what to send, and what is in that which came. h11 reads it."""
+"""HTTP/1.1 with a server, without a socket: what to send, and what is in that which came.
+
+It is read here, and by no library, because little of HTTP is needed and reading it is most of what a request costs. The
+rules are those of RFC 9112; what breaks them breaks the connection.
+"""
 
 import json
+import re
 from collections.abc import Iterator
 from typing import cast
 
-import h11
-
 from holdfast.stores.etcd.link import Address, Answer, Request, Said
 
-BROKEN = (OSError, h11.ProtocolError, ValueError)
+BROKEN = (OSError, ValueError)
 """What goes wrong with a connection, or with what comes on it. Timeouts and errors of TLS are OSErrors."""
 
 CHUNK = 65536
@@ -16,48 +19,73 @@ CHUNK = 65536
 
 OK = 200
 
+LONGEST_HEAD = 65536
+"""How long the head of an answer, or a line between its pieces, may be, in bytes."""
+
+STATUS = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9][0-9])(?: [^\r\n]*)?")
+HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([^\r\n\0]*)")
+SIZE = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(?:;[^\r\n]*)?")
+SAFE = re.compile(r"[\x20-\x7e]*")
+
 
 class Talk:
     """What is said on one connection: one request at a time, and its answer."""
 
-    __slots__ = ("_body", "_host", "_http", "_status")
+    __slots__ = ("_body", "_came", "_chunked", "_closed", "_done", "_host", "_left", "_status", "_stays")
 
     def __init__(self, address: Address) -> None:
         """Begin anew."""
         self._host = str(address)
-        self._http = h11.Connection(h11.CLIENT)
-        self._status = 0
+        self._came = bytearray()
+        """What was not read yet."""
         self._body = bytearray()
+        self._closed = False
+        """The server says nothing more."""
+        self._stays = True
+        """The connection can be used again once the answer is complete."""
+        self._forget()
+
+    def _forget(self) -> None:
+        """Expect another answer."""
+        self._done = True
+        self._status = 0
+        self._chunked = False
+        self._left: int | None = None
+        """How much of the body is still to come; None: all until the connection is closed."""
 
     def pack(self, request: Request) -> bytes:
         """Return what is to be sent, in one piece."""
-        headers = [("Host", self._host), ("Content-Length", str(len(request.body)))]
-        if request.token:
-            headers.append(("Authorization", request.token))
-        events = (
-            h11.Request(method="POST", target=f"/v3/{request.path}", headers=headers),
-            h11.Data(request.body),
-            h11.EndOfMessage(),
-        )
-        return b"".join(self._http.send(event) or b"" for event in events)
+        self._done = False
+        return b"%bContent-Length: %d\r\n\r\n%b" % (self._head(request), len(request.body), request.body)
+
+    def begin(self, request: Request) -> bytes:
+        """Return what begins a request whose body is said by and by, and which is answered meanwhile."""
+        self._done = self._stays = False
+        return self._head(request) + b"Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+    def _head(self, request: Request) -> bytes:
+        if not (SAFE.fullmatch(self._host) and SAFE.fullmatch(request.token)):
+            raise ValueError("a host or a token cannot be written into a header")
+        login = f"Authorization: {request.token}\r\n" if request.token else ""
+        return f"POST /v3/{request.path} HTTP/1.1\r\nHost: {self._host}\r\n{login}".encode("ascii")
 
     def feed(self, data: bytes) -> None:
         """Take what came; nothing, if the connection was closed."""
-        self._http.receive_data(data)
+        self._came += data
+        self._closed = self._closed or not data
 
     def answer(self) -> Answer | None:
         """Return the answer once it is complete. Raises BROKEN."""
         if not self._advance():
             return None
-        said = _read(bytes(self._body))
+        said, status = _read(bytes(self._body)), self._status
         self._body.clear()
-        if self._http.our_state is h11.DONE and self._http.their_state is h11.DONE:
-            self._http.start_next_cycle()
-        return Answer(self._status, said)
+        self._forget()
+        return Answer(status, said)
 
     def goes_on(self) -> bool:
         """Tell whether another request may be sent."""
-        return self._http.our_state is h11.IDLE
+        return self._done and self._stays and not self._closed and not self._came
 
     def pieces(self) -> Iterator[Said]:
         """Return what is complete of a stream: an object a line. Raises BROKEN, also if the stream has ended."""
@@ -72,20 +100,102 @@ class Talk:
         if ended:
             raise ConnectionResetError("the server ended the stream")
 
+    # -- how an answer is read -----------------------------------------------------------------------------
+
     def _advance(self) -> bool:
-        """Read what came; tell whether a message is complete."""
-        while True:
-            event = self._http.next_event()
-            if isinstance(event, h11.Response):
-                self._status = event.status_code
-            elif isinstance(event, h11.Data):
-                self._body += event.data
-            elif isinstance(event, h11.EndOfMessage):
+        """Read what came; tell whether an answer is complete. Raises BROKEN if it cannot be any more."""
+        whole = (self._status != 0 or self._read_head()) and self._read_body()
+        if self._closed and not whole:
+            raise ConnectionResetError("the server closed the connection")
+        return whole
+
+    def _read_head(self) -> bool:
+        """Read the head once it is complete; skip those that only say that an answer will come."""
+        while (end := self._came.find(b"\r\n\r\n")) >= 0:
+            first, *headers = bytes(self._came[:end]).split(b"\r\n")
+            del self._came[: end + 4]
+            status = _matched(STATUS, first)
+            self._status = int(status[2])
+            if self._status >= 200:  # noqa: PLR2004 - below are those
+                self._understand(headers, newer=status[1] == b"1")
                 return True
-            elif isinstance(event, h11.ConnectionClosed):
-                raise ConnectionResetError("the server closed the connection")
-            elif event is h11.NEED_DATA or event is h11.PAUSED:
+            self._status = 0
+        self._limit()
+        return False
+
+    def _understand(self, headers: list[bytes], *, newer: bool) -> None:
+        """Find out how long the body is, and whether the connection stays."""
+        known: dict[bytes, bytes] = {}
+        for header in headers:
+            name, value = _matched(HEADER, header).groups()
+            name, value = name.lower(), value.strip(b" \t").lower()
+            if name in {b"content-length", b"transfer-encoding"} and known.get(name, value) != value:
+                raise ValueError("the answer tells two lengths")
+            known[name] = value
+        self._chunked = b"transfer-encoding" in known
+        if self._chunked and known[b"transfer-encoding"] != b"chunked":
+            raise ValueError("the answer is encoded in a way that was not asked for")
+        length = known.get(b"content-length")
+        if length is not None and not self._chunked:
+            if not length.isdigit():
+                raise ValueError("the answer tells no length")
+            self._left = int(length)
+        bounded = self._chunked or length is not None
+        self._stays = self._stays and newer and bounded and b"close" not in known.get(b"connection", b"")
+
+    def _read_body(self) -> bool:
+        """Read what there is of the body; tell whether that was all."""
+        if self._chunked:
+            return self._read_chunks()
+        taken = len(self._came) if self._left is None else min(self._left, len(self._came))
+        self._body += self._came[:taken]
+        del self._came[:taken]
+        if self._left is None:
+            return self._closed
+        self._left -= taken
+        return self._left == 0
+
+    def _read_chunks(self) -> bool:
+        """Read the chunks that are complete; tell whether the last one was among them, and what follows it."""
+        came = self._came
+        while (end := came.find(b"\r\n")) >= 0:
+            size = int(_matched(SIZE, bytes(came[:end]))[1], 16)
+            if size == 0:
+                return self._read_trailers(end)
+            after = end + 2 + size
+            if len(came) < after + 2:
                 return False
+            if not came.startswith(b"\r\n", after):
+                raise ValueError("a chunk of the answer does not end where it should")
+            self._body += came[end + 2 : after]
+            del came[: after + 2]
+        self._limit()
+        return False
+
+    def _read_trailers(self, end: int) -> bool:
+        """Skip what follows the last chunk, up to an empty line."""
+        over = self._came.find(b"\r\n\r\n", end)
+        if over >= 0:
+            del self._came[: over + 4]
+        else:
+            self._limit()
+        return over >= 0
+
+    def _limit(self) -> None:
+        if len(self._came) > LONGEST_HEAD:
+            raise ValueError("the answer has a head without an end")
+
+
+def _matched(pattern: re.Pattern[bytes], line: bytes) -> re.Match[bytes]:
+    found = pattern.fullmatch(line)
+    if found is None:
+        raise ValueError("the answer is no HTTP")
+    return found
+
+
+def piece(body: bytes) -> bytes:
+    """Return what says a piece of a body that has begun."""
+    return b"%x\r\n%b\r\n" % (len(body), body)
 
 
 def _read(text: bytes) -> Said:

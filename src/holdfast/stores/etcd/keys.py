@@ -39,6 +39,9 @@ class Seen(Entry):
 
     revision: int = 0
     """The store was at this revision when the entry was listed."""
+    text: str = ""
+    wall: int = 0
+    """When it was added, by the wall clock of who did, in microseconds."""
 
 
 @dataclass(slots=True)
@@ -147,11 +150,11 @@ def entry_of(tail: str, kv: Said, revision: int) -> Seen:
     """Read an entry."""
     kind, token, value = Kind(tail[0]), number(kv, "create_revision"), read_value(kv)
     entry = Seen(kind, tail[1:], token, value.weight, value.capacity, value.before, token, tail)
-    entry.revision = revision
+    entry.revision, entry.text, entry.wall = revision, value.text, value.wall
     if kind is Kind.KEPT:
         entry.order = value.place
-    elif kind is Kind.CONTENDER:
-        entry.session = session_of(kv.get("lease", "0"))
+    elif kind in {Kind.CONTENDER, Kind.LIGHT}:
+        entry.session = session_of(kv["lease"]) if "lease" in kv else ""
     return entry
 
 

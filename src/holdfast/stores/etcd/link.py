@@ -48,7 +48,10 @@ class Answer:
 
 
 class Stream(Protocol):
-    """Answers to one request that come by and by, on a connection of its own."""
+    """A request that is said by and by, and its answers, on a connection of its own."""
+
+    def say(self, body: bytes) -> None:
+        """Say more. Does not wait for anything."""
 
     def close(self) -> None:
         """Hear no more. Does not wait for anything."""
@@ -75,7 +78,7 @@ class Link(Protocol):
         ...
 
     async def stream(self, address: Address, request: Request, hearing: Hearing, until: float) -> Stream:
-        """Begin a stream; returns when the request is sent."""
+        """Begin a stream, whose body is still to be said; returns when the request is sent."""
         ...
 
     def forsake(self, address: Address) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 
 from holdfast.stores.bell import Bell
-from holdfast.stores.etcd.http import BROKEN
+from holdfast.stores.etcd.http import BROKEN, piece
 from holdfast.stores.etcd.link import Address, Hearing
 from holdfast.stores.etcd.sockets import Connection
 
@@ -25,7 +25,7 @@ CLOSING = 2.0
 class ThreadStream:
     """A stream that the listener hears."""
 
-    __slots__ = ("connection", "ended", "hearing", "listener")
+    __slots__ = ("connection", "ended", "hearing", "listener", "unsaid")
 
     def __init__(self, connection: Connection, hearing: Hearing, listener: "Listener") -> None:
         """Belong to a listener."""
@@ -34,6 +34,12 @@ class ThreadStream:
         self.listener = listener
         self.ended = False
         """Nothing of it is told any more."""
+        self.unsaid = b""
+        """What is still to be sent."""
+
+    def say(self, body: bytes) -> None:
+        """Say more."""
+        self.listener.say(self, piece(body))
 
     def close(self) -> None:
         """Hear no more."""
@@ -68,6 +74,12 @@ class Listener:
             self._new.append(stream)
         self._bell.ring()
         return stream
+
+    def say(self, stream: ThreadStream, data: bytes) -> None:
+        """Send something on a stream, soon."""
+        with self._mutex:
+            stream.unsaid += data
+        self._bell.ring()
 
     def drop(self, stream: ThreadStream) -> None:
         """End a stream."""
@@ -110,6 +122,7 @@ class Listener:
             ready.register(self._bell, selectors.EVENT_READ)
             while not self._stopped:
                 self._sort(ready)
+                self._speak(ready)
                 for key, _ in ready.select():
                     if isinstance(key.data, ThreadStream):
                         self._take(key.data)
@@ -135,6 +148,20 @@ class Listener:
                 ready.unregister(stream.connection)
             stream.connection.close()
 
+    def _speak(self, ready: selectors.BaseSelector) -> None:
+        """Send what can be sent; wait until more can be, where something is left."""
+        for key in list(ready.get_map().values()):
+            stream = key.data
+            if isinstance(stream, ThreadStream) and (stream.unsaid or key.events & selectors.EVENT_WRITE):
+                try:
+                    sent = stream.connection.say(stream.unsaid) if stream.unsaid else 0
+                except BROKEN as error:
+                    self._break(stream, error)
+                    continue
+                with self._mutex:
+                    stream.unsaid = left = stream.unsaid[sent:]
+                ready.modify(stream.connection, selectors.EVENT_READ | bool(left) * selectors.EVENT_WRITE, stream)
+
     def _take(self, stream: ThreadStream) -> None:
         try:
             for said in stream.connection.heard():
@@ -142,9 +169,12 @@ class Listener:
                     return
                 _guarded(partial(stream.hearing.on_said, said))
         except BROKEN as error:
-            log.debug("a stream of the etcd server at %s has ended: %s", stream.connection.address, error)
-            self.drop(stream)
-            self._end(stream)
+            self._break(stream, error)
+
+    def _break(self, stream: ThreadStream, error: Exception) -> None:
+        log.debug("a stream of the etcd server at %s has ended: %s", stream.connection.address, error)
+        self.drop(stream)
+        self._end(stream)
 
     def _end(self, stream: ThreadStream) -> None:
         with self._mutex:

@@ -14,6 +14,11 @@ def created(key: str, revision: int) -> Said:
     return {"key": encoded(key), "target": "CREATE", "result": "EQUAL", "create_revision": str(revision)}
 
 
+def changed(key: str, revision: int) -> Said:
+    """Compare when a key was written last."""
+    return {"key": encoded(key), "target": "MOD", "result": "EQUAL", "mod_revision": str(revision)}
+
+
 def all_created(prefix: str, revision: int) -> Said:
     """Compare when all keys with a prefix were created: true if there is only one, and it is this."""
     return {**created(prefix, revision), "range_end": encoded(after(prefix))}
@@ -60,7 +65,19 @@ def nested(inner: Said) -> Said:
     return {"request_txn": inner}
 
 
-def watch(key: str, range_end: str, revision: int) -> Said:
-    """Watch a key, or a range, from a revision on."""
+def watch(place: int, key: str, range_end: str, revision: int) -> Said:
+    """Watch a key, or a range, from a revision on; `place` is what it is called on its stream."""
     ends = {"range_end": encoded(range_end)} if range_end else {}
-    return {"create_request": {"key": encoded(key), **ends, "start_revision": str(revision)}}
+    return {
+        "create_request": {
+            "watch_id": str(place),
+            "key": encoded(key),
+            **ends,
+            "start_revision": str(revision),
+        }
+    }
+
+
+def end_watch(place: int) -> Said:
+    """End a watch."""
+    return {"cancel_request": {"watch_id": str(place)}}

@@ -20,11 +20,10 @@ from typing import TYPE_CHECKING, cast
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.runtimes.runtime import Event, Runtime, Task
 from holdfast.stores.etcd import requests
-from holdfast.stores.etcd.gateway import Gateway
 from holdfast.stores.etcd.keys import Keys, after, decoded, number, session_of
 from holdfast.stores.etcd.link import Said
 from holdfast.stores.etcd.trouble import LeaseGone, closed
-from holdfast.stores.etcd.watching import Watching, begin_watch
+from holdfast.stores.etcd.watching import Watches, Watching
 
 if TYPE_CHECKING:
     from holdfast.stores.ordered.directory import Watcher
@@ -68,7 +67,12 @@ class Sessions:
     """The session of a client, and the next one when it has ended."""
 
     def __init__(
-        self, runtime: Runtime, gateway: Gateway, keys: Keys, timeout: int, forget: Callable[[], None]
+        self,
+        runtime: Runtime,
+        watches: Watches,
+        keys: Keys,
+        timeout: int,
+        forget: Callable[[], None],
     ) -> None:
         """Prepare; nothing is begun yet. `forget` is called when a session has ended."""
         self.trust = float(timeout)
@@ -76,7 +80,8 @@ class Sessions:
         self.current: Session | None = None
         self.watcher: Watcher | None = None
         self._runtime = runtime
-        self._gateway = gateway
+        self._gateway = watches.gateway
+        self._watches = watches
         self._keys = keys
         self._timeout = timeout
         self._forget = forget
@@ -93,6 +98,8 @@ class Sessions:
             if self._closing.is_set():
                 raise closed()
             with self._mutex:
+                if self.current is not None:  # by now
+                    continue
                 mine = self._beginning is None
                 begun = self._beginning = self._beginning or self._runtime.event()
             if mine:
@@ -135,12 +142,12 @@ class Sessions:
         """Renew the session, and return what is read then; None if it has ended."""
         while (session := self.current) is not None:
             sent = await self._renew_blocks(session, until)
-            kept = await self._gateway.ask("lease/keepalive", {"ID": str(session.lease)}, until)
+            kept = await self._gateway.ask("lease/keepalive", {"ID": str(session.lease)}, until, first=True)
             if number(kept, "TTL") <= 0:
                 self.end(session)
                 return None
             read = [requests.get(self._keys.inbox(session.name)), *reads]
-            said = await self._gateway.ask("kv/txn", requests.transaction([], read), until)
+            said = await self._gateway.ask("kv/txn", requests.transaction([], read), until, first=True)
             mine, *rest = cast("list[Said]", said["responses"])
             if not mine["response_range"].get("kvs"):
                 self.end(session)
@@ -186,7 +193,7 @@ class Sessions:
         inbox = self._keys.inbox(session.name)
         make = partial(Watching, self._runtime, partial(self._hear, session), partial(self._unheard, session))
         span = (inbox, after(inbox + "/"))
-        session.watching = await begin_watch(make, self._gateway, span, session.revision + 1, until)
+        session.watching = await self._watches.begin(make, span, session.revision + 1, until)
 
     def _hear(self, session: Session, event: Said) -> None:
         kv = event["kv"]

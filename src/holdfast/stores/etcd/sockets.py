@@ -46,7 +46,13 @@ class Connection:
 
     def send(self, request: Request, left: Callable[[], float]) -> None:
         """Send a request. Raises Unsent or BROKEN."""
-        packed = self._talk.pack(request)
+        self._send(self._talk.pack(request), left)
+
+    def begin(self, request: Request, left: Callable[[], float]) -> None:
+        """Begin a request whose body is still to be said. Raises Unsent or BROKEN."""
+        self._send(self._talk.begin(request), left)
+
+    def _send(self, packed: bytes, left: Callable[[], float]) -> None:
         self._limit(left)
         try:
             sent = self._socket.send(packed)
@@ -85,8 +91,15 @@ class Connection:
         return self._socket.fileno()
 
     def never_wait(self) -> None:
-        """From now on, have `heard` return at once what there is."""
+        """From now on, have `heard` and `say` do at once what can be done."""
         self._socket.settimeout(0)
+
+    def say(self, data: bytes) -> int:
+        """Send as much as can be sent at once; return how much that was. Raises BROKEN."""
+        try:
+            return self._socket.send(data)
+        except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
+            return 0
 
     def heard(self) -> Iterator[Said]:
         """Return what has come of a stream by now. Raises BROKEN."""

@@ -48,7 +48,7 @@ class ThreadLink:
         """Begin a stream on a connection of its own."""
         connection = self._connect(address, until)
         try:
-            connection.send(request, self._left(until))
+            connection.begin(request, self._left(until))
         except BROKEN as error:
             self._discard(connection)
             raise NotSent(*trouble.cannot_connect(address, error).args) from error

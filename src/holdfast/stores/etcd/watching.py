@@ -1,13 +1,22 @@
-"""One watch: a key or a range, from a revision on, on a stream of its own."""
+"""Watches: keys or ranges, each from a revision on, all on one stream.
 
+The stream is a request whose body goes on while it is answered: each object in it begins a watch, or ends one. Go's
+server would read the whole body before it answers, unless the connection is to be closed after that; so it is.
+"""
+
+from collections import deque
 from collections.abc import Callable
 from typing import cast
 
-from holdfast.errors import OutcomeUnknown, StoreError
-from holdfast.runtimes.runtime import Runtime
+from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
+from holdfast.runtimes.runtime import Event, Runtime
 from holdfast.stores.etcd import requests
 from holdfast.stores.etcd.gateway import Gateway
+from holdfast.stores.etcd.keys import number, packed_json
 from holdfast.stores.etcd.link import Hearing, Said, Stream
+
+DEAF = 1.0
+"""After how many seconds a server that did not begin a watch is not asked on the same stream again."""
 
 
 class Watching:
@@ -18,23 +27,21 @@ class Watching:
         self.over = False
         self.refusal = ""
         """Why there is no watch, in the words of the server."""
+        self._now = runtime.now
         self._on_event = on_event
         self._on_end = on_end
         self._mutex = runtime.mutex()
         self._answered = runtime.event()
         self._begun = False
-        self._stream: Stream | None = None
+        self._leave: Callable[[], None] | None = None
 
-    async def open(self, gateway: Gateway, span: tuple[str, str], revision: int, until: float) -> None:
+    async def open(self, channel: "Channel", span: tuple[str, str], revision: int, until: float) -> None:
         """Watch a key, or from it to the end of a range. Raises StoreError; then it is over, and tells nothing."""
-        body = requests.watch(*span, revision)
+        asked_at = self._now()
         try:
-            stream = await gateway.stream("watch", body, Hearing(self._hear, self._lose), until)
-            with self._mutex:
-                self._stream = stream
-            if self.over:
-                stream.close()
-            await self._answered.wait(until)
+            self._leave = channel.begin(self, span, revision)
+            if not await self._answered.wait(until) and self._now() - asked_at >= DEAF:
+                channel.lose("timed out")
             self._raise_refusal()
         except BaseException:
             self.close()
@@ -43,20 +50,16 @@ class Watching:
     def close(self) -> None:
         """End it; nothing is told any more."""
         with self._mutex:
-            self.over, stream = True, self._stream
-        if stream is not None:
-            stream.close()
+            self.over = True
+        if self._leave is not None:
+            self._leave()
 
     def is_denied(self) -> bool:
         """Tell whether the server refused it to this user."""
         return "permission denied" in self.refusal or "auth" in self.refusal
 
-    def _hear(self, said: Said) -> None:
-        result = cast("Said", said.get("result", {}))
-        if not result or result.get("canceled"):
-            self.refusal = str(result.get("cancel_reason") or said.get("error") or "it was cancelled")
-            self._lose()
-            return
+    def hear(self, result: Said) -> None:
+        """Take what the server says of it."""
         if result.get("created"):
             self._begun = True
             self._answered.set()
@@ -64,15 +67,13 @@ class Watching:
             if not self.over:
                 self._on_event(event)
 
-    def _lose(self) -> None:
+    def lose(self, why: str) -> None:
+        """Hear that it is no more."""
         with self._mutex:
             told, self.over = self.over, True
-            stream = self._stream
-        if stream is not None:
-            stream.close()
         if not told and self._begun:
             self._on_end()
-        self.refusal = self.refusal or "the connection was lost"
+        self.refusal = why
         self._answered.set()
 
     def _raise_refusal(self) -> None:
@@ -84,20 +85,132 @@ class Watching:
                 "etcd denies this user a watch; grant its role READWRITE on the whole prefix of the URL, or check the "
                 "user and the password"
             )
-        raise OutcomeUnknown(f"etcd did not begin a watch ({self.refusal or 'timed out'}); ask again")
+        raise OutcomeUnknown(
+            f"etcd did not begin a watch ({self.refusal or 'timed out'}); ask again, and if it never does, see that "
+            "nothing on the way to the server holds a request back until it is complete"
+        )
 
 
-async def begin_watch(
-    watching: Callable[[], Watching], gateway: Gateway, span: tuple[str, str], revision: int, until: float
-) -> Watching:
-    """Begin a watch; once more if a user is denied it, for that may be for a token that is not known any more."""
-    first = watching()
-    try:
-        await first.open(gateway, span, revision, until)
-        return first
-    except StoreError:
-        if not (first.is_denied() and gateway.forget_token()):
-            raise
-    second = watching()
-    await second.open(gateway, span, revision, until)
-    return second
+class Channel:
+    """A stream, and the watches on it."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        """Prepare; nothing is connected yet."""
+        self.full = False
+        """No other watch is begun on it."""
+        self._mutex = runtime.mutex()
+        self._stream: Stream | None = None
+        self._watchings: dict[int, Watching] = {}
+        self._asked: deque[int] = deque()
+        """Those whose beginning was not answered. Answers come in the order of the questions."""
+        self._last = 0
+
+    async def open(self, gateway: Gateway, until: float) -> None:
+        """Begin the stream. Raises StoreError."""
+        self._stream = await gateway.stream("watch", Hearing(self._hear, self._end), until)
+
+    def begin(self, watching: Watching, span: tuple[str, str], revision: int) -> Callable[[], None]:
+        """Begin a watch, which is told what becomes of it; return what ends it."""
+        with self._mutex:
+            self._last += 1
+            place = self._last
+            if not self.full:
+                self._watchings[place] = watching
+                self._asked.append(place)
+                self._say(requests.watch(place, *span, revision))
+        if place not in self._watchings:
+            watching.lose("the connection was lost")
+        return lambda: self._leave(place)
+
+    def lose(self, why: str) -> None:
+        """Give the stream up, and tell whoever watches."""
+        with self._mutex:
+            self.full, lost = True, list(self._watchings.values())
+            self._watchings.clear()
+        if self._stream is not None:
+            self._stream.close()
+        for watching in lost:
+            watching.lose(why)
+
+    def _leave(self, place: int) -> None:
+        with self._mutex:
+            if self._watchings.pop(place, None) is not None:
+                self._say(requests.end_watch(place))
+        self._close_if_unused()
+
+    def _say(self, body: Said) -> None:
+        if self._stream is not None:
+            self._stream.say(packed_json(body).encode())
+
+    def _close_if_unused(self) -> None:
+        if self.full and not self._watchings and self._stream is not None:
+            self._stream.close()
+
+    def _end(self) -> None:
+        self.lose("the connection was lost")
+
+    def _hear(self, said: Said) -> None:
+        result = cast("Said", said.get("result", {}))
+        if not result:
+            self.lose(str(said.get("error") or "it was cancelled"))
+            return
+        begins = bool(result.get("created"))
+        place = self._asked.popleft() if begins and self._asked else number(result, "watch_id")
+        if result.get("canceled"):
+            self._refused(place, result, begins=begins)
+        elif (watching := self._watchings.get(place)) is not None:
+            watching.hear(result)
+
+    def _refused(self, place: int, result: Said, *, begins: bool) -> None:
+        """Hear that there is no such watch; if that was the answer, servers may read nothing more on this stream."""
+        with self._mutex:
+            watching = self._watchings.pop(place, None)
+            self.full = self.full or begins
+        if watching is not None:
+            watching.lose(str(result.get("cancel_reason") or "it was cancelled"))
+        self._close_if_unused()
+
+
+class Watches:
+    """All watches of a client."""
+
+    def __init__(self, runtime: Runtime, gateway: Gateway) -> None:
+        """Prepare; nothing is connected yet."""
+        self._runtime = runtime
+        self.gateway = gateway
+        self._mutex = runtime.mutex()
+        self._channel: Channel | None = None
+        self._opening: Event | None = None
+
+    async def begin(self, make: Callable[[], Watching], span: tuple[str, str], revision: int, until: float) -> Watching:
+        """Begin a watch; once more if a user is denied it, for that may be for a token that is not known any more."""
+        first = make()
+        try:
+            await first.open(await self._open(until), span, revision, until)
+            return first
+        except StoreError:
+            if not (first.is_denied() and self.gateway.forget_token()):
+                raise
+        second = make()
+        await second.open(await self._open(until), span, revision, until)
+        return second
+
+    async def _open(self, until: float) -> Channel:
+        """Return a stream for another watch; begin one if there is none. One of those who need it does, others wait."""
+        while (channel := self._channel) is None or channel.full:
+            with self._mutex:
+                if self._channel is not channel:  # by now there is another
+                    continue
+                mine = self._opening is None
+                opened = self._opening = self._opening or self._runtime.event()
+            if mine:
+                try:
+                    channel = Channel(self._runtime)
+                    await channel.open(self.gateway, until)
+                    self._channel = channel
+                finally:
+                    self._opening = None
+                    opened.set()
+            elif not await opened.wait(until):
+                raise StoreUnavailable("no stream for watches was begun at etcd in time; ask again")
+        return channel

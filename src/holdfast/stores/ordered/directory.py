@@ -91,7 +91,7 @@ class Directory(Protocol):
         """Wake who watches these."""
 
     async def details(self, name: str, entries: Sequence[Entry], until: float) -> list[Detail | None]:
-        """Tell the rest of entries; None of what is gone."""
+        """Tell the rest of entries, as they are or as they were listed; None of what is gone, if that is seen."""
         ...
 
     async def watch(self, name: str, request: str, entries: Sequence[Entry], until: float) -> bool:

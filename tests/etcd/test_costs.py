@@ -1,0 +1,76 @@
+"""What operations cost: how many requests they wait for."""
+
+from collections.abc import Awaitable
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+from holdfast.core.deadlines import micros
+from holdfast.core.messages import Ask, Busy, Granted, Leave, Release, Waiting
+from holdfast.outcome import Outcome
+from holdfast.runtimes.runtime import Runtime
+from holdfast.stores.etcd import etcd_directory
+from holdfast.stores.etcd.link import Address, Answer, Request
+from holdfast.stores.etcd.options import deployment_of
+from holdfast.stores.ordered.store import OrderedStore
+from holdfast.testing.servers import EtcdServer
+from tests.etcd.scenes import PATIENCE, Run
+
+T = TypeVar("T")
+
+LONG = micros(60.0)
+
+
+class Counted:
+    """A store that counts what it asks of the server."""
+
+    def __init__(self, runtime: Runtime, url: str) -> None:
+        """Prepare; nothing is connected yet."""
+        directory = etcd_directory(deployment_of(urlsplit(url)), runtime)
+        self.store = OrderedStore(runtime, directory)
+        self.until = runtime.now() + PATIENCE
+        self._link = directory._gateway._link
+        self._asks: list[str] = []
+        self._ask, self._link.ask = self._link.ask, self._count  # type: ignore[method-assign]
+
+    async def _count(self, address: Address, request: Request, until: float) -> Answer:
+        self._asks.append(request.path)
+        return await self._ask(address, request, until)
+
+    async def asked_for(self, operation: Awaitable[T]) -> tuple[T, int]:
+        """Return what an operation returns, and how many requests it took."""
+        before = len(self._asks)
+        return await operation, len(self._asks) - before
+
+
+def ask(name: str, request: str, *, wait: bool = True) -> Ask:
+    """Ask for a lock."""
+    return Ask(name, request, "", "somebody", LONG, LONG, LONG, LONG, LONG, wait=wait)
+
+
+def test_operations_take_no_more_requests_than_they_need(run: Run, etcd_server: EtcdServer, name: str) -> None:
+    """One to acquire, to be refused and to release; two to leave."""
+
+    async def scene(runtime: Runtime) -> None:
+        one = Counted(runtime, etcd_server.url)
+        store, until = one.store, one.until
+        await store.open(lambda _: None, until)
+        try:
+            granted, requests = await one.asked_for(store.acquire(ask(name, "a-1/0"), until))
+            assert isinstance(granted, Granted)
+            assert requests == 1
+            waiting, requests = await one.asked_for(store.acquire(ask(name, "a-1/1"), until))
+            assert isinstance(waiting, Waiting)
+            assert requests == 1
+            busy, requests = await one.asked_for(store.acquire(ask(name, "a-1/2", wait=False), until))
+            assert isinstance(busy, Busy)
+            assert busy.holders == ("somebody",)
+            assert requests == 1
+            left, requests = await one.asked_for(store.leave(Leave(name, "a-1/1", unsure=False), until))
+            assert left.holders == ("somebody",)
+            assert requests == 2
+            released = store.release(Release(name, "a-1/0", granted.token), until)
+            assert await one.asked_for(released) == (Outcome.RELEASED, 1)
+        finally:
+            await store.close()
+
+    run(scene)
