@@ -10,7 +10,7 @@ from holdfast.stores.ordered import Entry, Kind, Record
 from holdfast.testing.servers import ZooKeeperEnsemble, ZooKeeperServer
 from tests.hazards.helpers import Script
 from tests.zookeeper.conftest import MakeMember
-from tests.zookeeper.worlds import Member, World, contender, end_session, proxied
+from tests.zookeeper.worlds import contender, end_session, proxied
 
 
 def test_a_lost_reply_to_a_join_adds_nothing_twice(member: MakeMember, zookeeper_server: ZooKeeperServer) -> None:
@@ -195,14 +195,6 @@ def test_closing_is_bounded(member: MakeMember, zookeeper_server: ZooKeeperServe
         began = one.world.runtime.now()
         one.close()
         assert one.world.runtime.now() - began < 5.0
-
-
-def test_nobody_there(world: World) -> None:
-    """Who finds no server is told which were tried."""
-    one = Member(world, "zookeeper://127.0.0.1:1")
-    with pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1:1"):
-        world.run(one.directory.open(one.notes, one.soon(0.3)))
-    one.close()
 
 
 def test_a_killed_server_costs_no_session(member: MakeMember, zookeeper_ensemble: ZooKeeperEnsemble) -> None:

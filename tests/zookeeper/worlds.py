@@ -176,7 +176,7 @@ def end_session(server: ZooKeeperServer, member: Member) -> None:
     assert client.client_id is not None
     host, port = server.address
     options = {"client_id": client.client_id, "timeout": 8.0}
-    handler = Handler(member.world.runtime.now)
+    handler = Handler([(host, port)], member.world.runtime.now, member.world.runtime.random)
     other = make_client(f"{host}:{port}", handler, QuietLogger(), options, private=False)
     came = threading.Event()
     other.add_listener(lambda _: came.set())

@@ -7,12 +7,14 @@ forked from us can close what it inherited, because all sockets are known here.
 import contextlib
 import select
 import socket
+import ssl
 import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from holdfast.stores.zookeeper.attempts import CLOSED, CONNECTED, Attempts, Host, failure_of
 from holdfast.stores.zookeeper.library import Result, connect, make_result
 
 CONNECT = 5.0
@@ -20,6 +22,13 @@ CONNECT = 5.0
 
 GREETS = 2.0
 """How long a server may take to answer who connects, in seconds, before the next is tried: some never do."""
+
+FIRST_PAUSE = 0.02
+LONGEST_PAUSE = 1.0
+"""How long to pause when all servers were tried, in seconds; twice as long each time."""
+
+HURRIED_PAUSE = 0.05
+"""How long to pause, in seconds, if somebody waits for a server."""
 
 GREETING = 12
 """How many bytes of a server's first answer tell the session's timeout, at its end."""
@@ -32,9 +41,10 @@ class SlowError(Exception):
 class Wire:
     """A connection to a server, which notes what the server says of the session's timeout."""
 
-    def __init__(self, connection: Any, now: Callable[[], float], opened_at: float) -> None:  # noqa: ANN401 - a socket
+    def __init__(self, connection: Any, attempts: Attempts, opened_at: float) -> None:  # noqa: ANN401 - a socket
         self._connection = connection
-        self._now = now
+        self._attempts = attempts
+        self._now = attempts.now
         self.opened_at = opened_at
         self.heard_at = opened_at
         """When something came, last."""
@@ -46,10 +56,26 @@ class Wire:
 
     def recv(self, size: int) -> bytes:
         """Receive, and keep what came first."""
-        data: bytes = self._connection.recv(size)
+        if self.is_greeted():
+            data: bytes = self._connection.recv(size)
+        else:
+            data = self._receive_greeting(size)
         self.heard_at = self._now()
-        if not self.is_greeted():
-            self._greeting += data
+        return data
+
+    def _receive_greeting(self, size: int) -> bytes:
+        try:
+            data: bytes = self._connection.recv(size)
+        except (BlockingIOError, ssl.SSLWantReadError):
+            raise
+        except OSError as error:  # with TLS, servers refuse a client only here
+            self._attempts.note(failure_of(error))
+            raise
+        if not data:
+            self._attempts.note(CLOSED)
+        self._greeting += data
+        if self.is_greeted():
+            self._attempts.reached()
         return data
 
     def is_greeted(self) -> bool:
@@ -74,7 +100,6 @@ class Handler:
 
     name = "holdfast"
     timeout_exception = SlowError
-    sleep_func = staticmethod(time.sleep)
     running = False
     """So that kazoo calls back at once."""
 
@@ -82,17 +107,48 @@ class Handler:
     lock_object = staticmethod(threading.Lock)
     rlock_object = staticmethod(threading.RLock)
 
-    def __init__(self, now: Callable[[], float]) -> None:
+    def __init__(self, servers: list[Host], now: Callable[[], float], random: Callable[[], float]) -> None:
+        """Prepare for these servers, with a clock, and chance between 0 and 1."""
+        self.attempts = Attempts(servers, now)
         self._now = now
+        self._random = random
+        self._pause = FIRST_PAUSE
+        self._wanted = threading.Event()
+        """Set if somebody waits for a round that has not begun."""
+        self._stopped = False
         self._sockets: weakref.WeakSet[Any] = weakref.WeakSet()
         self.wire: Wire | None = None
         """The connection that was opened last."""
 
     def start(self) -> None:
-        """Start nothing."""
+        """Begin the first round."""
+        self._stopped = False
+        self.attempts.begin()
 
     def stop(self) -> None:
-        """Stop nothing."""
+        """Pause no more."""
+        self._stopped = True
+        self._wanted.set()
+
+    def sleep_func(self, seconds: float) -> None:
+        """Pause between two rounds, as kazoo calls it; less long if somebody waits."""
+        del seconds  # how long is decided here
+        self.attempts.end()
+        if self.attempts.one_was_reached():
+            self._pause = FIRST_PAUSE
+        pause = self._pause * (0.6 + 0.8 * self._random())
+        at_least = min(pause, HURRIED_PAUSE)
+        time.sleep(at_least)
+        self._wanted.wait(pause - at_least)
+        if not self._stopped:
+            self._wanted.clear()
+        self._pause = min(2 * self._pause, LONGEST_PAUSE)
+        self.attempts.begin()
+
+    def want(self, since: float) -> None:
+        """Have a round begin soon, if none has since an instant."""
+        if self.attempts.began < since and not self.attempts.one_was_reached():
+            self._wanted.set()
 
     def async_result(self) -> Result:
         """Make what an answer is put into."""
@@ -123,12 +179,18 @@ class Handler:
         found = [by_number[number] for number, _ in ready.poll(None if timeout is None else timeout * 1000)]
         return [each for each in found if each in readers], [each for each in found if each in writers], []
 
-    def create_connection(self, *args: Any, timeout: float = CONNECT, **options: Any) -> Wire:  # noqa: ANN401
+    def create_connection(self, address: Host, hostname: str, timeout: float, **options: Any) -> Wire:  # noqa: ANN401
         """Connect to a server."""
         opened_at = self._now()
-        made = connect(*args, timeout=min(timeout, CONNECT), **options)
+        self.attempts.trying(hostname, address)
+        try:
+            made = connect(address, hostname=hostname, timeout=min(timeout, CONNECT), **options)
+        except Exception as error:
+            self.attempts.note(failure_of(error))
+            raise
+        self.attempts.note(CONNECTED)
         self._sockets.add(made)
-        self.wire = Wire(made, self._now, opened_at)
+        self.wire = Wire(made, self.attempts, opened_at)
         return self.wire
 
     def create_socket_pair(self) -> tuple[socket.socket, socket.socket]:

@@ -139,10 +139,22 @@ class Client(Protocol):
         ...
 
 
-def make_client(hosts: str, handler: object, logger: object, options: dict[str, Any], *, private: bool) -> Client:
+class Sleeper(Protocol):
+    """Kazoo's handler, as far as it is used here."""
+
+    def sleep_func(self, seconds: float) -> None:
+        """Wait until the servers are to be tried again."""
+
+
+TICK = 0.02
+"""For how long kazoo believes to pause; how long it does is up to the handler. It would call it anew every 0.1 s."""
+
+
+def make_client(hosts: str, handler: Sleeper, logger: object, options: dict[str, Any], *, private: bool) -> Client:
     """Make a client that is not connected yet. What it makes is for whoever is logged in as it is, if `private`.
 
-    It connects again for ever, and repeats no request: that may only be done by who knows what it means.
+    It connects again for ever, and repeats no request: that may only be done by who knows what it means. Each time when
+    it has tried all servers, it calls `sleep_func`, once.
     """
     make: Callable[..., Client] = import_module("kazoo.client").KazooClient
     return make(
@@ -150,8 +162,14 @@ def make_client(hosts: str, handler: object, logger: object, options: dict[str, 
         handler=handler,
         logger=logger,
         default_acl=import_module("kazoo.security").CREATOR_ALL_ACL if private else None,
-        connection_retry={"max_tries": -1, "delay": 0.02, "max_delay": 1.0},
-        command_retry={"max_tries": 0},
+        connection_retry={
+            "max_tries": -1,
+            "delay": TICK,
+            "max_delay": TICK,
+            "max_jitter": 0.0,
+            "sleep_func": handler.sleep_func,
+        },
+        command_retry={"max_tries": 0, "sleep_func": handler.sleep_func},
         **options,
     )
 

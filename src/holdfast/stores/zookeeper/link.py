@@ -30,6 +30,12 @@ CLOSING = 2.0
 NUDGE = 0.1
 """After how many seconds a server that does not answer is asked something else; then after twice as many."""
 
+GRACE = 0.25
+"""How long, in seconds, an operation waits for a server even if all refuse: one may just be starting."""
+
+LOOK = 0.1
+"""How often whoever waits for a server looks what became of the attempts, in seconds."""
+
 SILENCE = 1.0
 """How long a server may be silent that was asked something, in seconds, before another is tried."""
 
@@ -95,7 +101,10 @@ class Link:
     # -- asking ----------------------------------------------------------------------------------------------
 
     async def ready(self, until: float) -> Client:
-        """Return the client once it has a connection and a session. Raises StoreUnavailable if not in time."""
+        """Return the client once it has a connection and a session.
+
+        Raises StoreError if not in time, or if meanwhile all servers were tried and refused.
+        """
         while True:
             client = self._begin()
             came = await self._await(self._up, client, until)
@@ -104,9 +113,13 @@ class Link:
             if came and client is self._client and self.session:
                 return client
             if not came or self._runtime.now() >= until:
-                raise StoreUnavailable(
-                    f"no server of {self._access.title} was reached in time; check the servers, the network and the URL"
-                )
+                raise self._unreached()
+
+    def _unreached(self) -> StoreError:
+        handler = self._handler
+        if handler is None or handler.attempts.one_was_reached():  # and then it fell silent
+            return StoreUnavailable(f"{self._access.title} began no session in time; ask again, and check the servers")
+        return handler.attempts.error()
 
     async def ask(self, until: float, send: Callable[[Client], Sequence[Result]], *, writes: bool) -> Answers:
         """Send requests together, and return what comes of them.
@@ -125,7 +138,13 @@ class Link:
 
         results[0].rawlink(first)
         results[-1].rawlink(lambda _: self._post(done.set))
-        if not await self._await(done, client, until):
+        try:
+            came = await self._await(done, client, until)
+        except StoreError as error:
+            if not writes:
+                raise
+            raise OutcomeUnknown(f"{error}; a request may or may not have been carried out") from None
+        if not came:
             self._suspect(answers.sent)
             message = f"{self._access.title} did not answer in time; ask again, and check the servers and the network."
             raise OutcomeUnknown(message) if writes else StoreUnavailable(message)
@@ -147,15 +166,32 @@ class Link:
         """Wait for an event, and ask for something else when it is slow to come.
 
         A server of an ensemble may leave a request lying, with nothing else to do, until the next one wakes it.
+        Raises StoreError if meanwhile all servers were tried and refused.
         """
-        pause = NUDGE
-        while not await event.wait(min(until, self._runtime.now() + pause)):
-            if self._runtime.now() >= until:
+        began, pause = self._runtime.now(), NUDGE
+        nudge_at = began + pause
+        while not await event.wait(min(until, nudge_at, self._runtime.now() + LOOK)):
+            now = self._runtime.now()
+            if now >= until:
                 return False
-            if client.client_id is not None:
-                client.exists_async(self._access.root)
-            pause *= 2
+            self._refuse_if_refused(began)
+            if now >= nudge_at:
+                self._nudge(client)
+                pause *= 2
+                nudge_at = now + pause
         return True
+
+    def _refuse_if_refused(self, began: float) -> None:
+        """Raise StoreError for who waits since `began`, if there is no server."""
+        handler = self._handler
+        if handler is not None:
+            handler.want(began)
+            if handler.attempts.refused_since(began) and self._runtime.now() >= began + GRACE:
+                raise handler.attempts.error()
+
+    def _nudge(self, client: Client) -> None:
+        if client.client_id is not None:
+            client.exists_async(self._access.root)
 
     def _suspect(self, sent: float) -> None:
         """Leave a server that has been silent since we first asked: kazoo would only do so after most of the timeout.
@@ -190,7 +226,7 @@ class Link:
                 return self._client
             self._error = None
             self._up.clear()
-            self._handler = Handler(self._runtime.now)
+            self._handler = Handler(self._access.servers, self._runtime.now, self._runtime.random)
             options = self._access.options
             client = library.make_client(
                 self._access.hosts, self._handler, library.QuietLogger(), options, private=self._access.private

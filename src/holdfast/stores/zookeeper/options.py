@@ -36,6 +36,12 @@ class Access:
     """Whether only the same login may touch what is made."""
 
     @property
+    def servers(self) -> list[tuple[str, int]]:
+        """The hosts, each with its port, as kazoo calls them."""
+        each = (host.rpartition(":") for host in self.hosts.split(","))
+        return [(name.strip("[]").lower(), int(port)) for name, _, port in each]
+
+    @property
     def title(self) -> str:
         """The ensemble in a few words, without secrets."""
         return f"ZooKeeper at {self.hosts}{self.root.removesuffix(ROOT)}"
