@@ -14,8 +14,10 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from holdfast.runtimes.runtime import Runtime
 from holdfast.stores.zookeeper.attempts import CLOSED, CONNECTED, Attempts, Host, failure_of
-from holdfast.stores.zookeeper.library import Result, connect, make_result
+from holdfast.stores.zookeeper.library import Result, make_result
+from holdfast.stores.zookeeper.options import Access
 
 CONNECT = 5.0
 """The longest that connecting to one server may take, in seconds."""
@@ -36,6 +38,12 @@ GREETING = 12
 
 class SlowError(Exception):
     """Something took too long: kazoo's word for a timeout."""
+
+
+def _shut_down(connection: socket.socket) -> None:
+    """Let the thread that uses a socket find it broken."""
+    with contextlib.suppress(OSError):  # not TLS's own, after which a read in that thread fails in other ways
+        socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
 
 class Wire:
@@ -78,6 +86,10 @@ class Wire:
             self._attempts.reached()
         return data
 
+    def has_pending(self) -> bool:
+        """Tell whether something has come that no poll tells of: TLS reads whole records."""
+        return isinstance(self._connection, ssl.SSLSocket) and self._connection.pending() > 0
+
     def is_greeted(self) -> bool:
         """Tell whether the server has taken us."""
         return len(self._greeting) >= GREETING
@@ -88,8 +100,7 @@ class Wire:
 
     def break_off(self) -> None:
         """Let the thread that uses it find it broken."""
-        with contextlib.suppress(OSError):  # not TLS's own, after which a read in that thread fails in other ways
-            socket.socket.shutdown(self._connection, socket.SHUT_RDWR)
+        _shut_down(self._connection)
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever a socket has
         return getattr(self._connection, name)
@@ -107,11 +118,14 @@ class Handler:
     lock_object = staticmethod(threading.Lock)
     rlock_object = staticmethod(threading.RLock)
 
-    def __init__(self, servers: list[Host], now: Callable[[], float], random: Callable[[], float]) -> None:
-        """Prepare for these servers, with a clock, and chance between 0 and 1."""
-        self.attempts = Attempts(servers, now)
-        self._now = now
-        self._random = random
+    def __init__(self, access: Access, runtime: Runtime) -> None:
+        """Prepare; of the runtime only its clock and its chance are used, as all of this runs in kazoo's thread."""
+        self.attempts = Attempts(access.servers, runtime.now)
+        self._tls = access.tls
+        self._now = runtime.now
+        self._random = runtime.random
+        self._opening: socket.socket | None = None
+        """What may be about to become a connection."""
         self._pause = FIRST_PAUSE
         self._wanted = threading.Event()
         """Set if somebody waits for a round that has not begun."""
@@ -168,6 +182,9 @@ class Handler:
         self, readers: Sequence[Any], writers: Sequence[Any], _errors: Sequence[Any], timeout: float | None = None
     ) -> tuple[list[Any], list[Any], list[Any]]:
         """Wait for sockets: without a descriptor of its own, which a forked child would inherit."""
+        pending = [each for each in readers if isinstance(each, Wire) and each.has_pending()]
+        if pending:
+            return pending, [], []
         ready = select.poll()
         if timeout is not None and any(isinstance(each, Wire) and not each.is_greeted() for each in readers):
             timeout = min(timeout, GREETS)
@@ -179,19 +196,40 @@ class Handler:
         found = [by_number[number] for number, _ in ready.poll(None if timeout is None else timeout * 1000)]
         return [each for each in found if each in readers], [each for each in found if each in writers], []
 
-    def create_connection(self, address: Host, hostname: str, timeout: float, **options: Any) -> Wire:  # noqa: ANN401
+    def create_connection(self, address: Host, hostname: str, timeout: float, **_options: object) -> Wire:
         """Connect to a server."""
         opened_at = self._now()
         self.attempts.trying(hostname, address)
         try:
-            made = connect(address, hostname=hostname, timeout=min(timeout, CONNECT), **options)
+            made = self._open(address, hostname, min(timeout, CONNECT))
         except Exception as error:
             self.attempts.note(failure_of(error))
             raise
         self.attempts.note(CONNECTED)
-        self._sockets.add(made)
         self.wire = Wire(made, self.attempts, opened_at)
         return self.wire
+
+    def _open(self, address: Host, hostname: str, timeout: float) -> socket.socket:
+        """Connect a socket, with TLS if that is wanted."""
+        made = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET)
+        try:
+            self._know(made)
+            made.settimeout(timeout)
+            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            made.connect(address)
+            if self._tls is not None:
+                made = self._tls.wrap_socket(made, server_hostname=hostname, do_handshake_on_connect=False)
+                self._know(made)
+                made.do_handshake()
+        except BaseException:
+            made.close()
+            raise
+        return made
+
+    def _know(self, made: socket.socket) -> None:
+        """Note a socket that is being opened, for those who may have to close it or break it off."""
+        self._sockets.add(made)
+        self._opening = made
 
     def create_socket_pair(self) -> tuple[socket.socket, socket.socket]:
         """Make what wakes the thread."""
@@ -209,9 +247,11 @@ class Handler:
             self.wire.break_off()
 
     def break_off(self) -> None:
-        """Have the thread find its connection broken."""
+        """Have the thread find its connection broken, or what it is opening."""
         if self.wire is not None:
             self.wire.break_off()
+        if self._opening is not None:
+            _shut_down(self._opening)
 
     def abandon(self) -> None:
         """In a forked child: close what was inherited. The thread is not here."""

@@ -1,7 +1,6 @@
 """What is used of kazoo, which has no types of its own. The only place that imports it."""
 
 import logging
-import socket
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import import_module
@@ -184,11 +183,6 @@ def _result_maker() -> Callable[..., Result]:
     """Return kazoo's class: there is a result for each request."""
     make: Callable[..., Result] = import_module("kazoo.handlers.utils").AsyncResult
     return make
-
-
-def connect(*args: Any, **options: Any) -> Any:  # noqa: ANN401 - as kazoo calls it; a socket
-    """Open a connection, with TLS if the options say so."""
-    return import_module("kazoo.handlers.utils").create_tcp_connection(socket, *args, **options)
 
 
 class QuietLogger:

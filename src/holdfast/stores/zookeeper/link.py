@@ -226,7 +226,7 @@ class Link:
                 return self._client
             self._error = None
             self._up.clear()
-            self._handler = Handler(self._access.servers, self._runtime.now, self._runtime.random)
+            self._handler = Handler(self._access, self._runtime)
             options = self._access.options
             client = library.make_client(
                 self._access.hosts, self._handler, library.QuietLogger(), options, private=self._access.private

@@ -3,6 +3,7 @@
 No error of this file repeats a value of the URL: it may be a password.
 """
 
+import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +35,7 @@ class Access:
     """What kazoo's client is made with. May hold secrets."""
     private: bool = False
     """Whether only the same login may touch what is made."""
+    tls: ssl.SSLContext | None = field(default=None, repr=False)
 
     @property
     def servers(self) -> list[tuple[str, int]]:
@@ -58,10 +60,11 @@ def access_of(parts: SplitResult) -> Access:
         raise UsageError(f"{unknown} is no option of a ZooKeeper URL; there are {', '.join(sorted(READ))}. {ESCAPE}")
     private = given.pop("acl", "open") == "creator"
     options: dict[str, Any] = {"timeout": given.pop("session_timeout", SESSION_TIMEOUT)}
-    options |= _login(parts, given) | _tls(given)
+    options |= _login(parts, given)
+    tls = _tls(given)
     if private and not options.keys() & {"auth_data", "sasl_options"}:
         raise UsageError(f"acl=creator is for who logs in; {FORM}.")
-    return Access(_hosts(parts), _root(parts), options, private)
+    return Access(_hosts(parts), _root(parts), options, private, tls)
 
 
 def _hosts(parts: SplitResult) -> str:
@@ -105,16 +108,35 @@ def _login(parts: SplitResult, given: dict[str, Any]) -> dict[str, Any]:
     return {"auth_data": [("digest", f"{unquote(name)}:{unquote(password)}")]} if at else {}
 
 
-def _tls(given: dict[str, Any]) -> dict[str, Any]:
+def _tls(given: dict[str, Any]) -> ssl.SSLContext | None:
+    """Return how to speak TLS, if we are to."""
     if given and not given.get("use_ssl"):
         raise UsageError(f"{min(given)} concerns TLS; add use_ssl=true.")
     if ("certfile" in given) != ("keyfile" in given):
         raise UsageError("certfile and keyfile go together, as PEM files.")
-    if given.get("use_ssl") and "check_hostname" not in given:
-        given["check_hostname"] = given.get("verify_certs", True)
-    if given.get("check_hostname") and not given.get("verify_certs", True):
+    verify = given.get("verify_certs", True)
+    if given.get("check_hostname") and not verify:
         raise UsageError("check_hostname=true makes no sense with verify_certs=false.")
-    return given
+    if not given:
+        return None
+    try:
+        context = _context(given)
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"a certificate or key named in the ZooKeeper URL cannot be loaded ({type(error).__name__}); check ca, "
+            "certfile, keyfile and keyfile_password."
+        ) from None
+    context.check_hostname = given.get("check_hostname", verify)
+    context.verify_mode = ssl.CERT_REQUIRED if verify else ssl.CERT_NONE
+    return context
+
+
+def _context(given: dict[str, Any]) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=given.get("ca"))
+    if "certfile" in given:
+        password = given.get("keyfile_password", "")  # or OpenSSL would ask for one at the terminal
+        context.load_cert_chain(given["certfile"], given["keyfile"], lambda: password)
+    return context
 
 
 def _take(query: dict[str, str]) -> dict[str, Any]:
