@@ -71,6 +71,8 @@ def test_tls(tmp_path: Path) -> None:
         "zookeeper://a?acl=creator",
         "zookeeper://a?sasl_service=secret",
         "zookeeper://a?sasl_mechanism=/secret",
+        "zookeeper://a?sasl_mechanism=DIGEST-MD5",
+        "zookeeper://me:secret@a?sasl_mechanism=CRAM-MD5",
         "zookeeper://a?ca=/secret",
         "zookeeper://a?keyfile_password=secret",
         "zookeeper://a?use_ssl=true&certfile=/etc/hostname",

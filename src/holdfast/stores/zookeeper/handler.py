@@ -170,7 +170,12 @@ class Handler:
 
     def spawn(self, func: Callable[..., object], *args: object, **options: object) -> threading.Thread:
         """Start kazoo's thread."""
-        thread = threading.Thread(target=func, args=args, kwargs=options, name="holdfast-zookeeper", daemon=True)
+
+        def run() -> None:
+            with contextlib.suppress(Exception):  # which the logger has kept
+                func(*args, **options)
+
+        thread = threading.Thread(target=run, name="holdfast-zookeeper", daemon=True)
         thread.start()
         return thread
 

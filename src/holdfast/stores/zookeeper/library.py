@@ -1,6 +1,7 @@
 """What is used of kazoo, which has no types of its own. The only place that imports it."""
 
 import logging
+import sys
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import import_module
@@ -188,6 +189,9 @@ def _result_maker() -> Callable[..., Result]:
 class QuietLogger:
     """Takes what kazoo logs: nothing below INFO, for requests hold passwords; and no alarm, for we raise our own."""
 
+    raised: BaseException | None = None
+    """What ended kazoo's thread, or is about to."""
+
     def __init__(self) -> None:
         self._log = logging.getLogger("holdfast")
 
@@ -208,8 +212,9 @@ class QuietLogger:
         self._log.error("kazoo: " + message, *values)
 
     def exception(self, message: str, *values: object) -> None:
-        """Pass it on, with what was raised."""
-        self._log.exception("kazoo: " + message, *values)
+        """Keep what was raised, which is told to who waits, and note it for who looks for details."""
+        self.raised = sys.exception()
+        self._log.debug("kazoo: " + message, *values, exc_info=True)
 
 
 def codes(results: Sequence[object]) -> list[int]:

@@ -20,7 +20,15 @@ from holdfast.stores.zookeeper.handler import Handler
 from holdfast.stores.zookeeper.inbox import Inbox
 from holdfast.stores.zookeeper.library import Client, Result
 from holdfast.stores.zookeeper.options import Access
-from holdfast.stores.zookeeper.trouble import LOST, answer_of, code_of, explain
+from holdfast.stores.zookeeper.trouble import (
+    LOST,
+    SASL_WANTED,
+    answer_of,
+    code_of,
+    ended,
+    explain,
+    refused_login,
+)
 
 log = logging.getLogger("holdfast")
 
@@ -118,7 +126,10 @@ class Link:
     def _unreached(self) -> StoreError:
         handler = self._handler
         if handler is None or handler.attempts.one_was_reached():  # and then it fell silent
-            return StoreUnavailable(f"{self._access.title} began no session in time; ask again, and check the servers")
+            hint = ", and whether they take SASL logins" if self._access.sasl else ""
+            return StoreUnavailable(
+                f"{self._access.title} began no session in time; ask again, and check the servers{hint}"
+            )
         return handler.attempts.error()
 
     async def ask(self, until: float, send: Callable[[Client], Sequence[Result]], *, writes: bool) -> Answers:
@@ -228,18 +239,19 @@ class Link:
             self._up.clear()
             self._handler = Handler(self._access, self._runtime)
             options = self._access.options
+            logger = library.QuietLogger()
             client = library.make_client(
-                self._access.hosts, self._handler, library.QuietLogger(), options, private=self._access.private
+                self._access.hosts, self._handler, logger, options, private=self._access.private
             )
             self._client = client
         inbox = Inbox(client, self._access.root, lambda message: self._post(partial(self._hearing.told, message)))
         inbox.on_ready = partial(self._from_thread, client, self._handler, inbox)
         inbox.on_error = lambda error: self._post(partial(self._failed, client, error))
-        client.add_listener(partial(self._listen, client, inbox))
+        client.add_listener(partial(self._listen, client, inbox, logger))
         client.start_async()
         return client
 
-    def _listen(self, client: Client, inbox: Inbox, state: str) -> None:
+    def _listen(self, client: Client, inbox: Inbox, logger: library.QuietLogger, state: str) -> None:
         """Hear of a change, in kazoo's thread."""
         if state == library.CONNECTED:
             inbox.connected()
@@ -248,7 +260,7 @@ class Link:
             self._post(partial(self._suspended, client))
         else:
             inbox.suspended()
-            self._post(partial(self._ended, client, client.client_state))
+            self._post(partial(self._ended, client, client.client_state, logger.raised))
 
     def _from_thread(self, client: Client, handler: Handler, inbox: Inbox) -> None:
         wire = handler.wire
@@ -279,16 +291,14 @@ class Link:
                 self._up.clear()
             self._hearing.suspended()
 
-    def _ended(self, client: Client, state: str) -> None:
+    def _ended(self, client: Client, state: str, error: BaseException | None) -> None:
         """Note that the session has ended; kazoo begins another, or is at its end."""
         if client is not self._client or self._closed:
             return
         self._up.clear()
-        if state == "AUTH_FAILED":
-            message = f"{self._access.title} refused the login; see the user and the password in the URL"
-            self._let_go(StoreError(message))
-        elif state in library.CLOSED:
-            self._let_go(StoreUnavailable(f"the connection to {self._access.title} has come to an end; ask again"))
+        if state in library.CLOSED:
+            login_failed = state == "AUTH_FAILED" or (bool(self._access.sasl) and code_of(error) == SASL_WANTED)
+            self._let_go(refused_login(self._access.title) if login_failed else ended(self._access.title, error))
         self._end_session()
 
     def _end_session(self) -> None:

@@ -16,6 +16,9 @@ FORM = "write zookeeper://host1,host2:2181,host3/path, with user:password@ befor
 ESCAPE = "In a password write %40 for `@`, %2F for `/`, %3F for `?`, %23 for `#`."
 
 PORT = 2181
+MECHANISMS = frozenset({"DIGEST-MD5", "GSSAPI"})
+"""Which SASL logins servers take."""
+
 ROOT = "/holdfast"
 """Where all nodes are, below the path in the URL."""
 
@@ -36,6 +39,11 @@ class Access:
     private: bool = False
     """Whether only the same login may touch what is made."""
     tls: ssl.SSLContext | None = field(default=None, repr=False)
+
+    @property
+    def sasl(self) -> str:
+        """The mechanism of a SASL login; "" if there is none."""
+        return str(self.options.get("sasl_options", {}).get("mechanism", ""))
 
     @property
     def servers(self) -> list[tuple[str, int]]:
@@ -98,6 +106,8 @@ def _login(parts: SplitResult, given: dict[str, Any]) -> dict[str, Any]:
     sasl = {key: given.pop(f"sasl_{key}") for key in ("service", "principal") if f"sasl_{key}" in given}
     if at and not (colon and name):
         raise UsageError(f"a login is a user and a password; {FORM}.")
+    if mechanism == "DIGEST-MD5" and not at:
+        raise UsageError(f"sasl_mechanism=DIGEST-MD5 needs a user and a password; {FORM}.")
     if mechanism:
         login = {"username": unquote(name), "password": unquote(password)} if at else {}
         return {"sasl_options": {"mechanism": mechanism, **sasl, **login}}
@@ -168,7 +178,7 @@ def _acl(text: str) -> str:
 
 
 def _mechanism(text: str) -> str:
-    if not text.replace("-", "").isalnum():
+    if text.upper() not in MECHANISMS:
         raise ValueError
     return text.upper()
 

@@ -19,6 +19,9 @@ ANSWERS = frozenset(Code)
 LOST = -4
 """The connection was lost."""
 
+SASL_WANTED = -124
+"""Nobody is served without a SASL login; also the answer to a login that failed."""
+
 UNKNOWN = {
     LOST: "the connection was lost",
     -7: "it took too long",
@@ -39,13 +42,13 @@ LASTING = {
     -102: "this user may not do that here; see the ACLs of the nodes, and the user and password in the URL",
     -114: "the ACL of new nodes is not valid; for acl=creator, the URL needs a user and a password",
     -115: "the login was refused; see the user and the password in the URL",
-    -124: "the servers want a SASL login; give one in the URL",
+    SASL_WANTED: "the servers want a SASL login; give one in the URL",
     -125: "a quota of this path is exceeded; raise it",
 }
 """What asking again cannot mend."""
 
 
-def code_of(error: Exception) -> int:
+def code_of(error: BaseException | None) -> int:
     """Return the code of an error of kazoo; 0 if it has none."""
     code = getattr(error, "code", 0)
     return code if isinstance(code, int) else 0
@@ -57,6 +60,19 @@ def answer_of(title: str, error: Exception, *, writes: bool) -> Code:
     if code in ANSWERS:
         return Code(code)
     raise explain(title, error, writes=writes) from error
+
+
+def refused_login(title: str) -> StoreError:
+    """Return what users get whose login failed."""
+    return StoreError(f"{title} refused the login; see the user and the password in the URL")
+
+
+def ended(title: str, error: BaseException | None) -> StoreError:
+    """Return what users get when kazoo has given up, for this reason if there is one."""
+    if code_of(error) in LASTING:
+        return StoreError(f"{title}: {LASTING[code_of(error)]}.")
+    why = "" if error is None else f" ({type(error).__name__})"
+    return StoreUnavailable(f"the connection to {title} has come to an end{why}; ask again")
 
 
 def explain(title: str, error: Exception, *, writes: bool) -> StoreError:
