@@ -83,6 +83,8 @@ class Client(Protocol):
     """The last change that the server had carried out when it last answered."""
     client_id: tuple[int, bytes] | None
     client_state: str
+    connected: bool
+    """Whether there is a connection now; its listeners may not have heard yet that it is lost."""
 
     def add_listener(self, listener: Callable[[str], None]) -> None:
         """Have this called, in the connection's thread, when the state changes."""

@@ -114,12 +114,14 @@ class Link:
         Raises StoreError if not in time, or if meanwhile all servers were tried and refused.
         """
         while True:
-            client = self._begin()
+            client, drops = self._begin(), self._drops
             came = await self._await(self._up, client, until)
             if self._error is not None:
                 raise self._error
             if came and client is self._client and self.session:
-                return client
+                if client.connected:
+                    return client
+                self._lost(drops)  # kazoo would send what is asked now over the next connection, whenever that is
             if not came or self._runtime.now() >= until:
                 raise self._unreached()
 
