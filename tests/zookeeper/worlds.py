@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
@@ -190,6 +191,20 @@ async def _hand_over_async(url: str) -> None:
         second = await waiting
         assert second.token > first.token
         await second.release()
+
+
+def let_read(server: ZooKeeperServer, path: str, user: str, password: str) -> None:
+    """Make a node that a login may read, and do nothing else with."""
+    host, port = server.address
+    security = import_module("kazoo.security")
+    client = import_module("kazoo.client").KazooClient(hosts=f"{host}:{port}")
+    client.start(PATIENCE)
+    try:
+        client.ensure_path(path)
+        client.set_acls(path, [security.make_digest_acl(user, password, read=True)])
+    finally:
+        client.stop()
+        client.close()
 
 
 @contextmanager

@@ -222,7 +222,7 @@ class Link:
         if not result.ready():  # a later one was refused at once, as the connection was just lost
             raise OutcomeUnknown(f"the connection to {self._access.title} was lost; ask again.")
         if result.exception is not None:
-            return answer_of(self._access.title, result.exception, writes=writes)
+            return answer_of(self._access, result.exception, writes=writes)
         return result.value
 
     def _post(self, action: Callable[[], None]) -> None:
@@ -300,7 +300,7 @@ class Link:
         self._up.clear()
         if state in library.CLOSED:
             login_failed = state == "AUTH_FAILED" or (bool(self._access.sasl) and code_of(error) == SASL_WANTED)
-            self._let_go(refused_login(self._access.title) if login_failed else ended(self._access.title, error))
+            self._let_go(refused_login(self._access.title) if login_failed else ended(self._access, error))
         self._end_session()
 
     def _end_session(self) -> None:
@@ -311,7 +311,7 @@ class Link:
     def _failed(self, client: Client, error: Exception) -> None:
         """Tell who waits for the session that it is of no use."""
         if client is self._client and not self._closed:
-            self._let_go(explain(self._access.title, error, writes=False))
+            self._let_go(explain(self._access, error, writes=False))
 
     def _let_go(self, error: StoreError) -> None:
         """Drop a client that does not go on, and tell who waits why; the next request makes another."""
