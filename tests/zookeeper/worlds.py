@@ -141,6 +141,13 @@ class Member:
         """Let time pass until something has been heard."""
         self.world.run(self._wait(condition))
 
+    def wait_for(self, ask: Callable[[], Coroutine[Any, Any, T]], condition: Callable[[T], object]) -> None:
+        """Ask until the answer is the right one."""
+        until = self.until
+        while not condition(self.world.run(ask())):
+            assert self.world.runtime.now() < until, "what was waited for has not happened"
+            self.world.run(self.world.runtime.sleep(0.02))
+
     def await_gaps(self, number: int) -> None:
         """Let time pass until it has heard of so many."""
         self.wait(lambda: self.notes.gaps == number)
