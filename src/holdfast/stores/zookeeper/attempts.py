@@ -30,6 +30,7 @@ class Failure:
 UNTRIED = Failure("it was not tried yet")
 CONNECTING = Failure("it does not answer")
 CONNECTED = Failure("it takes connections, but does not answer")
+UNDECIDED = (CONNECTING, CONNECTED)
 CLOSED = Failure("it closed the connection")
 UNKNOWN = Failure("its name is not known", final=True)
 
@@ -56,12 +57,12 @@ class Attempts:
     now: Callable[[], float]
     began: float = NEVER
     """When the round began that is under way; minus infinity if a server was reached in it."""
-    refused_at: float = NEVER
-    """When the last round began in which all servers refused; minus infinity if one was reached since."""
+    _refused: tuple[float, dict[Host, list[Failure]]] = (NEVER, {})
+    """When the last round began in which all servers refused, and what each did; not if one was reached since."""
     _round: dict[Host, dict[str, Failure]] = field(default_factory=dict[Host, dict[str, Failure]])
     """What became of each host's addresses in this round."""
     _known: dict[Host, list[Failure]] = field(default_factory=dict[Host, list[Failure]])
-    """What is known of each host, of this round or an earlier one."""
+    """What became of each host when it was tried last; what is not over yet only if it was not tried before."""
     _current: tuple[Host, str] | None = None
 
     def begin(self) -> None:
@@ -77,12 +78,14 @@ class Attempts:
         """Note what became of that."""
         if self._current is not None:
             host, address = self._current
-            self._round.setdefault(host, {})[address] = failure
-            self._known[host] = list(self._round[host].values())
+            found = self._round.setdefault(host, {})
+            found[address] = failure
+            if failure not in UNDECIDED or all(each in UNDECIDED for each in self._known.get(host, ())):
+                self._known[host] = list(found.values())
 
     def reached(self) -> None:
         """Note that it took us."""
-        self.began = self.refused_at = NEVER
+        self.began, self._refused = NEVER, (NEVER, {})
         self._known, self._current = {}, None
 
     def one_was_reached(self) -> bool:
@@ -99,18 +102,21 @@ class Attempts:
                 self._round[host] = {"": UNKNOWN}
                 self._known[host] = [UNKNOWN]
         if all(failure.final for found in self._round.values() for failure in found.values()):
-            self.refused_at = self.began
+            self._refused = self.began, {host: list(found.values()) for host, found in self._round.items()}
 
-    def refused_since(self, instant: float) -> bool:
-        """Tell whether all servers refused in a round that began since."""
-        return self.refused_at >= instant
+    def refusal(self, since: float) -> StoreError | None:
+        """Return what to tell if all servers refused in a round that began since."""
+        began, found = self._refused
+        return self._error(found) if began >= since else None
 
     def error(self) -> StoreError:
-        """Return what to tell who found no server."""
-        known = self._known
-        failures = [failure for host in self.hosts for failure in known.get(host, [UNTRIED])]
-        told = ", ".join(f"{_written(host)} ({_reasons(known.get(host, [UNTRIED]))})" for host in self.hosts)
-        if all(failure.distrust for failure in failures):
+        """Return what to tell who found no server in time."""
+        return self._error(dict(self._known))
+
+    def _error(self, known: dict[Host, list[Failure]]) -> StoreError:
+        found = {host: known.get(host, [UNTRIED]) for host in self.hosts}
+        told = ", ".join(f"{_written(host)} ({_reasons(failures)})" for host, failures in found.items())
+        if all(failure.distrust for failures in found.values() for failure in failures):
             return StoreError(f"no ZooKeeper server and client trust each other: {told}; {TRUST}")
         return StoreUnavailable(f"no ZooKeeper server can be reached: {told}; {CHECK}")
 

@@ -199,8 +199,9 @@ class Link:
         handler = self._handler
         if handler is not None:
             handler.want(began)
-            if handler.attempts.refused_since(began) and self._runtime.now() >= began + GRACE:
-                raise handler.attempts.error()
+            refusal = handler.attempts.refusal(began)
+            if refusal is not None and self._runtime.now() >= began + GRACE:
+                raise refusal
 
     def _nudge(self, client: Client) -> None:
         if client.client_id is not None:
