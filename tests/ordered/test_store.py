@@ -3,55 +3,13 @@
 from collections.abc import Sequence
 
 from holdfast.core.deadlines import DRIFT, micros, valid_until
-from holdfast.core.messages import Ask, Granted, Release, Renewal
 from holdfast.outcome import Outcome
 from holdfast.runtimes.threads import ThreadsRuntime, drive
 from holdfast.stores.ordered import Entry, Kind, Listing, Record
 from holdfast.stores.ordered.store import OrderedStore
 from holdfast.testing.servers import wait_until
 from tests.ordered.model import ModelDirectory, SharedEnsemble
-
-LONG = micros(1_000.0)
-"""Longer than any session is trusted, in microseconds."""
-
-
-def _ask(request: str = "r1", *, ttl: int = LONG, lock_delay: float = 0.0) -> Ask:
-    return Ask("name", request, "", "somebody", ttl, ttl, ttl, ttl, micros(4.0), lock_delay=micros(lock_delay))
-
-
-class Scene:
-    """A store over a directory of a test."""
-
-    def __init__(self, make: type[ModelDirectory] = ModelDirectory) -> None:
-        self.runtime = ThreadsRuntime()
-        self.ensemble = SharedEnsemble()
-        self.directory = make(self.runtime, self.ensemble)
-        self.store = OrderedStore(self.runtime, self.directory)
-        drive(self.directory.open(self.store, self.until))
-
-    @property
-    def until(self) -> float:
-        """The end of an operation that begins now."""
-        return self.runtime.now() + 5.0
-
-    def hold(self, ask: Ask, within: float = 5.0) -> Granted:
-        """Acquire what is free."""
-        reply = drive(self.store.acquire(ask, self.runtime.now() + within))
-        assert isinstance(reply, Granted)
-        return reply
-
-    def renewal(self, ask: Ask, granted: Granted) -> Renewal:
-        """Return a renewal for long."""
-        return Renewal(ask.name, ask.request, granted.token, LONG, ask)
-
-    def release(self, ask: Ask, granted: Granted) -> Outcome:
-        """Let go."""
-        return drive(self.store.release(Release(ask.name, ask.request, granted.token), self.until))
-
-    def end_the_silent(self, now: float) -> None:
-        """Do what the store does in the background if nobody was heard until now."""
-        for place in self.store._places.silent(now):
-            drive(self.store._remove(place, self.until, lapsed=place.holds))
+from tests.ordered.scene import Scene, ask_of
 
 
 class SilentlyEnded(ModelDirectory):
@@ -70,7 +28,7 @@ def test_a_place_that_was_ended_is_not_renewed() -> None:
     """A renewal whose answer comes after the store ended the place by itself renews nothing: another may hold."""
     scene = Scene(SilentlyEnded)
     scene.directory.scene = scene  # type: ignore[attr-defined]
-    ask = _ask()
+    ask = ask_of()
     granted = scene.hold(ask)
     assert drive(scene.store.renew([scene.renewal(ask, granted)], scene.until)) != [None]
 
@@ -89,7 +47,7 @@ def test_the_time_since_the_proof_passes_at_the_speed_of_the_stores_clock() -> N
     """A holder's lease ends before its session can, be the store's clock as much faster as is allowed for."""
     scene = Scene(OldProof)
     sent = scene.runtime.now()
-    granted = scene.hold(_ask())
+    granted = scene.hold(ask_of())
     directory = scene.directory
     assert valid_until(sent, granted.ttl) <= directory.proved_at + directory.trust * (1.0 - DRIFT)
 
@@ -108,7 +66,7 @@ class NewSession(ModelDirectory):
 def test_the_proof_of_another_session_renews_nothing() -> None:
     """What was in a session that ended while it was renewed is not trusted for what is known of the next one."""
     scene = Scene(NewSession)
-    ask = _ask(ttl=micros(5.0))
+    ask = ask_of(ttl=micros(5.0))
     renewal = scene.renewal(ask, scene.hold(ask))
     reply = drive(scene.store.renew([renewal], scene.until))
     assert reply != [None] or renewal.ttl == 0
@@ -129,7 +87,7 @@ def test_a_place_is_not_ended_while_it_is_asked_for() -> None:
     """However long a request may take, its place is not ended before: a join that arrives then would stay for ever."""
     scene = Scene(Slow)
     scene.directory.scene = scene  # type: ignore[attr-defined]
-    scene.hold(_ask(), within=60.0)
+    scene.hold(ask_of(), within=60.0)
 
 
 class Meddled(ModelDirectory):
@@ -152,7 +110,7 @@ class Meddled(ModelDirectory):
 def test_a_release_leaves_nothing_though_something_beside_it_changes() -> None:
     """A change of what belongs to a holder that is carried out late does not keep its release from being one."""
     scene = Scene(Meddled)
-    ask = _ask(lock_delay=1.0)
+    ask = ask_of(lock_delay=1.0)
     granted = scene.hold(ask)
     scene.directory.meddles = True  # type: ignore[attr-defined]
     assert scene.release(ask, granted) is Outcome.RELEASED
@@ -178,7 +136,7 @@ class SessionEndsAtTheBlock(ModelDirectory):
 def test_a_release_removes_the_block_of_an_earlier_session() -> None:
     """Who joins again after its session ended just before it was told that it holds leaves no lock delay behind."""
     scene = Scene(SessionEndsAtTheBlock)
-    ask = _ask(lock_delay=1.0)
+    ask = ask_of(lock_delay=1.0)
     granted = scene.hold(ask)
     assert scene.release(ask, granted) is Outcome.RELEASED
     assert drive(scene.directory.names("", scene.until)) == []

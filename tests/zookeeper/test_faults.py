@@ -10,7 +10,7 @@ from holdfast.stores.ordered import Entry, Kind, Record
 from holdfast.testing.servers import ZooKeeperEnsemble, ZooKeeperServer
 from tests.hazards.helpers import Script
 from tests.zookeeper.conftest import MakeMember
-from tests.zookeeper.worlds import Member, World, contender, end_session, proxied
+from tests.zookeeper.worlds import contender, end_session, proxied
 
 
 def test_a_lost_reply_to_a_join_adds_nothing_twice(member: MakeMember, zookeeper_server: ZooKeeperServer) -> None:
@@ -118,6 +118,27 @@ def test_messages_survive_cuts(member: MakeMember, zookeeper_server: ZooKeeperSe
         one.close()
 
 
+@pytest.mark.parametrize("arrives", [True, False])
+def test_a_message_whose_taking_was_not_answered(
+    member: MakeMember, zookeeper_server: ZooKeeperServer, arrives: bool
+) -> None:
+    """It is delivered, once, whether or not it had been taken out; and so are those that come after it."""
+    with proxied(zookeeper_server) as (proxy, url):
+        one, two = member(url), member()
+        inbox = one.directory.session()
+        two.world.run(two.directory.tell(inbox, "first", two.until))
+        one.wait(lambda: one.notes.messages == ["first"])
+        taking = f"~inbox/{inbox}".encode() + b"\0\0\0\x012"  # what is written is: emptied twice
+        (proxy.swallow if arrives else proxy.lose)(containing=taking)
+        two.world.run(two.directory.tell(inbox, "second", two.until))
+        one.await_gaps(1)
+        two.world.run(two.directory.tell(inbox, "third", two.until))
+        one.wait(lambda: len(one.notes.messages) >= 3)
+        assert one.notes.messages == ["first", "second", "third"]
+        assert proxy.counts.swallowed + proxy.counts.lost == 1
+        one.close()
+
+
 def test_an_ended_session_is_told(member: MakeMember, zookeeper_server: ZooKeeperServer) -> None:
     """What it had is gone, who had it is told, and the next join begins another session."""
     one, two = member(), member()
@@ -195,14 +216,6 @@ def test_closing_is_bounded(member: MakeMember, zookeeper_server: ZooKeeperServe
         began = one.world.runtime.now()
         one.close()
         assert one.world.runtime.now() - began < 5.0
-
-
-def test_nobody_there(world: World) -> None:
-    """Who finds no server is told which were tried."""
-    one = Member(world, "zookeeper://127.0.0.1:1")
-    with pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1:1"):
-        world.run(one.directory.open(one.notes, one.soon(0.3)))
-    one.close()
 
 
 def test_a_killed_server_costs_no_session(member: MakeMember, zookeeper_ensemble: ZooKeeperEnsemble) -> None:

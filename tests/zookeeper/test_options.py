@@ -1,5 +1,6 @@
 """A URL says how to reach an ensemble, and what cannot be right is told without the password."""
 
+import ssl
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -8,6 +9,7 @@ import pytest
 from holdfast.errors import UsageError
 from holdfast.stores.urls import store_source
 from holdfast.stores.zookeeper.options import Access, access_of
+from holdfast.testing.servers import Certificates
 
 
 def read(url: str) -> Access:
@@ -39,11 +41,17 @@ def test_a_login_is_a_digest_or_sasl() -> None:
 
 def test_tls(tmp_path: Path) -> None:
     """Certificates and the names in them are checked, unless it is said that they are not."""
-    ca = tmp_path / "ca.pem"
-    ca.touch()
-    options = read(f"zookeeper://a?use_ssl=true&ca={ca}").options
-    assert options == {"timeout": 30.0, "use_ssl": True, "ca": str(ca), "check_hostname": True}
-    assert read("zookeeper://a?use_ssl=true&verify_certs=false").options["check_hostname"] is False
+    ca = Certificates(tmp_path).authority
+    assert read("zookeeper://a").tls is None
+    strict = read(f"zookeeper://a?use_ssl=true&ca={ca}").tls
+    assert strict is not None
+    assert (strict.check_hostname, strict.verify_mode) == (True, ssl.CERT_REQUIRED)
+    named = read(f"zookeeper://a?use_ssl=true&ca={ca}&check_hostname=false").tls
+    assert named is not None
+    assert (named.check_hostname, named.verify_mode) == (False, ssl.CERT_REQUIRED)
+    lax = read("zookeeper://a?use_ssl=true&verify_certs=false").tls
+    assert lax is not None
+    assert (lax.check_hostname, lax.verify_mode) == (False, ssl.CERT_NONE)
 
 
 @pytest.mark.parametrize(
@@ -63,6 +71,8 @@ def test_tls(tmp_path: Path) -> None:
         "zookeeper://a?acl=creator",
         "zookeeper://a?sasl_service=secret",
         "zookeeper://a?sasl_mechanism=/secret",
+        "zookeeper://a?sasl_mechanism=DIGEST-MD5",
+        "zookeeper://me:secret@a?sasl_mechanism=CRAM-MD5",
         "zookeeper://a?ca=/secret",
         "zookeeper://a?keyfile_password=secret",
         "zookeeper://a?use_ssl=true&certfile=/etc/hostname",

@@ -5,9 +5,11 @@ import threading
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
+import holdfast
 from holdfast.runtimes.aio import AsyncioRuntime
 from holdfast.runtimes.runtime import Runtime
 from holdfast.runtimes.threads import ThreadsRuntime, drive
@@ -139,6 +141,13 @@ class Member:
         """Let time pass until something has been heard."""
         self.world.run(self._wait(condition))
 
+    def wait_for(self, ask: Callable[[], Coroutine[Any, Any, T]], condition: Callable[[T], object]) -> None:
+        """Ask until the answer is the right one."""
+        until = self.until
+        while not condition(self.world.run(ask())):
+            assert self.world.runtime.now() < until, "what was waited for has not happened"
+            self.world.run(self.world.runtime.sleep(0.02))
+
     def await_gaps(self, number: int) -> None:
         """Let time pass until it has heard of so many."""
         self.wait(lambda: self.notes.gaps == number)
@@ -159,6 +168,52 @@ def contender(request: str, weight: int = 1, capacity: int = 1, text: str = "") 
     return Record(Kind.CONTENDER, request, weight, capacity, text=text)
 
 
+def hand_over(world: World, url: str) -> None:
+    """Have a client hold a lock, and another wait for it and get it."""
+    if world.runtime.colour == "threads":
+        _hand_over(url)
+    else:
+        asyncio.run(_hand_over_async(url))
+
+
+def _hand_over(url: str) -> None:
+    with holdfast.Client(url) as one, holdfast.Client(url) as two:
+        first = one.lock("handed").acquire()
+        assert two.lock("handed").try_acquire() is None
+        timer = threading.Timer(0.1, first.release)
+        timer.start()
+        second = two.lock("handed", timeout=PATIENCE).acquire()
+        timer.join()
+        assert second.token > first.token
+        second.release()
+
+
+async def _hand_over_async(url: str) -> None:
+    async with holdfast.AsyncClient(url) as one, holdfast.AsyncClient(url) as two:
+        first = await one.lock("handed").acquire()
+        assert await two.lock("handed").try_acquire() is None
+        waiting = asyncio.create_task(two.lock("handed", timeout=PATIENCE).acquire())
+        await asyncio.sleep(0.1)
+        await first.release()
+        second = await waiting
+        assert second.token > first.token
+        await second.release()
+
+
+def let_read(server: ZooKeeperServer, path: str, user: str, password: str) -> None:
+    """Make a node that a login may read, and do nothing else with."""
+    host, port = server.address
+    security = import_module("kazoo.security")
+    client = import_module("kazoo.client").KazooClient(hosts=f"{host}:{port}")
+    client.start(PATIENCE)
+    try:
+        client.ensure_path(path)
+        client.set_acls(path, [security.make_digest_acl(user, password, read=True)])
+    finally:
+        client.stop()
+        client.close()
+
+
 @contextmanager
 def proxied(server: ZooKeeperServer) -> Generator[tuple[Proxy, str], None, None]:
     """Run a proxy in front of a server; yield it with its URL."""
@@ -176,7 +231,7 @@ def end_session(server: ZooKeeperServer, member: Member) -> None:
     assert client.client_id is not None
     host, port = server.address
     options = {"client_id": client.client_id, "timeout": 8.0}
-    handler = Handler(member.world.runtime.now)
+    handler = Handler(access_of(urlsplit(server.url)), member.world.runtime)
     other = make_client(f"{host}:{port}", handler, QuietLogger(), options, private=False)
     came = threading.Event()
     other.add_listener(lambda _: came.set())

@@ -1,7 +1,8 @@
 """What one client knows of its own contenders.
 
 A *place* is one of them, from the first ask to its end. The store ends it by itself when its owner has fallen silent:
-a session says that the process lives, not that whoever acquired in it does.
+a session says that the process lives, not that whoever acquired in it does. A place is forgotten only when its
+contender is gone for certain, or was removed: else it would stand in everybody's way for as long as the session lives.
 """
 
 from collections.abc import Callable
@@ -101,14 +102,36 @@ class Places:
             place.holds = True
             return True
 
-    def end(self, request: str, outcome: Outcome | None) -> Place | None:
-        """Forget a place, but for its outcome; return it."""
+    def end(self, request: str, outcome: Outcome | None) -> None:
+        """Forget a place, but for its outcome."""
         with self.mutex:
-            place = self.live.pop(request, None)
-            known = self.past.get(request)
-            if known is None or outcome is None or place is not None:
-                self.past[request] = Past(self.now() + REMEMBERED, outcome, *(place.traces() if place else (0, 0)))
-            return place
+            self._end(request, outcome)
+
+    def end_of(self, request: str, token: int, outcome: Outcome) -> None:
+        """Forget a place because the contender with this token is gone, unless it may have another by now."""
+        with self.mutex:
+            place = self.live.get(request)
+            if place is None or (place.entry is not None and place.entry.token == token):
+                self._end(request, outcome)
+
+    def _end(self, request: str, outcome: Outcome | None) -> None:
+        place = self.live.pop(request, None)
+        known = self.past.get(request)
+        if known is None or outcome is None or place is not None:
+            self.past[request] = Past(self.now() + REMEMBERED, outcome, *(place.traces() if place else (0, 0)))
+
+    def revive(self, place: Place, ends_at: float) -> bool:
+        """Take in a place that was ended while a join of it was under way, to be ended once more; True if it was."""
+        with self.mutex:
+            living = self.live.get(place.ask.request)
+            if living is place:
+                return False
+            if living is None:
+                self.live[place.ask.request] = place
+                place.ends_at = ends_at
+            else:  # it was asked for again meanwhile, and now it may be there twice
+                living.unsure = True
+            return True
 
     def drop(self, request: str) -> None:
         """Forget a place, as if it had never been."""

@@ -143,7 +143,7 @@ class OrderedStore:
             log.debug("a message that cannot be read is ignored: %r", message)
             return
         if kind == NoticeKind.REVOKED:
-            self._places.end(request, Outcome.TAKEN_OVER)
+            self._places.end_of(request, int(token), Outcome.TAKEN_OVER)
         self._deliver(Notice("", NoticeKind(kind), request, int(token)))
 
     def lost(self) -> None:
@@ -205,8 +205,18 @@ class OrderedStore:
             place.entry, listing = await self.directory.join(ask.name, record, until)
         except BaseException:  # whatever ended it, it may still arrive
             place.unsure = True
+            self._revive(place)
             raise
+        if self._revive(place):  # what removes it may be under way
+            raise StoreUnavailable(f"this request for {ask.name!r} was ended meanwhile; ask again")
         return listing
+
+    def _revive(self, place: Place) -> bool:
+        """See to it that a contender does not stay which joined only when its place had been ended."""
+        revived = self._places.revive(place, self._runtime.now() + HEARD)
+        if revived:
+            self._look_by(place.ends_at)
+        return revived
 
     async def _answer(
         self, place: Place, listing: Listing, sent: float, until: float, *, newcomer: bool
@@ -412,7 +422,7 @@ class OrderedStore:
         for renewal, place in zip(renewals, places, strict=True):
             if place is None or not next(there):
                 if place is not None:
-                    self._places.end(renewal.request, Outcome.EXPIRED)
+                    self._places.end_of(renewal.request, renewal.token, Outcome.EXPIRED)
                 replies.append(await self._fate(renewal.name, renewal.request, until))
             else:
                 replies.append(await self._renewed(place, renewal, sent, until))

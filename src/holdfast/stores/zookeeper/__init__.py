@@ -18,8 +18,10 @@ def zookeeper_url_source(parts: SplitResult) -> StoreSource:
     if find_spec("kazoo") is None:
         raise UsageError("the ZooKeeper store needs kazoo, which is not installed: pip install 'holdfast[zookeeper]'")
     access = access_of(parts)
-    if "sasl_options" in access.options and find_spec("puresasl") is None:
-        raise UsageError("a SASL login needs pure-sasl, which is not installed: pip install pure-sasl")
+    if access.sasl and find_spec("puresasl") is None:
+        raise UsageError("a SASL login needs pure-sasl, which is not installed: pip install 'holdfast[zookeeper-sasl]'")
+    if access.sasl == "GSSAPI" and find_spec("kerberos") is None:
+        raise UsageError("a login by GSSAPI needs the module kerberos, which is not installed: pip install kerberos")
     return StoreSource(access.title, CAPABILITIES, partial(_make, access))
 
 

@@ -37,6 +37,7 @@ class ZooKeeperDirectory:
     def __init__(self, runtime: Runtime, access: Access) -> None:
         """Prepare; nothing is connected."""
         self._runtime = runtime
+        self._access = access
         self._root = access.root
         self._title = access.title
         self._proofs = Proofs(access.options["timeout"])
@@ -349,7 +350,7 @@ class ZooKeeperDirectory:
             worst = next(
                 (each for each, code in zip(parts, codes(parts), strict=True) if code not in {0, -2}), errors[0]
             )
-            raise explain(self._title, worst, writes=True)
+            raise explain(self._access, worst, writes=True)
         self._proof(answers)
         return None
 

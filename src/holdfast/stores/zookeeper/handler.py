@@ -7,19 +7,30 @@ forked from us can close what it inherited, because all sockets are known here.
 import contextlib
 import select
 import socket
+import ssl
 import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from holdfast.stores.zookeeper.library import Result, connect, make_result
+from holdfast.runtimes.runtime import Runtime
+from holdfast.stores.zookeeper.attempts import CLOSED, CONNECTED, Attempts, Host, failure_of
+from holdfast.stores.zookeeper.library import Result, make_result
+from holdfast.stores.zookeeper.options import Access
 
 CONNECT = 5.0
 """The longest that connecting to one server may take, in seconds."""
 
 GREETS = 2.0
 """How long a server may take to answer who connects, in seconds, before the next is tried: some never do."""
+
+FIRST_PAUSE = 0.02
+LONGEST_PAUSE = 1.0
+"""How long to pause when all servers were tried, in seconds; twice as long each time."""
+
+HURRIED_PAUSE = 0.05
+"""How long to pause, in seconds, if somebody waits for a server."""
 
 GREETING = 12
 """How many bytes of a server's first answer tell the session's timeout, at its end."""
@@ -29,12 +40,19 @@ class SlowError(Exception):
     """Something took too long: kazoo's word for a timeout."""
 
 
+def _shut_down(connection: socket.socket) -> None:
+    """Let the thread that uses a socket find it broken."""
+    with contextlib.suppress(OSError):  # not TLS's own, after which a read in that thread fails in other ways
+        socket.socket.shutdown(connection, socket.SHUT_RDWR)
+
+
 class Wire:
     """A connection to a server, which notes what the server says of the session's timeout."""
 
-    def __init__(self, connection: Any, now: Callable[[], float], opened_at: float) -> None:  # noqa: ANN401 - a socket
+    def __init__(self, connection: Any, attempts: Attempts, opened_at: float) -> None:  # noqa: ANN401 - a socket
         self._connection = connection
-        self._now = now
+        self._attempts = attempts
+        self._now = attempts.now
         self.opened_at = opened_at
         self.heard_at = opened_at
         """When something came, last."""
@@ -46,11 +64,31 @@ class Wire:
 
     def recv(self, size: int) -> bytes:
         """Receive, and keep what came first."""
-        data: bytes = self._connection.recv(size)
+        if self.is_greeted():
+            data: bytes = self._connection.recv(size)
+        else:
+            data = self._receive_greeting(size)
         self.heard_at = self._now()
-        if not self.is_greeted():
-            self._greeting += data
         return data
+
+    def _receive_greeting(self, size: int) -> bytes:
+        try:
+            data: bytes = self._connection.recv(size)
+        except (BlockingIOError, ssl.SSLWantReadError):
+            raise
+        except OSError as error:  # with TLS, servers refuse a client only here
+            self._attempts.note(failure_of(error))
+            raise
+        if not data:
+            self._attempts.note(CLOSED)
+        self._greeting += data
+        if self.is_greeted():
+            self._attempts.reached()
+        return data
+
+    def has_pending(self) -> bool:
+        """Tell whether something has come that no poll tells of: TLS reads whole records."""
+        return isinstance(self._connection, ssl.SSLSocket) and self._connection.pending() > 0
 
     def is_greeted(self) -> bool:
         """Tell whether the server has taken us."""
@@ -62,8 +100,7 @@ class Wire:
 
     def break_off(self) -> None:
         """Let the thread that uses it find it broken."""
-        with contextlib.suppress(OSError):  # not TLS's own, after which a read in that thread fails in other ways
-            socket.socket.shutdown(self._connection, socket.SHUT_RDWR)
+        _shut_down(self._connection)
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever a socket has
         return getattr(self._connection, name)
@@ -74,7 +111,6 @@ class Handler:
 
     name = "holdfast"
     timeout_exception = SlowError
-    sleep_func = staticmethod(time.sleep)
     running = False
     """So that kazoo calls back at once."""
 
@@ -82,17 +118,51 @@ class Handler:
     lock_object = staticmethod(threading.Lock)
     rlock_object = staticmethod(threading.RLock)
 
-    def __init__(self, now: Callable[[], float]) -> None:
-        self._now = now
+    def __init__(self, access: Access, runtime: Runtime) -> None:
+        """Prepare; of the runtime only its clock and its chance are used, as all of this runs in kazoo's thread."""
+        self.attempts = Attempts(access.servers, runtime.now)
+        self._tls = access.tls
+        self._now = runtime.now
+        self._random = runtime.random
+        self._opening: socket.socket | None = None
+        """What may be about to become a connection."""
+        self._pause = FIRST_PAUSE
+        self._wanted = threading.Event()
+        """Set if somebody waits for a round that has not begun."""
+        self._stopped = False
         self._sockets: weakref.WeakSet[Any] = weakref.WeakSet()
         self.wire: Wire | None = None
         """The connection that was opened last."""
 
     def start(self) -> None:
-        """Start nothing."""
+        """Begin the first round."""
+        self._stopped = False
+        self.attempts.begin()
 
     def stop(self) -> None:
-        """Stop nothing."""
+        """Pause no more."""
+        self._stopped = True
+        self._wanted.set()
+
+    def sleep_func(self, seconds: float) -> None:
+        """Pause between two rounds, as kazoo calls it; less long if somebody waits."""
+        del seconds  # how long is decided here
+        self.attempts.end()
+        if self.attempts.one_was_reached():
+            self._pause = FIRST_PAUSE
+        pause = self._pause * (0.6 + 0.8 * self._random())
+        at_least = min(pause, HURRIED_PAUSE)
+        time.sleep(at_least)
+        self._wanted.wait(pause - at_least)
+        if not self._stopped:
+            self._wanted.clear()
+        self._pause = min(2 * self._pause, LONGEST_PAUSE)
+        self.attempts.begin()
+
+    def want(self, since: float) -> None:
+        """Have a round begin soon, if none has since an instant."""
+        if self.attempts.began < since and not self.attempts.one_was_reached():
+            self._wanted.set()
 
     def async_result(self) -> Result:
         """Make what an answer is put into."""
@@ -100,7 +170,12 @@ class Handler:
 
     def spawn(self, func: Callable[..., object], *args: object, **options: object) -> threading.Thread:
         """Start kazoo's thread."""
-        thread = threading.Thread(target=func, args=args, kwargs=options, name="holdfast-zookeeper", daemon=True)
+
+        def run() -> None:
+            with contextlib.suppress(Exception):  # which the logger has kept
+                func(*args, **options)
+
+        thread = threading.Thread(target=run, name="holdfast-zookeeper", daemon=True)
         thread.start()
         return thread
 
@@ -112,6 +187,9 @@ class Handler:
         self, readers: Sequence[Any], writers: Sequence[Any], _errors: Sequence[Any], timeout: float | None = None
     ) -> tuple[list[Any], list[Any], list[Any]]:
         """Wait for sockets: without a descriptor of its own, which a forked child would inherit."""
+        pending = [each for each in readers if isinstance(each, Wire) and each.has_pending()]
+        if pending:
+            return pending, [], []
         ready = select.poll()
         if timeout is not None and any(isinstance(each, Wire) and not each.is_greeted() for each in readers):
             timeout = min(timeout, GREETS)
@@ -123,13 +201,40 @@ class Handler:
         found = [by_number[number] for number, _ in ready.poll(None if timeout is None else timeout * 1000)]
         return [each for each in found if each in readers], [each for each in found if each in writers], []
 
-    def create_connection(self, *args: Any, timeout: float = CONNECT, **options: Any) -> Wire:  # noqa: ANN401
+    def create_connection(self, address: Host, hostname: str, timeout: float, **_options: object) -> Wire:
         """Connect to a server."""
         opened_at = self._now()
-        made = connect(*args, timeout=min(timeout, CONNECT), **options)
-        self._sockets.add(made)
-        self.wire = Wire(made, self._now, opened_at)
+        self.attempts.trying(hostname, address)
+        try:
+            made = self._open(address, hostname, min(timeout, CONNECT))
+        except Exception as error:
+            self.attempts.note(failure_of(error))
+            raise
+        self.attempts.note(CONNECTED)
+        self.wire = Wire(made, self.attempts, opened_at)
         return self.wire
+
+    def _open(self, address: Host, hostname: str, timeout: float) -> socket.socket:
+        """Connect a socket, with TLS if that is wanted."""
+        made = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET)
+        try:
+            self._know(made)
+            made.settimeout(timeout)
+            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            made.connect(address)
+            if self._tls is not None:
+                made = self._tls.wrap_socket(made, server_hostname=hostname, do_handshake_on_connect=False)
+                self._know(made)
+                made.do_handshake()
+        except BaseException:
+            made.close()
+            raise
+        return made
+
+    def _know(self, made: socket.socket) -> None:
+        """Note a socket that is being opened, for those who may have to close it or break it off."""
+        self._sockets.add(made)
+        self._opening = made
 
     def create_socket_pair(self) -> tuple[socket.socket, socket.socket]:
         """Make what wakes the thread."""
@@ -147,9 +252,11 @@ class Handler:
             self.wire.break_off()
 
     def break_off(self) -> None:
-        """Have the thread find its connection broken."""
+        """Have the thread find its connection broken, or what it is opening."""
         if self.wire is not None:
             self.wire.break_off()
+        if self._opening is not None:
+            _shut_down(self._opening)
 
     def abandon(self) -> None:
         """In a forked child: close what was inherited. The thread is not here."""

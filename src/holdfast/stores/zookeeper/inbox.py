@@ -13,7 +13,7 @@ from functools import partial
 
 from holdfast.stores.zookeeper.library import Client, Event, Result
 from holdfast.stores.zookeeper.names import INBOXES, session_name
-from holdfast.stores.zookeeper.trouble import UNKNOWN, Code, code_of
+from holdfast.stores.zookeeper.trouble import ANSWERS, UNKNOWN, Code, code_of
 
 log = logging.getLogger("holdfast")
 
@@ -136,9 +136,11 @@ class Inbox:
             return  # the next look tells what became of it
         if result.exception is None:
             self._took(count)
-        else:
+        elif code_of(result.exception) in ANSWERS:
             self._taking = None  # more came meanwhile
             self._again = True
+        else:  # kazoo tells this before it tells that the connection is lost: again, the next look tells
+            self._again = False
         self._idle()
 
     def _idle(self) -> None:

@@ -1,7 +1,7 @@
 """What is used of kazoo, which has no types of its own. The only place that imports it."""
 
 import logging
-import socket
+import sys
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import import_module
@@ -83,6 +83,8 @@ class Client(Protocol):
     """The last change that the server had carried out when it last answered."""
     client_id: tuple[int, bytes] | None
     client_state: str
+    connected: bool
+    """Whether there is a connection now; its listeners may not have heard yet that it is lost."""
 
     def add_listener(self, listener: Callable[[str], None]) -> None:
         """Have this called, in the connection's thread, when the state changes."""
@@ -139,10 +141,22 @@ class Client(Protocol):
         ...
 
 
-def make_client(hosts: str, handler: object, logger: object, options: dict[str, Any], *, private: bool) -> Client:
+class Sleeper(Protocol):
+    """Kazoo's handler, as far as it is used here."""
+
+    def sleep_func(self, seconds: float) -> None:
+        """Wait until the servers are to be tried again."""
+
+
+TICK = 0.02
+"""For how long kazoo believes to pause; how long it does is up to the handler. It would call it anew every 0.1 s."""
+
+
+def make_client(hosts: str, handler: Sleeper, logger: object, options: dict[str, Any], *, private: bool) -> Client:
     """Make a client that is not connected yet. What it makes is for whoever is logged in as it is, if `private`.
 
-    It connects again for ever, and repeats no request: that may only be done by who knows what it means.
+    It connects again for ever, and repeats no request: that may only be done by who knows what it means. Each time when
+    it has tried all servers, it calls `sleep_func`, once.
     """
     make: Callable[..., Client] = import_module("kazoo.client").KazooClient
     return make(
@@ -150,8 +164,14 @@ def make_client(hosts: str, handler: object, logger: object, options: dict[str, 
         handler=handler,
         logger=logger,
         default_acl=import_module("kazoo.security").CREATOR_ALL_ACL if private else None,
-        connection_retry={"max_tries": -1, "delay": 0.02, "max_delay": 1.0},
-        command_retry={"max_tries": 0},
+        connection_retry={
+            "max_tries": -1,
+            "delay": TICK,
+            "max_delay": TICK,
+            "max_jitter": 0.0,
+            "sleep_func": handler.sleep_func,
+        },
+        command_retry={"max_tries": 0, "sleep_func": handler.sleep_func},
         **options,
     )
 
@@ -168,13 +188,11 @@ def _result_maker() -> Callable[..., Result]:
     return make
 
 
-def connect(*args: Any, **options: Any) -> Any:  # noqa: ANN401 - as kazoo calls it; a socket
-    """Open a connection, with TLS if the options say so."""
-    return import_module("kazoo.handlers.utils").create_tcp_connection(socket, *args, **options)
-
-
 class QuietLogger:
     """Takes what kazoo logs: nothing below INFO, for requests hold passwords; and no alarm, for we raise our own."""
+
+    raised: BaseException | None = None
+    """What ended kazoo's thread, or is about to."""
 
     def __init__(self) -> None:
         self._log = logging.getLogger("holdfast")
@@ -196,8 +214,9 @@ class QuietLogger:
         self._log.error("kazoo: " + message, *values)
 
     def exception(self, message: str, *values: object) -> None:
-        """Pass it on, with what was raised."""
-        self._log.exception("kazoo: " + message, *values)
+        """Keep what was raised, which is told to who waits, and note it for who looks for details."""
+        self.raised = sys.exception()
+        self._log.debug("kazoo: " + message, *values, exc_info=True)
 
 
 def codes(results: Sequence[object]) -> list[int]:

@@ -20,7 +20,15 @@ from holdfast.stores.zookeeper.handler import Handler
 from holdfast.stores.zookeeper.inbox import Inbox
 from holdfast.stores.zookeeper.library import Client, Result
 from holdfast.stores.zookeeper.options import Access
-from holdfast.stores.zookeeper.trouble import LOST, answer_of, code_of, explain
+from holdfast.stores.zookeeper.trouble import (
+    LOST,
+    SASL_WANTED,
+    answer_of,
+    code_of,
+    ended,
+    explain,
+    refused_login,
+)
 
 log = logging.getLogger("holdfast")
 
@@ -29,6 +37,12 @@ CLOSING = 2.0
 
 NUDGE = 0.1
 """After how many seconds a server that does not answer is asked something else; then after twice as many."""
+
+GRACE = 0.25
+"""How long, in seconds, an operation waits for a server even if all refuse: one may just be starting."""
+
+LOOK = 0.1
+"""How often whoever waits for a server looks what became of the attempts, in seconds."""
 
 SILENCE = 1.0
 """How long a server may be silent that was asked something, in seconds, before another is tried."""
@@ -95,18 +109,30 @@ class Link:
     # -- asking ----------------------------------------------------------------------------------------------
 
     async def ready(self, until: float) -> Client:
-        """Return the client once it has a connection and a session. Raises StoreUnavailable if not in time."""
+        """Return the client once it has a connection and a session.
+
+        Raises StoreError if not in time, or if meanwhile all servers were tried and refused.
+        """
         while True:
-            client = self._begin()
+            client, drops = self._begin(), self._drops
             came = await self._await(self._up, client, until)
             if self._error is not None:
                 raise self._error
             if came and client is self._client and self.session:
-                return client
+                if client.connected:
+                    return client
+                self._lost(drops)  # kazoo would send what is asked now over the next connection, whenever that is
             if not came or self._runtime.now() >= until:
-                raise StoreUnavailable(
-                    f"no server of {self._access.title} was reached in time; check the servers, the network and the URL"
-                )
+                raise self._unreached()
+
+    def _unreached(self) -> StoreError:
+        handler = self._handler
+        if handler is None or handler.attempts.one_was_reached():  # and then it fell silent
+            hint = ", and whether they take SASL logins" if self._access.sasl else ""
+            return StoreUnavailable(
+                f"{self._access.title} began no session in time; ask again, and check the servers{hint}"
+            )
+        return handler.attempts.error()
 
     async def ask(self, until: float, send: Callable[[Client], Sequence[Result]], *, writes: bool) -> Answers:
         """Send requests together, and return what comes of them.
@@ -125,7 +151,13 @@ class Link:
 
         results[0].rawlink(first)
         results[-1].rawlink(lambda _: self._post(done.set))
-        if not await self._await(done, client, until):
+        try:
+            came = await self._await(done, client, until)
+        except StoreError as error:
+            if not writes:
+                raise
+            raise OutcomeUnknown(f"{error}; a request may or may not have been carried out") from None
+        if not came:
             self._suspect(answers.sent)
             message = f"{self._access.title} did not answer in time; ask again, and check the servers and the network."
             raise OutcomeUnknown(message) if writes else StoreUnavailable(message)
@@ -147,15 +179,33 @@ class Link:
         """Wait for an event, and ask for something else when it is slow to come.
 
         A server of an ensemble may leave a request lying, with nothing else to do, until the next one wakes it.
+        Raises StoreError if meanwhile all servers were tried and refused.
         """
-        pause = NUDGE
-        while not await event.wait(min(until, self._runtime.now() + pause)):
-            if self._runtime.now() >= until:
+        began, pause = self._runtime.now(), NUDGE
+        nudge_at = began + pause
+        while not await event.wait(min(until, nudge_at, self._runtime.now() + LOOK)):
+            now = self._runtime.now()
+            if now >= until:
                 return False
-            if client.client_id is not None:
-                client.exists_async(self._access.root)
-            pause *= 2
+            self._refuse_if_refused(began)
+            if now >= nudge_at:
+                self._nudge(client)
+                pause *= 2
+                nudge_at = now + pause
         return True
+
+    def _refuse_if_refused(self, began: float) -> None:
+        """Raise StoreError for who waits since `began`, if there is no server."""
+        handler = self._handler
+        if handler is not None:
+            handler.want(began)
+            refusal = handler.attempts.refusal(began)
+            if refusal is not None and self._runtime.now() >= began + GRACE:
+                raise refusal
+
+    def _nudge(self, client: Client) -> None:
+        if client.client_id is not None:
+            client.exists_async(self._access.root)
 
     def _suspect(self, sent: float) -> None:
         """Leave a server that has been silent since we first asked: kazoo would only do so after most of the timeout.
@@ -173,7 +223,7 @@ class Link:
         if not result.ready():  # a later one was refused at once, as the connection was just lost
             raise OutcomeUnknown(f"the connection to {self._access.title} was lost; ask again.")
         if result.exception is not None:
-            return answer_of(self._access.title, result.exception, writes=writes)
+            return answer_of(self._access, result.exception, writes=writes)
         return result.value
 
     def _post(self, action: Callable[[], None]) -> None:
@@ -190,20 +240,21 @@ class Link:
                 return self._client
             self._error = None
             self._up.clear()
-            self._handler = Handler(self._runtime.now)
+            self._handler = Handler(self._access, self._runtime)
             options = self._access.options
+            logger = library.QuietLogger()
             client = library.make_client(
-                self._access.hosts, self._handler, library.QuietLogger(), options, private=self._access.private
+                self._access.hosts, self._handler, logger, options, private=self._access.private
             )
             self._client = client
         inbox = Inbox(client, self._access.root, lambda message: self._post(partial(self._hearing.told, message)))
         inbox.on_ready = partial(self._from_thread, client, self._handler, inbox)
         inbox.on_error = lambda error: self._post(partial(self._failed, client, error))
-        client.add_listener(partial(self._listen, client, inbox))
+        client.add_listener(partial(self._listen, client, inbox, logger))
         client.start_async()
         return client
 
-    def _listen(self, client: Client, inbox: Inbox, state: str) -> None:
+    def _listen(self, client: Client, inbox: Inbox, logger: library.QuietLogger, state: str) -> None:
         """Hear of a change, in kazoo's thread."""
         if state == library.CONNECTED:
             inbox.connected()
@@ -212,7 +263,7 @@ class Link:
             self._post(partial(self._suspended, client))
         else:
             inbox.suspended()
-            self._post(partial(self._ended, client, client.client_state))
+            self._post(partial(self._ended, client, client.client_state, logger.raised))
 
     def _from_thread(self, client: Client, handler: Handler, inbox: Inbox) -> None:
         wire = handler.wire
@@ -243,16 +294,14 @@ class Link:
                 self._up.clear()
             self._hearing.suspended()
 
-    def _ended(self, client: Client, state: str) -> None:
+    def _ended(self, client: Client, state: str, error: BaseException | None) -> None:
         """Note that the session has ended; kazoo begins another, or is at its end."""
         if client is not self._client or self._closed:
             return
         self._up.clear()
-        if state == "AUTH_FAILED":
-            message = f"{self._access.title} refused the login; see the user and the password in the URL"
-            self._let_go(StoreError(message))
-        elif state in library.CLOSED:
-            self._let_go(StoreUnavailable(f"the connection to {self._access.title} has come to an end; ask again"))
+        if state in library.CLOSED:
+            login_failed = state == "AUTH_FAILED" or (bool(self._access.sasl) and code_of(error) == SASL_WANTED)
+            self._let_go(refused_login(self._access.title) if login_failed else ended(self._access, error))
         self._end_session()
 
     def _end_session(self) -> None:
@@ -263,7 +312,7 @@ class Link:
     def _failed(self, client: Client, error: Exception) -> None:
         """Tell who waits for the session that it is of no use."""
         if client is self._client and not self._closed:
-            self._let_go(explain(self._access.title, error, writes=False))
+            self._let_go(explain(self._access, error, writes=False))
 
     def _let_go(self, error: StoreError) -> None:
         """Drop a client that does not go on, and tell who waits why; the next request makes another."""

@@ -3,6 +3,7 @@
 No error of this file repeats a value of the URL: it may be a password.
 """
 
+import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,9 @@ FORM = "write zookeeper://host1,host2:2181,host3/path, with user:password@ befor
 ESCAPE = "In a password write %40 for `@`, %2F for `/`, %3F for `?`, %23 for `#`."
 
 PORT = 2181
+MECHANISMS = frozenset({"DIGEST-MD5", "GSSAPI"})
+"""Which SASL logins servers take."""
+
 ROOT = "/holdfast"
 """Where all nodes are, below the path in the URL."""
 
@@ -34,6 +38,18 @@ class Access:
     """What kazoo's client is made with. May hold secrets."""
     private: bool = False
     """Whether only the same login may touch what is made."""
+    tls: ssl.SSLContext | None = field(default=None, repr=False)
+
+    @property
+    def sasl(self) -> str:
+        """The mechanism of a SASL login; "" if there is none."""
+        return str(self.options.get("sasl_options", {}).get("mechanism", ""))
+
+    @property
+    def servers(self) -> list[tuple[str, int]]:
+        """The hosts, each with its port, as kazoo calls them."""
+        each = (host.rpartition(":") for host in self.hosts.split(","))
+        return [(name.strip("[]").lower(), int(port)) for name, _, port in each]
 
     @property
     def title(self) -> str:
@@ -52,10 +68,11 @@ def access_of(parts: SplitResult) -> Access:
         raise UsageError(f"{unknown} is no option of a ZooKeeper URL; there are {', '.join(sorted(READ))}. {ESCAPE}")
     private = given.pop("acl", "open") == "creator"
     options: dict[str, Any] = {"timeout": given.pop("session_timeout", SESSION_TIMEOUT)}
-    options |= _login(parts, given) | _tls(given)
+    options |= _login(parts, given)
+    tls = _tls(given)
     if private and not options.keys() & {"auth_data", "sasl_options"}:
         raise UsageError(f"acl=creator is for who logs in; {FORM}.")
-    return Access(_hosts(parts), _root(parts), options, private)
+    return Access(_hosts(parts), _root(parts), options, private, tls)
 
 
 def _hosts(parts: SplitResult) -> str:
@@ -89,6 +106,8 @@ def _login(parts: SplitResult, given: dict[str, Any]) -> dict[str, Any]:
     sasl = {key: given.pop(f"sasl_{key}") for key in ("service", "principal") if f"sasl_{key}" in given}
     if at and not (colon and name):
         raise UsageError(f"a login is a user and a password; {FORM}.")
+    if mechanism == "DIGEST-MD5" and not at:
+        raise UsageError(f"sasl_mechanism=DIGEST-MD5 needs a user and a password; {FORM}.")
     if mechanism:
         login = {"username": unquote(name), "password": unquote(password)} if at else {}
         return {"sasl_options": {"mechanism": mechanism, **sasl, **login}}
@@ -99,16 +118,35 @@ def _login(parts: SplitResult, given: dict[str, Any]) -> dict[str, Any]:
     return {"auth_data": [("digest", f"{unquote(name)}:{unquote(password)}")]} if at else {}
 
 
-def _tls(given: dict[str, Any]) -> dict[str, Any]:
+def _tls(given: dict[str, Any]) -> ssl.SSLContext | None:
+    """Return how to speak TLS, if we are to."""
     if given and not given.get("use_ssl"):
         raise UsageError(f"{min(given)} concerns TLS; add use_ssl=true.")
     if ("certfile" in given) != ("keyfile" in given):
         raise UsageError("certfile and keyfile go together, as PEM files.")
-    if given.get("use_ssl") and "check_hostname" not in given:
-        given["check_hostname"] = given.get("verify_certs", True)
-    if given.get("check_hostname") and not given.get("verify_certs", True):
+    verify = given.get("verify_certs", True)
+    if given.get("check_hostname") and not verify:
         raise UsageError("check_hostname=true makes no sense with verify_certs=false.")
-    return given
+    if not given:
+        return None
+    try:
+        context = _context(given)
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"a certificate or key named in the ZooKeeper URL cannot be loaded ({type(error).__name__}); check ca, "
+            "certfile, keyfile and keyfile_password."
+        ) from None
+    context.check_hostname = given.get("check_hostname", verify)
+    context.verify_mode = ssl.CERT_REQUIRED if verify else ssl.CERT_NONE
+    return context
+
+
+def _context(given: dict[str, Any]) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=given.get("ca"))
+    if "certfile" in given:
+        password = given.get("keyfile_password", "")  # or OpenSSL would ask for one at the terminal
+        context.load_cert_chain(given["certfile"], given["keyfile"], lambda: password)
+    return context
 
 
 def _take(query: dict[str, str]) -> dict[str, Any]:
@@ -140,7 +178,7 @@ def _acl(text: str) -> str:
 
 
 def _mechanism(text: str) -> str:
-    if not text.replace("-", "").isalnum():
+    if text.upper() not in MECHANISMS:
         raise ValueError
     return text.upper()
 

@@ -28,6 +28,16 @@ class Certificates:
         issued.cert_chain_pems[0].write_to_path(str(self.certificate))
         issued.private_key_pem.write_to_path(str(self.key))
 
+    def for_java(self) -> Path:
+        """Return a file of the key and the certificate as Java reads them."""
+        from cryptography.hazmat.primitives import serialization
+
+        key = serialization.load_pem_private_key(self.key.read_bytes(), None)
+        pem, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+        both = self.key.with_name("server-java.pem")
+        both.write_bytes(key.private_bytes(pem, form, serialization.NoEncryption()) + self.certificate.read_bytes())
+        return both
+
     def for_clients(self) -> ssl.SSLContext:
         """Return a context that trusts the authority, and nobody else."""
         return ssl.create_default_context(cafile=str(self.authority))

@@ -12,11 +12,15 @@ from typing import ClassVar, Self
 
 from holdfast.testing.servers.ports import LOCALHOST
 from holdfast.testing.servers.server import Server, start_all, stop_all
+from holdfast.testing.servers.tls import Certificates
 from holdfast.testing.servers.waiting import ServerFailedError, wait_until
 
 CLASSPATH = "HOLDFAST_ZOOKEEPER_CLASSPATH"
 JARS = Path("/usr/share/java")
 """Where Debian and its kin put libraries of Java."""
+
+UNNAMED = ("slf4j-simple", "netty-codec")
+"""What the manifest of `zookeeper.jar` does not name of what it needs: to write the log, and for TLS."""
 
 JAVA_OPTIONS = (
     "-Xmx64m",
@@ -35,24 +39,37 @@ class ZooKeeperServer(Server):
     """One ZooKeeper server. `kill` keeps its data, as for any server."""
 
     title: ClassVar[str] = "ZooKeeper server"
-    distances = (1, 2)
-    """Members of an ensemble talk to each other on two more ports."""
+    distances = (1, 2, 3)
+    """Members of an ensemble talk to each other on two more ports, and clients with TLS on a third."""
 
     def __init__(
-        self, folder: Path, *, port: int | None = None, tick: float = 0.2, options: Mapping[str, str] | None = None
+        self,
+        folder: Path,
+        *,
+        port: int | None = None,
+        tick: float = 0.2,
+        options: Mapping[str, str] | None = None,
+        certificates: Certificates | None = None,
+        users: Mapping[str, str] | None = None,
     ) -> None:
-        """Prepare a server; sessions end within `tick` seconds of their time. `options` go into its configuration."""
+        """Prepare a server; sessions end within `tick` seconds of their time. `options` go into its configuration.
+
+        With `certificates` it speaks TLS with clients that have a certificate of the same authority; with `users`, by
+        their names and passwords, all must log in by SASL.
+        """
         super().__init__(folder, port=port)
         self._tick = tick
         self._options = dict(options or {})
+        self._certificates = certificates
+        self._users = dict(users or {})
         self._number = 0
         self._peers: Sequence[Peer] = ()
 
     @property
     def url(self) -> str:
-        """Where clients connect, as a URL."""
+        """Where clients connect, as a URL without a login; with TLS if there are certificates."""
         host, port = self.address
-        return f"zookeeper://{host}:{port}"
+        return f"zookeeper://{host}:{port + 3 if self._certificates else port}"
 
     def peer(self, number: int) -> Peer:
         """Claim its ports, and return what the others of an ensemble must know of it."""
@@ -81,6 +98,8 @@ class ZooKeeperServer(Server):
         self.claim_port()
         (self.folder / "data").mkdir(parents=True, exist_ok=True)
         (self.folder / "zoo.cfg").write_text("\n".join([*self._configuration(), ""]), "utf-8")
+        if self._users:
+            (self.folder / "jaas.conf").write_text(_jaas(self._users), "utf-8")
         if self._peers:
             (self.folder / "data" / "myid").write_text(f"{self._number}\n", "utf-8")
         super().launch()
@@ -99,6 +118,8 @@ class ZooKeeperServer(Server):
             "minSessionTimeout": f"{self._tick * 2000:.0f}",
             "maxSessionTimeout": "60000",
             "4lw.commands.whitelist": "*",
+            **(_tls(self.port + 3, self._certificates) if self._certificates else {}),
+            **(SASL if self._users else {}),
             **self._options,
         }
         members = [f"server.{number}={LOCALHOST}:{follow}:{elect}" for number, follow, elect in self._peers]
@@ -106,7 +127,8 @@ class ZooKeeperServer(Server):
 
     def _command(self) -> list[str]:
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-        return [find_java(), *JAVA_OPTIONS, "-cp", find_classpath(), main, str(self.folder / "zoo.cfg")]
+        login = [f"-Djava.security.auth.login.config={self.folder / 'jaas.conf'}"] if self._users else []
+        return [find_java(), *JAVA_OPTIONS, *login, "-cp", find_classpath(), main, str(self.folder / "zoo.cfg")]
 
     def _answers(self) -> bool:
         """Tell whether it is this server that serves: others may have been faster to take the port."""
@@ -198,6 +220,29 @@ class ZooKeeperEnsemble:
         return next((server for server in self.servers if _role(server) in {"leader", "standalone"}), None)
 
 
+def _tls(port: int, certificates: Certificates) -> dict[str, str]:
+    return {
+        "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
+        "secureClientPort": str(port),
+        "secureClientPortAddress": LOCALHOST,
+        "ssl.keyStore.location": str(certificates.for_java()),
+        "ssl.trustStore.location": str(certificates.authority),
+        "ssl.clientAuth": "need",
+    }
+
+
+SASL = {
+    "authProvider.1": "org.apache.zookeeper.server.auth.SASLAuthenticationProvider",
+    "sessionRequireClientSASLAuth": "true",
+}
+
+
+def _jaas(users: Mapping[str, str]) -> str:
+    """Write who may log in."""
+    known = "\n".join(f'    user_{name}="{password}"' for name, password in users.items())
+    return f"Server {{\n    org.apache.zookeeper.server.auth.DigestLoginModule required\n{known};\n}};\n"
+
+
 def _role(server: ZooKeeperServer) -> str:
     """Return what a server takes itself for; "" also if it does not answer."""
     try:
@@ -223,9 +268,9 @@ def find_classpath() -> str:
     """
     if named := os.environ.get(CLASSPATH):
         return named
-    jar = JARS / "zookeeper.jar"  # its manifest names what it needs, but for what writes the log
+    jar = JARS / "zookeeper.jar"
     if not jar.exists():
         raise ServerFailedError(
             f"There is no ZooKeeper here: install the system's package libzookeeper-java, or set {CLASSPATH}."
         )
-    return f"{jar}:{JARS / 'slf4j-simple.jar'}"
+    return ":".join([str(jar), *(str(JARS / f"{each}.jar") for each in UNNAMED)])

@@ -1,0 +1,51 @@
+"""A store over a directory of a test, in one thread."""
+
+from holdfast.core.deadlines import micros
+from holdfast.core.messages import Ask, Granted, Release, Renewal
+from holdfast.outcome import Outcome
+from holdfast.runtimes.threads import ThreadsRuntime, drive
+from holdfast.stores.ordered.store import OrderedStore
+from tests.ordered.model import ModelDirectory, SharedEnsemble
+
+LONG = micros(1_000.0)
+"""Longer than any session is trusted, in microseconds."""
+
+
+def ask_of(request: str = "r1", *, ttl: int = LONG, lock_delay: float = 0.0) -> Ask:
+    """Return a request for the name of these scenes."""
+    return Ask("name", request, "", "somebody", ttl, ttl, ttl, ttl, micros(4.0), lock_delay=micros(lock_delay))
+
+
+class Scene:
+    """A store over a directory of a test."""
+
+    def __init__(self, make: type[ModelDirectory] = ModelDirectory) -> None:
+        self.runtime = ThreadsRuntime()
+        self.ensemble = SharedEnsemble()
+        self.directory = make(self.runtime, self.ensemble)
+        self.store = OrderedStore(self.runtime, self.directory)
+        drive(self.directory.open(self.store, self.until))
+
+    @property
+    def until(self) -> float:
+        """The end of an operation that begins now."""
+        return self.runtime.now() + 5.0
+
+    def hold(self, ask: Ask, within: float = 5.0) -> Granted:
+        """Acquire what is free."""
+        reply = drive(self.store.acquire(ask, self.runtime.now() + within))
+        assert isinstance(reply, Granted)
+        return reply
+
+    def renewal(self, ask: Ask, granted: Granted) -> Renewal:
+        """Return a renewal for long."""
+        return Renewal(ask.name, ask.request, granted.token, LONG, ask)
+
+    def release(self, ask: Ask, granted: Granted) -> Outcome:
+        """Let go."""
+        return drive(self.store.release(Release(ask.name, ask.request, granted.token), self.until))
+
+    def end_the_silent(self, now: float) -> None:
+        """Do what the store does in the background if nobody was heard until now."""
+        for place in self.store._places.silent(now):
+            drive(self.store._remove(place, self.until, lapsed=place.holds))

@@ -1,0 +1,76 @@
+"""What a client gave up while it was cut off is removed when it is back, though nobody asks for it again."""
+
+from collections.abc import Callable
+
+import pytest
+
+from holdfast.core.deadlines import micros
+from holdfast.core.messages import Ask, Granted, Leave, Release
+from holdfast.errors import OutcomeUnknown, StoreUnavailable
+from holdfast.stores.ordered.store import OrderedStore
+from holdfast.testing.servers import Proxy, ZooKeeperServer
+from tests.zookeeper.conftest import MakeMember
+from tests.zookeeper.worlds import Member, World, proxied
+
+TTL = micros(60.0)
+
+
+def ask_of(name: str, request: str) -> Ask:
+    """Return a request by whoever waits."""
+    return Ask(name, request, "", "somebody", TTL, TTL, TTL, TTL, micros(60.0))
+
+
+@pytest.mark.parametrize("fault", [Proxy.swallow, Proxy.lose], ids=["carried out", "lost"])
+@pytest.mark.parametrize("leaves", [True, False], ids=["leaves", "vanishes"])
+def test_who_gave_up_while_cut_off_leaves_nothing(
+    world: World,
+    member: MakeMember,
+    zookeeper_server: ZooKeeperServer,
+    fault: Callable[..., None],
+    leaves: bool,
+) -> None:
+    """A contender whose join was not answered, and whose removal failed, goes after the next connect."""
+    name = f"given-up-{leaves}-{fault.__name__}"
+    two = member()
+    two.join(name, "first")
+    with proxied(zookeeper_server) as (proxy, url):
+        one = Member(world, url, session_timeout="60")
+        store = OrderedStore(world.runtime, one.directory)
+        world.run(store.open(lambda _: None, one.until))
+        session = one.directory.session()
+        proxy.refuse()
+        fault(proxy, containing=b"c_a1_")
+        with pytest.raises(OutcomeUnknown):
+            world.run(store.acquire(ask_of(name, "a1"), one.until))
+        assert two.requests(name) == ["first", "a1"][: 2 if fault is Proxy.swallow else 1]
+        if leaves:
+            with pytest.raises(StoreUnavailable):
+                world.run(store.leave(Leave(name, "a1", unsure=True), one.soon(0.5)))
+        else:
+            store._places.live["a1"].ends_at = 0.0  # nobody is heard of it for long enough
+            store._signal.set()
+        proxy.heal()
+        two.wait_for(lambda: two.directory.look(name, two.until), lambda found: len(found.entries) == 1)
+        assert one.directory.session() == session
+        world.run(store.close())
+
+
+def test_a_release_that_failed_while_cut_off_is_carried_out(
+    world: World, member: MakeMember, zookeeper_server: ZooKeeperServer
+) -> None:
+    """Nobody has to ask for it again."""
+    two = member()
+    with proxied(zookeeper_server) as (proxy, url):
+        one = Member(world, url, session_timeout="60")
+        store = OrderedStore(world.runtime, one.directory)
+        world.run(store.open(lambda _: None, one.until))
+        granted = world.run(store.acquire(ask_of("released", "a1"), one.until))
+        assert isinstance(granted, Granted)
+        proxy.refuse()
+        proxy.cut()
+        with pytest.raises(StoreUnavailable):
+            world.run(store.release(Release("released", "a1", granted.token), one.soon(0.5)))
+        assert two.requests("released") == ["a1"]
+        proxy.heal()
+        two.wait_for(lambda: two.directory.look("released", two.until), lambda found: not found.entries)
+        world.run(store.close())
