@@ -9,8 +9,19 @@ from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["tests.servers.fixtures"]
+
+settings.register_profile(
+    "holdfast",
+    deadline=None,  # a machine may stand still
+    derandomize=bool(os.environ.get("CI")),
+    database=None,
+    report_multiple_bugs=False,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("holdfast")
 
 THOROUGH = (
     "bench/",

@@ -176,6 +176,7 @@ class Judge:
                 self._judge_kept(taken, holder, taken.held[request])
             else:
                 by_itself = isinstance(taken.request, Release | Leave) and request == taken.own
+                by_itself |= isinstance(taken.request, Leave) and request == KEPT + taken.own  # which nobody else wants
                 by_a_later_one = any(each.weight == taken.after.capacity for each in taken.taken_up)
                 assert by_itself or taken.request is None or by_a_later_one, "a live holder lost the name"
         for holder in taken.after.holders:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from holdfast.core.messages import Adjust, Ask, Leave, NameView, Release, Renewal
-from holdfast.core.state import NameState
+from holdfast.core.state import KEPT, NameState
 from holdfast.core.table import TOMBSTONE, Step
 from tests.properties.model import LONGEST_DELAY, Answer, AskBack, Judge, Request, Resize, Taken
 
@@ -65,7 +65,10 @@ class TableMachine(RuleBasedStateMachine):
         self.take(renewal, lambda step: step.renew(renewal))
 
     def let_go(self, release: Release) -> None:
-        """Take the step of a release."""
+        """Take the step of a release. No request holds a second time, and so none is kept for another time."""
+        held = {each.request for each in self.state.holders}
+        if {release.request, KEPT + release.request} <= held:
+            release = replace(release, keep=0)
         self.take(release, lambda step: step.release(release))
 
     def listening(self, inbox: str) -> bool:
