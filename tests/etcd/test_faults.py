@@ -321,7 +321,7 @@ def test_a_waiter_that_was_ended_for_its_silence_waits_on(etcd_server: EtcdServe
 
         async def gone() -> bool:
             place.ends_at = 0.0
-            party.store._signal.set()
+            party.store._caretaker._signal.set()
             return place not in party.store._places.live.values()
 
         await kit.until(joined, "it knows that it waits")

@@ -48,7 +48,7 @@ def test_who_gave_up_while_cut_off_leaves_nothing(
                 world.run(store.leave(Leave(name, "a1", unsure=True), one.soon(0.5)))
         else:
             store._places.live["a1"].ends_at = 0.0  # nobody is heard of it for long enough
-            store._signal.set()
+            store._caretaker._signal.set()
         proxy.heal()
         two.wait_for(lambda: two.directory.look(name, two.until), lambda found: len(found.entries) == 1)
         assert one.directory.session() == session

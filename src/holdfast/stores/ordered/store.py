@@ -39,11 +39,13 @@ from holdfast.core.messages import (
 from holdfast.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.guard import Guard, Guarding
 from holdfast.outcome import Outcome
-from holdfast.runtimes.runtime import Runtime, Task
+from holdfast.runtimes.runtime import Runtime
+from holdfast.stores.ordered.caretaker import AGAIN, OPERATION, Caretaker
 from holdfast.stores.ordered.directory import Directory
-from holdfast.stores.ordered.entries import Detail, Entry, Kind, Listing, Reading, Record, read, to_watch
+from holdfast.stores.ordered.entries import Entry, Kind, Listing, Reading, Record, read, to_watch
+from holdfast.stores.ordered.onlooker import Onlooker
 from holdfast.stores.ordered.places import Place, Places
-from holdfast.stores.ordered.texts import Said, holder_view, said, text_of, waiter_view
+from holdfast.stores.ordered.texts import Said, text_of
 from holdfast.stores.store import Capabilities
 
 log = logging.getLogger("holdfast")
@@ -58,12 +60,6 @@ LONGEST_POKE = 20.0
 
 HEARD = 1.0
 """How long, in seconds, a waiter that was woken has at least to ask whether it holds now."""
-
-AGAIN = 0.2
-"""After how many seconds something is tried again that nobody waits for."""
-
-OPERATION = 2.0
-"""How long something may take that nobody waits for, in seconds."""
 
 CAPABILITIES = Capabilities(
     min_ttl=0.05,
@@ -85,13 +81,8 @@ class OrderedStore:
         self._runtime = runtime
         self._places = Places(runtime.mutex(), runtime.now)
         self._deliver: Callable[[Notice], None] = _ignore
-        self._signal = runtime.event()
-        self._looks_at = float("inf")
-        self._keeps_alive_at = 0.0
-        self._litter: list[tuple[str, list[Entry]]] = []
-        self._ending: list[Place] = []
-        self._task: Task | None = None
-        self._closed = False
+        self._onlooker = Onlooker(directory, runtime.now)
+        self._caretaker = Caretaker(runtime, directory, self._places, self._end_silent)
 
     def identity(self) -> str:
         """Return nothing: it is not known whether another store is the same one."""
@@ -103,22 +94,17 @@ class OrderedStore:
         """Begin a session. There is no inbox: whoever waits here is woken and asks."""
         self._deliver = deliver
         await self.directory.open(self, until)
-        if self._task is None:
-            self._keeps_alive_at = self._runtime.now() + self.directory.trust / 3
-            self._task = self._runtime.spawn(self._see_to_it, "session")
+        self._caretaker.start()
         return ""
 
     async def close(self) -> None:
         """End the session, and with it all that it has."""
-        self._closed = True
-        self._signal.set()
-        if self._task is not None:
-            await self._task.join(self._runtime.now() + OPERATION)
+        await self._caretaker.stop()
         await self.directory.close()
 
     def abandon(self) -> None:
         """In a forked child: drop what was inherited."""
-        self._closed = True
+        self._caretaker.abandon()
         self.directory.abandon()
 
     def guard(self, name: str, request: str) -> Guard | None:
@@ -132,7 +118,7 @@ class OrderedStore:
         place = self._places.live.get(request)
         if place is not None:
             self._places.wake(place, self._runtime.now() + max(seconds(place.ask.pushed_ttl), HEARD))
-            self._look_by(place.ends_at)
+            self._caretaker.look_by(place.ends_at)
             self._deliver(Notice("", NoticeKind.HEAD, request))
 
     def told(self, message: str) -> None:
@@ -215,7 +201,7 @@ class OrderedStore:
         """See to it that a contender does not stay which joined only when its place had been ended."""
         revived = self._places.revive(place, self._runtime.now() + HEARD)
         if revived:
-            self._look_by(place.ends_at)
+            self._caretaker.look_by(place.ends_at)
         return revived
 
     async def _answer(
@@ -224,7 +210,7 @@ class OrderedStore:
         """Say what a listing means for a place; None if it has to be looked at again."""
         ask, reading = place.ask, read(listing.entries)
         if reading.stale:
-            self._throw_away(ask.name, reading.stale)
+            self._caretaker.throw_away(ask.name, reading.stale)
         if reading.holder(ask.request) is not None:
             return await self._granted(place, listing, reading, sent, until)
         mine = reading.waiter(ask.request)
@@ -235,7 +221,7 @@ class OrderedStore:
             await self._turn_away(place, until)
             return Mismatch(reading.capacity)
         if not ask.wait:
-            owners = await self._owners(ask.name, reading, until)
+            owners = await self._onlooker.owners(ask.name, reading, until)
             await self._turn_away(place, until)
             return Busy(micros(AGAIN), owners)
         return await self._wait(place, mine, reading, until)
@@ -259,7 +245,7 @@ class OrderedStore:
             return None  # by looking again, which proves that the session lives
         if not self._places.hold(place, self._runtime.now() + seconds(ask.first_ttl)):
             return None
-        self._look_by(place.ends_at)
+        self._caretaker.look_by(place.ends_at)
         return Granted(entry.token, ttl, wanted=bool(reading.waiters))
 
     def _trusted(self, entry: Entry, sent: float) -> int:
@@ -290,7 +276,7 @@ class OrderedStore:
             return None
         poke_in = min(poke_in, left)
         self._places.hear(ask.request, self._silence(ask) + 2 * poke_in)
-        self._look_by(place.ends_at)
+        self._caretaker.look_by(place.ends_at)
         counter = (place.entry or mine).token - 1
         return Waiting(counter, micros(poke_in), number)
 
@@ -309,7 +295,7 @@ class OrderedStore:
             if fake in reading.foreign:
                 return Mismatch(reading.capacity)
             if await self._outlast(ask.name, [*reading.kept, *reading.blocks], until) > 0.0:
-                return Busy(micros(AGAIN), await self._owners(ask.name, reading, until))
+                return Busy(micros(AGAIN), await self._onlooker.owners(ask.name, reading, until))
 
     # -- release and leave -----------------------------------------------------------------------------------
 
@@ -340,7 +326,7 @@ class OrderedStore:
             place.ends_at = max(place.ends_at, until + OPERATION)  # the silence of a release is not that of its holder
         else:
             place.holds, place.ends_at = False, until + HEARD
-            self._look_by(place.ends_at)
+            self._caretaker.look_by(place.ends_at)
 
     async def leave(self, leave: Leave, until: float) -> Left:
         """Remove the entry, wherever it stands."""
@@ -349,9 +335,9 @@ class OrderedStore:
         place = self._places.live.get(request)
         if place is not None:
             place.holds, place.ends_at = False, until + HEARD  # it is ended, even if nobody asks for that again
-            self._look_by(place.ends_at)
+            self._caretaker.look_by(place.ends_at)
         reading = read((await self.directory.look(name, until)).entries)
-        left = Left(await self._owners(name, reading, until), reading.place(request))
+        left = Left(await self._onlooker.owners(name, reading, until), reading.place(request))
         await self.directory.watch(name, request, (), until)
         if place is not None:
             await self._remove(place, until)
@@ -363,6 +349,10 @@ class OrderedStore:
         """Remove one that is refused. It may come again."""
         await self._remove(place, until)
         self._places.drop(place.ask.request)
+
+    async def _end_silent(self, place: Place, until: float) -> None:
+        """Remove a place whose owner has fallen silent."""
+        await self._remove(place, until, lapsed=place.holds)
 
     async def _remove(self, place: Place, until: float, keep: int = 0, *, lapsed: bool = False) -> bool:
         """Remove all entries of a place; True if it was there. Put something there that keeps others out for a time."""
@@ -442,7 +432,7 @@ class OrderedStore:
             place.ttl = renewal.ttl
             await self.directory.rewrite(place.ask.name, place.entry, text_of(place), until)
         renewal.ttl = min(renewal.ttl, 0 if place.entry is None else self._trusted(place.entry, sent))
-        self._look_by(place.ends_at)
+        self._caretaker.look_by(place.ends_at)
         return None
 
     async def adjust(self, adjust: Adjust, until: float) -> RenewReply:
@@ -495,19 +485,7 @@ class OrderedStore:
 
     async def inspect(self, name: str, until: float) -> NameView:
         """Show who holds and who waits. How long ago is as exact as the clocks of the client and the store agree."""
-        listing = await self.directory.look(name, until)
-        reading = read(listing.entries)
-        holders = await self._details(name, [*reading.holders, *_kept_by_holders(reading)], until)
-        waiters = await self._details(name, reading.waiters, until)
-        view = NameView(name, reading.capacity or 1, listing.newest)
-        view.holders = [holder_view(entry, detail) for entry, detail in holders]
-        view.waiters = [waiter_view(entry, detail) for entry, detail in waiters]
-        if view.holders:
-            view.last_token = max(holder.token for holder in view.holders)
-        delays = [entry for entry in reading.kept if entry.before] + reading.blocks
-        for entry in delays:
-            view.blocked_for = max(view.blocked_for, await self.directory.remains(name, entry, until))
-        return view
+        return await self._onlooker.inspect(name, until)
 
     async def names(self, prefix: str, until: float) -> list[str]:
         """List the names in use."""
@@ -515,99 +493,11 @@ class OrderedStore:
 
     async def ask_back(self, name: str, until: float) -> list[HolderView]:
         """Ask the holders of a name to let go."""
-        reading = read((await self.directory.look(name, until)).entries)
-        asked = await self._details(name, reading.holders, until)
-        await self._tell(NoticeKind.ASKED, asked, until)
-        return [holder_view(entry, detail) for entry, detail in asked]
+        return await self._onlooker.ask_back(name, until)
 
     async def revoke(self, name: str, until: float) -> list[HolderView]:
         """Remove the holders and tell them. Their lock delays begin."""
-        while True:
-            entries = (await self.directory.look(name, until)).entries
-            reading = read(entries)
-            victims = await self._details(name, [*reading.holders, *_kept_by_holders(reading)], until)
-            if not victims:
-                return []
-            requests = {entry.request for entry, _ in victims}
-            light = [each for each in entries if each.kind is Kind.LIGHT and each.request in requests]
-            if await self.directory.change(name, [*(entry for entry, _ in victims), *light], [], until):
-                await self._tell(NoticeKind.REVOKED, victims, until)
-                return [holder_view(entry, detail) for entry, detail in victims]
-            if self._runtime.now() >= until:
-                raise OutcomeUnknown(f"{name!r} changes hands too fast to be taken; ask again")
-
-    async def _tell(self, kind: NoticeKind, holders: Sequence[tuple[Entry, Detail]], until: float) -> None:
-        for entry, detail in holders:
-            if detail.session:
-                await self.directory.tell(detail.session, f"{kind} {entry.request} {detail.token}", until)
-
-    async def _details(self, name: str, entries: Sequence[Entry], until: float) -> list[tuple[Entry, Detail]]:
-        """Return entries with their details, without those that have gone."""
-        if not entries:
-            return []
-        details = await self.directory.details(name, entries, until)
-        return [(entry, detail) for entry, detail in zip(entries, details, strict=True) if detail is not None]
-
-    async def _owners(self, name: str, reading: Reading, until: float) -> tuple[str, ...]:
-        holders = await self._details(name, [*reading.holders, *_kept_by_holders(reading)], until)
-        return tuple(said(detail.text).owner for _, detail in holders)
-
-    # -- in the background -----------------------------------------------------------------------------------
-
-    def _look_by(self, instant: float) -> None:
-        if instant < self._looks_at:
-            self._signal.set()
-
-    def _throw_away(self, name: str, stale: list[Entry]) -> None:
-        self._litter.append((name, stale))
-        self._signal.set()
-
-    async def _see_to_it(self) -> None:
-        """End who is silent, keep the session alive, clean up: until closed."""
-        while not self._closed:
-            self._looks_at = float("inf")  # so that whoever comes while we look wakes us again
-            self._signal.clear()
-            now = self._runtime.now()
-            self._ending += self._places.silent(now)
-            looks_at = min(self._places.next_end(), await self._keep_alive(now))
-            if self._ending or self._litter:
-                await self._clean_up()
-                looks_at = min(looks_at, now + AGAIN) if self._ending or self._litter else looks_at
-            self._looks_at = looks_at
-            if not self._closed and self._places.next_end() >= looks_at:
-                await self._signal.wait(looks_at)
-
-    async def _keep_alive(self, now: float) -> float:
-        """Renew the session if it is time; return when it is the next time."""
-        if now >= self._keeps_alive_at:
-            third = self.directory.trust / 3
-            try:
-                await self.directory.keep_alive(now + min(OPERATION, third))
-                self._keeps_alive_at = now + third
-            except Exception as error:  # noqa: BLE001 - whatever ails a store, this goes on, or all would be lost
-                log.debug("the session could not be renewed: %s", error)
-                self._keeps_alive_at = now + min(AGAIN, third)
-        return self._keeps_alive_at
-
-    async def _clean_up(self) -> None:
-        """End places whose owners are silent, and remove what means nothing any more."""
-        until = self._runtime.now() + OPERATION
-        ending, self._ending = self._ending, []
-        for place in ending:
-            try:
-                await self._remove(place, until, lapsed=place.holds)
-            except Exception as error:  # noqa: BLE001 - as above
-                log.debug("%r could not be given up: %s", place.ask.name, error)
-                if place.entry is None or place.entry.session == self.directory.session():
-                    self._ending.append(place)
-                    continue
-            self._places.ending.discard(place.ask.request)
-        litter, self._litter = self._litter, []
-        for name, stale in litter:
-            try:
-                await self.directory.change(name, stale, [], until)
-            except Exception as error:  # noqa: BLE001 - as above
-                log.debug("left-overs of %r could not be removed: %s", name, error)
+        return await self._onlooker.revoke(name, until)
 
 
 def _has_block(listing: Listing, request: str) -> bool:
@@ -616,11 +506,6 @@ def _has_block(listing: Listing, request: str) -> bool:
 
 def _after(entries: Sequence[Entry]) -> int:
     return max((entry.order for entry in entries), default=0) + 1
-
-
-def _kept_by_holders(reading: Reading) -> list[Entry]:
-    """Return what is kept for holders that were done too soon."""
-    return [entry for entry in reading.kept if not entry.before]
 
 
 def _ignore(notice: Notice) -> None: ...

@@ -1,0 +1,79 @@
+"""What others may know of a name, and do to those who hold it: look, ask them to let go, take it from them."""
+
+from collections.abc import Callable, Sequence
+
+from holdfast.core.messages import HolderView, NameView, NoticeKind
+from holdfast.errors import OutcomeUnknown
+from holdfast.stores.ordered.directory import Directory
+from holdfast.stores.ordered.entries import Detail, Entry, Kind, Reading, read
+from holdfast.stores.ordered.texts import holder_view, said, waiter_view
+
+
+class Onlooker:
+    """Looks at names of a directory without being a contender."""
+
+    def __init__(self, directory: Directory, now: Callable[[], float]) -> None:
+        """Look at `directory`."""
+        self._directory = directory
+        self._now = now
+
+    async def inspect(self, name: str, until: float) -> NameView:
+        """Show who holds and who waits. How long ago is as exact as the clocks of the client and the store agree."""
+        listing = await self._directory.look(name, until)
+        reading = read(listing.entries)
+        holders = await self._details(name, [*reading.holders, *_kept_by_holders(reading)], until)
+        waiters = await self._details(name, reading.waiters, until)
+        view = NameView(name, reading.capacity or 1, listing.newest)
+        view.holders = [holder_view(entry, detail) for entry, detail in holders]
+        view.waiters = [waiter_view(entry, detail) for entry, detail in waiters]
+        if view.holders:
+            view.last_token = max(holder.token for holder in view.holders)
+        delays = [entry for entry in reading.kept if entry.before] + reading.blocks
+        for entry in delays:
+            view.blocked_for = max(view.blocked_for, await self._directory.remains(name, entry, until))
+        return view
+
+    async def owners(self, name: str, reading: Reading, until: float) -> tuple[str, ...]:
+        """Return who holds a name, or has it kept, in their own words."""
+        holders = await self._details(name, [*reading.holders, *_kept_by_holders(reading)], until)
+        return tuple(said(detail.text).owner for _, detail in holders)
+
+    async def ask_back(self, name: str, until: float) -> list[HolderView]:
+        """Ask the holders of a name to let go."""
+        reading = read((await self._directory.look(name, until)).entries)
+        asked = await self._details(name, reading.holders, until)
+        await self._tell(NoticeKind.ASKED, asked, until)
+        return [holder_view(entry, detail) for entry, detail in asked]
+
+    async def revoke(self, name: str, until: float) -> list[HolderView]:
+        """Remove the holders and tell them. Their lock delays begin."""
+        while True:
+            entries = (await self._directory.look(name, until)).entries
+            reading = read(entries)
+            victims = await self._details(name, [*reading.holders, *_kept_by_holders(reading)], until)
+            if not victims:
+                return []
+            requests = {entry.request for entry, _ in victims}
+            light = [each for each in entries if each.kind is Kind.LIGHT and each.request in requests]
+            if await self._directory.change(name, [*(entry for entry, _ in victims), *light], [], until):
+                await self._tell(NoticeKind.REVOKED, victims, until)
+                return [holder_view(entry, detail) for entry, detail in victims]
+            if self._now() >= until:
+                raise OutcomeUnknown(f"{name!r} changes hands too fast to be taken; ask again")
+
+    async def _tell(self, kind: NoticeKind, holders: Sequence[tuple[Entry, Detail]], until: float) -> None:
+        for entry, detail in holders:
+            if detail.session:
+                await self._directory.tell(detail.session, f"{kind} {entry.request} {detail.token}", until)
+
+    async def _details(self, name: str, entries: Sequence[Entry], until: float) -> list[tuple[Entry, Detail]]:
+        """Return entries with their details, without those that have gone."""
+        if not entries:
+            return []
+        details = await self._directory.details(name, entries, until)
+        return [(entry, detail) for entry, detail in zip(entries, details, strict=True) if detail is not None]
+
+
+def _kept_by_holders(reading: Reading) -> list[Entry]:
+    """Return what is kept for holders that were done too soon."""
+    return [entry for entry in reading.kept if not entry.before]
