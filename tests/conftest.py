@@ -50,6 +50,7 @@ THOROUGH = (
     "redis/test_faults",
     "redis/test_resharding.py",
     "simulation/test_mutants.py",
+    "simulation/test_promises.py::test_what_is_not_promised_is_seen_to_break",
     "simulation/test_replay.py::test_a_broken_promise_is_told_small",
     "simulation/test_replay.py::test_a_shrunk_run_still_fails",
     "simulation/test_replay.py::test_drift_beyond_the_allowance_is_seen",
