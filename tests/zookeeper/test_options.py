@@ -17,6 +17,28 @@ def read(url: str) -> Access:
     return access_of(urlsplit(url))
 
 
+def test_kazoo_has_to_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who lacks it reads what to install."""
+    monkeypatch.setattr("holdfast.stores.zookeeper.find_spec", lambda name: None if name == "kazoo" else name)
+    with pytest.raises(UsageError, match=r"pip install 'holdfast\[zookeeper\]'"):
+        store_source("zookeeper://a")
+
+
+@pytest.mark.parametrize("kazoo", ["2.10.0", "2.9", "1.0rc1"])
+def test_an_old_kazoo_is_refused(monkeypatch: pytest.MonkeyPatch, kazoo: str) -> None:
+    """Before it is used: an older one never connects."""
+    monkeypatch.setattr("holdfast.stores.zookeeper.version", lambda _: kazoo)
+    with pytest.raises(UsageError, match=rf"2\.11 or later, and this is {kazoo}"):
+        store_source("zookeeper://a")
+
+
+@pytest.mark.parametrize("kazoo", ["2.11.0", "2.12rc1", "3.0", "10.1.dev0"])
+def test_a_newer_kazoo_will_do(monkeypatch: pytest.MonkeyPatch, kazoo: str) -> None:
+    """Whatever it is called."""
+    monkeypatch.setattr("holdfast.stores.zookeeper.version", lambda _: kazoo)
+    assert store_source("zookeeper://a")
+
+
 def test_hosts_and_path() -> None:
     """Several hosts share a path, below which all nodes are; a port is the usual one if it is left out."""
     access = read("zookeeper://a,b:2182,[::1]:2183,[::1]/apps/one")

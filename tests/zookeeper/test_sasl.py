@@ -65,9 +65,6 @@ def test_servers_without_sasl_do_not_answer_a_login(world: World, zookeeper_serv
     one.close()
 
 
-MISSING = [("puresasl", "DIGEST-MD5", r"\[zookeeper-sasl\]"), ("kerberos", "GSSAPI", "kerberos")]
-
-
 @pytest.mark.parametrize(
     ("module", "mechanism", "install"),
     [("puresasl", "DIGEST-MD5", r"\[zookeeper-sasl\]"), ("kerberos", "GSSAPI", "kerberos")],
