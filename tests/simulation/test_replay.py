@@ -93,6 +93,13 @@ def test_a_replay_is_readable(capsys: pytest.CaptureFixture[str]) -> None:
         assert words in told
 
 
+def test_several_scenarios_can_be_chosen(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each that is named has its row in the table, and no other."""
+    assert main(["--scenario", "calm", "--scenario", "wire", "--seeds", "3", "--jobs", "1"]) == 0
+    rows = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert rows == ["scenario", "calm", "wire", "6"]
+
+
 def test_drift_beyond_the_allowance_is_seen() -> None:
     """Clocks that are worse than assumed break what rests on them; within the allowance nothing breaks."""
     bad = Faults(drift=0.1, pauses=2)

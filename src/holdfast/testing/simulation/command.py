@@ -19,7 +19,8 @@ ROW = "{:<17} {:>9} {:>7}  {:>9} {:>10} {:>9} {:>9}  {}"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do what the command line says; return 1 if a promise was broken, 2 if it makes no sense."""
     options = _parser().parse_args(arguments)
-    scenarios = SCENARIOS if options.scenario == "all" else (BY_NAME[options.scenario],)
+    chosen = options.scenario or ["all"]
+    scenarios = SCENARIOS if "all" in chosen else tuple(BY_NAME[name] for name in dict.fromkeys(chosen))
     try:
         if options.seed is not None:
             return max(replay(_plan(each, options.seed, options.plan), quiet=options.quiet) for each in scenarios)
@@ -121,7 +122,9 @@ def _plan(scenario: Scenario, seed: int, text: str | None) -> Plan:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(COMMAND, description="Run the shipped protocol in virtual time, under faults.")
-    parser.add_argument("--scenario", choices=["all", *BY_NAME], default="all", help="what may go wrong (default: all)")
+    parser.add_argument(
+        "--scenario", choices=["all", *BY_NAME], action="append", help="what may go wrong, once or more (default: all)"
+    )
     parser.add_argument("--seeds", type=int, default=2000, help="how many seeds a scenario (default: 2000)")
     parser.add_argument("--first", type=int, default=0, help="the first seed (default: 0)")
     parser.add_argument("--jobs", type=int, default=2, help="how many processes (default: 2)")
