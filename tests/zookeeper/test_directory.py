@@ -1,6 +1,7 @@
 """What a directory in ZooKeeper does, in both colours."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -118,6 +119,17 @@ def test_a_watch_wakes_once(member: MakeMember) -> None:
     assert two.world.run(watch("watch", "b", [], two.until))
     one.world.run(one.directory.stir("watch", [entries[3], mine], one.until))
     assert two.notes.woke == ["b"]
+
+
+def test_what_is_gone_is_not_watched(member: MakeMember) -> None:
+    """No node of this name comes again, so neither the server nor the client would ever forget that watch."""
+    one, two = member(), member()
+    first = one.join("gone", "a1")
+    two.join("gone", "a2")
+    one.world.run(one.directory.withdraw("gone", "a1", first, one.until))
+    assert not two.world.run(two.directory.watch("gone", "a2", [first], two.until))
+    client: Any = two.directory._link._client
+    assert [path for path, watchers in client._data_watchers.items() if watchers and "/gone/" in path] == []
 
 
 def test_a_change_before_the_watch_is_heard(member: MakeMember) -> None:
