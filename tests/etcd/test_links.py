@@ -12,7 +12,7 @@ from holdfast.runtimes.threads import ThreadsRuntime, drive
 from holdfast.stores.etcd.aio import AsyncLink
 from holdfast.stores.etcd.link import Address, NotSent, Request
 from holdfast.stores.etcd.options import Deployment
-from holdfast.stores.etcd.sockets import Connection, Unsent
+from holdfast.stores.etcd.sockets import Connection, Unsent, keep_alive
 from holdfast.stores.etcd.threads import ThreadLink
 from tests.etcd.scenes import PATIENCE
 
@@ -55,3 +55,11 @@ def test_a_server_that_hangs_up_on_who_connects_was_not_reached(monkeypatch: pyt
         with pytest.raises(NotSent, match="closed the connection before a request was sent"):
             drive(link.ask(address, ASK, runtime.now() + PATIENCE))
         drive(link.close())
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="only Linux has this option")
+def test_a_machine_that_is_gone_is_noticed_also_if_something_was_said_to_it() -> None:
+    """As that a watch has ended. Probes are sent only where nothing is unconfirmed; else it took a quarter hour."""
+    with closing(socket.socket()) as connected:
+        keep_alive(connected)
+        assert 0 < connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) <= 60_000
