@@ -168,7 +168,7 @@ class Sessions:
         while True:
             began = self._runtime.now()
             for ttl, lease in list(session.blocks.items()):
-                kept = await self._gateway.ask("lease/keepalive", {"ID": str(lease)}, until)
+                kept = await self._gateway.ask("lease/keepalive", {"ID": str(lease)}, until, first=True)
                 if number(kept, "TTL") <= 0:
                     session.blocks.pop(ttl, None)
             done = self._runtime.now()
@@ -255,17 +255,15 @@ class Sessions:
 
     async def clear_inbox(self, until: float) -> None:
         """Remove messages that were read."""
-        session = self.current
-        if session is None or not session.read:
-            return
-        with self._mutex:
-            read, session.read = session.read[: requests.LARGEST], session.read[requests.LARGEST :]
-        try:
-            steps = [requests.delete(key) for key in read]
-            await self._gateway.ask("kv/txn", requests.transaction([], steps), until)
-        except StoreError:
-            session.read += read
-            raise
+        while (session := self.current) is not None and session.read:
+            with self._mutex:
+                read, session.read = session.read[: requests.LARGEST], session.read[requests.LARGEST :]
+            try:
+                steps = [requests.delete(key) for key in read]
+                await self._gateway.ask("kv/txn", requests.transaction([], steps), until)
+            except StoreError:
+                session.read += read
+                raise
 
     # -- its end -------------------------------------------------------------------------------------------
 
