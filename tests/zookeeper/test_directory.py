@@ -264,6 +264,18 @@ def test_closing_leaves_nothing(member: MakeMember) -> None:
     Member(two.world, "zookeeper://127.0.0.1:1").close()
 
 
+def test_an_inbox_that_cannot_be_read_ends_no_session(member: MakeMember) -> None:
+    """Whoever wrote what is no message into it: the next one is heard, and what is held stays held."""
+    one, two = member(), member()
+    client = two.directory._link._client
+    assert client is not None
+    result = client.set_async(path_of(two.directory._root, one.directory.session()), b"no number\nnor this")
+    two.wait(result.ready)
+    two.world.run(two.directory.tell(one.directory.session(), "still here", two.until))
+    one.wait(lambda: "still here" in one.notes.messages)
+    assert one.notes.losses == 0
+
+
 def test_other_nodes_are_left_alone(member: MakeMember) -> None:
     """What is no entry of ours is not listed."""
     one = member()
