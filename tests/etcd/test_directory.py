@@ -1,6 +1,7 @@
 """The directory over etcd keeps its contract, in both colours."""
 
 from base64 import b64encode
+from typing import Any
 
 import pytest
 
@@ -8,6 +9,8 @@ from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.runtimes.runtime import Runtime
 from holdfast.runtimes.threads import drive
 from holdfast.stores.etcd.keys import Keys
+from holdfast.stores.etcd.link import Said
+from holdfast.stores.etcd.requests import LARGEST
 from holdfast.stores.ordered import Entry, Kind, Listing, Record
 from holdfast.testing.servers import EtcdServer
 from holdfast.testing.servers.etcd import encoded
@@ -201,6 +204,45 @@ def test_messages_reach_a_session(run: Run, etcd_server: EtcdServer) -> None:
             assert b.heard.events == [f"told message {n}" for n in range(5)]
             await b.directory.keep_alive(b.soon())
             assert etcd_server.keys(f"holdfast/i/{b.directory.session()}") == [f"holdfast/i/{b.directory.session()}"]
+
+    run(scene)
+
+
+def test_all_messages_that_were_read_are_removed(run: Run, etcd_server: EtcdServer) -> None:
+    """However many there are: else they would pile up where more come than are removed at once."""
+
+    async def scene(runtime: Runtime) -> None:
+        async with member(runtime, etcd_server.url) as a:
+            session = a.directory.session()
+            for n in range(LARGEST + 1):
+                await a.directory.tell(session, f"message {n}", a.soon())
+            await a.heard.wait_for(f"told message {LARGEST}")
+            await a.directory.keep_alive(a.soon())
+            assert etcd_server.keys(f"holdfast/i/{session}") == [f"holdfast/i/{session}"]
+
+    run(scene)
+
+
+def test_a_session_is_renewed_before_all_else(
+    run: Run, etcd_server: EtcdServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each request of a renewal goes before all that wait for their turn, also those for what outlives the session."""
+
+    async def scene(runtime: Runtime) -> None:
+        async with member(runtime, etcd_server.url) as a:
+            sessions, gateway = a.directory._sessions, a.directory._gateway
+            assert sessions.current is not None
+            await sessions.block_lease(sessions.current, 1.0, a.soon())
+            asked: list[bool] = []
+            ask = gateway.ask
+
+            async def note(*args: Any, first: bool = False, **options: Any) -> Said:  # noqa: ANN401 - as it is
+                asked.append(first)
+                return await ask(*args, first=first, **options)
+
+            monkeypatch.setattr(gateway, "ask", note)
+            await a.directory.keep_alive(a.soon())
+            assert asked == [True, True, True]
 
     run(scene)
 

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import warnings
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -12,6 +13,7 @@ import pytest
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from holdfast.runtimes.runtime import Runtime
 from holdfast.stores.etcd.link import Said
+from holdfast.stores.etcd.session import Session
 from holdfast.stores.ordered import Entry, Kind, Record
 from holdfast.testing.conformance.check import COLOURS
 from holdfast.testing.conformance.kit import Kit
@@ -178,6 +180,51 @@ def test_a_session_survives_its_server_and_the_leader(
         run(scene)
     finally:
         etcd_ensemble.mend()
+
+
+def test_what_cannot_be_read_keeps_no_message_from_being_heard(run: Run, etcd_server: EtcdServer, name: str) -> None:
+    """Whoever put it there, and wherever: what others put below the prefix is no text, if they like."""
+
+    async def scene(runtime: Runtime) -> None:
+        async with member(runtime, etcd_server.url) as a:
+            session = a.directory.session()
+            for prefix in (a.directory._keys.inbox(session) + "/", a.directory._keys.of(name, "")):
+                raw = b64encode(prefix.encode() + b"\xff").decode()
+                await a.directory._gateway.ask("kv/put", {"key": raw, "value": "/w=="}, a.soon())
+            await a.directory.tell(session, "still here", a.soon())
+            await a.heard.wait_for("told still here")
+            assert (await a.directory.look(name, a.soon())).entries == []
+            assert name not in await a.directory.names("", a.soon())
+            await a.directory._gateway.ask("kv/deleterange", {"key": raw}, a.soon())
+
+    run(scene)
+
+
+def test_an_inbox_is_heard_again_whatever_went_wrong_first(
+    run: Run, etcd_server: EtcdServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody else would do it: so no error, of whatever kind, ends that."""
+
+    async def scene(runtime: Runtime) -> None:
+        async with member(runtime, etcd_server.url) as a:
+            sessions, session = a.directory._sessions, a.directory._sessions.current
+            assert session is not None
+            assert session.watching is not None
+            hear_again, tried = sessions._hear_again, runtime.event()
+
+            async def fail_once(which: Session) -> None:
+                if not tried.is_set():
+                    tried.set()
+                    raise KeyError("header")
+                await hear_again(which)
+
+            monkeypatch.setattr(sessions, "_hear_again", fail_once)
+            session.watching.lose("the server says nothing that makes sense")
+            assert await tried.wait(a.soon())
+            await a.directory.tell(session.name, "still here", a.soon())
+            await a.heard.wait_for("told still here")
+
+    run(scene)
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -11,13 +12,16 @@ from holdfast.errors import OutcomeUnknown, StoreError
 from holdfast.runtimes.runtime import Runtime
 from holdfast.runtimes.threads import ThreadsRuntime, drive
 from holdfast.stores.etcd import watching as module
-from holdfast.stores.etcd.link import Hearing, Said, Stream
+from holdfast.stores.etcd.gateway import Gateway
+from holdfast.stores.etcd.link import Address, Answer, Hearing, Request, Said, Stream
+from holdfast.stores.etcd.options import Deployment
 from holdfast.stores.etcd.turns import Turns
 from holdfast.stores.etcd.watching import Watches, Watching
 from tests.etcd.scenes import PATIENCE, Meanwhile, run_asyncio
 
 if TYPE_CHECKING:
-    from holdfast.stores.etcd.gateway import Gateway
+    from holdfast.stores.etcd.link import Link
+    from holdfast.stores.etcd.watching import Channel
 
 DENIED: Said = {"watch_id": "-1", "created": True, "canceled": True, "cancel_reason": "permission denied"}
 """What newer servers answer to who may not watch; they tell no id, and some read nothing more after that."""
@@ -184,6 +188,81 @@ def test_a_server_that_begins_no_watch_is_given_up(monkeypatch: pytest.MonkeyPat
         assert watcher.heard == ["a ended"]
         await watcher.watch("b")
         assert [stream.closed for stream in script.streams] == [True, False]
+
+    run_asyncio(scene)
+
+
+def test_a_server_that_stands_still_is_given_up_by_the_impatient_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What counts is for how long it has left questions unanswered, and not for how long each of them waits."""
+
+    async def scene(runtime: Runtime) -> None:
+        script = Script(lambda place, said: grant(place, said) if place or len(script.streams[0].said) == 1 else [])
+        watcher = Watcher(runtime, script)
+        await watcher.watch("a")
+        with pytest.raises(OutcomeUnknown):
+            await watcher.watch("impatient", 0.05)
+        assert watcher.heard == []
+        monkeypatch.setattr(module, "DEAF", 0.05)
+        with pytest.raises(OutcomeUnknown):
+            await watcher.watch("impatient", 0.001)
+        assert watcher.heard == ["a ended"]
+        await watcher.watch("b")
+
+    run_asyncio(scene)
+
+
+def test_a_watch_that_was_lost_does_not_begin() -> None:
+    """Also if a thread tells its loss just before another tells its beginning: its end would never be told."""
+
+    class Losing:
+        def begin(self, watching: Watching, *_: object) -> Callable[[], None]:
+            watching.lose("the connection was lost")
+            watching.hear({"created": True})
+            return lambda: None
+
+    heard: list[str] = []
+    runtime = ThreadsRuntime()
+    watching = Watching(runtime, lambda event: heard.append(str(event)), lambda: heard.append("ended"))
+    with pytest.raises(OutcomeUnknown, match="the connection was lost"):
+        drive(watching.open(cast("Channel", Losing()), ("a", ""), 1, runtime.now() + PATIENCE))
+    assert heard == []
+
+
+NEW, OLD = "new", "old"
+"""Tokens."""
+
+
+class Guarded:
+    """A link to a server that has forgotten a token."""
+
+    def __init__(self) -> None:
+        """Let nobody in yet."""
+        self.tokens: list[str] = []
+
+    async def ask(self, *_: object) -> Answer:
+        """Let one log in, who is not told at once."""
+        await asyncio.sleep(0)
+        return Answer(200, {"token": NEW})
+
+    async def stream(self, _address: Address, request: Request, hearing: Hearing, _until: float) -> Stream:
+        """Deny all who come with another token."""
+        self.tokens.append(request.token)
+        return ScriptedStream(hearing, lambda said: grant(0, said) if request.token == NEW else [DENIED])
+
+
+def test_all_who_are_denied_a_watch_for_an_old_token_try_again() -> None:
+    """Also those who hear it when another has forgotten the token already, and nobody has logged in anew yet."""
+
+    async def scene(runtime: Runtime) -> None:
+        link = Guarded()
+        gateway = Gateway(runtime, Deployment([Address("server")], user="app"), cast("Link", link))
+        gateway._token = OLD
+        watches = Watches(runtime, gateway)
+        until = runtime.now() + PATIENCE
+        make = partial(Watching, runtime, print, print)
+        begun = await asyncio.gather(*(watches.begin(make, (key, ""), 1, until) for key in "abc"))
+        assert not any(watching.over for watching in begun)
+        assert link.tokens == [OLD, NEW]
 
     run_asyncio(scene)
 

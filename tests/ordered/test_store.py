@@ -163,3 +163,27 @@ def test_an_error_that_nobody_foresaw_does_not_end_the_session() -> None:
     drive(store.open(lambda _: None, runtime.now() + 5.0))
     wait_until(lambda: directory.kept_alive > 1, "another renewal of the session")
     drive(store.close())
+
+
+class Hasty(ModelDirectory):
+    """One whose session ends soon, unless it is renewed."""
+
+    trust = 0.75
+    untils: Sequence[float] = ()
+
+    async def withdraw(self, name: str, request: str, entry: Entry | None, until: float) -> bool:
+        """Note how long this may take."""
+        self.untils = [*self.untils, until]
+        return await super().withdraw(name, request, entry, until)
+
+
+def test_what_is_cleaned_up_does_not_hold_up_the_renewal_of_the_session() -> None:
+    """However slow the store is to remove what its owner forgot: or all that the client has would be lost."""
+    scene = Scene(Hasty)
+    assert isinstance(scene.directory, Hasty)
+    scene.hold(ask_of())
+    caretaker = scene.store._caretaker
+    caretaker._ending = scene.store._places.silent(scene.runtime.now() + 1e6)
+    drive(caretaker._clean_up())
+    [until] = scene.directory.untils
+    assert until - scene.runtime.now() <= scene.directory.trust / 3

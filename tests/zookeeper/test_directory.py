@@ -1,6 +1,7 @@
 """What a directory in ZooKeeper does, in both colours."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -118,6 +119,17 @@ def test_a_watch_wakes_once(member: MakeMember) -> None:
     assert two.world.run(watch("watch", "b", [], two.until))
     one.world.run(one.directory.stir("watch", [entries[3], mine], one.until))
     assert two.notes.woke == ["b"]
+
+
+def test_what_is_gone_is_not_watched(member: MakeMember) -> None:
+    """No node of this name comes again, so neither the server nor the client would ever forget that watch."""
+    one, two = member(), member()
+    first = one.join("gone", "a1")
+    two.join("gone", "a2")
+    one.world.run(one.directory.withdraw("gone", "a1", first, one.until))
+    assert not two.world.run(two.directory.watch("gone", "a2", [first], two.until))
+    client: Any = two.directory._link._client
+    assert [path for path, watchers in client._data_watchers.items() if watchers and "/gone/" in path] == []
 
 
 def test_a_change_before_the_watch_is_heard(member: MakeMember) -> None:
@@ -250,6 +262,18 @@ def test_closing_leaves_nothing(member: MakeMember) -> None:
     two.wait(result.ready)
     assert result.value is None
     Member(two.world, "zookeeper://127.0.0.1:1").close()
+
+
+def test_an_inbox_that_cannot_be_read_ends_no_session(member: MakeMember) -> None:
+    """Whoever wrote what is no message into it: the next one is heard, and what is held stays held."""
+    one, two = member(), member()
+    client = two.directory._link._client
+    assert client is not None
+    result = client.set_async(path_of(two.directory._root, one.directory.session()), b"no number\nnor this")
+    two.wait(result.ready)
+    two.world.run(two.directory.tell(one.directory.session(), "still here", two.until))
+    one.wait(lambda: "still here" in one.notes.messages)
+    assert one.notes.losses == 0
 
 
 def test_other_nodes_are_left_alone(member: MakeMember) -> None:

@@ -37,8 +37,8 @@ class Line(asyncio.Protocol):
 
     def ask(self, request: Request) -> "asyncio.Future[Answer]":
         """Send a request; the future is its answer, or one of BROKEN."""
-        self._answer = self._loop.create_future()
         self._write(self._talk.pack(request))
+        self._answer = self._loop.create_future()
         return self._answer
 
     def stream(self, request: Request, hearing: Hearing) -> None:
@@ -55,8 +55,8 @@ class Line(asyncio.Protocol):
         return self._hearing is not None
 
     def close(self) -> None:
-        """Close it at once, and tell nobody."""
-        self._hearing = self._answer = None
+        """Close it at once, and tell nobody but who waits for an answer: nobody else would."""
+        self._hearing = None
         self.cut(ConnectionAbortedError("the connection was closed"))
 
     def cut(self, error: Exception) -> None:

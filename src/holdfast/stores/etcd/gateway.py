@@ -102,9 +102,9 @@ class Gateway:
                     raise
 
     def forget_token(self) -> bool:
-        """Log in anew with the next request, if there was a token: a server did not know it."""
-        known, self._token = bool(self._token), ""
-        return known
+        """Log in anew with the next request, for a server did not know our token; False if we have no user."""
+        self._token = ""
+        return bool(self._deployment.user)
 
     async def close(self) -> None:
         """Disconnect."""

@@ -114,8 +114,12 @@ def encoded(text: str) -> str:
 
 
 def decoded(text: str) -> str:
-    """Read a key or a value of the gateway."""
-    return b64decode(text).decode("utf-8", "surrogatepass")
+    """Read a key or a value of the gateway, whoever wrote it."""
+    data = b64decode(text)
+    try:
+        return data.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:  # it is none of ours
+        return data.decode("utf-8", "replace")
 
 
 def after(prefix: str) -> str:

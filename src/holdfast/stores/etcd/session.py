@@ -168,7 +168,7 @@ class Sessions:
         while True:
             began = self._runtime.now()
             for ttl, lease in list(session.blocks.items()):
-                kept = await self._gateway.ask("lease/keepalive", {"ID": str(lease)}, until)
+                kept = await self._gateway.ask("lease/keepalive", {"ID": str(lease)}, until, first=True)
                 if number(kept, "TTL") <= 0:
                     session.blocks.pop(ttl, None)
             done = self._runtime.now()
@@ -224,15 +224,19 @@ class Sessions:
         while not session.over:
             try:
                 await self._hear_again(session)
-            except StoreError as error:
-                log.debug("an inbox at etcd cannot be heard: %s", error)
+            except Exception as error:  # noqa: BLE001 - whatever went wrong, nobody else would do it
+                log.debug("an inbox at etcd cannot be heard: %r", error)
             else:
-                session.mending = False
-                if session.watching is None or not session.watching.over or session.over:
+                if not self._is_unheard(session):
                     return
-                session.mending = True
             await self._closing.wait(self._runtime.now() + pause * (1 + self._runtime.random()) / 2)
             pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _is_unheard(self, session: Session) -> bool:
+        """Tell whether it has to be mended once more; else whoever finds it unheard from now on has that done."""
+        with self._mutex:
+            session.mending = session.watching is not None and session.watching.over and not session.over
+            return session.mending
 
     async def _hear_again(self, session: Session) -> None:
         """Read what came meanwhile, and watch from there on."""
@@ -251,17 +255,15 @@ class Sessions:
 
     async def clear_inbox(self, until: float) -> None:
         """Remove messages that were read."""
-        session = self.current
-        if session is None or not session.read:
-            return
-        with self._mutex:
-            read, session.read = session.read[: requests.LARGEST], session.read[requests.LARGEST :]
-        try:
-            steps = [requests.delete(key) for key in read]
-            await self._gateway.ask("kv/txn", requests.transaction([], steps), until)
-        except StoreError:
-            session.read += read
-            raise
+        while (session := self.current) is not None and session.read:
+            with self._mutex:
+                read, session.read = session.read[: requests.LARGEST], session.read[requests.LARGEST :]
+            try:
+                steps = [requests.delete(key) for key in read]
+                await self._gateway.ask("kv/txn", requests.transaction([], steps), until)
+            except StoreError:
+                session.read += read
+                raise
 
     # -- its end -------------------------------------------------------------------------------------------
 

@@ -142,6 +142,6 @@ def keep_alive(connected: socket.socket) -> None:
     """Send at once; have the system notice within a minute that the other machine is gone, also while all is silent."""
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
+    for name, value in (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 30_000)):
         if option := getattr(socket, name, None):
             connected.setsockopt(socket.IPPROTO_TCP, option, value)

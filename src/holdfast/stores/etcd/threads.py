@@ -42,7 +42,10 @@ class ThreadLink:
                 return self._ask(connection, request, until)
             except Unsent:
                 self._drop_idle(address)
-        return self._ask(self._connect(address, until), request, until)
+        try:
+            return self._ask(self._connect(address, until), request, until)
+        except Unsent as error:
+            raise NotSent(*trouble.cannot_connect(address, error).args) from error
 
     async def stream(self, address: Address, request: Request, hearing: Hearing, until: float) -> Stream:
         """Begin a stream on a connection of its own."""

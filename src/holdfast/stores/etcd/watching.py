@@ -16,7 +16,7 @@ from holdfast.stores.etcd.keys import number, packed_json
 from holdfast.stores.etcd.link import Hearing, Said, Stream
 
 DEAF = 1.0
-"""After how many seconds a server that did not begin a watch is not asked on the same stream again."""
+"""For how many seconds a server may leave unanswered what it was asked on a stream, before that is given up."""
 
 
 class Watching:
@@ -27,7 +27,6 @@ class Watching:
         self.over = False
         self.refusal = ""
         """Why there is no watch, in the words of the server."""
-        self._now = runtime.now
         self._on_event = on_event
         self._on_end = on_end
         self._mutex = runtime.mutex()
@@ -37,11 +36,10 @@ class Watching:
 
     async def open(self, channel: "Channel", span: tuple[str, str], revision: int, until: float) -> None:
         """Watch a key, or from it to the end of a range. Raises StoreError; then it is over, and tells nothing."""
-        asked_at = self._now()
         try:
             self._leave = channel.begin(self, span, revision)
-            if not await self._answered.wait(until) and self._now() - asked_at >= DEAF:
-                channel.lose("timed out")
+            if not await self._answered.wait(until):
+                channel.lose_if_deaf()
             self._raise_refusal()
         except BaseException:
             self.close()
@@ -61,7 +59,8 @@ class Watching:
     def hear(self, result: Said) -> None:
         """Take what the server says of it."""
         if result.get("created"):
-            self._begun = True
+            with self._mutex:
+                self._begun = not self.over  # else it was lost just now, and who began it is told that
             self._answered.set()
         for event in result.get("events", []):
             if not self.over:
@@ -70,8 +69,8 @@ class Watching:
     def lose(self, why: str) -> None:
         """Hear that it is no more."""
         with self._mutex:
-            told, self.over = self.over, True
-        if not told and self._begun:
+            tells, self.over = self._begun and not self.over, True
+        if tells:
             self._on_end()
         self.refusal = why
         self._answered.set()
@@ -98,11 +97,12 @@ class Channel:
         """Prepare; nothing is connected yet."""
         self.full = False
         """No other watch is begun on it."""
+        self._now = runtime.now
         self._mutex = runtime.mutex()
         self._stream: Stream | None = None
         self._watchings: dict[int, Watching] = {}
-        self._asked: deque[int] = deque()
-        """Those whose beginning was not answered. Answers come in the order of the questions."""
+        self._asked: deque[tuple[int, float]] = deque()
+        """Those whose beginning was not answered, and since when. Answers come in the order of the questions."""
         self._last = 0
 
     async def open(self, gateway: Gateway, until: float) -> None:
@@ -116,11 +116,18 @@ class Channel:
             place = self._last
             if not self.full:
                 self._watchings[place] = watching
-                self._asked.append(place)
+                self._asked.append((place, self._now()))
                 self._say(requests.watch(place, *span, revision))
         if place not in self._watchings:
             watching.lose("the connection was lost")
         return lambda: self._leave(place)
+
+    def lose_if_deaf(self) -> None:
+        """Give the stream up if the server has stood still for too long, however short each of those waited."""
+        with self._mutex:
+            deaf = bool(self._asked) and self._now() - self._asked[0][1] >= DEAF
+        if deaf:
+            self.lose("timed out")
 
     def lose(self, why: str) -> None:
         """Give the stream up, and tell whoever watches."""
@@ -155,7 +162,8 @@ class Channel:
             self.lose(str(said.get("error") or "it was cancelled"))
             return
         begins = bool(result.get("created"))
-        place = self._asked.popleft() if begins and self._asked else number(result, "watch_id")
+        with self._mutex:
+            place = self._asked.popleft()[0] if begins and self._asked else number(result, "watch_id")
         if result.get("canceled"):
             self._refused(place, result, begins=begins)
         elif (watching := self._watchings.get(place)) is not None:

@@ -96,7 +96,7 @@ class Caretaker:
 
     async def _clean_up(self) -> None:
         """End places whose owners are silent, and remove the litter."""
-        until = self._runtime.now() + OPERATION
+        until = self._runtime.now() + min(OPERATION, self._directory.trust / 3)  # then the session is to be renewed
         ending, self._ending = self._ending, []
         for place in ending:
             try:

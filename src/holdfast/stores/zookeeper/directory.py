@@ -389,12 +389,11 @@ class ZooKeeperDirectory:
         """Leave a watch on each node, and look whether it has changed since it was listed."""
         paths = [self._path_of(name, entry) for entry in entries]
         self._watches.set(request, paths)
-        stats = await self._each(
-            until, paths, lambda client, path: client.exists_async(path, self._fired), writes=False
-        )
-        if any(stat is None for stat in stats):
+        found = await self._each(until, paths, lambda client, path: client.get_async(path, self._fired), writes=False)
+        if any(isinstance(each, Code) for each in found):  # and is not watched; by `exists` it would be, for good
             self._watches.set(request, [])
             return False
+        stats: list[Stat] = [stat for _, stat in found]
         if any(stat.mzxid > max(names.since(entry), stat.czxid) for entry, stat in zip(entries, stats, strict=True)):
             self._watches.set(request, [])
             self._wake([request])

@@ -106,6 +106,45 @@ class Wire:
         return getattr(self._connection, name)
 
 
+class Reminder:
+    """What wakes kazoo's thread, both ends of it: a byte is put in for each request, and taken out when that is sent.
+
+    A pair of sockets, as kazoo would have, takes a few hundred; who asks then waits until the thread has sent some. If
+    that itself asks just then, as it does for messages, it would wait for ever. So ours never holds more than one.
+    """
+
+    def __init__(self) -> None:
+        """Have nothing to remind of."""
+        self.sockets = socket.socketpair()
+        self._inside, self._outside = self.sockets
+        self._mutex = threading.Lock()
+        self._count = 0
+        self.fileno = self._inside.fileno
+
+    def send(self, data: bytes) -> int:
+        """Put something in."""
+        with self._mutex:
+            if self._count == 0:
+                self._outside.send(b".")
+            elif self._outside.fileno() < 0:
+                raise OSError("the connection is closed")
+            self._count += 1
+            return len(data)
+
+    def recv(self, size: int) -> bytes:
+        """Take something out."""
+        with self._mutex:
+            if self._count <= 1:
+                self._inside.recv(size)
+            self._count = max(0, self._count - 1)
+            return b"."
+
+    def close(self) -> None:
+        """Close both ends."""
+        for each in self.sockets:
+            each.close()
+
+
 class Handler:
     """What kazoo asks of its surroundings. See kazoo's IHandler, which says what each method does."""
 
@@ -236,11 +275,11 @@ class Handler:
         self._sockets.add(made)
         self._opening = made
 
-    def create_socket_pair(self) -> tuple[socket.socket, socket.socket]:
+    def create_socket_pair(self) -> tuple[Reminder, Reminder]:
         """Make what wakes the thread."""
-        pair = socket.socketpair()
-        self._sockets.update(pair)
-        return pair
+        made = Reminder()
+        self._sockets.update(made.sockets)
+        return made, made
 
     def heard_since(self, instant: float) -> bool:
         """Tell whether anything was heard of this server since, or it was only connected to since."""

@@ -24,9 +24,9 @@ def path_of(root: str, session: str) -> str:
 
 
 def read_box(data: bytes) -> tuple[int, list[str]]:
-    """Read how often an inbox was emptied, and what is in it."""
+    """Read how often an inbox was emptied, and what is in it: nothing, if none of us wrote that."""
     count, *messages = data.decode("ascii", errors="replace").split("\n")
-    return int(count or "0"), messages
+    return (int(count or "0"), messages) if count.isdecimal() or not count else (0, [])
 
 
 def write_box(count: int, messages: list[str]) -> bytes:

@@ -326,6 +326,7 @@ class Link:
         with self._mutex:
             client, handler = self._client, self._handler
             self._client = self._handler = None
+            self._drops += 1  # what is heard of its connection from now on is no news of the next one's
             return None if client is None or handler is None else (client, handler)
 
     async def close(self) -> None:

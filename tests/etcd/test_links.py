@@ -1,0 +1,65 @@
+"""What becomes of a request when its connection ends, or its client does."""
+
+import asyncio
+import socket
+from contextlib import closing
+
+import pytest
+
+from holdfast.errors import OutcomeUnknown
+from holdfast.runtimes.aio import AsyncioRuntime
+from holdfast.runtimes.threads import ThreadsRuntime, drive
+from holdfast.stores.etcd.aio import AsyncLink
+from holdfast.stores.etcd.link import Address, NotSent, Request
+from holdfast.stores.etcd.options import Deployment
+from holdfast.stores.etcd.sockets import Connection, Unsent, keep_alive
+from holdfast.stores.etcd.threads import ThreadLink
+from tests.etcd.scenes import PATIENCE
+
+ASK = Request("kv/range", b"{}")
+
+LONG = 300.0
+"""How long an operation may take that is to end long before, in seconds."""
+
+
+def test_who_asks_is_told_that_the_link_was_closed() -> None:
+    """At once: nobody else would tell a task that waits for an answer, and it would wait for ever."""
+
+    async def scene(silent: socket.socket) -> None:
+        address = Address(*silent.getsockname())
+        runtime = AsyncioRuntime()
+        link = AsyncLink(runtime, Deployment([address]))
+        asking = asyncio.create_task(link.ask(address, ASK, runtime.now() + LONG))
+        taken, _ = await asyncio.to_thread(silent.accept)
+        with closing(taken):
+            await asyncio.to_thread(taken.recv, 1)
+            await link.close()
+            with pytest.raises(OutcomeUnknown, match="the connection was closed"):
+                await asyncio.wait_for(asking, PATIENCE)
+
+    with closing(socket.create_server(("127.0.0.1", 0))) as silent:
+        asyncio.run(scene(silent))
+
+
+def test_a_server_that_hangs_up_on_who_connects_was_not_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another may be asked instead; and whoever asks is told what all are told, and not what the socket said."""
+
+    def hang_up(*_: object) -> None:
+        raise Unsent("the server closed the connection before a request was sent")
+
+    monkeypatch.setattr(Connection, "_send", hang_up)
+    runtime = ThreadsRuntime()
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        address = Address(*server.getsockname())
+        link = ThreadLink(runtime, Deployment([address]))
+        with pytest.raises(NotSent, match="closed the connection before a request was sent"):
+            drive(link.ask(address, ASK, runtime.now() + PATIENCE))
+        drive(link.close())
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="only Linux has this option")
+def test_a_machine_that_is_gone_is_noticed_also_if_something_was_said_to_it() -> None:
+    """As that a watch has ended. Probes are sent only where nothing is unconfirmed; else it took a quarter hour."""
+    with closing(socket.socket()) as connected:
+        keep_alive(connected)
+        assert 0 < connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) <= 60_000

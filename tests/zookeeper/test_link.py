@@ -1,0 +1,137 @@
+"""The connection as its users see it, with a client of kazoo that does what the tests say."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+import pytest
+
+from holdfast.errors import OutcomeUnknown, StoreUnavailable
+from holdfast.runtimes.aio import AsyncioRuntime
+from holdfast.runtimes.threads import ThreadsRuntime
+from holdfast.stores.zookeeper import library
+from holdfast.stores.zookeeper.handler import Handler
+from holdfast.stores.zookeeper.library import Client, Result
+from holdfast.stores.zookeeper.link import Hearing, Link
+from holdfast.stores.zookeeper.options import access_of
+from tests.zookeeper.worlds import PATIENCE
+
+
+class Lost(Exception):
+    """As kazoo's, when a connection is lost."""
+
+    code = -4
+
+
+class Answered:
+    """What comes of a request."""
+
+    def __init__(self) -> None:
+        """Nothing yet."""
+        self.value: object = None
+        self.exception: Exception | None = None
+        self._links: list[Callable[[Any], None]] = []
+
+    def ready(self) -> bool:
+        """Tell whether it has come."""
+        return self.exception is not None
+
+    def rawlink(self, callback: Callable[[Any], None]) -> None:
+        """Call this when it comes."""
+        self._links.append(callback)
+
+    def lose(self) -> None:
+        """Have the connection be lost."""
+        self.exception = Lost()
+        for callback in self._links:
+            callback(self)
+
+
+class Puppet:
+    """A client of kazoo that does nothing by itself."""
+
+    def __init__(self) -> None:
+        """Have a session, and no connection."""
+        self.connected = False
+        self.client_id = (1, b"")
+        self.client_state = "CONNECTING"
+        self.last_zxid = 0
+        self.asked: list[Answered] = []
+
+    def exists_async(self, path: str) -> Answered:
+        """Note that it was asked."""
+        assert path
+        self.asked.append(Answered())
+        return self.asked[-1]
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *_: None
+
+
+def linked(monkeypatch: pytest.MonkeyPatch) -> tuple[Link, list[Puppet]]:
+    """Return a link, and the clients that it makes."""
+    made: list[Puppet] = []
+
+    def make(*_: object, **__: object) -> Client:
+        made.append(Puppet())
+        return cast("Client", made[-1])
+
+    monkeypatch.setattr(library, "make_client", make)
+    access = access_of(urlsplit("zookeeper://server"))
+    return Link(AsyncioRuntime(), access, Hearing(_ignore, _ignore, _ignore, _ignore, _ignore)), made
+
+
+def _ignore(*_: object) -> None: ...
+
+
+def connect(link: Link, client: Puppet, session: int) -> None:
+    """Have a client reach a server."""
+    client.connected = True
+    link._ready(cast("Client", client), session, 10.0, 0.0)
+
+
+def ask(client: Client) -> Sequence[Result]:
+    """Ask for something."""
+    return [client.exists_async("/")]
+
+
+def test_a_connection_that_was_lost_is_not_the_next_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who hears late that the one of a client was lost which is no more holds up nobody who asks its successor."""
+
+    async def scene() -> None:
+        link, made = linked(monkeypatch)
+        until = link._runtime.now() + PATIENCE
+        link._begin()
+        connect(link, made[0], 1)
+        asking = asyncio.create_task(link.ask(until, ask, writes=True))
+        await asyncio.sleep(0)
+        link._let_go(StoreUnavailable("the session has ended"))
+        link._begin()
+        connect(link, made[1], 2)
+        made[0].asked[0].lose()
+        with pytest.raises(OutcomeUnknown):
+            await asking
+        assert await link.ready(link._runtime.now() + 0.5) is cast("Client", made[1])
+
+    asyncio.run(scene())
+
+
+def test_who_asks_never_waits_for_the_thread() -> None:
+    """However much is asked at once: else the thread itself, if it asks for something then, would wait for ever."""
+    handler = Handler(access_of(urlsplit("zookeeper://server")), ThreadsRuntime())
+    taken, asked = handler.create_socket_pair()
+    sending = threading.Thread(target=lambda: [asked.send(b"\0") for _ in range(1000)], daemon=True)
+    sending.start()
+    sending.join(PATIENCE)
+    assert not sending.is_alive()
+    for _ in range(1000):
+        assert handler.select([taken], [], [], PATIENCE) == ([taken], [], [])
+        assert taken.recv(1)
+    assert handler.select([taken], [], [], 0.0) == ([], [], [])
+    asked.send(b"\0")
+    asked.close()
+    taken.close()
+    with pytest.raises(OSError, match="the connection is closed"):
+        asked.send(b"\0")
