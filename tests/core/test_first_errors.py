@@ -3,6 +3,8 @@
 import asyncio
 import gc
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import cast
 
@@ -25,6 +27,41 @@ def test_an_unknown_scheme_is_told_what_there_is_without_the_password() -> None:
     with pytest.raises(UsageError, match="'mongodb'; there are sqlite, memory") as caught:
         Client("mongodb://user:hunter2@host")
     assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("typed", "meant"), [("redi", "redis"), ("reddis", "redis"), ("zookeper", "zookeeper")])
+def test_a_mistyped_scheme_is_told_which_was_meant(typed: str, meant: str) -> None:
+    """And not all that there are."""
+    with pytest.raises(UsageError, match=rf"did you mean {meant}\?$"):
+        Client(f"{typed}://host")
+
+
+def test_an_empty_url_is_not_taken_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A variable that a deployment left empty must not have each machine lock for itself, in a file of its own."""
+    with pytest.raises(UsageError, match="is empty"):
+        Client("")
+    monkeypatch.setenv("HOLDFAST_URL", "")
+    with pytest.raises(UsageError, match="HOLDFAST_URL unset"):
+        Client()
+
+
+@pytest.mark.parametrize("missing", ["redis", "hiredis"])
+@pytest.mark.parametrize("url", ["redis://h", "redis://h?foo=1", "redis+cluster://h", "redlock://a,b,c"])
+def test_who_lacks_a_library_is_told_what_to_install(url: str, missing: str) -> None:
+    """Before anything is imported that needs it; and what does not need it works."""
+    code = f"""
+import sys
+sys.modules[{missing!r}] = None
+from holdfast import Client, UsageError
+with Client(quorum=["memory://a", "memory://b", "memory://c"]) as client, client.lock("name"):
+    pass
+try:
+    Client({url!r})
+except UsageError as error:
+    print(error)
+"""
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert said.stdout == (f"the Redis store needs {missing}, which is not installed: pip install 'holdfast[redis]'\n")
 
 
 @pytest.mark.parametrize("url", [Path("/tmp/locks.db"), 5, b"sqlite:///tmp/locks.db"])  # noqa: S108 - never made

@@ -1,12 +1,15 @@
 """What becomes of a request when its connection ends, or its client does."""
 
 import asyncio
+import contextlib
 import socket
+import threading
 from contextlib import closing
 
 import pytest
 
-from holdfast.errors import OutcomeUnknown
+from holdfast import Client
+from holdfast.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.runtimes.aio import AsyncioRuntime
 from holdfast.runtimes.threads import ThreadsRuntime, drive
 from holdfast.stores.etcd.aio import AsyncLink
@@ -55,6 +58,30 @@ def test_a_server_that_hangs_up_on_who_connects_was_not_reached(monkeypatch: pyt
         with pytest.raises(NotSent, match="closed the connection before a request was sent"):
             drive(link.ask(address, ASK, runtime.now() + PATIENCE))
         drive(link.close())
+
+
+@pytest.mark.parametrize(
+    "said", [b"HTTP/1.1 404 Not Found\r\n\r\n404 page not found\n", b"-ERR unknown command\r\n\r\n"]
+)
+def test_what_is_not_etcd_is_told_as_such(said: bytes) -> None:
+    """A wrong port, as that by which the servers of an ensemble talk, or of another store."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+
+        def answer() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    taken, _ = server.accept()
+                    with taken:
+                        taken.recv(65536)
+                        taken.sendall(said)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        url = f"etcd://127.0.0.1:{server.getsockname()[1]}"
+        with Client(url) as client, pytest.raises(StoreUnavailable, match=r"no JSON gateway of etcd .*check the port"):
+            client.names()
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join()
 
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="only Linux has this option")

@@ -123,6 +123,23 @@ def test_a_release_that_is_never_answered_says_unknown() -> None:
         assert lease.release() is Outcome.UNKNOWN
 
 
+def test_a_release_of_what_is_lost_is_not_waited_for() -> None:
+    """It is asked once: at the worst moment nobody is kept in a `with` by a store that is not there."""
+    asked = 0
+
+    async def gone(operation: str, done: bool) -> None:
+        nonlocal asked
+        if operation in {"renew", "release"} and not done:
+            asked += operation == "release"
+            raise StoreUnavailable("the store is gone")
+
+    with Client(store=disturbed(memory_source(MemoryTable()), gone, local=False)) as client:
+        lease = client.lock("name", ttl=0.1).acquire()
+        assert lease.lost.wait(5)
+        assert lease.release() is Outcome.UNKNOWN
+        assert asked == 1
+
+
 def test_lost_replies_to_renewals_do_not_end_a_lease() -> None:
     """A lease whose renewals are carried out, with every other reply lost, is at risk now and then, and never lost."""
     table = MemoryTable()

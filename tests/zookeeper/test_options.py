@@ -19,7 +19,11 @@ def read(url: str) -> Access:
 
 def test_kazoo_has_to_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who lacks it reads what to install."""
-    monkeypatch.setattr("holdfast.stores.zookeeper.find_spec", lambda name: None if name == "kazoo" else name)
+
+    def find(name: str) -> str | None:
+        return None if name == "kazoo" else name
+
+    monkeypatch.setattr("holdfast.stores.zookeeper.find_spec", find)
     with pytest.raises(UsageError, match=r"pip install 'holdfast\[zookeeper\]'"):
         store_source("zookeeper://a")
 
@@ -27,7 +31,7 @@ def test_kazoo_has_to_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("kazoo", ["2.10.0", "2.9", "1.0rc1"])
 def test_an_old_kazoo_is_refused(monkeypatch: pytest.MonkeyPatch, kazoo: str) -> None:
     """Before it is used: an older one never connects."""
-    monkeypatch.setattr("holdfast.stores.zookeeper.version", lambda _: kazoo)
+    monkeypatch.setattr("holdfast.stores.zookeeper.version", {"kazoo": kazoo}.get)
     with pytest.raises(UsageError, match=rf"2\.11 or later, and this is {kazoo}"):
         store_source("zookeeper://a")
 
@@ -35,7 +39,7 @@ def test_an_old_kazoo_is_refused(monkeypatch: pytest.MonkeyPatch, kazoo: str) ->
 @pytest.mark.parametrize("kazoo", ["2.11.0", "2.12rc1", "3.0", "10.1.dev0"])
 def test_a_newer_kazoo_will_do(monkeypatch: pytest.MonkeyPatch, kazoo: str) -> None:
     """Whatever it is called."""
-    monkeypatch.setattr("holdfast.stores.zookeeper.version", lambda _: kazoo)
+    monkeypatch.setattr("holdfast.stores.zookeeper.version", {"kazoo": kazoo}.get)
     assert store_source("zookeeper://a")
 
 
@@ -47,6 +51,13 @@ def test_hosts_and_path() -> None:
     assert access.title == "ZooKeeper at a:2181,b:2182,[::1]:2183,[::1]:2181/apps/one"
     assert read("zookeeper://").hosts == "localhost:2181"
     assert read("zookeeper://a").options == {"timeout": 30.0}
+
+
+@pytest.mark.parametrize("scheme", ["zookeeper", "etcd"])
+def test_two_ports_are_one_too_many(scheme: str) -> None:
+    """Said when the URL is read, not when a name is looked up that nobody meant."""
+    with pytest.raises(UsageError, match=r"URL (has two ports|cannot be read)"):
+        store_source(f"{scheme}://host:1:2")
 
 
 def test_a_login_is_a_digest_or_sasl() -> None:

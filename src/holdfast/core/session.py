@@ -236,11 +236,12 @@ class Session:
     async def _release_again(self, held: HeldLease, release: Release, first: BaseException) -> Outcome:
         """Release when nobody knows whether the first attempt was carried out."""
         try:
-            if isinstance(first, StoreError) and not isinstance(first, StoreUnavailable):
-                raise first
+            if isinstance(first, StoreError) and (held.lost_because or not isinstance(first, StoreUnavailable)):
+                raise first  # nobody waits for a release of what is lost
             outcome = await self.persist(lambda until: self.store.release(release, until), self.patience(held.ttl))
         except StoreError as error:
-            log.warning("the release of %r got no answer (%s); it ends at its ttl at the latest", held.name, error)
+            level = logging.DEBUG if held.lost_because else logging.WARNING
+            log.log(level, "the release of %r got no answer (%s); it ends at its ttl at the latest", held.name, error)
             outcome = Outcome.UNKNOWN
         if not outcome.kept and not held.lost_because and self.runtime.now() < held.valid_until:
             outcome = Outcome.RELEASED  # it cannot have run out yet: the first attempt did it, and its reply was lost

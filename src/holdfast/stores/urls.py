@@ -3,10 +3,12 @@
 import os
 import pwd
 from collections.abc import Callable
+from difflib import get_close_matches
 from pathlib import Path
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from holdfast.errors import UsageError
+from holdfast.stores.extras import require_redis
 from holdfast.stores.store import StoreSource
 
 VARIABLE = "HOLDFAST_URL"
@@ -20,20 +22,29 @@ def store_source(url: object = None) -> StoreSource:
     Raises UsageError if the URL can't be understood. Nothing is connected yet.
     """
     if hasattr(url, "connection_pool") or hasattr(url, "nodes_manager"):
+        require_redis()
         from holdfast.stores.redis import redis_source
 
         return redis_source(url)
-    url = url or os.environ.get(VARIABLE)
-    if not url:
+    url = os.environ.get(VARIABLE) if url is None else url
+    if url is None:
         return _default()
+    if url == "":
+        raise UsageError(f"the store URL is empty; give one, or leave it out and {VARIABLE} unset for a lock file.")
     parts = _split(url)
     if not parts.scheme:
-        raise UsageError(f"a store URL begins with its scheme; {FILE_FORMS}.")
+        raise UsageError(f"a store URL begins with its scheme, as redis://host:6379; {FILE_FORMS}.")
     make = SCHEMES.get(parts.scheme)
     if make is None:
-        known = ", ".join(SCHEMES)
-        raise UsageError(f"no store is known by the scheme {parts.scheme!r}; there are {known}; {FILE_FORMS}.")
+        raise UsageError(f"no store is known by the scheme {parts.scheme!r}; {_known_like(parts.scheme)}")
     return make(parts)
+
+
+def _known_like(scheme: str) -> str:
+    """Say what may have been meant by a scheme."""
+    if near := get_close_matches(scheme, SCHEMES, 1):
+        return f"did you mean {near[0]}?"
+    return f"there are {', '.join(SCHEMES)}; {FILE_FORMS}."
 
 
 def _split(url: object) -> SplitResult:
@@ -105,12 +116,14 @@ def _sqlite(parts: SplitResult) -> StoreSource:
 
 
 def _redis(parts: SplitResult) -> StoreSource:
+    require_redis()
     from holdfast.stores.redis import redis_url_source
 
     return redis_url_source(parts)
 
 
 def _redlock(parts: SplitResult) -> StoreSource:
+    require_redis()
     from holdfast.stores.quorum import redlock_url_source
 
     return redlock_url_source(parts)

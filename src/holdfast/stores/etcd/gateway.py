@@ -76,10 +76,10 @@ class Gateway:
             address = self._address()
             try:
                 return await self._ask(address, path, packed, min(until, now + patience))
-            except NotSent:
+            except NotSent as error:
                 self._advance(address)
                 if tries <= 0:
-                    raise
+                    raise StoreUnavailable(*error.args) from error.__cause__
             except StoreUnavailable as error:
                 self._advance(address)
                 if isinstance(error, OutcomeUnknown):
@@ -96,10 +96,10 @@ class Gateway:
             try:
                 token = await self._login(address, until)
                 return await self._link.stream(address, Request(path, b"", token), hearing, until)
-            except NotSent:
+            except NotSent as error:
                 self._advance(address)
                 if tries <= 0:
-                    raise
+                    raise StoreUnavailable(*error.args) from error.__cause__
 
     def forget_token(self) -> bool:
         """Log in anew with the next request, for a server did not know our token; False if we have no user."""

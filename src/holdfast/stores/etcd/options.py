@@ -93,6 +93,8 @@ def _host(text: str) -> Address:
     host, colon, port = text.rpartition(":") if not text.endswith("]") else (text, "", "")
     if not colon:
         host, port = text, str(PORT)
+    if ":" in host and not host.startswith("["):
+        raise UsageError(f"a host of the etcd URL has two ports; {FORMS}.")
     if not (host and port.isdecimal() and 0 < int(port) < 65536):  # noqa: PLR2004 - the ports that there are
         raise UsageError(f"a host or a port in the etcd URL cannot be read; {FORMS}.")
     return Address(host.strip("[]"), int(port))

@@ -81,7 +81,12 @@ def cannot_connect(address: Address, error: BaseException) -> StoreError:
 
 
 def unanswered(address: Address, error: BaseException) -> OutcomeUnknown:
-    """Say that a request went out and no answer came back."""
+    """Say that a request went out and no answer came back, or none of etcd's."""
+    if isinstance(error, ValueError):
+        return OutcomeUnknown(
+            f"what answered at {address} is no JSON gateway of etcd ({_why(error)}); check the port, which is "
+            "2379 as a rule, and the scheme of the URL (etcds:// for TLS)"
+        )
     return OutcomeUnknown(
         f"the etcd server at {address} did not answer ({_why(error)}); the request may or may not have been carried "
         "out; ask again, and check the server and the network"

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit
 
 from holdfast.errors import UsageError
+from holdfast.stores.extras import require_redis
 from holdfast.stores.quorum.store import QuorumStore, capabilities_of
-from holdfast.stores.redis import redis_node_source
 from holdfast.stores.store import StoreSource
 
 __all__ = ["quorum_source", "redlock_url_source"]
@@ -60,7 +60,7 @@ def redlock_url_source(parts: SplitResult) -> StoreSource:
         raise UsageError("the nodes of a quorum are independent, and have no replicas to wait for; leave replicas out.")
     scheme, query = REDIS[parts.scheme], urlencode(options)
     nodes = [
-        redis_node_source(SplitResult(scheme, f"{login}{at}{host}", parts.path, query, parts.fragment))
+        _redis_node(SplitResult(scheme, f"{login}{at}{host}", parts.path, query, parts.fragment))
         for host in hosts.split(",")
     ]
     return quorum_source(nodes, None if quorum is None else int(quorum))
@@ -70,7 +70,7 @@ def _node(node: object) -> StoreSource:
     if isinstance(node, StoreSource):
         return node
     if hasattr(node, "connection_pool"):
-        return redis_node_source(node)
+        return _redis_node(node)
     from holdfast.stores.urls import store_source
 
     if not isinstance(node, str) or not node:
@@ -83,8 +83,15 @@ def _node(node: object) -> StoreSource:
     if parts.scheme not in NODES:
         raise UsageError(f"a node is one server, as {', '.join(sorted(NODES))}; not what {parts.scheme!r} names.")
     if parts.scheme in {"redis", "rediss", "valkey", "valkeys", "unix"}:
-        return redis_node_source(parts)
+        return _redis_node(parts)
     return store_source(node)
+
+
+def _redis_node(node: object) -> StoreSource:
+    require_redis()
+    from holdfast.stores.redis import redis_node_source
+
+    return redis_node_source(node)
 
 
 def _titles(sources: Sequence[StoreSource]) -> list[str]:

@@ -1,7 +1,6 @@
 """Locks in Redis or Valkey: one server, one behind Sentinels, or a Cluster."""
 
 from functools import partial
-from importlib.util import find_spec
 from urllib.parse import SplitResult
 
 from holdfast.errors import UsageError
@@ -49,8 +48,5 @@ def redis_node_source(node: SplitResult | object) -> StoreSource:
 
 
 def _source(deployment: Deployment) -> StoreSource:
-    for needed in ("redis", "hiredis"):
-        if find_spec(needed) is None:
-            raise UsageError(f"the Redis store needs {needed}, which is not installed: pip install 'holdfast[redis]'")
     able = capabilities_of(deployment.rules, clustered=deployment.shape == "cluster")
     return StoreSource(deployment.title(), able, partial(RedisStore, deployment))

@@ -84,9 +84,13 @@ def _host(text: str) -> str:
     host, colon, port = text.rpartition(":") if not text.endswith("]") else (text, ":", str(PORT))
     if not colon:
         host, port = text, str(PORT)
-    if not host or not port.isdecimal() or not 0 < int(port) < 65536 or any(each in host for each in " /\\"):  # noqa: PLR2004 - the ports that there are
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536 or not _is_host(host):  # noqa: PLR2004 - the ports that there are
         raise UsageError(f"a host or a port in the ZooKeeper URL cannot be read; {FORM}.")
     return f"{host}:{int(port)}"
+
+
+def _is_host(text: str) -> bool:
+    return not any(each in text for each in " /\\") and (":" not in text or text.startswith("["))
 
 
 def _root(parts: SplitResult) -> str:
