@@ -139,9 +139,9 @@ class LockBase:
     def _timed_out(self, left: Left, timeout: float | None, owner: str) -> LockTimeout:
         if left.quarantine:
             return LockTimeout(
-                f"{self._name!r} was not granted within {timeout or 0:g} s: the store restarted, failed over or is new, "
-                f"and may have forgotten who holds what. It grants nothing for another {seconds(left.quarantine):.1f} s, "
-                "until the oldest lease has run out. Wait longer.",
+                f"{self._name!r} was not granted within {timeout or 0:g} s: the store restarted, failed over or is "
+                "new, and may have forgotten who holds what. It grants nothing for another "
+                f"{seconds(left.quarantine):.1f} s, until the oldest lease has run out. Wait longer.",
                 left.votes,
             )
         owners = [read_label(holder).owner for holder in left.holders]

@@ -154,7 +154,8 @@ def say(reply: Reply | Exception | None) -> str:
         return "granted it"
     if isinstance(reply, Busy):
         if reply.quarantine:
-            return f"gives no vote for another {seconds(reply.quarantine):.1f} s: it restarted or is new, and may have forgotten"
+            wait = f"{seconds(reply.quarantine):.1f} s"
+            return f"gives no vote for another {wait}: it restarted or is new, and may have forgotten"
         owners = list(dict.fromkeys(read_label(holder).owner for holder in reply.holders))
         return f"held by {' and '.join(owners)}" if owners else "kept from all by a lock delay"
     return "refused: it is in use as something else, or was given up"
