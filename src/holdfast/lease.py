@@ -131,7 +131,7 @@ class LeaseBase:
         """
         held, store = self._held, self._session.store
         held.check()
-        found = store.guard(held.name, held.request) if isinstance(store, Guarding) else None
+        found = store.guard(held.name, held.request, held.token) if isinstance(store, Guarding) else None
         if found is None:
             raise UsageError(
                 "only locks in etcd have a guard, for transactions in the same etcd. With any other store give the "

@@ -253,14 +253,15 @@ def test_a_guard_holds_for_as_long_as_its_contender(run: Run, etcd_server: EtcdS
     async def scene(runtime: Runtime) -> None:
         async with member(runtime, etcd_server.url) as a:
             entry, _ = await a.directory.join(name, contender("a"), a.soon())
-            guard = a.directory.guard(name, "a")
-            assert guard is not None
+            guard = a.directory.guard(name, "a", entry.token)
             assert (guard.create_revision, b64encode(guard.key).decode()) == (entry.token, guard.compare()["key"])
             write = [{"request_put": {"key": encoded("guarded"), "value": ""}}]
             assert etcd_server.command("kv/txn", compare=[guard.compare()], success=write).get("succeeded")
             assert await a.directory.withdraw(name, "a", entry, a.soon())
             assert not etcd_server.command("kv/txn", compare=[guard.compare()], success=write).get("succeeded")
-            assert a.directory.guard(name, "a") is None
+            again, _ = await a.directory.join(name, contender("a"), a.soon())
+            assert again.token > entry.token
+            assert not etcd_server.command("kv/txn", compare=[guard.compare()], success=write).get("succeeded")
 
     run(scene)
 

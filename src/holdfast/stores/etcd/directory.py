@@ -73,8 +73,6 @@ class EtcdDirectory:
         self._sessions = Sessions(runtime, self._watches, self._keys, deployment.session_timeout, self._forget)
         self._mutex = runtime.mutex()
         self._watched: dict[str, Watch] = {}
-        self._own: dict[tuple[str, str], int] = {}
-        """The tokens of our contenders, by name and request."""
         self._unsure: set[tuple[str, str]] = set()
         """Joins of which a copy may still be under way."""
         self._wanted: set[tuple[str, str]] = set()
@@ -97,10 +95,9 @@ class EtcdDirectory:
         session = self._sessions.current
         return "" if session is None else session.name
 
-    def guard(self, name: str, request: str) -> Guard | None:
-        """Return a condition that our contender is there, for transactions of one's own; None if there is none."""
-        token = self._own.get((name, request))
-        return None if token is None else Guard(self._keys.of(name, Kind.CONTENDER + request).encode(), token)
+    def guard(self, name: str, request: str, token: int) -> Guard:
+        """Return the condition that a contender with this token is there, for transactions of one's own."""
+        return Guard(self._keys.of(name, Kind.CONTENDER + request).encode(), token)
 
     # -- life ----------------------------------------------------------------------------------------------
 
@@ -129,7 +126,6 @@ class EtcdDirectory:
 
     def _forget(self) -> None:
         """Forget what belonged to a session: what it asked for can't be carried out any more."""
-        self._own.clear()
         self._unsure.clear()
 
     # -- contenders ----------------------------------------------------------------------------------------
@@ -158,7 +154,6 @@ class EtcdDirectory:
             if mine is None:
                 await self._unbury(name, record.request, until)
             elif mine.session == session.name:
-                self._own[name, record.request] = mine.token
                 return mine, listing
             else:
                 await self._change(name, [mine], [], until)
@@ -223,7 +218,6 @@ class EtcdDirectory:
         return requests.nested(requests.transaction([alone], [requests.delete(self._keys.of(name, LAST))]))
 
     def _note_removed(self, name: str, request: str) -> None:
-        self._own.pop((name, request), None)
         self._unsure.discard((name, request))
 
     # -- looking -------------------------------------------------------------------------------------------

@@ -107,9 +107,9 @@ class OrderedStore:
         self._caretaker.abandon()
         self.directory.abandon()
 
-    def guard(self, name: str, request: str) -> Guard | None:
+    def guard(self, name: str, request: str, token: int) -> Guard | None:
         """Return a condition for transactions of the user's own, if the directory knows such."""
-        return self.directory.guard(name, request) if isinstance(self.directory, Guarding) else None
+        return self.directory.guard(name, request, token) if isinstance(self.directory, Guarding) else None
 
     # -- what the directory tells --------------------------------------------------------------------------
 
