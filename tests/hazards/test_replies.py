@@ -134,7 +134,7 @@ def test_a_release_of_what_is_lost_is_not_waited_for() -> None:
             raise StoreUnavailable("the store is gone")
 
     with Client(store=disturbed(memory_source(MemoryTable()), gone, local=False)) as client:
-        lease = client.lock("name", ttl=0.1).acquire()
+        lease = client.lock("name", ttl=20, max_hold=0.1).acquire()
         assert lease.lost.wait(5)
         assert lease.release() is Outcome.UNKNOWN
         assert asked == 1

@@ -57,6 +57,10 @@ class Settings:
     """How long this process may keep a name to itself while others wait."""
 
 
+LOST_PATIENCE = 0.5
+"""A release of what is lost is not asked for again if the first try may have taken longer than this, in seconds."""
+
+
 class Session:
     """One client at one store. Opened by the first operation."""
 
@@ -236,8 +240,9 @@ class Session:
     async def _release_again(self, held: HeldLease, release: Release, first: BaseException) -> Outcome:
         """Release when nobody knows whether the first attempt was carried out."""
         try:
-            if isinstance(first, StoreError) and (held.lost_because or not isinstance(first, StoreUnavailable)):
-                raise first  # nobody waits for a release of what is lost
+            long = held.lost_because and self.patience(held.ttl) > LOST_PATIENCE
+            if isinstance(first, StoreError) and (long or not isinstance(first, StoreUnavailable)):
+                raise first  # who has lost a lease is to stop, and not to be kept in its block
             outcome = await self.persist(lambda until: self.store.release(release, until), self.patience(held.ttl))
         except StoreError as error:
             level = logging.DEBUG if held.lost_because else logging.WARNING
