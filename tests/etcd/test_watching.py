@@ -172,11 +172,17 @@ def test_what_comes_late_is_for_nobody_else() -> None:
     run_asyncio(scene)
 
 
+def deaf_after_one() -> Script:
+    """Answer on the first stream the first question alone, and on all others every one."""
+    script = Script(lambda place, said: grant(place, said) if place or len(script.streams[0].said) == 1 else [])
+    return script
+
+
 def test_a_server_that_begins_no_watch_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever watches there is told, and the next one begins another stream. Impatience alone gives up nobody."""
 
     async def scene(runtime: Runtime) -> None:
-        script = Script(lambda place, said: grant(place, said) if place or len(script.streams[0].said) == 1 else [])
+        script = deaf_after_one()
         watcher = Watcher(runtime, script)
         await watcher.watch("a")
         with pytest.raises(OutcomeUnknown):
@@ -196,8 +202,7 @@ def test_a_server_that_stands_still_is_given_up_by_the_impatient_too(monkeypatch
     """What counts is for how long it has left questions unanswered, and not for how long each of them waits."""
 
     async def scene(runtime: Runtime) -> None:
-        script = Script(lambda place, said: grant(place, said) if place or len(script.streams[0].said) == 1 else [])
-        watcher = Watcher(runtime, script)
+        watcher = Watcher(runtime, deaf_after_one())
         await watcher.watch("a")
         with pytest.raises(OutcomeUnknown):
             await watcher.watch("impatient", 0.05)

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import pytest
 
 import holdfast
-from holdfast.errors import StoreError, StoreUnavailable
+from holdfast.errors import StoreUnavailable
 from holdfast.testing.servers import ZooKeeperServer
 from tests.zookeeper.conftest import MakeMember
-from tests.zookeeper.worlds import Member, World, hand_over
+from tests.zookeeper.worlds import Member, World, hand_over, refusal
 
 USER, PASSWORD = "me", "se/cr@et"
 WRITTEN = "se%2Fcr%40et"
@@ -78,17 +78,3 @@ def test_what_is_missing_is_told(monkeypatch: pytest.MonkeyPatch, module: str, m
     monkeypatch.setattr("holdfast.stores.zookeeper.find_spec", find)
     with pytest.raises(holdfast.UsageError, match=install):
         holdfast.Client(f"zookeeper://me:secret@127.0.0.1:1?sasl_mechanism={mechanism}")
-
-
-def refusal(world: World, url: str, **options: str) -> str:
-    """Return what a client is told that can't be served, long before its time is over."""
-    one, patience = Member(world, url, **options), 300.0
-    until = one.soon(patience)
-    try:
-        with pytest.raises(StoreError) as caught:
-            world.run(one.directory.open(one.notes, until))
-    finally:
-        one.close()
-    assert world.runtime.now() < until - patience / 2
-    assert not isinstance(caught.value, StoreUnavailable)
-    return str(caught.value)

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.errors import StoreError, StoreUnavailable
+from holdfast.errors import StoreUnavailable
 from holdfast.testing.servers import Certificates, ZooKeeperServer
 from tests.zookeeper.conftest import MakeMember
-from tests.zookeeper.worlds import Member, World, hand_over
+from tests.zookeeper.worlds import Member, World, hand_over, refusal
 
 
 @pytest.fixture(scope="module")
@@ -48,28 +48,14 @@ def test_what_came_in_one_record_is_read(
         assert one.world.run(one.directory.check(name, one.until)) == [True] * len(name)
 
 
-def refusal(world: World, url: str, **options: str) -> StoreError:
-    """Return what a client is told that can't be served, long before its time is over."""
-    one, patience = Member(world, url, **options), 300.0
-    until = one.soon(patience)
-    try:
-        with pytest.raises(StoreError) as caught:
-            world.run(one.directory.open(one.notes, until))
-    finally:
-        one.close()
-    assert world.runtime.now() < until - patience / 2
-    assert not isinstance(caught.value, StoreUnavailable)
-    return caught.value
-
-
 def test_a_server_that_nobody_trusts_is_refused(
     world: World, server: ZooKeeperServer, certificates: Certificates, tmp_path: Path
 ) -> None:
     """Its certificate must be by an authority that is trusted."""
     trusted = options(certificates)
     strange = trusted | {"ca": str(Certificates(tmp_path).authority)}
-    assert "certificate is not trusted" in str(refusal(world, server.url, **strange))
-    assert "certificate is not trusted" in str(refusal(world, server.url, use_ssl="true"))
+    assert "certificate is not trusted" in refusal(world, server.url, **strange)
+    assert "certificate is not trusted" in refusal(world, server.url, use_ssl="true")
 
 
 def test_a_client_that_has_no_certificate_is_told(
@@ -77,9 +63,9 @@ def test_a_client_that_has_no_certificate_is_told(
 ) -> None:
     """The same if the server does not trust its certificate."""
     bare = {"use_ssl": "true", "ca": str(certificates.authority)}
-    assert "TLS handshake failed" in str(refusal(world, server.url, **bare))
+    assert "TLS handshake failed" in refusal(world, server.url, **bare)
     other = options(Certificates(tmp_path))
-    assert "TLS handshake failed" in str(refusal(world, server.url, **(other | bare)))
+    assert "TLS handshake failed" in refusal(world, server.url, **(other | bare))
 
 
 def test_who_speaks_no_tls_to_a_server_that_does(world: World, server: ZooKeeperServer) -> None:

@@ -9,7 +9,10 @@ from importlib import import_module
 from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
+import pytest
+
 import holdfast
+from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.runtimes.aio import AsyncioRuntime
 from holdfast.runtimes.runtime import Runtime
 from holdfast.runtimes.threads import ThreadsRuntime, drive
@@ -239,3 +242,17 @@ def end_session(server: ZooKeeperServer, member: Member) -> None:
     assert came.wait(PATIENCE)
     other.stop()
     other.close()
+
+
+def refusal(world: World, url: str, **options: str) -> str:
+    """Return what a client is told that can't be served, long before its time is over."""
+    one, patience = Member(world, url, **options), 300.0
+    until = one.soon(patience)
+    try:
+        with pytest.raises(StoreError) as caught:
+            world.run(one.directory.open(one.notes, until))
+    finally:
+        one.close()
+    assert world.runtime.now() < until - patience / 2
+    assert not isinstance(caught.value, StoreUnavailable)
+    return str(caught.value)
