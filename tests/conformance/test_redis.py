@@ -91,7 +91,7 @@ def replicated_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redi
     with tidy(RedisServer(tmp_path_factory.mktemp("redis"))) as master:
         follow = ("--replicaof", *map(str, master.address))
         with RedisServer(tmp_path_factory.mktemp("replica"), options=follow) as replica:
-            wait_until(lambda: replica.info("replication")["master_link_status"] == "up", "a replica that follows")
+            wait_until(lambda: replica.follows(master), "a replica that follows")
             yield master
 
 

@@ -255,7 +255,7 @@ def test_replicas(redis_server: RedisServer, tmp_path: Path) -> None:
             assert not nobody.done()
             host, port = redis_server.address
             with RedisServer(tmp_path, options=("--replicaof", host, str(port))) as replica:
-                wait_until(lambda: replica.info("replication")["master_link_status"] == "up", "a replica")
+                wait_until(lambda: replica.follows(redis_server), "a replica")
                 answer = await nobody
                 assert (answer.value, answer.acknowledged) == (1, 1)
                 before = calls_of_wait(redis_server)

@@ -164,7 +164,7 @@ def test_a_promoted_replica_gives_nothing_before_old_leases_end(tmp_path: Path, 
     with RedisServer(tmp_path / "master") as master:
         follow = ("--replicaof", *map(str, master.address))
         with RedisServer(tmp_path / "replica", options=follow, clock=clock) as replica, Proxy(master.address) as front:
-            wait_until(lambda: replica.info("replication")["master_link_status"] == "up", "a replica that follows")
+            wait_until(lambda: replica.follows(master), "a replica that follows")
             host, port = front.address
 
             async def scene(kit: Kit) -> None:

@@ -164,6 +164,23 @@ def test_whoever_is_granted_leaves_the_queue_of_a_node_that_refused(servers: lis
             wait_until(lambda: not other.inspect("name").waiters, "an empty queue")
 
 
+@pytest.mark.parametrize("heard", [True, False])
+def test_a_queue_is_left_at_a_node_that_does_not_answer(servers: list[RedisServer], heard: bool) -> None:
+    """It hears of it when it is back, whether or not its refusal had been heard before."""
+    paused = servers[0]
+    with Client(paused.url) as other, Client(store=source(servers)) as client, other.lock("name", ttl=60.0):
+        client.lock("warm", ttl=TTL).acquire().release()  # connected to all
+        if not heard:
+            paused.pause()
+        lease = client.lock("name", ttl=TTL).acquire()
+        if heard:
+            wait_until(lambda: other.inspect("name").waiters, "the place in the queue")
+            paused.pause()
+        lease.release()
+        paused.resume()
+        wait_until(lambda: not other.inspect("name").waiters, "an empty queue")
+
+
 def test_a_login_that_is_refused_is_told_at_once(tmp_path: Path) -> None:
     """Asking again would not mend it; and the password is not repeated."""
     with five_nodes(tmp_path, ["--requirepass", "right"]) as nodes:

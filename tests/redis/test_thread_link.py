@@ -125,7 +125,7 @@ def test_replicas_are_counted(tmp_path: Path) -> None:
     with RedisServer(tmp_path / "master") as master:
         follow = ("--replicaof", "127.0.0.1", str(master.port))
         with RedisServer(tmp_path / "replica", options=follow) as replica, linked(master) as driven:
-            wait_until(lambda: replica.info("replication")["master_link_status"] == "up", "a replica that follows")
+            wait_until(lambda: replica.follows(master), "a replica that follows")
             ask = partial(driven.link.run_replicated, COUNT, ("key",), ())
             assert drive(ask(until=driven.soon(), replicas=1)).acknowledged == 1
             until = driven.soon(0.3)

@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,9 @@ import pytest
 from holdfast.testing.servers import RedisServer, ServerFailedError, wait_until
 from holdfast.testing.servers.ports import LOCALHOST, PortTakenError, reserve
 from tests.hazards.helpers import Script
+
+TRIES = 8
+"""How often a replica is linked: about one in four is counted late."""
 
 STARTS = """
 import os, signal, sys
@@ -63,6 +67,17 @@ def test_without_persistence_a_restart_forgets(tmp_path: Path) -> None:
         server.command("SET", "name", "value")
         server.restart()
         assert server.command("GET", "name") is None
+
+
+def test_a_replica_in_step_acknowledges_at_once(tmp_path: Path) -> None:
+    """Its master may not count it for up to a second after both say that all is well: that is waited for."""
+    with RedisServer(tmp_path / "master") as master:
+        follow = ("--replicaof", *map(str, master.address))
+        for number in range(TRIES):
+            with RedisServer(tmp_path / f"replica-{number}", options=follow) as replica, master.connect() as wire:
+                wait_until(partial(replica.follows, master), "a replica that follows")
+                wire.command("SET", "written", number)
+                assert wire.command("WAIT", 1, 500) == 1
 
 
 def test_a_paused_server_is_silent_and_goes_on(redis_server: RedisServer) -> None:

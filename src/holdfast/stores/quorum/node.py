@@ -121,9 +121,9 @@ class Node:
             self._is_open = True
         await self._ask([self.store.inspect(PROBE, until) for _ in range(WARM)])
 
-    def owe(self, leave: Leave) -> None:
-        """Have it forget a request, as soon as it answers: it may have carried out what it did not answer."""
-        self._debts.append(leave)
+    def owe(self, *leaves: Leave) -> None:
+        """Have it forget requests, as soon as it answers: it may have carried out what it did not answer."""
+        self._debts.extend(leaves)
         self._work()
 
     async def _pay(self) -> None:
@@ -162,23 +162,21 @@ class Node:
         operation: Callable[[A, float], Coroutine[Any, Any, T]],
         argument: A,
         until: float,
-        leave: Leave | None = None,
+        *leaves: Leave,
     ) -> T:
         """Have this node carry out an operation. If it fails, the node is not asked until it is there again.
 
-        It then hears `leave` first. A refusal, or a lack of time, says nothing of the node.
+        It then hears `leaves` first. A refusal, or a lack of time, says nothing of the node.
         """
         if self._runtime.now() >= until:
-            if leave is not None:
-                self.owe(leave)
+            if leaves:
+                self.owe(*leaves)
             raise StoreUnavailable(f"no time was left to ask {self.title}; allow more")
         try:
             return await operation(argument, until)
         except StoreUnavailable as error:
             self._note(str(error))
-            if leave is not None:
-                self._debts.append(leave)
-            self._work()
+            self.owe(*leaves)
             raise
 
     async def close(self, until: float) -> None:

@@ -95,12 +95,12 @@ class Panel:
         operation: Callable[[A, float], Coroutine[Any, Any, T]],
         argument: A,
         until: float,
-        leave: Leave,
+        *leaves: Leave,
     ) -> Coroutine[Any, Any, T] | None:
-        """Ask a node what it must hear; if it cannot be reached, it hears `leave` later."""
+        """Ask a node what it must hear; if it cannot be reached, it hears `leaves` later."""
         if not node.trouble:
-            return node.attempt(operation, argument, until, leave)
-        node.owe(leave)
+            return node.attempt(operation, argument, until, *leaves)
+        node.owe(*leaves)
         return None
 
     async def views(

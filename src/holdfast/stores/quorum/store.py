@@ -250,7 +250,7 @@ class QuorumStore:
         leave = Leave(name, base, unsure=False)
         left: Replies[Left] = [None] * len(self._nodes)
         works = [
-            self._panel.of(node, node.store.leave, leave, until) if number in places else None
+            self._panel.tell(node, node.store.leave, leave, until, leave) if number in places else None
             for number, node in enumerate(self._nodes)
         ]
         await self._panel.ask_all(works, left, lambda: True)
@@ -287,9 +287,11 @@ class QuorumStore:
             return self._fate(outcomes)
         nobody: Replies[Outcome] = []
         await self._runtime.race((), nobody, 0, _enough)  # what came meanwhile tells where it is held
-        leave = Leave(release.name, votes.ask.request, unsure=True)
+        leaves = [Leave(release.name, votes.ask.request, unsure=True)]
+        if votes.ask.wait:
+            leaves.append(Leave(release.name, votes.base, unsure=False))
         works = [
-            self._panel.tell(node, node.store.release, votes.release_at(number, release), until, leave)
+            self._panel.tell(node, node.store.release, votes.release_at(number, release), until, *leaves)
             if votes.may_hold(number)
             else None
             for number, node in enumerate(self._nodes)

@@ -188,6 +188,7 @@ class Cluster:
             and flags.count({"master"}) == flags.count({"slave"}) == self._masters
             and sum(len(slots) for one in seen for slots in one.slots) == SLOTS
             and node.info("replication").get("master_link_status", "up") == "up"
+            and node.has_replicas_in_step()
         )
 
     def _is_served(self, slot: int, old: ClusterNode) -> bool:

@@ -69,6 +69,23 @@ class RedisServer(Server):
         """Return a section of what INFO says."""
         return info(self.command("INFO", section))
 
+    def follows(self, master: "RedisServer") -> bool:
+        """Tell whether it is a replica of `master`, and all replicas of that one acknowledge what it writes."""
+        linked = self.info("replication").get("master_link_status") == "up"
+        return linked and master.has_replicas_in_step()
+
+    def has_replicas_in_step(self) -> bool:
+        """Tell whether all of its replicas acknowledge what it writes.
+
+        They do not from when their links are up, nor from when it says that they are online, but up to a second later.
+        """
+        count = int(self.info("replication")["connected_slaves"])
+        if not count:
+            return True
+        with self.connect() as wire:
+            wire.command("PUBLISH", "holdfast:in-step", "")  # of which replicas hear, and nothing is kept
+            return wire.command("WAIT", count, 2000) == count
+
     def launch(self) -> None:
         """Start its process."""
         if self._users:

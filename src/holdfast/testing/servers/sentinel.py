@@ -153,7 +153,7 @@ class SentinelGroup:
         start_all(servers)
         for server in servers:
             if server is not master:
-                wait_until(partial(_is_linked, server), "a replica that follows its master")
+                wait_until(partial(server.follows, master), "a replica that follows its master")
 
     def _configuration_of(self, sentinel: Sentinel) -> list[str]:
         master, *replicas = (f"{self.service} {LOCALHOST} {server.port}" for server in self.servers)
@@ -197,10 +197,6 @@ class SentinelGroup:
     def _master_of(self, sentinel: Sentinel) -> int | None:
         said = sentinel.command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.service)
         return int(str(said[1])) if isinstance(said, list) else None
-
-
-def _is_linked(replica: RedisServer) -> bool:
-    return replica.info("replication").get("master_link_status") == "up"
 
 
 def _each(reply: Reply) -> list[dict[str, Reply]]:
