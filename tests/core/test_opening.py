@@ -11,7 +11,7 @@ def test_a_store_is_opened_once_however_many_come_first() -> None:
     table = MemoryTable()
     with Client(store=memory_source(table)) as client:
         session = client.session()
-        session.mutex = Meanwhile(lambda: drive(session.open()))
+        session._opening._mutex = Meanwhile(lambda: drive(session.open()))
         drive(session.open())
         assert len(table._inboxes) == 1
     assert table._inboxes == {}

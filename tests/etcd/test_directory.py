@@ -361,7 +361,7 @@ def test_one_session_is_begun_however_many_need_one(etcd_server: EtcdServer) -> 
             assert sessions.current is not None
             sessions.end(sessions.current)
             others: list[object] = []
-            sessions._mutex = Meanwhile(lambda: others.append(drive(sessions.ensure(a.soon()))))
+            sessions._beginning._mutex = Meanwhile(lambda: others.append(drive(sessions.ensure(a.soon()))))
             assert [await sessions.ensure(a.soon())] == others == [sessions.current]
 
     run_threads(scene)

@@ -279,7 +279,7 @@ def test_one_stream_is_begun_however_many_want_one() -> None:
     watches = Watches(runtime, cast("Gateway", script))
     until = runtime.now() + PATIENCE
     others: list[object] = []
-    watches._mutex = Meanwhile(lambda: others.append(drive(watches._open(until))))
+    watches._opening._mutex = Meanwhile(lambda: others.append(drive(watches._open(until))))
     assert [drive(watches._open(until))] == others
     assert len(script.streams) == 1
 

@@ -16,7 +16,8 @@ from holdfast.core.nests import Nests
 from holdfast.core.turnstile import Budget, Turnstile
 from holdfast.errors import SelfDeadlock, StoreError, StoreUnavailable, UsageError, Wait
 from holdfast.outcome import Outcome
-from holdfast.runtimes.runtime import Event, Runtime
+from holdfast.runtimes.runtime import Runtime
+from holdfast.runtimes.single import SingleFlight
 from holdfast.stores.store import Store
 
 T = TypeVar("T")
@@ -91,7 +92,7 @@ class Session:
         self._highest = 0
         self._quarantined_until = 0.0
         self._opened = False
-        self._opening: Event | None = None
+        self._opening = SingleFlight(runtime)
         self._closed = False
         self._abandoned = False
 
@@ -101,30 +102,13 @@ class Session:
         """Open the store once, whoever comes first; the others wait for it."""
         while not self._opened:
             self.refuse_if_closed()
-            with self.mutex:
-                if self._is_open():  # by now
-                    return
-                mine = self._opening is None
-                if self._opening is None:
-                    self._opening = self.runtime.event()
-                opening = self._opening
-            if mine:
-                await self.runtime.finish(self._open(opening))  # half opened, it could not be closed
-            else:
-                await opening.wait(self.runtime.now() + self._operation_timeout)
+            until = self.runtime.now() + self._operation_timeout
+            await self._opening.fly(lambda: not self._opened, self._open, until)
 
-    def _is_open(self) -> bool:
-        return self._opened
-
-    async def _open(self, opening: Event) -> None:
-        try:
-            until = self.runtime.now() + OPENING * self._operation_timeout
-            self.inbox = await self.store.open(self.deliver, until)
-            self._opened = True
-        finally:
-            with self.mutex:
-                self._opening = None
-            opening.set()
+    async def _open(self) -> None:
+        until = self.runtime.now() + OPENING * self._operation_timeout
+        self.inbox = await self.store.open(self.deliver, until)
+        self._opened = True
 
     async def close(self) -> None:
         """Release what is still held, stop the keeper, leave the store. Idempotent."""
@@ -132,8 +116,7 @@ class Session:
             return
         self._closed = True
         until = self.runtime.now() + 2 * self._operation_timeout
-        if (opening := self._opening) is not None:
-            await opening.wait(until)
+        await self._opening.settle(until)
         self._opened = False
         await self._dismiss_waiters(until)
         for held in self.keeper.kept():

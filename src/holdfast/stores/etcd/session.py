@@ -18,7 +18,8 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from holdfast.errors import StoreError, StoreUnavailable
-from holdfast.runtimes.runtime import Event, Runtime, Task
+from holdfast.runtimes.runtime import Runtime, Task
+from holdfast.runtimes.single import SingleFlight
 from holdfast.stores.etcd import requests
 from holdfast.stores.etcd.keys import Keys, after, decoded, number, session_of
 from holdfast.stores.etcd.link import Said
@@ -86,7 +87,7 @@ class Sessions:
         self._timeout = timeout
         self._forget = forget
         self._mutex = runtime.mutex()
-        self._beginning: Event | None = None
+        self._beginning = SingleFlight(runtime)
         self._closing = runtime.event()
         self._mender: Task | None = None
 
@@ -97,22 +98,11 @@ class Sessions:
         while (session := self.current) is None:
             if self._closing.is_set():
                 raise closed()
-            with self._mutex:
-                if self.current is not None:  # by now
-                    continue
-                mine = self._beginning is None
-                begun = self._beginning = self._beginning or self._runtime.event()
-            if mine:
-                try:
-                    return await self._begin(until)
-                finally:
-                    self._beginning = None
-                    begun.set()
-            if not await begun.wait(until):
+            if not await self._beginning.fly(lambda: self.current is None, partial(self._begin, until), until):
                 raise StoreUnavailable("no session was begun at etcd in time; ask again")
         return session
 
-    async def _begin(self, until: float) -> Session:
+    async def _begin(self, until: float) -> None:
         sent = self._runtime.now()
         granted = await self._gateway.ask("lease/grant", {"TTL": str(self._timeout)}, until)
         lease, ttl = number(granted, "ID"), number(granted, "TTL")
@@ -127,7 +117,7 @@ class Sessions:
         with self._mutex:
             if not (session.over or self._closing.is_set()):
                 self.current, self.trust, self.proved_at = session, float(ttl), sent
-                return session
+                return
         self._finish(session)
         raise StoreUnavailable("a session at etcd ended before it was begun; ask again")
 

@@ -6,10 +6,12 @@ server would read the whole body before it answers, unless the connection is to 
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import cast
 
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
-from holdfast.runtimes.runtime import Event, Runtime
+from holdfast.runtimes.runtime import Runtime
+from holdfast.runtimes.single import SingleFlight
 from holdfast.stores.etcd import requests
 from holdfast.stores.etcd.gateway import Gateway
 from holdfast.stores.etcd.keys import number, packed_json
@@ -186,9 +188,8 @@ class Watches:
         """Prepare; nothing is connected yet."""
         self._runtime = runtime
         self.gateway = gateway
-        self._mutex = runtime.mutex()
         self._channel: Channel | None = None
-        self._opening: Event | None = None
+        self._opening = SingleFlight(runtime)
 
     async def begin(self, make: Callable[[], Watching], span: tuple[str, str], revision: int, until: float) -> Watching:
         """Begin a watch; once more if a user is denied it, for that may be for a token that is not known any more."""
@@ -206,19 +207,14 @@ class Watches:
     async def _open(self, until: float) -> Channel:
         """Return a stream for another watch; begin one if there is none. One of those who need it does, others wait."""
         while (channel := self._channel) is None or channel.full:
-            with self._mutex:
-                if self._channel is not channel:  # by now there is another
-                    continue
-                mine = self._opening is None
-                opened = self._opening = self._opening or self._runtime.event()
-            if mine:
-                try:
-                    channel = Channel(self._runtime)
-                    await channel.open(self.gateway, until)
-                    self._channel = channel
-                finally:
-                    self._opening = None
-                    opened.set()
-            elif not await opened.wait(until):
+            if not await self._opening.fly(self._lacks_channel, partial(self._open_channel, until), until):
                 raise StoreUnavailable("no stream for watches was begun at etcd in time; ask again")
         return channel
+
+    def _lacks_channel(self) -> bool:
+        return self._channel is None or self._channel.full
+
+    async def _open_channel(self, until: float) -> None:
+        channel = Channel(self._runtime)
+        await channel.open(self.gateway, until)
+        self._channel = channel
