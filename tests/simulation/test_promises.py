@@ -3,6 +3,7 @@
 import functools
 import os
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
@@ -70,7 +71,7 @@ FAULTS["redis_amnesia"] = FAULTS["amnesia"]
 """What must be seen to happen in a scenario, many times."""
 
 
-def each(scenarios: Iterable[str]) -> list[pytest.ParameterSet]:
+def each(scenarios: Iterable[str]) -> list[Any]:
     """Return scenarios to test, each in a group of its own, so that one process runs all tests of its tally."""
     return [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in scenarios]
 
