@@ -90,6 +90,12 @@ class Five:
         ]
         return quorum_source(sources)
 
+    def cut_off(self, nodes: Sequence[Node]) -> None:
+        """Have nodes gone for the client whose they are, and return when it has seen that: nothing is under way."""
+        for node in nodes:
+            node.gone = True
+        wait_until(lambda: all(node.turned_away for node in nodes), "a client that sees all nodes gone")
+
     def forget(self) -> None:
         """Have all tables forget everything."""
         for table in self.tables:
@@ -135,25 +141,28 @@ def test_a_vote_that_was_not_answered_is_given_back(five: Five) -> None:
 
 def test_who_has_waited_long_gets_a_token_of_its_own_time(five: Five) -> None:
     """Nodes that forget do not give it one smaller than what was granted while it waited: it proposes anew."""
-    with Client(store=five.source()) as first, Client(store=five.source()) as second:
+    with contextlib.ExitStack() as stack:
+        first, second, third = (stack.enter_context(Client(store=five.source())) for _ in range(3))
         held = first.lock("name", ttl=60.0).acquire()
-        third = Client(store=five.source())
+        second.lock("other").acquire().release()
         waits = threading.Thread(target=lambda: leases.append(third.lock("name", ttl=60.0).acquire(timeout=30.0)))
         leases: list[Lease] = []
         waits.start()
         wait_until(lambda: len(first.inspect("name").waiters) == 1, "one waits")
-        for node in five.nodes[10:]:
-            node.gone = True
-        wait_until(lambda: all(node.turned_away for node in five.nodes[10:]), "nothing of it is under way")
+        nodes = [five.nodes[number : number + 5] for number in (0, 5, 10)]
+        five.cut_off(nodes[2])
+        five.cut_off(nodes[0])  # else its holder might take up again what was forgotten
         five.forget()
         between = second.lock("name", ttl=60.0).acquire(timeout=0)
         assert between.token > held.token
+        five.cut_off(nodes[1])
         five.forget()
-        for node in five.nodes[10:]:
+        for node in nodes[2]:
             node.gone = False
         waits.join(30.0)
         assert leases[0].token > between.token
-        third.close()
+        for node in five.nodes:
+            node.gone = False
 
 
 def test_a_node_that_was_gone_hears_what_it_missed(five: Five) -> None:
