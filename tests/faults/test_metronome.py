@@ -1,0 +1,43 @@
+"""The metronome that excuses a machine that stood still excuses nothing else."""
+
+import random
+
+import pytest
+
+from holdfast.runtimes.clocks import steady
+from holdfast.testing.servers import wait_until
+from tests.faults.metronome import LATE, TICK, Metronome
+
+LONG = 0.3
+"""For how many seconds nothing else may run, at least."""
+
+
+def keep_all_from_running(least: float) -> tuple[float, float]:
+    """Let no other thread run for so long; return since when and until when."""
+    size = 100_000
+    while True:
+        numbers = [random.random() for _ in range(size)]
+        since = steady()
+        numbers.sort()  # one instruction of the interpreter, however long it takes
+        until = steady()
+        if until - since >= least:
+            return since, until
+        size *= 2
+
+
+def test_it_notices_that_nothing_could_run() -> None:
+    """For how long, nearly."""
+    with Metronome() as metronome:
+        since, until = keep_all_from_running(LONG)
+        wait_until(lambda: metronome.missed(since, until) >= until - since - TICK - LATE, "a beat that is late")
+        assert metronome.missed(since, until) <= until - since
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "missed"), [(0.0, 1.0, 0.0), (0.0, 3.0, 1.0), (2.5, 2.75, 0.25), (0.0, 9.0, 3.0), (7.0, 9.0, 0.0)]
+)
+def test_only_what_lies_between_counts(begin: float, end: float, missed: float) -> None:
+    """What was missed before or after is no excuse."""
+    metronome = Metronome()
+    metronome._late = [(2.0, 3.0), (4.0, 6.0)]
+    assert metronome.missed(begin, end) == missed
