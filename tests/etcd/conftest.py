@@ -1,5 +1,7 @@
 """What the tests of the etcd directory are given."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.etcd.scenes import Run, run_asyncio, run_threads
@@ -13,6 +15,6 @@ def run(request: pytest.FixtureRequest) -> Run:
 
 
 @pytest.fixture
-def name(request: pytest.FixtureRequest) -> str:
+def name(tmp_path: Path) -> str:
     """Return a name that no other test uses."""
-    return f"{request.node.name}/ä%"
+    return f"{tmp_path.name}/ä%"
