@@ -1,13 +1,16 @@
 """Requests side by side in one thread: what nobody waits for any more is neither lost nor taken for something else."""
 
 import socket
+import threading
 from collections.abc import Generator
 from contextlib import ExitStack
+from functools import partial
 
 import pytest
 
 from holdfast.runtimes import clocks
 from holdfast.runtimes.scatter import Scatter, readable
+from holdfast.testing.servers import wait_until
 
 PATIENCE = 10.0
 
@@ -122,6 +125,40 @@ def test_what_was_put_aside_ends_in_time(lines: list[Line]) -> None:
     scatter.settle(began + PATIENCE)
     assert isinstance(results[1], TimeoutError)
     assert clocks.steady() < began + PATIENCE / 2
+
+
+def test_what_was_put_aside_goes_on_by_itself(lines: list[Line]) -> None:
+    """Though nobody races any more: what it still has to say may be that a lock is free."""
+
+    async def ask_twice() -> str:
+        await lines[1].ask()
+        return await lines[2].ask()
+
+    before = threading.enumerate()
+    scatter = Scatter()
+    results: Results = [None] * 2
+    lines[0].answer("a")
+    scatter.race([lines[0].ask(), ask_twice()], results, 1, lambda: True)
+    lines[1].answer("b")
+    wait_until(lambda: lines[2].asked, "the second question")
+    lines[2].answer("c")
+    wait_until(lambda: results[1], "the second answer")
+    scatter.drop()
+    assert results == ["a", "c"]
+    assert set(threading.enumerate()) <= set(before)
+
+
+def test_nobody_looks_after_nothing(lines: list[Line]) -> None:
+    """The thread that looks after what is put aside ends when there has been nothing for a while. Another can begin."""
+    scatter = Scatter()
+    for _ in range(2):
+        results: Results = [None] * 2
+        lines[0].answer("a")
+        scatter.race([lines[0].ask(), lines[1].ask()], results, 1, lambda: True)
+        lines[1].answer("b")
+        wait_until(partial(results.__getitem__, 1), "the late answer")
+        wait_until(lambda: not scatter.is_tended(), "the end of the thread")
+    scatter.drop()
 
 
 def test_what_is_dropped_ends_where_it_waits(lines: list[Line]) -> None:

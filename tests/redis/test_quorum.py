@@ -4,6 +4,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Generator
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,11 @@ def servers(tmp_path: Path) -> Generator[list[RedisServer]]:
 def source(servers: list[RedisServer]) -> StoreSource:
     """Return the quorum of all of them."""
     return store_source("redlock://" + ",".join(f"127.0.0.1:{server.port}" for server in servers) + "?guard=observed")
+
+
+def is_free(client: Client) -> bool:
+    """Tell whether nobody holds the name."""
+    return not client.inspect("name").holders
 
 
 def test_tokens_increase_from_lease_to_lease(servers: list[RedisServer]) -> None:
@@ -162,6 +168,18 @@ def test_whoever_is_granted_leaves_the_queue_of_a_node_that_refused(servers: lis
         for _ in range(ROUNDS):
             client.lock("name", ttl=TTL).acquire().release()
             wait_until(lambda: not other.inspect("name").waiters, "an empty queue")
+
+
+def test_a_release_reaches_nodes_that_know_no_scripts(servers: list[RedisServer]) -> None:
+    """Also those that are not waited for, and though the client asks nothing more: they are told what it means."""
+    with Client(store=source(servers)) as client, contextlib.ExitStack() as stack:
+        lease = client.lock("name", ttl=60.0).acquire()
+        assert lease.extend() > 50.0  # so that no vote lapses in the time that the test waits
+        for server in servers:
+            server.command("SCRIPT", "FLUSH")
+        lease.release()
+        for node in [stack.enter_context(Client(server.url)) for server in servers]:
+            wait_until(partial(is_free, node), "a node that has heard of the release")
 
 
 @pytest.mark.parametrize("heard", [True, False])

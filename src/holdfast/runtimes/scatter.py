@@ -2,18 +2,29 @@
 
 A coroutine that would block in place for a reply awaits `readable` instead, if it is run here. One that has not ended
 when the caller has heard enough is put aside with its connection, which owes a reply: later calls look whether it has
-come.
+come. If there are none, a thread looks, for it may have more to ask: a server may not know a script any more, and what
+it has not heard may be that a lock is free.
 """
 
 import contextlib
 import inspect
+import logging
 import select
+import threading
 import types
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from typing import Any
 
 from holdfast.runtimes import clocks
+
+log = logging.getLogger("holdfast")
+
+OFTEN = 0.05
+"""How often the thread looks, in seconds. It is seldom that anything has more to ask."""
+
+PATIENCE = 20
+"""How often it looks in vain before it ends: less than a start for each race, if races are frequent."""
 
 Wait = tuple[int, float]
 """A descriptor to be read, and the steady instant until which to wait for that."""
@@ -34,6 +45,10 @@ class Scatter:
     def __init__(self) -> None:
         """Start with none."""
         self._aside: deque[tuple[int, Flight]] = deque()
+        self._mutex = threading.Lock()
+        self._thread: threading.Thread | None = None
+        """What looks after them, while there are some."""
+        self._over = threading.Event()
 
     def race(
         self,
@@ -61,6 +76,8 @@ class Scatter:
         finally:
             if air.flights:
                 self._aside.extend(air.flights.items())
+                if self._thread is None:
+                    self._have_tended()
 
     def settle(self, until: float) -> None:
         """Wait for the replies that nobody waits for, until a steady instant."""
@@ -68,10 +85,48 @@ class Scatter:
             self._look_aside(min(left, 0.05))
 
     def drop(self) -> None:
-        """Close what has not ended."""
+        """Close what has not ended, and look after nothing any more."""
+        self._over.set()
+        if (thread := self._thread) is not None and thread is not threading.current_thread():
+            thread.join()  # it waits for no server longer than a request may take
+            self._thread = None
         while self._aside:
             with contextlib.suppress(IndexError):  # others take them meanwhile
                 self._aside.popleft()[1][0].close()
+
+    def is_tended(self) -> bool:
+        """Tell whether a thread looks after what was put aside."""
+        return self._thread is not None
+
+    def _have_tended(self) -> None:
+        with self._mutex:
+            if self._thread is not None or self._over.is_set():
+                return
+            thread = threading.Thread(target=self._tend, name="holdfast-stragglers", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # the interpreter shuts down
+                return
+            self._thread = thread
+
+    def _tend(self) -> None:
+        """Look again and again, until there has been nothing for a while."""
+        in_vain = 0
+        while in_vain < PATIENCE or self._is_needed():
+            if self._over.wait(OFTEN):
+                return
+            in_vain = 0 if self._aside else in_vain + 1
+            try:
+                self._look_aside(0.0)
+            except Exception:
+                log.exception("a late reply could not be taken")
+
+    def _is_needed(self) -> bool:
+        """Tell whether something was put aside; else whoever does so from now on starts another thread."""
+        with self._mutex:
+            if not self._aside:
+                self._thread = None
+            return self._thread is not None
 
     def _look_aside(self, patience: float) -> None:
         """Let go on what can, of that which was put aside."""

@@ -31,9 +31,33 @@ class ScatteredLink(ThreadLink):
             connection.send(wire.evalsha_alike(script, keys, args, connection.run_id), until - connection.used)
         except Unsent:
             self._lose(connection)
-            return self._run_text(self._connect(until), script, keys, args, until)
+            connection = self._connect(until)
+            return await self._run_text_beside(connection, script, keys, args, until)
         except BaseException as error:  # noqa: BLE001 - it is raised again
             self._fail(connection, error)
+        reply = await self._reply(connection, until)
+        if type(reply) is ReplyError and reply.code == "NOSCRIPT":
+            return await self._run_text_beside(connection, script, keys, args, until)
+        return self._answer(connection, reply)
+
+    async def _run_text_beside(
+        self, connection: Connection, script: Script, keys: Keys, args: Keys, until: float
+    ) -> Answer:
+        """Run a script that the server does not know, or may not know."""
+        try:
+            connection.send(wire.eval_text(script, keys, args, connection.run_id), until - self._now())
+        except BaseException as error:  # noqa: BLE001 - it is raised again
+            self._fail(connection, error)
+        return self._answer(connection, await self._reply(connection, until))
+
+    def _answer(self, connection: Connection, reply: Any) -> Answer:  # noqa: ANN401 - whatever the server answers
+        self._put_back(connection)
+        if type(reply) is ReplyError:
+            raise reply
+        return Answer(reply, connection.run_id)
+
+    async def _reply(self, connection: Connection, until: float) -> Any:  # noqa: ANN401 - whatever the server answers
+        """Wait for the reply, and let others go on meanwhile."""
         try:
             self._unheard.add(connection)
             reply = wire.NOTHING
@@ -46,12 +70,7 @@ class ScatteredLink(ThreadLink):
             raise
         finally:
             self._unheard.discard(connection)
-        if type(reply) is ReplyError and reply.code == "NOSCRIPT":
-            return self._run_text(connection, script, keys, args, until)
-        self._put_back(connection)
-        if type(reply) is ReplyError:
-            raise reply
-        return Answer(reply, connection.run_id)
+        return reply
 
     def _read(self, connection: Connection, until: float) -> Any:  # noqa: ANN401 - whatever the server answers
         """Return the reply, or NOTHING if that is not all there yet."""
