@@ -36,6 +36,67 @@ def test_a_mistyped_scheme_is_told_which_was_meant(typed: str, meant: str) -> No
         Client(f"{typed}://host")
 
 
+@pytest.mark.parametrize(
+    ("url", "meant"),
+    [
+        ("redis://h?gaurd=off", "guard"),
+        ("redis+cluster://h?replica=1", "replicas"),
+        ("redlock://a,b,c?quorm=2", "quorum"),
+        ("redlock://a,b,c?max_tll=2", "max_ttl"),
+        ("zookeeper://h?Session-Timeout=5", "session_timeout"),
+        ("zookeeper://h?keyfile_pasword=secret", "keyfile_password"),
+        ("etcd://h?sesion_timeout=5", "session_timeout"),
+    ],
+)
+def test_a_mistyped_option_is_told_which_was_meant(url: str, meant: str) -> None:
+    """And not all that there are."""
+    with pytest.raises(UsageError, match=rf"is no option of an? \w+ URL; did you mean {meant}\?$"):
+        Client(url)
+
+
+@pytest.mark.parametrize("scheme", ["redis", "redlock", "zookeeper", "etcd"])
+def test_what_may_be_the_rest_of_a_password_is_not_repeated(scheme: str) -> None:
+    """Not even as a guess at what was meant: who has a `?` in a password did not mean an option."""
+    with pytest.raises(UsageError, match="n a password write %40") as caught:
+        Client(f"{scheme}://user:hunter2?gaurd=hunter2@a,b,c")
+    assert not re.search("hunter2|gaurd|did you mean", str(caught.value))
+
+
+@pytest.mark.parametrize(
+    ("url", "takes"),
+    [
+        ("redis://h?db=first", "db of the Redis URL is the number of a database, as ?db=3."),
+        ("rediss://h?ssl_check_hostname=maybe", "is true or false, as ?ssl_check_hostname=true."),
+        ("rediss://h?ssl_cert_reqs=some", "is none, optional or required, as ?ssl_cert_reqs=required."),
+        ("zookeeper://h?session_timeout=0", "is a number of seconds from 0.1 to 3600, as ?session_timeout=30."),
+        ("zookeeper://h?session_timeout=30s", "is a number of seconds from 0.1 to 3600, as ?session_timeout=30."),
+        ("zookeeper://h?acl=me", "is open or creator, as ?acl=creator."),
+        ("zookeeper://h?sasl_mechanism=PLAIN", "is DIGEST-MD5 or GSSAPI, as ?sasl_mechanism=GSSAPI."),
+        ("zookeeper://h?use_ssl=on", "is true or false, as ?use_ssl=true."),
+        (
+            "zookeeper://h?use_ssl=1&ca=/none",
+            "ca of the ZooKeeper URL is the path of a file that is there, as ?ca=/etc",
+        ),
+        ("etcd://h?session_timeout=2.5", "is a whole number of seconds from 1 to 3600, as ?session_timeout=30."),
+        ("etcds://h?ssl_cert_reqs=some", "is none, optional or required, as ?ssl_cert_reqs=required."),
+        ("etcds://h?ssl_check_hostname=on", "is true or false, as ?ssl_check_hostname=true."),
+    ],
+)
+def test_a_value_that_makes_no_sense_is_told_what_does(url: str, takes: str) -> None:
+    """With an example to copy."""
+    with pytest.raises(UsageError, match=re.escape(takes)):
+        Client(url)
+
+
+@pytest.mark.parametrize("scheme", ["redis", "redis+cluster", "zookeeper", "etcd"])
+@pytest.mark.parametrize("host", ["h:", "h:0", "h:65536", "h:port", "h:²", ":1", "a b", "a,", "h:1:2", "::1"])
+def test_hosts_are_read_alike(scheme: str, host: str) -> None:
+    """In the URLs of all servers, one that cannot be read is refused with what to write."""
+    with pytest.raises(UsageError, match=rf"write {re.escape(scheme.partition('+')[0])}://") as caught:
+        Client(f"{scheme}://{host}")
+    assert ("two ports" in str(caught.value)) == (host in {"h:1:2", "::1"})
+
+
 def test_an_empty_url_is_not_taken_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """A variable that a deployment left empty must not have each machine lock for itself, in a file of its own."""
     with pytest.raises(UsageError, match="is empty"):

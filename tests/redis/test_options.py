@@ -147,9 +147,9 @@ def test_what_cannot_be_right_is_refused(url: str) -> None:
 
 
 def test_an_unknown_option_is_told_the_known_ones() -> None:
-    """Whoever misspells an option is shown all there are."""
+    """Whoever writes an option that is like none is shown all there are."""
     with pytest.raises(UsageError) as caught:
-        read("redis://host?replica=1")
+        read("redis://host?wait_for=1")
     assert all(option in str(caught.value) for option in [*OPTIONS, "guard", "replicas", "max_ttl"])
 
 

@@ -7,6 +7,7 @@ from holdfast.errors import UsageError
 from holdfast.stores.extras import require_redis
 from holdfast.stores.quorum.store import QuorumStore, capabilities_of
 from holdfast.stores.store import StoreSource
+from holdfast.stores.urlparts import refuse_unknown
 
 __all__ = ["quorum_source", "redlock_url_source"]
 
@@ -58,12 +59,19 @@ def redlock_url_source(parts: SplitResult) -> StoreSource:
         raise UsageError("a host of the quorum is empty; write redlock://host1,host2,host3.")
     if "replicas" in options:
         raise UsageError("the nodes of a quorum are independent, and have no replicas to wait for; leave replicas out.")
+    refuse_unknown(parts, options, _options(), "a redlock URL")
     scheme, query = REDIS[parts.scheme], urlencode(options)
     nodes = [
         _redis_node(SplitResult(scheme, f"{login}{at}{host}", parts.path, query, parts.fragment))
         for host in hosts.split(",")
     ]
     return quorum_source(nodes, None if quorum is None else int(quorum))
+
+
+def _options() -> set[str]:
+    from holdfast.stores.redis.options import OPTIONS
+
+    return {*OPTIONS, "guard", "max_ttl", "quorum"}
 
 
 def _node(node: object) -> StoreSource:

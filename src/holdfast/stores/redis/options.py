@@ -4,22 +4,21 @@ No error of this file repeats a value of the URL: it may be a password.
 """
 
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
-from urllib.parse import SplitResult, parse_qsl, unquote
+from urllib.parse import SplitResult, unquote
 
 from holdfast.core.limits import check_count
 from holdfast.errors import UsageError
 from holdfast.stores.redis.access import Access
 from holdfast.stores.redis.deployment import GUARDS, Deployment, Rules
 from holdfast.stores.redis.link import Address
+from holdfast.stores.urlparts import Option, UrlParts, number, one_of, switch, text
 
 FORMS = (
     "write redis://[user:password@]host[:port][/db], rediss:// for TLS, unix:///path/to/socket, "
     "redis+sentinel://host1,host2,host3/service or redis+cluster://host1,host2,host3"
 )
-
-ESCAPE = "In a password write %40 for `@`, %2F for `/`, %3F for `?`, %23 for `#`."
 
 SENTINEL_PORT = 26379
 REDIS_PORT = 6379
@@ -28,23 +27,17 @@ REDIS_PORT = 6379
 def deployment_of(parts: SplitResult, guard: str = "observed") -> Deployment:
     """Read a URL, which may name another guard. Raises UsageError if it can't be understood."""
     scheme, _, shape = parts.scheme.replace("valkey", "redis").partition("+")
-    query = _query(parts)
+    url = UrlParts(parts, "Redis", FORMS)
+    query = url.query(KNOWN)
     rules = _take_rules(query, guard)
-    login = _login(parts)
-    guide_login = _take_login(query, "sentinel_")
-    options = login | _take_options(query)
-    if query:
-        known = ", ".join(sorted([*RULES, *OPTIONS, "sentinel_username", "sentinel_password"]))
-        unknown = "this" if "@" in parts.query else repr(min(query))  # it may be the rest of a password
-        raise UsageError(f"{unknown} is no option of a Redis URL; there are {known}. {ESCAPE}")
+    guide_login = _take_login(query)
+    options = _login(url) | url.take(query, OPTIONS)
     if parts.scheme == "unix":
         return Deployment("single", [_socket(parts)], Access(options), rules)
-    if "@" in parts.path:
-        raise UsageError(f"there is an `@` in the path of the Redis URL. {ESCAPE}")
+    path = unquote(url.path()).strip("/")
     tls = scheme == "rediss"
     if not tls and (given := [each for each in options if each.startswith("ssl_")]):
         raise UsageError(f"{given[0]} concerns TLS; write rediss:// instead of redis://.")
-    path = unquote(parts.path).strip("/")
     access = Access(options, tls)
     if shape == "sentinel":
         service, _, database = path.partition("/")
@@ -52,12 +45,12 @@ def deployment_of(parts: SplitResult, guard: str = "observed") -> Deployment:
             raise UsageError(f"a Sentinel URL ends with the service, as /mymaster; {FORMS}.")
         guides = Access(guide_login | {key: value for key, value in options.items() if key.startswith("ssl_")}, tls)
         options |= _database(database)
-        return Deployment(shape, _hosts(parts, SENTINEL_PORT), Access(options, tls), rules, service, guides)
+        return Deployment(shape, _hosts(url, SENTINEL_PORT), Access(options, tls), rules, service, guides)
     if shape == "cluster":
         if path not in {"", "0"} or options.get("db"):
             raise UsageError("a Redis Cluster has only database 0; leave it out of the URL.")
-        return Deployment(shape, _hosts(parts, REDIS_PORT), access, rules)
-    addresses = _hosts(parts, REDIS_PORT)
+        return Deployment(shape, _hosts(url, REDIS_PORT), access, rules)
+    addresses = _hosts(url, REDIS_PORT)
     if len(addresses) > 1:
         raise UsageError(f"redis:// names one server; for several, {FORMS}.")
     return Deployment("single", addresses, Access(options | _database(path), tls), rules)
@@ -76,33 +69,16 @@ def rules_of(guard: str, replicas: int, max_ttl: float) -> Rules:
 # -- parts of a URL ----------------------------------------------------------------------------------------------
 
 
-def _query(parts: SplitResult) -> dict[str, str]:
-    if parts.fragment:
-        raise UsageError(f"a Redis URL takes nothing after `#`. {ESCAPE}")
-    return dict(parse_qsl(parts.query, keep_blank_values=True))
-
-
-def _login(parts: SplitResult) -> dict[str, Any]:
-    user, at, _ = parts.netloc.rpartition("@")
-    if not at:
+def _login(url: UrlParts) -> dict[str, Any]:
+    login = url.login()
+    if login is None:
         return {}
-    name, colon, password = user.partition(":")
-    return {"username": unquote(name) or None, "password": unquote(password)} if colon else {"username": unquote(name)}
+    user, password = login
+    return {"username": user} if password is None else {"username": user or None, "password": password}
 
 
-def _hosts(parts: SplitResult, port: int) -> list[Address]:
-    """Read the hosts, with their ports or the usual one."""
-    hosts = parts.netloc.rpartition("@")[2] or "localhost"
-    return [_host(each, port) for each in hosts.split(",")]
-
-
-def _host(text: str, port: int) -> Address:
-    host, colon, given = text.rpartition(":") if not text.endswith("]") else (text, "", "")
-    if not colon:
-        host, given = text, str(port)
-    if not (host and given.isdigit() and 0 < int(given) < 65536):  # noqa: PLR2004 - the ports that there are
-        raise UsageError(f"a host or a port in the Redis URL cannot be read; {FORMS}.")
-    return Address(host.strip("[]"), int(given))
+def _hosts(url: UrlParts, port: int) -> list[Address]:
+    return [Address(*each) for each in url.hosts(port)]
 
 
 def _socket(parts: SplitResult) -> Address:
@@ -115,13 +91,13 @@ def _socket(parts: SplitResult) -> Address:
 def _database(text: str) -> dict[str, int]:
     if not text:
         return {}
-    if not text.isdigit():
+    if not text.isdecimal():
         raise UsageError(f"the database of a Redis URL is a number; {FORMS}.")
     return {"db": int(text)}
 
 
-def _take_login(query: dict[str, str], prefix: str) -> dict[str, Any]:
-    return {key: query.pop(prefix + key) for key in ("username", "password") if prefix + key in query}
+def _take_login(query: dict[str, str]) -> dict[str, Any]:
+    return {key.removeprefix("sentinel_"): query.pop(key) for key in GUIDE_LOGIN if key in query}
 
 
 def _take_rules(query: dict[str, str], guard: str) -> Rules:
@@ -133,43 +109,28 @@ def _take_rules(query: dict[str, str], guard: str) -> Rules:
     return rules_of(given.get("guard", guard), replicas, max_ttl)
 
 
-def _take_options(query: dict[str, str]) -> dict[str, Any]:
-    options: dict[str, Any] = {}
-    for key, read in OPTIONS.items():
-        if key in query:
-            try:
-                options[key] = read(query.pop(key))
-            except (ValueError, KeyError):
-                raise UsageError(f"the option {key} of the Redis URL has no value that makes sense.") from None
-    return options
-
-
-def _flag(text: str) -> bool:
-    return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}[text.lower()]
-
-
-def _certificates(text: str) -> str:
-    if text not in {"none", "optional", "required"}:
-        raise ValueError
-    return text
-
-
 RULES = ("guard", "replicas", "max_ttl")
 
-OPTIONS: Mapping[str, Callable[[str], Any]] = {
-    "db": int,
-    "client_name": str,
-    "username": str,
-    "password": str,
-    "ssl_ca_certs": str,
-    "ssl_ca_path": str,
-    "ssl_certfile": str,
-    "ssl_keyfile": str,
-    "ssl_password": str,
-    "ssl_cert_reqs": _certificates,
-    "ssl_check_hostname": _flag,
+GUIDE_LOGIN = ("sentinel_username", "sentinel_password")
+
+OPTIONS: Mapping[str, Option] = {
+    "db": Option(number, "is the number of a database, as ?db=3"),
+    "client_name": text("client_name", "billing"),
+    "username": text("username", "holdfast"),
+    "password": text("password", "%2A%2A%2A"),
+    "ssl_ca_certs": text("ssl_ca_certs", "/etc/ssl/ca.pem"),
+    "ssl_ca_path": text("ssl_ca_path", "/etc/ssl/certs"),
+    "ssl_certfile": text("ssl_certfile", "/etc/ssl/client.pem"),
+    "ssl_keyfile": text("ssl_keyfile", "/etc/ssl/client.key"),
+    "ssl_password": text("ssl_password", "%2A%2A%2A"),
+    "ssl_cert_reqs": Option(
+        one_of("none", "optional", "required"), "is none, optional or required, as ?ssl_cert_reqs=required"
+    ),
+    "ssl_check_hostname": switch("ssl_check_hostname"),
 }
 """What a URL may say of a connection, as redis-py names it."""
+
+KNOWN = (*RULES, *OPTIONS, *GUIDE_LOGIN)
 
 
 # -- clients of redis-py -----------------------------------------------------------------------------------------

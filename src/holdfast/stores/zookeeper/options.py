@@ -4,19 +4,19 @@ No error of this file repeats a value of the URL: it may be a password.
 """
 
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import SplitResult, parse_qsl, unquote
+from urllib.parse import SplitResult, unquote
 
 from holdfast.errors import UsageError
+from holdfast.stores.urlparts import Option, UrlParts, one_of, seconds, switch, text
 
 FORM = "write zookeeper://host1,host2:2181,host3/path, with user:password@ before the hosts for a login"
-ESCAPE = "In a password write %40 for `@`, %2F for `/`, %3F for `?`, %23 for `#`."
 
 PORT = 2181
-MECHANISMS = frozenset({"DIGEST-MD5", "GSSAPI"})
+MECHANISMS = ("DIGEST-MD5", "GSSAPI")
 """Which SASL logins servers take."""
 
 ROOT = "/holdfast"
@@ -59,67 +59,46 @@ class Access:
 
 def access_of(parts: SplitResult) -> Access:
     """Read a URL. Raises UsageError if it can't be understood."""
-    if parts.fragment:
-        raise UsageError(f"a ZooKeeper URL takes nothing after `#`. {ESCAPE}")
-    query = dict(parse_qsl(parts.query, keep_blank_values=True))
-    given = _take(query)
-    if query:
-        unknown = "this" if "@" in parts.query else repr(min(query))  # it may be the rest of a password
-        raise UsageError(f"{unknown} is no option of a ZooKeeper URL; there are {', '.join(sorted(READ))}. {ESCAPE}")
+    url = UrlParts(parts, "ZooKeeper", FORM)
+    given = url.take(url.query(OPTIONS), OPTIONS)
     private = given.pop("acl", "open") == "creator"
     options: dict[str, Any] = {"timeout": given.pop("session_timeout", SESSION_TIMEOUT)}
-    options |= _login(parts, given)
+    options |= _login(url, given)
     tls = _tls(given)
     if private and not options.keys() & {"auth_data", "sasl_options"}:
         raise UsageError(f"acl=creator is for who logs in; {FORM}.")
-    return Access(_hosts(parts), _root(parts), options, private, tls)
+    return Access(_hosts(url), _root(url), options, private, tls)
 
 
-def _hosts(parts: SplitResult) -> str:
-    hosts = parts.netloc.rpartition("@")[2] or "localhost"
-    return ",".join(map(_host, hosts.split(",")))
+def _hosts(url: UrlParts) -> str:
+    return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in url.hosts(PORT))
 
 
-def _host(text: str) -> str:
-    host, colon, port = text.rpartition(":") if not text.endswith("]") else (text, ":", str(PORT))
-    if not colon:
-        host, port = text, str(PORT)
-    if not host or not port.isdecimal() or not 0 < int(port) < 65536 or not _is_host(host):  # noqa: PLR2004 - the ports that there are
-        raise UsageError(f"a host or a port in the ZooKeeper URL cannot be read; {FORM}.")
-    return f"{host}:{int(port)}"
-
-
-def _is_host(text: str) -> bool:
-    return not any(each in text for each in " /\\") and (":" not in text or text.startswith("["))
-
-
-def _root(parts: SplitResult) -> str:
-    if "@" in parts.path:
-        raise UsageError(f"there is an `@` in the path of the ZooKeeper URL. {ESCAPE}")
-    names = [unquote(each) for each in parts.path.split("/") if each]
+def _root(url: UrlParts) -> str:
+    names = [unquote(each) for each in url.path().split("/") if each]
     if any(each in {".", ".."} or "/" in each or not each.isprintable() for each in names):
         raise UsageError(f"the path of the ZooKeeper URL is no path of a node; {FORM}.")
     return "".join(f"/{each}" for each in names) + ROOT
 
 
-def _login(parts: SplitResult, given: dict[str, Any]) -> dict[str, Any]:
+def _login(url: UrlParts, given: dict[str, Any]) -> dict[str, Any]:
     """Read who to log in as: by ZooKeeper's own digest, or by SASL."""
-    user, at, _ = parts.netloc.rpartition("@")
-    name, colon, password = user.partition(":")
+    login = url.login()
+    user, password = login or ("", None)
     mechanism = given.pop("sasl_mechanism", "")
     sasl = {key: given.pop(f"sasl_{key}") for key in ("service", "principal") if f"sasl_{key}" in given}
-    if at and not (colon and name):
+    if login and not (user and password is not None):
         raise UsageError(f"a login is a user and a password; {FORM}.")
-    if mechanism == "DIGEST-MD5" and not at:
+    if mechanism == "DIGEST-MD5" and not login:
         raise UsageError(f"sasl_mechanism=DIGEST-MD5 needs a user and a password; {FORM}.")
     if mechanism:
-        login = {"username": unquote(name), "password": unquote(password)} if at else {}
-        return {"sasl_options": {"mechanism": mechanism, **sasl, **login}}
+        who = {"username": user, "password": password} if login else {}
+        return {"sasl_options": {"mechanism": mechanism, **sasl, **who}}
     if sasl:
         raise UsageError("sasl_service and sasl_principal go with sasl_mechanism, as GSSAPI.")
-    if ":" in unquote(name):
+    if ":" in user:
         raise UsageError("a user of ZooKeeper has no `:` in its name.")
-    return {"auth_data": [("digest", f"{unquote(name)}:{unquote(password)}")]} if at else {}
+    return {"auth_data": [("digest", f"{user}:{password}")]} if login else {}
 
 
 def _tls(given: dict[str, Any]) -> ssl.SSLContext | None:
@@ -153,58 +132,31 @@ def _context(given: dict[str, Any]) -> ssl.SSLContext:
     return context
 
 
-def _take(query: dict[str, str]) -> dict[str, Any]:
-    options: dict[str, Any] = {}
-    for key, read in READ.items():
-        if key in query:
-            try:
-                options[key] = read(query.pop(key))
-            except (ValueError, KeyError):
-                raise UsageError(f"the option {key} of the ZooKeeper URL has no value that makes sense.") from None
-    return options
-
-
-def _flag(text: str) -> bool:
-    return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}[text.lower()]
-
-
-def _timeout(text: str) -> float:
-    seconds = float(text)
-    if not SHORTEST_SESSION <= seconds <= LONGEST_SESSION:
-        raise ValueError
-    return seconds
-
-
-def _acl(text: str) -> str:
-    if text not in {"open", "creator"}:
-        raise ValueError
-    return text
-
-
-def _mechanism(text: str) -> str:
-    if text.upper() not in MECHANISMS:
-        raise ValueError
-    return text.upper()
-
-
 def _file(text: str) -> str:
     if not Path(text).is_file():
         raise ValueError
     return text
 
 
-READ: Mapping[str, Callable[[str], Any]] = {
-    "session_timeout": _timeout,
-    "acl": _acl,
-    "sasl_mechanism": _mechanism,
-    "sasl_service": str,
-    "sasl_principal": str,
-    "use_ssl": _flag,
-    "ca": _file,
-    "certfile": _file,
-    "keyfile": _file,
-    "keyfile_password": str,
-    "verify_certs": _flag,
-    "check_hostname": _flag,
+def _path(key: str, example: str) -> Option:
+    return Option(_file, f"is the path of a file that is there, as ?{key}={example}")
+
+
+OPTIONS: Mapping[str, Option] = {
+    "session_timeout": Option(
+        seconds(SHORTEST_SESSION, LONGEST_SESSION),
+        f"is a number of seconds from {SHORTEST_SESSION:g} to {LONGEST_SESSION:g}, as ?session_timeout=30",
+    ),
+    "acl": Option(one_of("open", "creator"), "is open or creator, as ?acl=creator"),
+    "sasl_mechanism": Option(one_of(*MECHANISMS), f"is {' or '.join(MECHANISMS)}, as ?sasl_mechanism=GSSAPI"),
+    "sasl_service": text("sasl_service", "zookeeper"),
+    "sasl_principal": text("sasl_principal", "me@EXAMPLE.ORG"),
+    "use_ssl": switch("use_ssl"),
+    "ca": _path("ca", "/etc/ssl/ca.pem"),
+    "certfile": _path("certfile", "/etc/ssl/client.pem"),
+    "keyfile": _path("keyfile", "/etc/ssl/client.key"),
+    "keyfile_password": text("keyfile_password", "%2A%2A%2A"),
+    "verify_certs": switch("verify_certs"),
+    "check_hostname": switch("check_hostname"),
 }
 """What a URL may say."""
