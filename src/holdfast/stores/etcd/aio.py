@@ -13,6 +13,7 @@ from holdfast.stores.etcd.http import BROKEN, Talk, piece
 from holdfast.stores.etcd.link import Address, Answer, Hearing, Request, Stream
 from holdfast.stores.etcd.options import Deployment
 from holdfast.stores.etcd.sockets import keep_alive
+from holdfast.stores.handshake import understood
 
 
 class Line(asyncio.Protocol):
@@ -34,6 +35,10 @@ class Line(asyncio.Protocol):
         """Tell whether a request may be sent on it."""
         transport = self._transport
         return transport is not None and not transport.is_closing() and self._talk.goes_on()
+
+    def has_heard(self) -> bool:
+        """Tell whether the server has ever said anything."""
+        return self._talk.has_heard()
 
     def ask(self, request: Request) -> "asyncio.Future[Answer]":
         """Send a request; the future is its answer, or one of BROKEN."""
@@ -119,6 +124,14 @@ class Line(asyncio.Protocol):
             hearing.on_end()
 
 
+class _Unread(asyncio.Protocol):
+    """Leaves all that a server says to the TLS that comes next."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Read nothing for now."""
+        cast("asyncio.Transport", transport).pause_reading()
+
+
 def blank(transport: asyncio.BaseTransport) -> None:
     """In a forked child: put a blank socket in place of a transport's own, which closes this copy of it.
 
@@ -150,7 +163,8 @@ class AsyncLink:
             result = await line.ask(request)
             answered = True
         except BROKEN as error:
-            raise trouble.unanswered(address, error) from error
+            plain = self._deployment.tls is None and not line.has_heard()
+            raise trouble.unanswered(address, error, plain=plain) from error
         finally:
             timer.cancel()
             self._put_back(line) if answered else line.close()
@@ -199,14 +213,20 @@ class AsyncLink:
             raise trouble.closed()
         loop, tls = self._runtime.loop, self._deployment.tls
         line = Line(loop, address)
-        name = address.host if tls is not None else None
+        shaking_hands = False
         left = min(until - self._runtime.now(), self._deployment.connect_timeout)
         try:
             async with asyncio.timeout(max(0.0, left)):
-                await loop.create_connection(lambda: line, *address, ssl=tls, server_hostname=name)
+                if tls is None:
+                    await loop.create_connection(lambda: line, *address)
+                else:  # in two steps, to know in which of them it ends
+                    plain, _ = await loop.create_connection(_Unread, *address)
+                    shaking_hands = True
+                    secured = await loop.start_tls(plain, line, tls, server_hostname=address.host)
+                    line.connection_made(secured or plain)  # nothing, if it is closed again already
         except OSError as error:
             line.close()
-            raise trouble.cannot_connect(address, error) from error
+            raise trouble.cannot_connect(address, understood(error) if shaking_hands else error) from error
         except BaseException:
             line.close()
             raise

@@ -31,7 +31,7 @@ SAFE = re.compile(r"[\x20-\x7e]*")
 class Talk:
     """What is said on one connection: one request at a time, and its answer."""
 
-    __slots__ = ("_body", "_came", "_chunked", "_closed", "_done", "_host", "_left", "_status", "_stays")
+    __slots__ = ("_any", "_body", "_came", "_chunked", "_closed", "_done", "_host", "_left", "_status", "_stays")
 
     def __init__(self, address: Address) -> None:
         """Begin anew."""
@@ -39,6 +39,8 @@ class Talk:
         self._came = bytearray()
         """What was not read yet."""
         self._body = bytearray()
+        self._any = False
+        """The server has said something."""
         self._closed = False
         """The server says nothing more."""
         self._stays = True
@@ -72,6 +74,7 @@ class Talk:
     def feed(self, data: bytes) -> None:
         """Take what came; nothing, if the connection was closed."""
         self._came += data
+        self._any = self._any or bool(data)
         self._closed = self._closed or not data
 
     def answer(self) -> Answer | None:
@@ -82,6 +85,10 @@ class Talk:
         self._body.clear()
         self._forget()
         return Answer(status, said)
+
+    def has_heard(self) -> bool:
+        """Tell whether the server has ever said anything."""
+        return self._any
 
     def goes_on(self) -> bool:
         """Tell whether another request may be sent."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from holdfast.stores.etcd.http import CHUNK, Talk
 from holdfast.stores.etcd.link import Address, Answer, Request, Said
 from holdfast.stores.etcd.trouble import cannot_connect
+from holdfast.stores.handshake import handshake
 
 SHORTEST = 0.001
 """The shortest timeout that is given to a socket, in seconds: 0 would mean something else."""
@@ -62,6 +63,10 @@ class Connection:
             raise Unsent("the server closed the connection before a request was sent") from error
         if sent < len(packed):
             self._socket.sendall(memoryview(packed)[sent:])
+
+    def has_heard(self) -> bool:
+        """Tell whether the server has ever said anything."""
+        return self._talk.has_heard()
 
     def goes_on(self) -> bool:
         """Tell whether it can be used for another request."""
@@ -131,7 +136,8 @@ def _connect(address: Address, tls: ssl.SSLContext | None, left: Callable[[], fl
         keep_alive(connected)
         if tls is not None:
             connected.settimeout(max(left(), SHORTEST))
-            connected = tls.wrap_socket(connected, server_hostname=address.host)
+            with handshake():
+                connected = tls.wrap_socket(connected, server_hostname=address.host)
     except BaseException:
         connected.close()
         raise

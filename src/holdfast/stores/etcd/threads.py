@@ -88,7 +88,8 @@ class ThreadLink:
             raise
         except BROKEN as error:
             self._discard(connection)
-            raise trouble.unanswered(connection.address, error) from error
+            plain = self._deployment.tls is None and not connection.has_heard()
+            raise trouble.unanswered(connection.address, error, plain=plain) from error
         except BaseException:
             self._discard(connection)
             raise

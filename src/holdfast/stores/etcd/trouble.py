@@ -8,6 +8,7 @@ from typing import cast
 
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from holdfast.stores.etcd.link import Address, NotSent, Said
+from holdfast.stores.handshake import HandshakeFailed, advice
 
 
 class LeaseGone(Exception):
@@ -74,18 +75,28 @@ def cannot_connect(address: Address, error: BaseException) -> StoreError:
             f"the certificate of the etcd server at {address} is not trusted ({_why(error)}); check ssl_ca_certs and "
             "the host name in the URL"
         )
+    if isinstance(error, HandshakeFailed):
+        return NotSent(advice(f"the etcd server at {address}", error, "etcd"))
     return NotSent(
         f"cannot reach the etcd server at {address} ({_why(error)}); check that it runs, that this machine may connect "
         "to it, and the host, the port and the scheme of the URL (etcds:// for TLS)"
     )
 
 
-def unanswered(address: Address, error: BaseException) -> OutcomeUnknown:
-    """Say that a request went out and no answer came back, or none of etcd's."""
+def unanswered(address: Address, error: BaseException, *, plain: bool = False) -> OutcomeUnknown:
+    """Say that a request went out and no answer came back, or none of etcd's.
+
+    `plain`: the server has not said anything yet on a connection without TLS.
+    """
     if isinstance(error, ValueError):
         return OutcomeUnknown(
             f"what answered at {address} is no JSON gateway of etcd ({_why(error)}); check the port, which is "
             "2379 as a rule, and the scheme of the URL (etcds:// for TLS)"
+        )
+    if plain and isinstance(error, ConnectionResetError | BrokenPipeError):
+        return OutcomeUnknown(
+            f"the server at {address} closed the connection without an answer; write etcds:// if it wants TLS; else "
+            "the request may or may not have been carried out; ask again, and check the server and the port"
         )
     return OutcomeUnknown(
         f"the etcd server at {address} did not answer ({_why(error)}); the request may or may not have been carried "

@@ -7,6 +7,9 @@ takes over its transport.
 import asyncio
 import contextlib
 import logging
+import ssl
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from redis.asyncio.connection import AbstractConnection, Connection, SSLConnection, UnixDomainSocketConnection
@@ -14,6 +17,7 @@ from redis.exceptions import RedisError
 
 from holdfast.errors import OutcomeUnknown, StoreError
 from holdfast.runtimes.aio import AsyncioRuntime
+from holdfast.stores.handshake import HandshakeFailed, understood
 from holdfast.stores.redis import wire
 from holdfast.stores.redis.access import Access
 from holdfast.stores.redis.aio_pipeline import NotSentError, Patience, Pipeline, blank
@@ -69,7 +73,7 @@ class Line:
             task.add_done_callback(self._stop_waiting)
         await asyncio.wait({task}, timeout=max(0.0, until - self._runtime.now()))
         if not task.done():
-            raise wire.cannot_connect(self._address, TimeoutError())
+            raise wire.cannot_connect(self._address, self._too_late())
         if not task.cancelled() and (error := task.result()) is not None:
             raise type(error)(*error.args) from error.__cause__  # each caller gets one with a traceback of its own
 
@@ -90,7 +94,12 @@ class Line:
             self.pipe = pipe
         return None
 
+    def _too_late(self) -> OSError:
+        return HandshakeFailed() if getattr(self._dialled, "shaking_hands", False) else TimeoutError()
+
     def _reason(self, error: Exception) -> StoreError:
+        if isinstance(error, TimeoutError):
+            error = self._too_late()
         if isinstance(error, OutcomeUnknown | NotSentError):
             error = ConnectionResetError("the connection was lost at once")
         if isinstance(error.__cause__, RedisError):  # on a Unix socket, redis-py wraps what the server says
@@ -173,9 +182,35 @@ class Line:
         return None if self._dialled is None else _writer_of(self._dialled)
 
 
+class _Tls(SSLConnection):
+    """Tells a TLS handshake that is not answered from a server that is not reached."""
+
+    shaking_hands = False
+
+    def _connection_arguments(self) -> Mapping[str, Any]:
+        arguments: Mapping[str, Any] = super()._connection_arguments()
+        context: Any = arguments["ssl"]  # which is this connection's own
+        context.wrap_bio = partial(self._shake_hands, context.wrap_bio)
+        return arguments
+
+    def _shake_hands(self, wrap: Callable[..., ssl.SSLObject], *args: Any, **options: Any) -> ssl.SSLObject:  # noqa: ANN401
+        """Note, as the event loop begins with TLS, that the server has been reached."""
+        self.shaking_hands = True
+        return wrap(*args, **options)
+
+    async def _connect(self) -> None:
+        try:
+            await super()._connect()  # type: ignore[no-untyped-call]
+        except OSError as error:
+            if self.shaking_hands and (meaning := understood(error)) is not error:
+                raise meaning from error
+            raise
+        self.shaking_hands = False
+
+
 def new_connection(access: Access, address: Address) -> AbstractConnection:
     """Make one of redis-py's connections, which does not repeat or expect anything by itself."""
-    kind: Any = UnixDomainSocketConnection if address.path else SSLConnection if access.tls else Connection
+    kind: Any = UnixDomainSocketConnection if address.path else _Tls if access.tls else Connection
     made: AbstractConnection = kind(
         **{
             **access.connection_options(address),

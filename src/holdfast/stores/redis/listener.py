@@ -13,6 +13,7 @@ from collections.abc import Callable
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.runtimes.threads import ThreadsRuntime
 from holdfast.stores.bell import Bell
+from holdfast.stores.redis import wire
 from holdfast.stores.redis.link import Address, Hearing
 from holdfast.stores.redis.sockets import BROKEN, Connection
 from holdfast.stores.redis.subscriptions import Subscriptions, Waiter
@@ -38,11 +39,11 @@ class Listener:
         runtime: ThreadsRuntime,
         address: Address,
         hearing: Hearing,
-        dial: Callable[[], Connection],
+        dial: Callable[[Callable[[OSError], None]], Connection],
         *,
         sharded: bool,
     ) -> None:
-        """Prepare to listen."""
+        """Prepare to listen. `dial` connects, and tells what went wrong if the step that begins then is never done."""
         self._runtime = runtime
         self._address = address
         self._hearing = hearing
@@ -54,6 +55,8 @@ class Listener:
         self._thread: threading.Thread | None = None
         # The rest belongs to the thread.
         self._connection: Connection | None = None
+        self._lacking: OSError | None = None
+        """While there is no connection: what went wrong if there never will be one."""
         self._failures = 0
         self._heard = 0.0
         self._probed = False
@@ -71,12 +74,17 @@ class Listener:
             if not told:
                 self._change(lambda: self._subscriptions.stop_waiting(channel.encode(), waiter))
         if not told:
-            raise StoreUnavailable(
-                f"the Redis server at {self._address} did not confirm a subscription in time; "
-                "ask again, and check the server and the network"
-            )
+            raise self._too_late()
         if waiter.error is not None:
             raise waiter.error
+
+    def _too_late(self) -> StoreError:
+        if (lacking := self._lacking) is not None:
+            return wire.cannot_connect(self._address, lacking)
+        return StoreUnavailable(
+            f"the Redis server at {self._address} did not confirm a subscription in time; "
+            "ask again, and check the server and the network"
+        )
 
     def ignore(self, channel: str) -> None:
         """Give a subscription up."""
@@ -144,10 +152,14 @@ class Listener:
             if self._stopped:
                 return
             self._pause(None)
-        self._connection = connection = self._dial()
+        self._connection = connection = self._dial(self._lack)
+        self._lacking = None
         connection.never_wait()
         self._notice()
         self._hear(connection)
+
+    def _lack(self, error: OSError) -> None:
+        self._lacking = error
 
     def _hear(self, connection: Connection) -> None:
         ready = select.poll()

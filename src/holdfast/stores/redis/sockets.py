@@ -14,7 +14,7 @@ import socket
 import ssl
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import hiredis
 import redis
@@ -25,6 +25,7 @@ from redis.retry import Retry
 
 from holdfast.errors import StoreUnavailable
 from holdfast.runtimes import clocks
+from holdfast.stores.handshake import HandshakeFailed, handshake
 from holdfast.stores.redis import wire
 from holdfast.stores.redis.access import Access
 from holdfast.stores.redis.link import Address
@@ -208,6 +209,8 @@ class _Punctual(AbstractConnection):
 
     left: Callable[[], float]
     """Tells what is left, in seconds. To be set before connecting."""
+    on_stage: Callable[[OSError], None]
+    """Is told what went wrong if the step that begins now is never done. To be set before connecting."""
     _sock: Any
 
     @property
@@ -243,22 +246,37 @@ class _Tcp(_Punctual, redis.Connection):
 
 
 class _Tls(_Punctual, redis.SSLConnection):
-    pass
+    def _wrap_socket_with_ssl(self, sock: socket.socket) -> ssl.SSLSocket:
+        self.on_stage(HandshakeFailed())
+        with handshake():
+            wrapped = cast("ssl.SSLSocket", super()._wrap_socket_with_ssl(sock))  # type: ignore[no-untyped-call]
+        self.on_stage(TimeoutError())
+        return wrapped
 
 
 class _Local(_Punctual, redis.UnixDomainSocketConnection):
     pass
 
 
-def dial(
-    access: Access, address: Address, now: Callable[[], float], until: float, identify: wire.Identify
+def _ignore(error: OSError) -> None: ...
+
+
+def dial(  # noqa: PLR0917 - what a link knows
+    access: Access,
+    address: Address,
+    now: Callable[[], float],
+    until: float,
+    identify: wire.Identify,
+    on_stage: Callable[[OSError], None] = _ignore,
 ) -> Connection:
     """Connect by `until`, and learn what `identify` asks for.
+
+    `on_stage` is told what went wrong if the step that begins then is never done.
 
     Raises StoreError, StoreUnavailable if it may pass.
     """
     try:
-        connection = Connection(_connect(access, address, now, until))
+        connection = Connection(_connect(access, address, lambda: until - now(), on_stage))
     except (RedisError, OSError) as error:
         raise wire.cannot_connect(address, error) from error
     try:
@@ -274,11 +292,14 @@ def dial(
     return connection
 
 
-def _connect(access: Access, address: Address, now: Callable[[], float], until: float) -> socket.socket:
+def _connect(
+    access: Access, address: Address, left: Callable[[], float], on_stage: Callable[[OSError], None]
+) -> socket.socket:
     options = {**access.connection_options(address), "protocol": 2, "retry": Retry(NoBackoff(), 0)}
     kind: Any = _Local if address.path else _Tls if access.tls else _Tcp
     connecting = kind(**options)
-    connecting.left = lambda: until - now()
+    connecting.left, connecting.on_stage = left, on_stage
+    on_stage(TimeoutError())
     connecting.connect()
     connected: socket.socket = connecting.surrender()
     if not address.path:

@@ -209,8 +209,9 @@ class ThreadLink:
     def _dial(self, until: float, identify: wire.Identify) -> Connection:
         return dial(self._access, self._address, self._now, until, identify)
 
-    def _dial_inbox(self) -> Connection:
-        return self._dial(self._now() + self._access.connect_timeout, None)
+    def _dial_inbox(self, on_stage: Callable[[OSError], None]) -> Connection:
+        until = self._now() + self._access.connect_timeout
+        return dial(self._access, self._address, self._now, until, None, on_stage)
 
     def _drop_idle(self, before: float = math.inf) -> None:
         """Close the idle connections that were last taken before an instant."""

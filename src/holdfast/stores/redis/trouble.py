@@ -4,6 +4,8 @@ Every code here is the answer to a request that was *not* carried out: a script 
 begins. What may have been carried out is a reply that did not come; but UNBLOCKED answers a WAIT, after its script.
 """
 
+import re
+
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from holdfast.stores.redis.link import Address, ReplyError
 
@@ -41,24 +43,32 @@ LASTING = {
 }
 """What asking again cannot mend."""
 
-FORBIDDEN = ("The user executing the script can't", "ACL failure in script")
-"""How Redis and Valkey say NOPERM of what a script does, behind the code ERR."""
+UNCODED: tuple[tuple[str, type[StoreError], str], ...] = (
+    ("max number of clients", StoreUnavailable, "has reached its maxclients; raise it"),
+    ("The user executing the script can't|ACL failure in script", StoreError, LASTING["NOPERM"]),
+    ("cluster support disabled", StoreError, "is not part of a cluster; write redis:// instead of redis+cluster://"),
+    (
+        "(?i)unknown command .?SENTINEL\\b",
+        StoreError,
+        "is no Sentinel; write redis:// for a server, or name its Sentinels, which listen on port 26379 by default",
+    ),
+    ("(?i)unknown command", StoreError, "is too old or restricted: it must be Redis 7.0"),
+)
+"""What is behind the code ERR, by what is in the text; Redis and Valkey say NOPERM of what a script does like that."""
 
 
 def explain(address: Address, error: ReplyError) -> StoreError:
     """Return what an error reply means, as the error that users get. The reply itself is the cause."""
     text = str(error)
-    if error.code == "ERR" and "max number of clients" in text:
-        return StoreUnavailable(f"the Redis server at {address} has reached its maxclients; raise it ({text})")
-    if error.code == "ERR" and any(each in text for each in FORBIDDEN):
-        return StoreError(f"the Redis server at {address} {LASTING['NOPERM']} ({text})")
     if error.code in PASSING:
         kind = OutcomeUnknown if error.code == "UNBLOCKED" else StoreUnavailable
         return kind(f"the Redis server at {address} {PASSING[error.code]} ({text})")
     if error.code in LASTING:
         return StoreError(f"the Redis server at {address} {LASTING[error.code]} ({text})")
-    if error.code == "ERR" and "unknown command" in text.lower():
-        return StoreError(f"the Redis server at {address} is too old or restricted: it must be Redis 7.0 ({text})")
+    if error.code == "ERR":
+        for pattern, meant, why in UNCODED:
+            if re.search(pattern, text):
+                return meant(f"the Redis server at {address} {why} ({text})")
     return StoreError(f"the Redis server at {address} answered an error: {text}")
 
 

@@ -14,6 +14,7 @@ import hiredis
 import redis.exceptions as from_redis
 
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
+from holdfast.stores.handshake import HandshakeFailed, advice
 from holdfast.stores.redis.link import Address, ReplyError, Word
 from holdfast.stores.redis.scripts import Script
 
@@ -135,7 +136,9 @@ def cannot_connect(address: Address, error: Exception) -> StoreError:
     Takes the errors of redis-py and of sockets, and a ReplyError.
     """
     why = _why(error)
-    if (text := _refused(error)) or isinstance(_root(error), ssl.SSLCertVerificationError):
+    if isinstance(root := _root(error), HandshakeFailed):
+        return StoreUnavailable(advice(f"the Redis server at {address}", root, "redis"))
+    if (text := _refused(error)) or isinstance(root, ssl.SSLCertVerificationError):
         return StoreError(f"the Redis server at {address} is there, but {text or _DISTRUST} ({why})")
     return StoreUnavailable(
         f"cannot reach the Redis server at {address} ({why}); check that it runs, that this machine may connect to it, "
