@@ -1,6 +1,7 @@
 """Whoever names the wrong server, or the right one by the wrong scheme, is told what to write instead."""
 
 import re
+import time
 
 import pytest
 
@@ -9,7 +10,10 @@ from holdfast.stores.redis.link import Address, ReplyError
 from holdfast.stores.redis.trouble import explain
 from holdfast.testing.servers import RedisServer, RedisTlsServer
 from tests.faults.scenes import COLOURS
-from tests.wrong_servers import HOST, complaint, saying, silent
+from tests.wrong_servers import HOST, closed_port, complaint, saying, silent
+
+LONG = 20.0
+"""For how long, in seconds, a request may take that is to end long before."""
 
 NO_TLS = r"did not answer the TLS handshake \(timed out\); write redis:// for a server without TLS"
 
@@ -85,3 +89,39 @@ def test_a_server_that_falls_silent_after_the_handshake(redis_tls: RedisTlsServe
         error = complaint(colour, f"rediss://localhost:{port}?ssl_ca_certs={certificates.authority}")
     assert "cannot reach" in str(error)
     assert "TLS handshake" not in str(error)
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize("last", ["localhost", "no-such-host.invalid"])
+def test_a_quorum_that_is_not_there_is_told_at_once(colour: str, last: str) -> None:
+    """Nobody waits for who is not there; and what goes for several nodes is said once."""
+    port = closed_port()
+    began = time.monotonic()
+    error = complaint(colour, f"redlock://{HOST}:{port},127.0.0.2:{port},{last}:{port}", operation_timeout=LONG)
+    assert time.monotonic() - began < LONG, "it would have waited for five times as long"
+    assert isinstance(error, StoreUnavailable)
+    said = str(error)
+    two = f"redis://{HOST}:{port}, redis://127.0.0.2:{port}"
+    assert f"(redis://{HOST}:{port}" in said
+    assert re.search(
+        rf"of 3 nodes 0 vote, and 2 must \({two}.*: cannot reach the Redis server \(Connection refused\)", said
+    )
+    assert said.count("check that it runs") == 1
+    assert [vote.node for vote in error.votes] == [f"redis://{host}:{port}" for host in (HOST, "127.0.0.2", last)]
+    assert f"cannot reach the Redis server at {HOST}:{port} (Connection refused); check" in error.votes[0].said
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+def test_nodes_that_are_silent_are_waited_for(colour: str) -> None:
+    """One that is not there may fail, and two that say nothing may still answer."""
+    began = time.monotonic()
+    with silent() as one, silent() as other:
+        hosts = [f"{HOST}:{each.getsockname()[1]}" for each in (one, other)]
+
+        def close() -> None:
+            one.close()
+            other.close()
+
+        error = complaint(colour, f"redlock://{HOST}:{closed_port()},{','.join(hosts)}", close, operation_timeout=0.2)
+    assert time.monotonic() - began >= 5 * 0.2
+    assert "of 3 nodes 0 vote" in str(error)

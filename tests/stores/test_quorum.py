@@ -1,6 +1,8 @@
 """A quorum of tables in memory that are slow, silent or gone, in threads."""
 
 import contextlib
+import errno
+import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -8,11 +10,12 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from holdfast import Client, Lease, LockTimeout, OutcomeUnknown, StoreError, StoreUnavailable, UsageError
-from holdfast.core.messages import Ask, Leave, Left, Release, Renewal, RenewReply, Reply
+from holdfast.core.messages import Ask, Leave, Left, Notice, Release, Renewal, RenewReply, Reply
 from holdfast.outcome import Outcome
 from holdfast.runtimes.runtime import Runtime
 from holdfast.stores.memory import MemoryStore, MemoryTable
 from holdfast.stores.quorum import quorum_source
+from holdfast.stores.quorum.reasons import is_nobody_there
 from holdfast.stores.store import StoreSource
 from holdfast.testing.servers import wait_until
 
@@ -301,3 +304,54 @@ def test_two_of_five_may_be_gone_and_three_not(five: Five) -> None:
         with pytest.raises(StoreUnavailable, match="of 5 nodes 2 vote, and 3 must") as refused:
             client.lock("name", ttl=TTL).acquire(timeout=2.0)
         assert [vote.said for vote in refused.value.votes].count("this node is gone") == 3
+
+
+class Absent(MemoryStore):
+    """A table whose machine says that nobody listens there, while it does."""
+
+    present = False
+
+    async def open(self, deliver: Callable[[Notice], None], until: float) -> str:
+        """Open it, if it is there."""
+        if not self.present:
+            raise StoreUnavailable("nobody listens") from ConnectionRefusedError(errno.ECONNREFUSED, "refused")
+        return await super().open(deliver, until)
+
+
+def test_nodes_that_are_there_by_now_are_found_at_once() -> None:
+    """Whoever asks again does not stand for the pause after the last attempt, nor believe in what it said."""
+    nodes: list[Absent] = []
+
+    def make(runtime: Runtime) -> Absent:
+        nodes.append(Absent(runtime, MemoryTable()))
+        return nodes[-1]
+
+    sources = [StoreSource(f"table {number}", MemoryStore.capabilities, make) for number in range(3)]
+    with Client(store=quorum_source(sources), retry_for=0.0) as client:
+        for _ in range(8):  # the pause grows
+            with pytest.raises(StoreUnavailable, match=r"\(table 0, table 1, table 2: nobody listens\)$"):
+                client.lock("name", ttl=TTL).acquire()
+        for node in nodes:
+            node.present = True
+        client.lock("name", ttl=TTL).acquire().release()
+
+
+@pytest.mark.parametrize(
+    ("error", "nobody"),
+    [
+        (ConnectionRefusedError(errno.ECONNREFUSED, "Connect call failed ('127.0.0.1', 1)"), True),
+        (OSError("Multiple exceptions: [Errno 111] Connect call failed ('::1', 1), [Errno 111] Connect (1)"), True),
+        (OSError("Multiple exceptions: [Errno 111] Connect call failed ('::1', 1), [Errno 113] No route"), False),
+        (socket.gaierror(socket.EAI_NONAME, "Name or service not known"), True),
+        (socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution"), False),
+        (TimeoutError(), False),
+        (ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"), False),
+        (ValueError(), False),
+    ],
+)
+def test_for_whom_it_is_worth_to_wait(error: Exception, nobody: bool) -> None:
+    """Whoever is certainly not there is not worth it, however deep that is in an error."""
+    outer = StoreUnavailable("it failed")
+    outer.__cause__ = RuntimeError("the client failed")
+    outer.__cause__.__context__ = error
+    assert is_nobody_there(outer) == nobody

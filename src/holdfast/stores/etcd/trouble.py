@@ -3,6 +3,7 @@
 Rule of this file: no error that leaves it holds a password or a token.
 """
 
+import os
 import ssl
 from typing import cast
 
@@ -112,5 +113,7 @@ def closed() -> StoreUnavailable:
 def _why(error: BaseException) -> str:
     if isinstance(error, TimeoutError):
         return "timed out"
+    if isinstance(error, ConnectionError) and error.errno:  # of which asyncio says more, and less
+        return os.strerror(error.errno)
     system = error.strerror if isinstance(error, OSError) else None
     return (system or str(error) or type(error).__name__).rstrip(".")

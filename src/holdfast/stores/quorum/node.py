@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from holdfast.core.messages import Leave, Notice
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.runtimes.runtime import Runtime, Task
+from holdfast.stores.quorum.reasons import is_nobody_there
 from holdfast.stores.store import Store, StoreSource
 
 A = TypeVar("A")
@@ -49,6 +50,8 @@ class Node:
         """Why it does not vote just now; empty if it does."""
         self.refuses = False
         """Whether it is there, and will not be used by us however often it is asked."""
+        self.nobody_there = False
+        """Whether that was known at once when it was to be opened, and waiting for an answer is in vain."""
         self._runtime = runtime
         self._operation_timeout = operation_timeout
         self._deliver: Callable[[Notice], None] = _ignore
@@ -70,6 +73,9 @@ class Node:
         """
         self._deliver = deliver
         self._tell = changed
+        self.nobody_there = False  # as far as is known now
+        if self._at_work:  # or rather at rest
+            self._hurry.set()
         self._work()
 
     def _work(self) -> None:
@@ -100,6 +106,7 @@ class Node:
                 if not isinstance(error, StoreError):
                     log.exception("the node %s could not be opened", self.title)
                 self.refuses = not isinstance(error, StoreUnavailable)
+                self.nobody_there = is_nobody_there(error)
                 self._note(str(error) or type(error).__name__)
                 self._tell(self)
             else:
@@ -112,6 +119,7 @@ class Node:
                         return
                     continue
             await self._hurry.wait(self._runtime.now() + self._rest * (0.5 + self._runtime.random()))
+            self._hurry.clear()
             self._rest = min(self._rest * 2, LONGEST_REST)
 
     async def _connect(self) -> None:

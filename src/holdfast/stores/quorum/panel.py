@@ -5,9 +5,10 @@ from functools import partial
 from typing import Any, TypeVar
 
 from holdfast.core.messages import Leave, Notice
-from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable, Vote, tell
+from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable, Vote
 from holdfast.runtimes.runtime import Runtime
 from holdfast.stores.quorum.node import NOT_YET, Node
+from holdfast.stores.quorum.reasons import in_short
 from holdfast.stores.store import Store, StoreSource
 
 A = TypeVar("A")
@@ -18,6 +19,9 @@ Replies = list[T | Exception | None]
 
 GRACE = 0.5
 """How long the last nodes are waited for once a majority is there, in seconds, unless they say that they are not."""
+
+LAST_WORDS = 0.05
+"""How long the others are waited for once too many nodes are not there, in seconds: the error is to name all."""
 
 
 class Panel:
@@ -36,7 +40,10 @@ class Panel:
     # -- life ----------------------------------------------------------------------------------------------
 
     async def open(self, hear: Callable[[int, Notice], None], until: float) -> None:
-        """Connect to all nodes; enough to decide will do to begin. Raises StoreUnavailable if they are too few."""
+        """Connect to all nodes; enough to decide will do to begin. Raises StoreUnavailable if they are too few.
+
+        That is known at once if nobody listens at so many; a node that is silent is waited for.
+        """
         for number, node in enumerate(self.nodes):
             node.begin(partial(hear, number), self._node_changed)
         while self._voting() < self.quorum:
@@ -45,9 +52,15 @@ class Panel:
                 break
             if sum(node.refuses for node in self.nodes) > self.may_fail:
                 raise StoreError(self.short_of_votes(self._voting(), self._troubles()))
+            if sum(node.refuses or node.nobody_there for node in self.nodes) > self.may_fail:
+                await self._settle(min(until, self._runtime.now() + LAST_WORDS))
+                raise self.too_few()
             if not await self._changed.wait(until) or self._runtime.now() >= until:
                 raise self.too_few()
-        settled_by = min(until, self._runtime.now() + GRACE)
+        await self._settle(min(until, self._runtime.now() + GRACE))
+
+    async def _settle(self, settled_by: float) -> None:
+        """Wait for what is still connecting."""
         while self._is_connecting() and self._runtime.now() < settled_by:
             self._changed.clear()
             if self._is_connecting():
@@ -129,11 +142,11 @@ class Panel:
     def unknown(self) -> OutcomeUnknown:
         """Say that nobody knows what was done, and why."""
         troubles = self._troubles()
-        return OutcomeUnknown(f"too few nodes answered what they did{tell(troubles)}", troubles)
+        return OutcomeUnknown(f"too few nodes answered what they did{in_short(troubles)}", troubles)
 
     def short_of_votes(self, voting: int, votes: Sequence[Vote]) -> str:
         """Say how many vote, and what each node said."""
-        return f"of {len(self.nodes)} nodes {voting} vote, and {self.quorum} must{tell(votes)}"
+        return f"of {len(self.nodes)} nodes {voting} vote, and {self.quorum} must{in_short(votes)}"
 
     def _voting(self) -> int:
         return sum(not node.trouble for node in self.nodes)

@@ -104,7 +104,11 @@ class Line:
             error = ConnectionResetError("the connection was lost at once")
         if isinstance(error.__cause__, RedisError):  # on a Unix socket, redis-py wraps what the server says
             error = error.__cause__
-        return error if isinstance(error, StoreError) else wire.cannot_connect(self._address, error)
+        if isinstance(error, StoreError):
+            return error
+        told = wire.cannot_connect(self._address, error)
+        told.__cause__ = error
+        return told
 
     async def _dial(self) -> Pipeline:
         """Connect and greet. Leaves no socket behind if that fails."""

@@ -4,6 +4,7 @@ Rule of this file: no error that leaves it, and none that it names as a cause, h
 the arguments of a command that it does not know; they are cut off.
 """
 
+import os
 import re
 import ssl
 from collections.abc import Callable
@@ -178,6 +179,8 @@ def _why(error: Exception) -> str:
     root = _root(error)
     if isinstance(root, TimeoutError | from_redis.TimeoutError):
         return "timed out"
+    if isinstance(root, ConnectionError) and root.errno:  # of which asyncio says more, and less
+        return os.strerror(root.errno)
     system = root.strerror if isinstance(root, OSError) else None
     return (system or str(root) or type(root).__name__).rstrip(".")
 
