@@ -71,7 +71,9 @@ def test_release_needs_force(command: Command, client: holdfast.Client, capsys: 
     """Without --force nothing is released, and the reason is given."""
     with client.lock("orders").acquire() as lease:
         assert run_app(["release", "orders", "--url", command.url]) == 64
-        assert "--force" in capsys.readouterr().err
+        said = capsys.readouterr().err
+        assert "--force" in said
+        assert "`holdfast show orders` tells who it is" in said
         lease.check()
 
 
@@ -86,6 +88,13 @@ def test_release_tells_the_victim(
     assert lease.lost
     assert f"from the test (token {lease.token})" in capsys.readouterr().out
     assert lease.release() is holdfast.Outcome.TAKEN_OVER
+
+
+def test_the_help_of_release_says_what_it_does(command: Command) -> None:
+    """Before anybody takes a lock from a program that is at work."""
+    said = " ".join(command.run("release", "--help").stdout.split())
+    for each in ("`holdfast release NAME --force`", "`holdfast show NAME`", "lost at once", "without --force nothing"):
+        assert each in said
 
 
 def test_release_of_a_free_name(command: Command, capsys: pytest.CaptureFixture[str]) -> None:

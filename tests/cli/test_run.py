@@ -119,6 +119,22 @@ def test_not_granted(command: Command, client: holdfast.Client, options: list[st
         assert client.inspect("job").waiters == []
 
 
+@pytest.mark.parametrize(
+    ("options", "advice"),
+    [(["--no-wait"], "Leave --no-wait out to wait for it, or see"), (["--timeout", "0.1"], "Wait longer, or see")],
+)
+def test_who_is_not_granted_it_is_told_by_whom_it_is_held(
+    command: Command, client: holdfast.Client, options: list[str], advice: str
+) -> None:
+    """And what to type to wait for it, or to learn more."""
+    name = "nightly report"
+    with client.lock(name).acquire():
+        said = command.run("run", name, *options, "--", "echo", "ran").stderr
+        assert f"held by the test. {advice} `holdfast show '{name}'` for how long it will still be held" in said
+        shown = command.run("show", name)
+    assert f"{name} is held by the test." in shown.stdout
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_an_interrupted_wait_leaves_nothing_behind(
     command: Command, client: holdfast.Client, number: signal.Signals

@@ -11,6 +11,7 @@ from holdfast.cli.run import Job, run_job
 from holdfast.cli.say import Status, tell
 from holdfast.client import DEFAULT_TTL, Client
 from holdfast.errors import HoldfastError, LockTimeout, StoreError, UsageError
+from holdfast.primitives.base import TO_WAIT
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -44,7 +45,8 @@ def _in_words(error: typer.BadParameter) -> str:
     """Say what is wrong with the arguments, and where to read on."""
     path = error.ctx.command_path if error.ctx else "holdfast"
     after = " Write `--` before the command." if path.endswith(" run") and hasattr(error, "option_name") else ""
-    return f"{error.format_message().rstrip('.')}.{after} See `{path} --help`."
+    what = error.format_message().rstrip(".")
+    return f"{what}{'' if what.endswith('?') else '.'}{after} See `{path} --help`."
 
 
 def _status_of(error: HoldfastError) -> int:
@@ -73,7 +75,7 @@ def run(  # noqa: PLR0917 - typer tells options from arguments by their annotati
     command: Annotated[list[str], typer.Argument(help="The command and its arguments, after `--`.")],
     ttl: Annotated[float, typer.Option(help="Seconds that the lock outlives a holder that fell silent.")] = DEFAULT_TTL,
     timeout: Annotated[float | None, typer.Option(help="Seconds to wait for the lock. Default: for ever.")] = None,
-    no_wait: Annotated[bool, typer.Option("--no-wait", help="Give up at once if it is held.")] = False,  # noqa: FBT002
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Give up at once if it is held, with 75.")] = False,  # noqa: FBT002
     max_hold: Annotated[
         float | None, typer.Option(help="Seconds after which a command that still runs is ended.")
     ] = None,
@@ -100,7 +102,11 @@ def run(  # noqa: PLR0917 - typer tells options from arguments by their annotati
     wait = 0 if no_wait else timeout
     lock = client.lock(name, ttl, wait, lock_delay=lock_delay, max_hold=max_hold, min_hold=min_hold)
     environment = {"HOLDFAST_NAME": name, **({"HOLDFAST_URL": url} if url else {})}
-    return run_job(client, lock, Job(command, grace, environment))
+    try:
+        return run_job(client, lock, Job(command, grace, environment))
+    except LockTimeout as error:
+        tell(str(error).replace(TO_WAIT, "Leave --no-wait out to wait for it"))
+        return Status.NOT_GRANTED
 
 
 @app.command("ls")
@@ -124,7 +130,15 @@ def release(
     url: Url = None,
     namespace: Namespace = "",
 ) -> int:
-    """Take a name from its holder, who is told. Exits with 1 if nobody held it."""
+    """Take a name from whoever holds it: `holdfast release NAME --force`.
+
+    See first who that is, by `holdfast show NAME`. Its lease is lost at once, and the next in the queue gets the name.
+    The holder is told, and a command of `holdfast run` is ended; but what it writes until then can be refused only by
+    checking fencing tokens.
+
+    Exits with 0 if it was taken from somebody; 1: nobody held it; 64: without --force nothing is done; 69: the store
+    failed.
+    """
     with Client(url, namespace=namespace) as client:
         return release_name(client, name, force=force)
 

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict
+from shlex import quote
 from typing import Any
 
 from rich import box
@@ -46,7 +47,8 @@ def release_name(client: Client, name: str, *, force: bool) -> int:
     if not force:
         tell(
             f"{name!r} was not released: its holder does not know and may be writing just now. If it must be, use "
-            "--force: its lease is lost at once, and only what checks fencing tokens will refuse its late writes."
+            "--force: its lease is lost at once, and only what checks fencing tokens will refuse its late writes. "
+            f"`holdfast show {quote(name)}` tells who it is."
         )
         return Status.USAGE
     victims = client.revoke(name, force=True)

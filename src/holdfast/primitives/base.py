@@ -10,6 +10,7 @@ import functools
 import inspect
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
+from shlex import quote
 from types import TracebackType
 from typing import Any, Generic, ParamSpec, Protocol, Self, TypeVar
 
@@ -33,6 +34,9 @@ L = TypeVar("L", Lease, AsyncLease)
 
 UNSET = -1.0
 """The timeout of a call that leaves it to the lock's own."""
+
+TO_WAIT = "Give a timeout to wait for it"
+"""What whoever did not want to wait is told. The command has another word for it."""
 
 NAMED = 5
 """How many holders an error names."""
@@ -150,12 +154,16 @@ class LockBase:
             holders += f" (which is this client, or one of the same owner: {self._kind} {self._if_held})"
         ahead = f", {left.ahead} waited before us" if left.ahead else ""
         if timeout == 0:
-            return LockTimeout(f"{self._name!r} is held by {holders}. Give a timeout to wait for it.", left.votes)
+            return LockTimeout(f"{self._name!r} is held by {holders}. {TO_WAIT}, or see {self._show()}.", left.votes)
         return LockTimeout(
             f"{self._name!r} was not granted within {timeout or 0:g} s: it was held by {holders}{ahead}. Wait "
-            f"longer, or see `holdfast show` for how long it will still be held.",
+            f"longer, or see {self._show()}.",
             left.votes,
         )
+
+    def _show(self) -> str:
+        """Say what to type to learn more."""
+        return f"`holdfast show {quote(self._want.name)}` for how long it will still be held, and who waits"
 
 
 def _list(owners: Sequence[str]) -> str:
