@@ -10,7 +10,7 @@ import logging
 import ssl
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from redis.asyncio.connection import AbstractConnection, Connection, SSLConnection, UnixDomainSocketConnection
 from redis.exceptions import RedisError
@@ -192,8 +192,8 @@ class _Tls(SSLConnection):
     shaking_hands = False
 
     def _connection_arguments(self) -> Mapping[str, Any]:
-        arguments: Mapping[str, Any] = super()._connection_arguments()
-        context: Any = arguments["ssl"]  # which is this connection's own
+        arguments = cast("Mapping[str, Any]", super()._connection_arguments())  # pyright: ignore[reportUnknownMemberType]
+        context = arguments["ssl"]  # which is this connection's own
         context.wrap_bio = partial(self._shake_hands, context.wrap_bio)
         return arguments
 
