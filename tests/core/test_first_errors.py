@@ -54,11 +54,12 @@ def test_a_mistyped_option_is_told_which_was_meant(url: str, meant: str) -> None
         Client(url)
 
 
+@pytest.mark.parametrize("password", ["hunter2?gaurd=hunter2", "hunter2?gaurd#hunter2", "hunter2?hunter2=1&gaurd#"])
 @pytest.mark.parametrize("scheme", ["redis", "redlock", "zookeeper", "etcd"])
-def test_what_may_be_the_rest_of_a_password_is_not_repeated(scheme: str) -> None:
+def test_what_may_be_the_rest_of_a_password_is_not_repeated(scheme: str, password: str) -> None:
     """Not even as a guess at what was meant: who has a `?` in a password did not mean an option."""
     with pytest.raises(UsageError, match="n a password write %40") as caught:
-        Client(f"{scheme}://user:hunter2?gaurd=hunter2@a,b,c")
+        Client(f"{scheme}://user:{password}@a,b,c")
     assert not re.search("hunter2|gaurd|did you mean", str(caught.value))
 
 

@@ -5,7 +5,7 @@ No error of this file repeats a value of the URL: it may be a password, or the r
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, NamedTuple, NoReturn
 from urllib.parse import SplitResult, parse_qsl, unquote
@@ -41,7 +41,7 @@ class Option:
 class UrlParts:
     """A URL of servers, and whose it is."""
 
-    split: SplitResult
+    split: SplitResult = field(repr=False)
     store: str
     """As users know it: Redis, etcd."""
     forms: str
@@ -102,13 +102,13 @@ class UrlParts:
 def refuse_unknown(split: SplitResult, given: Iterable[str], known: Iterable[str], url: str) -> None:
     """Raise UsageError if an option of a URL is none, and say which was meant.
 
-    Nothing is repeated of a query with an `@`: it may be the rest of a password.
+    Nothing is repeated of a query before an `@`: it may be the rest of a password.
     """
     known = sorted(known)
     unknown = sorted(set(given).difference(known))
     if not unknown:
         return
-    if "@" in split.query:
+    if "@" in split.query + split.fragment:
         raise UsageError(f"this is no option of {url}; there are {', '.join(known)}. {ESCAPE}")
     if near := get_close_matches(unknown[0].lower(), known, 1):
         raise UsageError(f"{unknown[0]!r} is no option of {url}; did you mean {near[0]}?")
