@@ -11,6 +11,8 @@ from types import FrameType
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.faults.metronome import Metronome
+
 pytest_plugins = ["tests.servers.fixtures"]
 
 settings.register_profile(
@@ -99,6 +101,13 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 def _give_way() -> None:
     with contextlib.suppress(OSError):  # elsewhere than on Linux, threads have no niceness of their own
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+
+
+@pytest.fixture
+def metronome() -> Iterator[Metronome]:
+    """Notice for how long the machine stands still in this test: what has to be in time need not be so then."""
+    with Metronome() as metronome:
+        yield metronome
 
 
 @pytest.fixture(scope="session", autouse=True)

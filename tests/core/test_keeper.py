@@ -108,7 +108,7 @@ def test_an_error_in_a_callback_is_logged(caplog: pytest.LogCaptureFixture) -> N
 def test_a_dropped_lease_warns_and_runs_out_and_is_not_unlocked() -> None:
     """A lease that was dropped without release is no longer renewed, ends at its ttl, and not before."""
     with Client(store=memory_source(MemoryTable())) as client:
-        box = [client.lock("name", ttl=0.3).acquire()]
+        box = [client.lock("name", ttl=1.5).acquire()]
         with pytest.warns(ResourceWarning, match="dropped without release"):
             box.clear()
         assert client.lock("name").try_acquire() is None
@@ -119,7 +119,7 @@ def test_a_dropped_lease_warns_and_runs_out_and_is_not_unlocked() -> None:
 def test_a_zombie_loses_the_lease_at_max_hold() -> None:
     """A holder that works for ever loses the lease after max_hold, though its keeper lives."""
     with Client(store=memory_source(MemoryTable())) as client:
-        lease = client.lock("name", ttl=0.2, max_hold=0.5).acquire()
+        lease = client.lock("name", ttl=2, max_hold=2.5).acquire()
         assert lease.lost.wait(5)
         assert "max_hold" in str(lease._held.loss())
         with client.lock("name", timeout=5):
@@ -137,7 +137,7 @@ def test_one_release_wakes_one_waiter() -> None:
         async with AsyncClient(store=memory_source(table)) as holder, AsyncClient(store=source) as client:
             lease = await holder.lock("name", ttl=20).acquire()
             tasks = [asyncio.ensure_future(client.lock("name", ttl=20).acquire()) for _ in range(10)]
-            await soon(lambda: counting.seen.count("acquire") == 10, "ten waiters")
+            await soon(lambda: counting.seen.count("acquire") >= 10, "ten waiters")
             counting.seen.clear()
             await lease.release()
             await soon(lambda: any(task.done() for task in tasks), "a grant")
@@ -243,12 +243,12 @@ def test_a_keeper_that_was_cancelled_is_started_again() -> None:
 
     async def main() -> None:
         async with AsyncClient(store=memory_source(MemoryTable())) as client:
-            first = await client.lock("first", ttl=0.3).acquire()
+            first = await client.lock("first", ttl=1.5).acquire()
             for task in asyncio.all_tasks() - {asyncio.current_task()}:
                 task.cancel()
                 await asyncio.wait({task})
-            second = await client.lock("second", ttl=0.3).acquire()
-            assert not await second.lost.wait(1.0)
+            second = await client.lock("second", ttl=1.5).acquire()
+            assert not await second.lost.wait(2.5)
             assert first.remaining() > 0
             assert await first.release() is Outcome.RELEASED
             assert await second.release() is Outcome.RELEASED

@@ -255,9 +255,9 @@ def test_max_hold_counts_from_when_it_is_taken_up() -> None:
     """Who takes it up may hold it for max_hold, and no longer."""
 
     async def work(here: AsyncClient, there: AsyncClient, asked: list[str]) -> None:
-        lock = here.lock("name", ttl=0.2, linger=LONG, max_hold=0.6)
+        lock = here.lock("name", ttl=1.5, linger=LONG, max_hold=2)
         await (await lock.acquire()).release()
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(1.8)
         lease = await lock.acquire()
         assert len(asked) == 1
         assert not await lease.lost.wait(0.3)
@@ -311,7 +311,7 @@ def test_a_release_that_hangs_holds_up_nobody() -> None:
         nonlocal broken
         source = disturbed(memory_source(table), cut)
         async with AsyncClient(store=source) as here, AsyncClient(store=memory_source(table)) as there:
-            lease = await here.lock("name", ttl=0.5, linger=LONG).acquire()
+            lease = await here.lock("name", ttl=1.5, linger=LONG).acquire()
             broken = True
             assert await lease.release() is Outcome.RELEASED
             async with there.lock("name", timeout=PATIENCE):
@@ -392,7 +392,7 @@ def test_a_lease_taken_up_and_dropped_ends() -> None:
     """Dropped without release, it is renewed no more, as any other."""
 
     async def work(here: AsyncClient, there: AsyncClient, asked: list[str]) -> None:
-        lock = here.lock("name", ttl=0.3, linger=LONG)
+        lock = here.lock("name", ttl=1.5, linger=LONG)
         await (await lock.acquire()).release()
         box = [await lock.acquire()]
         with pytest.warns(ResourceWarning, match="dropped without release"):

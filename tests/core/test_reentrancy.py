@@ -190,7 +190,7 @@ def test_a_lease_that_is_dropped_ends_with_the_last() -> None:
     """One of several leases that is dropped does not end the others."""
     source = memory_source(MemoryTable())
     with Client(store=source) as client, Client(store=source) as other:
-        lock = client.lock("name", ttl=0.3, reentrant=True)
+        lock = client.lock("name", ttl=1.5, reentrant=True)
         outer = lock.acquire()
         box = [lock.acquire()]
         with pytest.warns(ResourceWarning, match="dropped without release"):
@@ -214,7 +214,7 @@ def test_a_lease_is_collected_in_the_middle_of_anything() -> None:
     """The garbage collector may find one while its thread has the mutex of all leases, and must not wait for that."""
     source = memory_source(MemoryTable())
     with Client(store=source) as client, Client(store=source) as other:
-        lock = client.lock("name", ttl=0.3, reentrant=True)
+        lock = client.lock("name", ttl=1.5, reentrant=True)
 
         def collect() -> None:
             circle: list[Any] = [lock.acquire(), lock.acquire()]

@@ -210,8 +210,8 @@ def test_nobody_is_handed_a_lost_lease() -> None:
 def test_a_lease_is_renewed_whoever_has_it() -> None:
     """A lease that goes from hand to hand outlives its ttl many times: it is renewed for all of them."""
     with Client(store=memory_source(MemoryTable())) as client:
-        lock = client.lock("name", ttl=1)
-        end = time.monotonic() + 3.5
+        lock = client.lock("name", ttl=1.5)
+        end = time.monotonic() + 4.0
         lost: list[LeaseLost] = []
 
         def take_again_and_again() -> None:
@@ -412,13 +412,13 @@ def test_a_lease_that_is_dropped_ends_for_those_who_wait_here_too(handed_on: boo
     """A lease that is dropped without release is theirs at its ttl, who wait for it in the same process."""
 
     async def work(client: AsyncClient, asked: list[str]) -> None:
-        lease = await (led(client, 0.3) if handed_on else client.lock("name", 0.3).acquire())
+        lease = await (led(client, 1.5) if handed_on else client.lock("name", 0.3).acquire())
         if handed_on:
-            waiting = await in_line(client, client.lock("name", 0.3))
+            waiting = await in_line(client, client.lock("name", 1.5))
             await lease.release()
             lease = await waiting
         token = lease.token
-        waiting = await in_line(client, client.lock("name", 0.3))
+        waiting = await in_line(client, client.lock("name", 1.5))
         box = [lease]
         del lease
         with pytest.warns(ResourceWarning, match="dropped without release"):
@@ -433,7 +433,7 @@ def test_a_lease_that_is_dropped_ends_for_those_who_wait_here_too(handed_on: boo
 def test_a_lease_that_a_thread_drops_ends_for_the_others_too() -> None:
     """The same among threads."""
     with Client(store=memory_source(MemoryTable())) as client:
-        lock = client.lock("name", ttl=0.3)
+        lock = client.lock("name", ttl=1.5)
         box = [lock.acquire()]
         thread = threading.Thread(target=lambda: lock.acquire().release(), daemon=True)
         thread.start()
@@ -448,10 +448,10 @@ def test_a_contender_that_is_torn_down_just_when_it_was_handed_the_lease_blocks_
     """A coroutine that is closed can await nothing more: what it was handed ends at its ttl, for all who wait."""
 
     async def work(client: AsyncClient, asked: list[str]) -> None:
-        lease = await led(client, 0.3)
-        torn = client.lock("name", 0.3).acquire()
+        lease = await led(client, 1.5)
+        torn = client.lock("name", 1.5).acquire()
         torn.send(None)
-        waiting = asyncio.create_task(client.lock("name", 0.3).acquire())
+        waiting = asyncio.create_task(client.lock("name", 1.5).acquire())
         await lined_up(client, "name", 2)
         await lease.release()
         torn.close()
@@ -556,7 +556,7 @@ def test_an_interrupt_before_the_store_is_asked_leaves_no_queue(monkeypatch: pyt
 def test_an_interrupt_before_a_lease_is_handed_on_keeps_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C in the middle of a release leaves the name to others of this process when its ttl has run out."""
     with Client(store=memory_source(MemoryTable())) as client, ThreadPoolExecutor() as pool:
-        lock = client.lock("name", ttl=0.3, timeout=PATIENCE)
+        lock = client.lock("name", ttl=1.5, timeout=PATIENCE)
         lease = lock.acquire()
         waiting = pool.submit(lock.acquire)
         eventually(lambda: client.inspect("name").waiters, "somebody waits here")

@@ -35,6 +35,11 @@ class Metronome:
                 self._late.append((before + TICK, now))
             before = now
 
+    def elapsed(self, since: float) -> float:
+        """Return how much time has passed since an instant in which the machine did not stand still."""
+        now = steady()
+        return now - since - self.missed(since, now)
+
     def missed(self, begin: float, end: float) -> float:
         """Return for how many seconds between two instants it did not tick when it should have."""
         return sum(max(0.0, min(end, until) - max(begin, since)) for since, until in self._late)

@@ -144,7 +144,7 @@ def test_parent_and_child_exclude_each_other_on_one_client(tmp_path: Path) -> No
     """The same client object works in the child, and there and in the parent it excludes the other."""
     body = """
 client = holdfast.Client(url)
-lease = client.lock("parents", ttl=0.3).acquire()
+lease = client.lock("parents", ttl=1.5).acquire()
 def child():
     assert client.lock("parents").try_acquire() is None
     mine = client.lock("childs", ttl=20).acquire()
@@ -154,7 +154,7 @@ def child():
 pid = fork(child)
 while not client.inspect("childs").holders: time.sleep(0.005)
 assert client.lock("childs").try_acquire() is None
-time.sleep(0.7); lease.check()   # two ttls later: the parent's renewals go on
+time.sleep(2.5); lease.check()   # more than a ttl later: the parent's renewals go on
 say("renewed")
 while not client.inspect("parents").waiters: time.sleep(0.005)
 lease.release(); say(wait(pid)); client.close()

@@ -5,6 +5,7 @@ import contextlib
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 
@@ -20,9 +21,11 @@ from holdfast import (
     StoreError,
     StoreUnavailable,
 )
+from holdfast.core import session
 from holdfast.core.attempt import FIRST_TTL
 from holdfast.core.deadlines import seconds
-from holdfast.core.messages import Ask, Gone, Reply
+from holdfast.core.messages import Ask, Gone, NameView, Reply
+from holdfast.core.session import LOST_PATIENCE
 from holdfast.runtimes.runtime import Runtime
 from holdfast.runtimes.threads import ThreadEvent
 from holdfast.stores.memory import MemoryTable, memory_source
@@ -123,21 +126,96 @@ def test_a_release_that_is_never_answered_says_unknown() -> None:
         assert lease.release() is Outcome.UNKNOWN
 
 
+def lost_while_gone(table: MemoryTable, gone: Callable[[], None]) -> tuple[Client, Lease]:
+    """Return a client and its lost lease, at a store that calls `gone` before it is asked for a release."""
+
+    async def disturb(operation: str, done: bool) -> None:
+        if operation == "release" and not done:
+            gone()
+
+    client = Client(store=disturbed(memory_source(table), disturb, local=False))
+    lease = client.lock("name", ttl=20, max_hold=0.1).acquire()
+    assert lease.lost.wait(5)
+    return client, lease
+
+
 def test_a_release_of_what_is_lost_is_not_waited_for() -> None:
-    """It is asked once: at the worst moment nobody is kept in a `with` by a store that is not there."""
+    """At the worst moment nobody is kept in a `with` by a store that does not answer."""
     asked = 0
 
-    async def gone(operation: str, done: bool) -> None:
+    def silent() -> None:
         nonlocal asked
-        if operation in {"renew", "release"} and not done:
-            asked += operation == "release"
-            raise StoreUnavailable("the store is gone")
+        asked += 1
+        time.sleep(LOST_PATIENCE)
+        raise OutcomeUnknown("the store is silent")
 
-    with Client(store=disturbed(memory_source(MemoryTable()), gone, local=False)) as client:
-        lease = client.lock("name", ttl=20, max_hold=0.1).acquire()
-        assert lease.lost.wait(5)
+    client, lease = lost_while_gone(MemoryTable(), silent)
+    with client:
         assert lease.release() is Outcome.UNKNOWN
         assert asked == 1
+
+
+def test_a_release_of_what_is_lost_is_tried_again_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that is back at once tells what became of the lease; one that is not is given up."""
+    errors: list[Exception] = [OutcomeUnknown("the connection broke"), StoreUnavailable("it is not there yet")]
+    table = MemoryTable()
+
+    def back_soon() -> None:
+        if errors:
+            raise errors.pop()
+
+    def refused() -> None:
+        raise StoreUnavailable("the store is gone")
+
+    monkeypatch.setattr(session, "LOST_PATIENCE", 30.0)  # a machine may stand still
+    client, lease = lost_while_gone(table, back_soon)
+    with client, Client(store=memory_source(table)) as other:
+        other.revoke("name", force=True)
+        other.lock("name").acquire().release()
+        assert lease.release() is Outcome.TAKEN_OVER
+        assert not errors
+    monkeypatch.undo()
+    client, lease = lost_while_gone(MemoryTable(), refused)
+    with client:
+        assert lease.release() is Outcome.UNKNOWN
+
+
+class Breaking(DisturbedStore):
+    """Breaks the connection when somebody looks, so many times."""
+
+    left = 0
+
+    async def inspect(self, name: str, until: float) -> NameView:
+        """Break, or show it."""
+        if self.left:
+            self.left -= 1
+            raise StoreUnavailable("the connection broke")
+        return await super().inspect(name, until)
+
+
+def test_a_look_is_repeated_when_the_connection_breaks() -> None:
+    """It changes nothing, so nobody has to be told to ask again; but it ends in time."""
+    stores: list[Breaking] = []
+    source = memory_source(MemoryTable())
+
+    async def nothing(_operation: str, _done: bool) -> None: ...
+
+    def make(runtime: Runtime) -> Store:
+        stores.append(Breaking(source.make(runtime), nothing, local=True))
+        return stores[-1]
+
+    breaking = StoreSource("breaking", source.capabilities, make)
+    with Client(store=breaking, operation_timeout=10.0) as client:
+        client.names()
+        stores[0].left = 2
+        assert client.inspect("name").name == "name"
+        assert not stores[0].left
+    with Client(store=breaking, operation_timeout=0.1) as client:
+        client.names()
+        stores[1].left = ALWAYS
+        with pytest.raises(StoreUnavailable, match="broke"):
+            client.inspect("name")
+        assert stores[1].left < ALWAYS
 
 
 def test_lost_replies_to_renewals_do_not_end_a_lease() -> None:

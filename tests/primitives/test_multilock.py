@@ -205,7 +205,7 @@ def test_a_loss_is_seen_at_the_local_deadline_of_any_name(client: Client) -> Non
 def test_names_that_go_with_a_lost_one_are_renewed_no_more(client: Client, table: MemoryTable) -> None:
     """A holder that does not let go after a loss keeps the other names from nobody for longer than its ttl."""
     with Client(store=memory_source(table)) as other:
-        lease = client.multilock(["a", "b"], ttl=0.3).acquire()
+        lease = client.multilock(["a", "b"], ttl=1).acquire()
         other.revoke("b", force=True)
         assert lease.lost.wait(PATIENCE)
         with other.lock("a", ttl=TTL, timeout=PATIENCE):

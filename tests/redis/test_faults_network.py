@@ -139,7 +139,7 @@ def test_a_holder_that_is_cut_off_knows_in_time(server: RedisServer, proxy: Prox
 
     async def scene(kit: Kit) -> None:
         here, there = client_at(kit, url), client_at(kit, server.url)
-        lease = await here.lock("name", ttl=0.6).acquire()
+        lease = await here.lock("name", ttl=1.5).acquire()
         waiting = kit.start(lambda: there.lock("name", ttl=20).acquire())
         await kit.waiters(there, "name", 1)
         proxy.blackhole()

@@ -218,7 +218,7 @@ def test_it_goes_on_with_three_nodes_and_stops_with_two(nodes: list[Node], colou
 
 
 @pytest.mark.parametrize("colour", COLOURS)
-def test_a_stopped_node_costs_little(nodes: list[Node], colour: str) -> None:
+def test_a_stopped_node_costs_little(nodes: list[Node], colour: str, metronome: Metronome) -> None:
     """An acquisition ends as soon as the quorum is certain: with one or two nodes stopped, it waits for neither.
 
     Until that is noticed, when a request has gone unanswered for as long as it may, one may have to wait for it: if
@@ -234,7 +234,7 @@ def test_a_stopped_node_costs_little(nodes: list[Node], colour: str) -> None:
             begun = asked = steady()
             while asked < begun + seconds:
                 lease = await client.lock("name", ttl=AMPLE).acquire()
-                took.append(steady() - asked)
+                took.append(metronome.elapsed(asked))
                 await lease.release()
                 asked = steady()
             return took

@@ -148,7 +148,7 @@ def test_a_file_replaced_under_use_loses_its_leases(tmp_path: Path, caplog: pyte
     """When the file goes, so do its leases, which is logged; a new file serves from then on."""
     path = tmp_path / "locks.db"
     with Client(url(path)) as client:
-        lease = client.lock("name", ttl=0.5).acquire()
+        lease = client.lock("name", ttl=1.5).acquire()
         with caplog.at_level(logging.ERROR, "holdfast"):
             for each in tmp_path.glob("locks.db*"):
                 if each.is_file():

@@ -59,7 +59,10 @@ class Settings:
 
 
 LOST_PATIENCE = 0.5
-"""A release of what is lost is not asked for again if the first try may have taken longer than this, in seconds."""
+"""For how many seconds from its beginning a release of what is lost is tried again: its holder is to stop."""
+
+BRIEF = 0.05
+"""How long a try may take at least, in seconds."""
 
 
 class Session:
@@ -195,15 +198,16 @@ class Session:
         if held.stile is not None and self.turnstile.pass_on(held):
             return Outcome.RELEASED
         self.keeper.discard(held)
+        began = self.runtime.now()
         release = Release(held.name, held.request, held.last, held.unsure, held.to_keep())
         try:
-            outcome = await self.store.release(release, self.runtime.now() + self.patience(held.ttl))
+            outcome = await self.store.release(release, began + self.patience(held.ttl))
         except GeneratorExit:
             raise
         except StoreError as error:
-            return await self.runtime.finish(self._release_again(held, release, error))
+            return await self.runtime.finish(self._release_again(held, release, error, began))
         except BaseException as error:
-            await self.runtime.finish(self._release_again(held, release, error))
+            await self.runtime.finish(self._release_again(held, release, error, began))
             raise
         return self._settle(held, outcome)
 
@@ -220,13 +224,15 @@ class Session:
             await self.runtime.sleep(0.002)
         return held.outcome or Outcome.UNKNOWN
 
-    async def _release_again(self, held: HeldLease, release: Release, first: BaseException) -> Outcome:
+    async def _release_again(self, held: HeldLease, release: Release, first: BaseException, began: float) -> Outcome:
         """Release when nobody knows whether the first attempt was carried out."""
         try:
-            long = held.lost_because and self.patience(held.ttl) > LOST_PATIENCE
-            if isinstance(first, StoreError) and (long or not isinstance(first, StoreUnavailable)):
-                raise first  # who has lost a lease is to stop, and not to be kept in its block
-            outcome = await self.persist(lambda until: self.store.release(release, until), self.patience(held.ttl))
+            if isinstance(first, StoreError) and not isinstance(first, StoreUnavailable):
+                raise first
+            if held.lost_because:
+                outcome = await self._release_lost(release, first, began + LOST_PATIENCE)
+            else:
+                outcome = await self.persist(lambda until: self.store.release(release, until), self.patience(held.ttl))
         except StoreError as error:
             level = logging.DEBUG if held.lost_because else logging.WARNING
             log.log(level, "the release of %r got no answer (%s); it ends at its ttl at the latest", held.name, error)
@@ -234,6 +240,18 @@ class Session:
         if not outcome.kept and not held.lost_because and self.runtime.now() < held.valid_until:
             outcome = Outcome.RELEASED  # it cannot have run out yet: the first attempt did it, and its reply was lost
         return self._settle(held, outcome)
+
+    async def _release_lost(self, release: Release, first: BaseException, give_up_at: float) -> Outcome:
+        """Ask what became of a lost lease, again and again, but not for long."""
+        last, delay = first, 0.01
+        while (now := self.runtime.now()) < give_up_at or not isinstance(last, StoreError):
+            try:
+                return await self.store.release(release, max(give_up_at, now + BRIEF))
+            except StoreUnavailable as error:
+                last = error
+            await self.runtime.sleep(delay * (0.5 + self.runtime.random()))
+            delay *= 2
+        raise last
 
     async def extend(self, held: HeldLease, ttl: float | None) -> None:
         """Renew now, for `ttl` seconds (None: as before), from now on.
@@ -284,7 +302,7 @@ class Session:
     async def inspect(self, name: str) -> NameView:
         """Show who holds a name and who waits for it; of those who wait in a local queue, only this client's own."""
         await self.open()
-        view = await self.store.inspect(name, self.runtime.now() + self._operation_timeout)
+        view = await self._look(lambda until: self.store.inspect(name, until))
         for holder in view.holders:
             holder.read_label()
         for waiter in view.waiters:
@@ -295,7 +313,19 @@ class Session:
     async def names(self, prefix: str) -> list[str]:
         """List the names in use."""
         await self.open()
-        return await self.store.names(prefix, self.runtime.now() + self._operation_timeout)
+        return await self._look(lambda until: self.store.names(prefix, until))
+
+    async def _look(self, ask: Callable[[float], Coroutine[Any, Any, T]]) -> T:
+        """Ask what changes nothing, again if the connection breaks, within the time of one operation."""
+        until, delay = self.runtime.now() + self._operation_timeout, 0.01
+        while True:
+            try:
+                return await ask(until)
+            except StoreUnavailable:
+                if self.runtime.now() + delay >= until:
+                    raise
+            await self.runtime.sleep(delay * (0.5 + self.runtime.random()))
+            delay *= 2
 
     async def deadlocks(self) -> list[tuple[Wait, ...]]:
         """List who waits for each other in a circle."""
@@ -387,7 +417,7 @@ class Session:
         """Return how many seconds one request about a lease of `ttl` microseconds may take: far below the ttl."""
         if ttl >= self._ample_ttl:
             return self._operation_timeout
-        return min(self._operation_timeout, max(0.05, seconds(ttl) / 5))
+        return min(self._operation_timeout, max(BRIEF, seconds(ttl) / 5))
 
     async def persist(self, ask: Callable[[float], Coroutine[Any, Any, T]], patience: float) -> T:
         """Carry out what is safe to repeat: ask up to three times while the store does not answer."""
