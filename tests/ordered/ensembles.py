@@ -171,6 +171,14 @@ class Etcds(Ensemble):
         assert isinstance(store.directory, EtcdDirectory)
         self.group.servers[0].revoke(str(int(store.directory.session(), 16)))
 
+    def ends_living_sessions(self) -> bool:
+        """Tell whether a leader that was stopped may end them when it goes on, though another one renewed them.
+
+        https://github.com/etcd-io/etcd/issues/15247, mended in 3.4.31 and 3.5.13.
+        """
+        version = self.group.servers[0].version()
+        return version < (3, 4, 31) or (3, 5) <= version < (3, 5, 13)
+
     def left(self, space: str) -> list[str]:
         """Return all keys but tombstones, whose leases last for half a minute."""
         keys = self.group.servers[0].keys(f"{space}/")

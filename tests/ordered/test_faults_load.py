@@ -3,7 +3,8 @@
 What can be demanded, and why:
 
 *   **No two leases of a name are valid at once**, by their holders' own reckoning and the one clock of the machine: a
-    session lives at the servers for longer than its client trusts it, whoever leads.
+    session lives at the servers for longer than its client trusts it, whoever leads. But an etcd that has the defect
+    named in ensembles.py ends sessions when a stopped leader goes on: then the loser is told at once, and no later.
 *   **Tokens** increase in the order of the grants: they are what the servers count, of which a majority remembers.
 *   **No update is lost** at a resource with a fence.
 *   **Progress**: somebody acquires within a few seconds of each fault, for only one server of three is hurt at a time.
@@ -21,7 +22,8 @@ from itertools import cycle, pairwise
 from holdfast import Client
 from holdfast.runtimes.clocks import steady
 from holdfast.testing.servers import RedisServer
-from tests.faults.judgement import disorder, overlaps, stalls
+from tests.faults.judgement import Overlap, disorder, overlaps, stalls
+from tests.faults.metronome import Metronome
 from tests.faults.resource import total
 from tests.faults.workers import Staff, Task, Tenure
 from tests.ordered.ensembles import Ensemble, Etcds
@@ -39,6 +41,12 @@ OUT = 2.5
 """For how long a server is away: long enough that another one leads, shorter than a session."""
 
 ERRORS = ("StoreUnavailable: ", "OutcomeUnknown: ", "LeaseLost: ")
+
+GOES_ON = 1.0
+"""For how many seconds after a stopped leader went on it may end sessions that another one has renewed."""
+
+TOLD = 0.25
+"""Within how many seconds whoever loses a lease so is told."""
 
 Fault = Callable[[Ensemble], str]
 
@@ -100,7 +108,22 @@ def misordered(tenures: Iterable[Tenure]) -> Iterator[tuple[Tenure, Tenure]]:
         yield from ((one, other) for one, other in pairwise(line) if one.token >= other.token)
 
 
-def test_whatever_happens_to_one_of_three_servers(ensemble: Ensemble, space: str, redis_server: RedisServer) -> None:
+def is_by_defect(found: Overlap, history: Iterable[tuple[str, float, float]], metronome: Metronome) -> bool:
+    """Tell whether two leases overlapped because a leader that was stopped ended a session, and for a moment only."""
+    first, second = found.first, found.second
+    return (
+        first.outcome in {"TAKEN_OVER", "EXPIRED"}
+        and any(
+            what == "leader stopped" and began + OUT <= second.since <= until + GOES_ON
+            for what, began, until in history
+        )
+        and found.seconds - metronome.missed(second.since, first.until) < TOLD
+    )
+
+
+def test_whatever_happens_to_one_of_three_servers(
+    ensemble: Ensemble, space: str, redis_server: RedisServer, metronome: Metronome
+) -> None:
     """Nobody holds beside another, tokens grow, no update is lost, it goes on, and nothing is left: as said above."""
     names, seed = ["long", "short", "brief"], random.getrandbits(32)
     url = ensemble.url(space, SESSION)
@@ -127,7 +150,10 @@ def test_whatever_happens_to_one_of_three_servers(ensemble: Ensemble, space: str
         + f"{len(tenures)} leases; {dict(account.counts)}\nerrors {dict(account.errors)}\n"
         f"longest stalls {[(round(span, 2), round(at - began, 2)) for span, at in standing[:5]]}\n"
     )
-    assert not overlaps(tenures, [])
+    found = overlaps(tenures, [])
+    if isinstance(ensemble, Etcds) and ensemble.ends_living_sessions():
+        found = [each for each in found if not is_by_defect(each, history, metronome)]
+    assert not found
     assert not list(misordered(tenures))
     assert not disorder(tenures)
     assert total(redis_server, space, names) == account.counts["written"]

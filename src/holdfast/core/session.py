@@ -316,13 +316,16 @@ class Session:
         return await self._look(lambda until: self.store.names(prefix, until))
 
     async def _look(self, ask: Callable[[float], Coroutine[Any, Any, T]]) -> T:
-        """Ask what changes nothing, again if the connection breaks, within the time of one operation."""
-        until, delay = self.runtime.now() + self._operation_timeout, 0.01
+        """Ask what changes nothing, again if the connection breaks, within the time of one operation.
+
+        The last try has half of that at least, or its error would be that there was no time.
+        """
+        began, delay = self.runtime.now(), 0.01
         while True:
             try:
-                return await ask(until)
+                return await ask(began + self._operation_timeout)
             except StoreUnavailable:
-                if self.runtime.now() + delay >= until:
+                if self.runtime.now() + delay >= began + self._operation_timeout / 2:
                     raise
             await self.runtime.sleep(delay * (0.5 + self.runtime.random()))
             delay *= 2

@@ -85,6 +85,10 @@ class EtcdServer(Server):
         """Return what it says of itself."""
         return self._post("maintenance/status", {}, {}, 1.0)
 
+    def version(self) -> tuple[int, ...]:
+        """Return its version, as (3, 4, 31)."""
+        return tuple(map(int, self.status()["version"].partition("-")[0].split(".")))
+
     def is_leader(self) -> bool:
         """Tell whether it takes itself for the leader."""
         status = self.status()
