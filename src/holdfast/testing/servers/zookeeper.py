@@ -132,7 +132,13 @@ class ZooKeeperServer(Server):
 
     def _answers(self) -> bool:
         """Tell whether it is this server that serves: others may have been faster to take the port."""
-        return str(self.folder) in self.say("conf")
+        return str(self.folder) in self.say("conf") and (self._certificates is None or self._takes_tls())
+
+    def _takes_tls(self) -> bool:
+        """Tell whether it listens for clients with TLS, which it begins last. An OSError means that it does not."""
+        host, port = self.address
+        socket.create_connection((host, port + 3), 1.0).close()
+        return True
 
 
 class ZooKeeperEnsemble:
