@@ -144,12 +144,14 @@ def test_stalls_are_seen() -> None:
 # -- under load ------------------------------------------------------------------------------------------------------
 
 
-def test_whatever_happens_to_two_of_five_nodes(nodes: list[Node], redis_server: RedisServer) -> None:
+def test_whatever_happens_to_two_of_five_nodes(
+    nodes: list[Node], redis_server: RedisServer, metronome: Metronome
+) -> None:
     """Tokens grow, no update is lost, nobody holds beside another, and it goes on: exactly as said above."""
     seed = int(os.environ.get("HOLDFAST_CHAOS_SEED") or random.SystemRandom().getrandbits(32))
     names, space = ["long", "short", "brief"], f"chaos-{uuid4().hex}"
     url = url_of(nodes, max_ttl=MAX_TTL)
-    with Metronome() as metronome, Staff(Task(url, names, TTL, redis_server.port, space, seed)) as staff:
+    with Staff(Task(url, names, TTL, redis_server.port, space, seed)) as staff:
         staff.await_start()
         nemesis = Nemesis(nodes, staff, MAX_TTL, seed)
         history = nemesis.history

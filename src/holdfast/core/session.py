@@ -243,15 +243,11 @@ class Session:
 
     async def _release_lost(self, release: Release, first: BaseException, give_up_at: float) -> Outcome:
         """Ask what became of a lost lease, again and again, but not for long."""
-        last, delay = first, 0.01
-        while (now := self.runtime.now()) < give_up_at or not isinstance(last, StoreError):
-            try:
-                return await self.store.release(release, max(give_up_at, now + BRIEF))
-            except StoreUnavailable as error:
-                last = error
-            await self.runtime.sleep(delay * (0.5 + self.runtime.random()))
-            delay *= 2
-        raise last
+        now = self.runtime.now()
+        if now >= give_up_at and isinstance(first, StoreError):
+            raise first
+        until = max(give_up_at, now + BRIEF)
+        return await self._insist(lambda until: self.store.release(release, until), until, give_up_at)
 
     async def extend(self, held: HeldLease, ttl: float | None) -> None:
         """Renew now, for `ttl` seconds (None: as before), from now on.
@@ -320,12 +316,17 @@ class Session:
 
         The last try has half of that at least, or its error would be that there was no time.
         """
-        began, delay = self.runtime.now(), 0.01
+        now = self.runtime.now()
+        return await self._insist(ask, now + self._operation_timeout, now + self._operation_timeout / 2)
+
+    async def _insist(self, ask: Callable[[float], Coroutine[Any, Any, T]], until: float, last_try: float) -> T:
+        """Ask by `until`, again and again while the store does not answer; nothing is begun after `last_try`."""
+        delay = 0.01
         while True:
             try:
-                return await ask(began + self._operation_timeout)
+                return await ask(until)
             except StoreUnavailable:
-                if self.runtime.now() + delay >= began + self._operation_timeout / 2:
+                if self.runtime.now() + delay >= last_try:
                     raise
             await self.runtime.sleep(delay * (0.5 + self.runtime.random()))
             delay *= 2
