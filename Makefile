@@ -32,7 +32,7 @@ test: $(VENV)/.installed-dev servers ## run the tests (PYTEST_ARGS="-k lock": so
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(PYTEST_ARGS)
 
 sim: $(VENV)/.installed-dev ## simulate the protocol under faults (SEEDS=100000 a scenario, SIM_ARGS="--scenario wire")
-	@$(BIN)/python -m holdfast.testing.simulation --seeds $(SEEDS) $(SIM_ARGS)
+	@$(BIN)/python -m simulation --seeds $(SEEDS) $(SIM_ARGS)
 
 coverage: $(VENV)/.installed-dev servers ## run the tests and say which lines they never reach
 	$(BIN)/coverage erase
@@ -50,7 +50,7 @@ format: $(VENV)/.installed-dev ## put the code in the project's format
 
 types: export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 types: $(VENV)/.installed-dev ## check types with mypy and pyright, both strict
-	$(BIN)/mypy --strict $(wildcard src tests models bench examples scripts)
+	$(BIN)/mypy --strict $(wildcard src tests simulation models bench examples scripts)
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
 models: $(VENV)/.installed-dev ## check the models of the protocol with Spin (MODELS_ARGS="--long --stories")

@@ -7,8 +7,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 from bench.redis import apart
-from holdfast.testing.servers.redis import find_program
-from holdfast.testing.servers.redis import version as server_version
+from tests.servers.redis import find_program
+from tests.servers.redis import version as server_version
 
 PEERS = (
     "filelock",

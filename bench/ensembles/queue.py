@@ -29,7 +29,7 @@ from bench.ensembles.contenders import (
 from bench.ensembles.servers import ETCD, ZOOKEEPER, Address, Case, Place, running
 from bench.harness import Bound, Report, Row, Size, duration, interleave, percentile, spread
 from bench.workers import PATIENCE, Worker
-from holdfast.testing.servers import wait_until
+from tests.servers import wait_until
 
 HOLD = 0.001
 """How long each holds the lock, in seconds."""

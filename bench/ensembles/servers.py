@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from holdfast.testing.servers import EtcdEnsemble, EtcdServer, ZooKeeperEnsemble, ZooKeeperServer
+from tests.servers import EtcdEnsemble, EtcdServer, ZooKeeperEnsemble, ZooKeeperServer
 
 ZOOKEEPER = "zookeeper"
 ETCD = "etcd"

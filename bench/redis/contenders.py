@@ -16,7 +16,7 @@ from redis.lock import Lock as RedisPyLock
 
 from bench.contenders import NAME, AsyncHandle, Handle, LeaseHandle, Plain, PlainHandle
 from holdfast import AsyncClient, Client
-from holdfast.testing.servers import RedisServer
+from tests.servers import RedisServer
 
 TTL = 30.0
 PATIENCE = 10.0

@@ -17,7 +17,7 @@ from holdfast.core.messages import Ask
 from holdfast.stores.redis import codec, messagepack, scripts, wire
 from holdfast.stores.redis.link import Word
 from holdfast.stores.redis.names import NODE, state_key
-from holdfast.testing.servers import RedisServer
+from tests.servers import RedisServer
 
 OWN = "bare socket, own scripts"
 MINIMAL = "bare socket, least scripts"

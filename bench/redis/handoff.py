@@ -13,8 +13,8 @@ from pathlib import Path
 from bench.handoff import handoff_row, two_players
 from bench.harness import Report, Size, interleave
 from bench.redis.contenders import ASYNCIO, MEANINGS, OPENERS, REDIS_LOCK, REDIS_PY, THREADS, redis_server
-from holdfast.testing.servers import Proxy, RedisServer
-from holdfast.testing.servers.resp import Wire
+from tests.servers import Proxy, RedisServer
+from tests.servers.resp import Wire
 
 LABELS = (THREADS, ASYNCIO, REDIS_PY, REDIS_LOCK)
 PING = "PING"

@@ -35,7 +35,7 @@ from bench.redis.floor import OWN, WAKING, bare_handle, beyond
 from bench.redis.usage import OURS, calls, processor
 from bench.workers import Worker
 from holdfast import AsyncClient, AsyncLock
-from holdfast.testing.servers import RedisServer
+from tests.servers import RedisServer
 
 ALL = OPENERS | {OWN: bare_handle}
 PEERS = (REDIS_PY, REDIS_PY_QUICK, REDIS_LOCK, POTTERY)

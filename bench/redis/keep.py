@@ -18,7 +18,7 @@ from bench.harness import Bound, Report, Row, Size
 from bench.redis.contenders import ASYNCIO, MEANINGS, PATIENCE, THREADS, redis_server
 from bench.redis.usage import calls, processor
 from holdfast import AsyncClient, Client, Outcome
-from holdfast.testing.servers import RedisServer
+from tests.servers import RedisServer
 
 TTLS = 1.5
 """How long the leases are kept, as a multiple of their ttl: about four renewals of each."""

@@ -28,7 +28,7 @@ from bench.redis.contenders import (
     redis_server,
 )
 from holdfast import Client
-from holdfast.testing.servers import RedisServer
+from tests.servers import RedisServer
 
 LIMIT = 25.0
 """How late, in milliseconds after the end of the dead holder's lease, the waiter is in the median."""

@@ -12,7 +12,7 @@ from bench.redis.contenders import MEANINGS, REDIS_PY, THREADS
 from bench.redis.hot import sent
 from bench.timing import blocking, lease_pair, measure_pairs, plain_pair
 from holdfast import Client, Lock
-from holdfast.testing.servers import RedisServer
+from tests.servers import RedisServer
 
 LINGER = "linger"
 LINGER_WITH = "linger, with"

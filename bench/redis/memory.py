@@ -23,7 +23,7 @@ from bench.redis.contenders import ASYNCIO, PATIENCE, THREADS, TTL, redis_server
 from bench.redis.usage import connections, memory
 from bench.workers import Worker
 from holdfast import AsyncClient, Client
-from holdfast.testing.servers import wait_until
+from tests.servers import wait_until
 
 EVENT_TASK = "asyncio.Event"
 EVENT_THREAD = "threading.Event"

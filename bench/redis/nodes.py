@@ -8,8 +8,8 @@ from pathlib import Path
 from bench.redis import apart
 from bench.redis.redlocks import HOMES, KEYS, SENT
 from bench.redis.usage import calls, processor
-from holdfast.testing.servers import RedisServer, five_nodes
-from holdfast.testing.servers.resp import Wire
+from tests.servers import RedisServer, five_nodes
+from tests.servers.resp import Wire
 
 
 @dataclass(slots=True)

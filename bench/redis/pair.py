@@ -10,7 +10,7 @@ from bench.redis.contenders import ASYNCIO, LOOPS, POTTERY, REDIS_LOCK, REDIS_PY
 from bench.redis.floor import MINIMAL, OWN, beyond
 from bench.timing import Measure, awaiting, blocking, lease_pair, measure_pairs, pair_report, plain_pair
 from holdfast import Client
-from holdfast.testing.servers import RedisServer
+from tests.servers import RedisServer
 
 OVER_OWN = 1.4
 OVER_REDIS_PY = 2.5

@@ -15,7 +15,7 @@ from bench.redis import floor
 from bench.redis.contenders import ASYNCIO, LOOPS, TTL, UVLOOP, redis_server
 from bench.redis.floor import BareSocket, OwnScripts
 from holdfast import AsyncClient, AsyncLock
-from holdfast.testing.servers import RedisServer
+from tests.servers import RedisServer
 
 LIMIT = 8.0
 TASKS = 64

@@ -38,7 +38,7 @@ from bench.redis.contenders import (
 from bench.redis.hot import sent
 from bench.workers import Worker
 from holdfast import AsyncClient, Client
-from holdfast.testing.servers import RedisServer
+from tests.servers import RedisServer
 
 START_AFTER = 0.1
 PROCESSES = 32

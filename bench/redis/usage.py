@@ -1,6 +1,6 @@
 """What a Redis server has used: commands, processor, memory."""
 
-from holdfast.testing.servers import RedisServer
+from tests.servers import RedisServer
 
 OURS = ("evalsha", "eval", "ping", "subscribe", "info", "hello", "auth", "select", "client|setinfo")
 """The commands that Holdfast's clients send."""

@@ -11,8 +11,8 @@ from holdfast.stores.redis.store import capabilities_of
 from holdfast.stores.store import StoreSource
 from holdfast.stores.urls import store_source
 from holdfast.testing.conformance import StoreConformance
-from holdfast.testing.servers import RedisServer, RedisTlsServer, wait_until
 from tests.redis.servers import PASSWORD, USER, ValkeyServer, assert_mortal, documented_user, tidy
+from tests.servers import RedisServer, RedisTlsServer, wait_until
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -11,8 +11,8 @@ from holdfast.stores.redis.store import capabilities_of
 from holdfast.stores.store import StoreSource
 from holdfast.stores.urls import store_source
 from holdfast.testing.conformance import StoreConformance
-from holdfast.testing.servers import Cluster, RedisServer, SentinelGroup
 from tests.redis.servers import clean
+from tests.servers import Cluster, RedisServer, SentinelGroup
 
 redis: Any = import_module("redis")  # so that type checkers don't take tests/redis for it
 redis_asyncio: Any = import_module("redis.asyncio")

@@ -9,8 +9,8 @@ from holdfast.stores.redis.store import capabilities_of
 from holdfast.stores.store import StoreSource
 from holdfast.stores.urls import store_source
 from holdfast.testing.conformance import StoreConformance
-from holdfast.testing.servers import Cluster, SentinelGroup
 from tests.redis.servers import clean
+from tests.servers import Cluster, SentinelGroup
 
 
 class TestSentinels(StoreConformance):

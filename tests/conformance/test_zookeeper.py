@@ -6,7 +6,7 @@ from holdfast.stores.ordered.store import CAPABILITIES
 from holdfast.stores.store import StoreSource
 from holdfast.stores.urls import store_source
 from holdfast.testing.conformance import StoreConformance
-from holdfast.testing.servers import ZooKeeperEnsemble, ZooKeeperServer
+from tests.servers import ZooKeeperEnsemble, ZooKeeperServer
 
 
 class TestServer(StoreConformance):

@@ -12,8 +12,8 @@ from holdfast.stores.etcd import etcd_directory
 from holdfast.stores.etcd.link import Address, Answer, Request
 from holdfast.stores.etcd.options import deployment_of
 from holdfast.stores.ordered.store import OrderedStore
-from holdfast.testing.servers import EtcdServer
 from tests.etcd.scenes import PATIENCE, Run
+from tests.servers import EtcdServer
 
 T = TypeVar("T")
 

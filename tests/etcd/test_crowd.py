@@ -17,10 +17,10 @@ from holdfast.stores.etcd.options import PREFIX
 from holdfast.stores.ordered import Entry, Kind
 from holdfast.testing.conformance.check import COLOURS
 from holdfast.testing.conformance.kit import Kit
-from holdfast.testing.servers import EtcdServer, Proxy
-from holdfast.testing.servers.etcd import encoded
 from tests.etcd.scenes import Member, Run, contender, member
 from tests.faults.scenes import client_at, play
+from tests.servers import EtcdServer, Proxy
+from tests.servers.etcd import encoded
 
 CROWD = 1200
 """More names than a process may have files, as systems are set up."""

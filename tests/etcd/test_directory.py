@@ -12,9 +12,9 @@ from holdfast.stores.etcd.keys import Keys
 from holdfast.stores.etcd.link import Said
 from holdfast.stores.etcd.requests import LARGEST
 from holdfast.stores.ordered import Entry, Kind, Listing, Record
-from holdfast.testing.servers import EtcdServer
-from holdfast.testing.servers.etcd import encoded
 from tests.etcd.scenes import Meanwhile, Run, contender, member, run_threads
+from tests.servers import EtcdServer
+from tests.servers.etcd import encoded
 
 
 def requests_of(listing: Listing, kind: Kind = Kind.CONTENDER) -> list[str]:

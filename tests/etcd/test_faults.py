@@ -17,10 +17,10 @@ from holdfast.stores.etcd.session import Session
 from holdfast.stores.ordered import Entry, Kind, Record
 from holdfast.testing.conformance.check import COLOURS
 from holdfast.testing.conformance.kit import Kit
-from holdfast.testing.servers import Certificates, EtcdEnsemble, EtcdServer, Proxy
 from tests.etcd.scenes import PATIENCE, Member, Run, contender, eventually, member, run_asyncio
 from tests.faults.scenes import client_at, play
 from tests.ordered.ensembles import Party
+from tests.servers import Certificates, EtcdEnsemble, EtcdServer, Proxy
 
 if TYPE_CHECKING:
     from holdfast.stores.etcd.directory import EtcdDirectory

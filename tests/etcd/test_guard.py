@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.testing.servers import EtcdServer
+from tests.servers import EtcdServer
 
 
 def transact(server: EtcdServer, guard: holdfast.Guard, value: str) -> bool:

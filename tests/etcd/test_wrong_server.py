@@ -8,8 +8,8 @@ import pytest
 from holdfast import StoreUnavailable
 from holdfast.stores.etcd.link import Address
 from holdfast.stores.etcd.trouble import unanswered
-from holdfast.testing.servers import Certificates, EtcdServer
 from tests.faults.scenes import COLOURS
+from tests.servers import Certificates, EtcdServer
 from tests.wrong_servers import HOST, complaint, saying, silent
 
 NO_TLS = r"did not answer the TLS handshake \({}\); write etcd:// for a server without TLS"

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from holdfast import Fence, StaleTokenError
-from holdfast.testing.servers import RedisServer
-from holdfast.testing.servers.resp import Wire
+from tests.servers import RedisServer
+from tests.servers.resp import Wire
 
 
 class Resource(Protocol):

@@ -5,8 +5,8 @@ import random
 import pytest
 
 from holdfast.runtimes.clocks import steady
-from holdfast.testing.servers import wait_until
 from tests.faults.metronome import LATE, TICK, Metronome
+from tests.servers import wait_until
 
 LONG = 0.3
 """For how many seconds nothing else may run, at least."""

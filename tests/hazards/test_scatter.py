@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.runtimes import clocks
 from holdfast.runtimes.scatter import Scatter, readable
-from holdfast.testing.servers import wait_until
+from tests.servers import wait_until
 
 PATIENCE = 10.0
 

@@ -4,8 +4,8 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast.testing.servers import EtcdEnsemble, ZooKeeperEnsemble
 from tests.ordered.ensembles import Ensemble, Etcds, ZooKeepers
+from tests.servers import EtcdEnsemble, ZooKeeperEnsemble
 
 
 @pytest.fixture(params=["zookeeper", "etcd"])

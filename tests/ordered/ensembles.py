@@ -15,8 +15,8 @@ from holdfast.stores.store import Store, StoreSource
 from holdfast.stores.urls import store_source
 from holdfast.stores.zookeeper.directory import ZooKeeperDirectory
 from holdfast.testing.conformance.kit import Kit
-from holdfast.testing.servers import EtcdEnsemble, EtcdServer, Proxy, ZooKeeperEnsemble, ZooKeeperServer
 from tests.faults.scenes import client_at
+from tests.servers import EtcdEnsemble, EtcdServer, Proxy, ZooKeeperEnsemble, ZooKeeperServer
 
 Address = tuple[str, int]
 AnyServer = ZooKeeperServer | EtcdServer

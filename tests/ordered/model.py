@@ -12,7 +12,7 @@ from holdfast.runtimes.runtime import Runtime
 from holdfast.stores.ordered import Detail, Entry, Listing, Record, Watcher
 from holdfast.stores.ordered.store import CAPABILITIES, OrderedStore
 from holdfast.stores.store import StoreSource
-from holdfast.testing.simulation.ensemble import Ensemble
+from simulation.ensemble import Ensemble
 
 TRUST = 25.0
 """For how long a proof is good, in seconds: longer than what tests ask for."""

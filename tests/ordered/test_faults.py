@@ -12,12 +12,12 @@ import pytest
 from holdfast import Outcome
 from holdfast.runtimes.clocks import steady
 from holdfast.testing.conformance.kit import Kit
-from holdfast.testing.servers import Proxy, RedisServer
 from tests.faults.metronome import Metronome
 from tests.faults.resource import SharedNumbers
 from tests.faults.scenes import COLOURS, play
 from tests.hazards.helpers import Script
 from tests.ordered.ensembles import Ensemble, Party, note, proxies
+from tests.servers import Proxy, RedisServer
 
 pytestmark = pytest.mark.parametrize("colour", COLOURS)
 

@@ -21,12 +21,12 @@ from itertools import cycle, pairwise
 
 from holdfast import Client
 from holdfast.runtimes.clocks import steady
-from holdfast.testing.servers import RedisServer
 from tests.faults.judgement import Overlap, disorder, overlaps, stalls
 from tests.faults.metronome import Metronome
 from tests.faults.resource import total
 from tests.faults.workers import Staff, Task, Tenure
 from tests.ordered.ensembles import Ensemble, Etcds
+from tests.servers import RedisServer
 
 SECONDS = float(os.environ.get("HOLDFAST_CHAOS_SECONDS", "44"))
 """For how long servers are hurt, in seconds, both kinds together."""

@@ -12,9 +12,9 @@ from holdfast import LockTimeout, StoreUnavailable
 from holdfast.runtimes.clocks import steady
 from holdfast.testing.conformance.faces import AnyClient, AnyLease
 from holdfast.testing.conformance.kit import Kit
-from holdfast.testing.servers import Proxy
 from tests.faults.scenes import COLOURS, play
 from tests.ordered.ensembles import Ensemble, Party, note, proxies
+from tests.servers import Proxy
 
 T = TypeVar("T")
 

@@ -7,9 +7,9 @@ from holdfast.outcome import Outcome
 from holdfast.runtimes.threads import ThreadsRuntime, drive
 from holdfast.stores.ordered import Entry, Kind, Listing, Record
 from holdfast.stores.ordered.store import OrderedStore
-from holdfast.testing.servers import wait_until
 from tests.ordered.model import ModelDirectory, SharedEnsemble
 from tests.ordered.scene import Scene, ask_of
+from tests.servers import wait_until
 
 
 class SilentlyEnded(ModelDirectory):

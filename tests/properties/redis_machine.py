@@ -17,10 +17,10 @@ from holdfast.stores.redis.deployment import NO_GUARD, OBSERVED, STRICT, UPTIME,
 from holdfast.stores.redis.names import NODE
 from holdfast.stores.redis.store import RedisStore
 from holdfast.stores.store import Store
-from holdfast.testing.simulation.redis.decode import Marker, marker_at
-from holdfast.testing.simulation.redis.direct import DirectDeployment
-from holdfast.testing.simulation.redis.keyspace import Keyspace
-from holdfast.testing.simulation.redis.server import Server
+from simulation.redis.decode import Marker, marker_at
+from simulation.redis.direct import DirectDeployment
+from simulation.redis.keyspace import Keyspace
+from simulation.redis.server import Server
 from tests.properties.store_machine import NAMES, SECOND, StoreMachine, lengths, picks
 
 MAX_TTL = 30.0

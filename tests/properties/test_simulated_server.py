@@ -18,15 +18,15 @@ from holdfast.core.table import TOMBSTONE, Step
 from holdfast.runtimes.runtime import Runtime
 from holdfast.stores.redis.link import Address, Answer, Hearing, Link, ReplyError, Word
 from holdfast.stores.redis.scripts import Script
-from holdfast.testing.servers import Clock, RedisServer
-from holdfast.testing.servers.redis import find_program, version
-from holdfast.testing.servers.resp import Reply
-from holdfast.testing.servers.resp import ReplyError as RealError
-from holdfast.testing.simulation.redis.direct import DirectDeployment, DirectLink
-from holdfast.testing.simulation.redis.keyspace import Keyspace, SortedSet
-from holdfast.testing.simulation.redis.server import Server
+from simulation.redis.direct import DirectDeployment, DirectLink
+from simulation.redis.keyspace import Keyspace, SortedSet
+from simulation.redis.server import Server
 from tests.properties import thorough
 from tests.properties.redis_machine import RedisMachine
+from tests.servers import Clock, RedisServer
+from tests.servers.redis import find_program, version
+from tests.servers.resp import Reply
+from tests.servers.resp import ReplyError as RealError
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="a server's clock can be set on Linux only"),

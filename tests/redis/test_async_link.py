@@ -11,7 +11,6 @@ import pytest
 from holdfast.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.stores.redis.aio import AsyncLink
 from holdfast.stores.redis.link import ReplyError
-from holdfast.testing.servers import Proxy, RedisServer
 from tests.redis.async_links import (
     COUNT,
     ECHO,
@@ -27,6 +26,7 @@ from tests.redis.async_links import (
     run,
     soon,
 )
+from tests.servers import Proxy, RedisServer
 
 
 @pytest.fixture

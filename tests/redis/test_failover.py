@@ -16,11 +16,11 @@ import pytest
 from holdfast import Client, StoreError
 from holdfast.runtimes.clocks import steady, wall_micros
 from holdfast.stores.redis.names import slot_of
-from holdfast.testing.servers import Cluster, RedisServer, SentinelGroup, wait_until
 from tests.faults.resource import total
 from tests.redis.load import Hold, Job, Record
 from tests.redis.processes import Processes
 from tests.redis.servers import clean
+from tests.servers import Cluster, RedisServer, SentinelGroup, wait_until
 
 TTL = 3.0
 """The ttl of all leases, and the longest: the new master grants nothing for so many seconds."""

@@ -14,11 +14,11 @@ from holdfast.core.deadlines import seconds
 from holdfast.stores.redis import scripts
 from holdfast.stores.redis.scripts import Script
 from holdfast.testing.conformance.kit import Kit
-from holdfast.testing.servers import Proxy, RedisServer
 from tests.faults.resource import Numbers
 from tests.faults.scenes import COLOURS, client_at, play
 from tests.redis.load import Crew, Job
 from tests.redis.servers import tidy
+from tests.servers import Proxy, RedisServer
 
 redis: Any = import_module("redis")  # so that type checkers don't take tests/redis for it
 redis_asyncio: Any = import_module("redis.asyncio")

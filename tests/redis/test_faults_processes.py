@@ -13,10 +13,10 @@ from holdfast import Client, Fence, StaleTokenError
 from holdfast.runtimes.clocks import steady
 from holdfast.testing.conformance.faces import AnyClient, AnyLease
 from holdfast.testing.conformance.kit import Kit
-from holdfast.testing.servers import Clock, RedisServer
 from tests.faults.scenes import COLOURS, play
 from tests.hazards.helpers import Script, eventually
 from tests.redis.servers import assert_mortal
+from tests.servers import Clock, RedisServer
 
 HOLDER = """
 import asyncio, logging, sys, holdfast

@@ -18,11 +18,11 @@ from holdfast.stores.redis.options import deployment_of
 from holdfast.stores.redis.store import RedisStore
 from holdfast.stores.redis.trouble import LASTING, PASSING, explain
 from holdfast.testing.conformance.kit import Kit
-from holdfast.testing.servers import Cluster, ClusterNode, RedisServer, wait_until
-from holdfast.testing.servers.resp import ReplyError
 from tests.faults.scenes import COLOURS, client_at, play
 from tests.redis.servers import clean, tidy
 from tests.redis.test_resharding import Move
+from tests.servers import Cluster, ClusterNode, RedisServer, wait_until
+from tests.servers.resp import ReplyError
 
 BRIEF = 0.2
 """For how long a client rides out an error, in seconds, where the test waits for it to give up."""

@@ -10,9 +10,9 @@ import pytest
 from holdfast import Client, Lease, Outcome
 from holdfast.runtimes.clocks import steady
 from holdfast.testing.conformance.kit import Kit
-from holdfast.testing.servers import Clock, Proxy, RedisServer, wait_until
 from tests.faults.scenes import COLOURS, play
 from tests.redis.servers import assert_mortal
+from tests.servers import Clock, Proxy, RedisServer, wait_until
 
 MAX_TTL = 1.2
 """The longest ttl in use, in seconds: how long a server is quarantined that may have forgotten grants."""

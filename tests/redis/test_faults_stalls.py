@@ -15,11 +15,11 @@ from holdfast.core.attempt import FIRST_TTL, INTERVAL
 from holdfast.core.deadlines import seconds
 from holdfast.stores.redis.names import NODE, state_key
 from holdfast.testing.conformance.kit import Kit, Running
-from holdfast.testing.servers import Clock, RedisServer
 from tests.faults.resource import Numbers
 from tests.faults.scenes import COLOURS, client_at, play
 from tests.redis.load import Crew, Job
 from tests.redis.servers import tidy
+from tests.servers import Clock, RedisServer
 
 STALL = 0.6
 """For how long a server stands still, in seconds: some times longer than a request may take."""

@@ -7,9 +7,9 @@ import pytest
 from holdfast import LockTimeout
 from holdfast.stores.redis.names import NODE, name_of, state_key
 from holdfast.testing.conformance.kit import Kit
-from holdfast.testing.servers import RedisServer
 from tests.faults.scenes import COLOURS, client_at, play
 from tests.redis.servers import keys_of, tidy
+from tests.servers import RedisServer
 
 HOUR = 3_600_000
 

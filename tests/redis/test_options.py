@@ -20,10 +20,10 @@ from holdfast.stores.redis.link import Address
 from holdfast.stores.redis.names import state_key
 from holdfast.stores.redis.options import OPTIONS, deployment_of, deployment_of_client
 from holdfast.stores.urls import store_source
-from holdfast.testing.servers import Cluster, RedisServer, SentinelGroup
 from tests.faults.scenes import COLOURS
 from tests.properties import thorough
 from tests.redis.servers import clean, tidy
+from tests.servers import Cluster, RedisServer, SentinelGroup
 
 redis: Any = import_module("redis")  # so that type checkers don't take tests/redis for it
 redis_asyncio: Any = import_module("redis.asyncio")

@@ -14,7 +14,7 @@ import pytest
 from holdfast import Client, LockTimeout, StoreError, StoreUnavailable, UsageError
 from holdfast.stores.store import StoreSource
 from holdfast.stores.urls import store_source
-from holdfast.testing.servers import RedisServer, five_nodes, wait_until
+from tests.servers import RedisServer, five_nodes, wait_until
 
 redis: Any = import_module("redis")  # so that type checkers don't take tests/redis for it
 

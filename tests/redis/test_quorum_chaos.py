@@ -44,7 +44,6 @@ from holdfast import Client, Fence, Outcome, StaleTokenError, StoreUnavailable
 from holdfast.runtimes.clocks import steady
 from holdfast.testing.conformance.faces import AnyLease
 from holdfast.testing.conformance.kit import Kit
-from holdfast.testing.servers import Clock, RedisServer, start_all, stop_all, wait_until
 from tests.faults.judgement import disorder, overlaps, stalls, voting
 from tests.faults.metronome import Metronome
 from tests.faults.resource import total
@@ -53,6 +52,7 @@ from tests.faults.workers import Staff, Task, Tenure
 from tests.hazards.helpers import Script
 from tests.redis.chaos import RETURN, Nemesis, Node
 from tests.redis.servers import assert_mortal
+from tests.servers import Clock, RedisServer, start_all, stop_all, wait_until
 
 pytestmark = pytest.mark.thorough
 

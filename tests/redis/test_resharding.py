@@ -10,11 +10,11 @@ import pytest
 from holdfast import AsyncClient, Client, Outcome
 from holdfast.stores.redis.names import slot_of
 from holdfast.testing.conformance.faces import AnyClient, BlockingClient
-from holdfast.testing.servers import Cluster, ClusterNode
 from tests.faults.resource import Numbers
 from tests.hazards.helpers import eventually
 from tests.redis.load import Crew, Job
 from tests.redis.servers import clean
+from tests.servers import Cluster, ClusterNode
 
 TTL = 1.0
 

@@ -15,8 +15,8 @@ from holdfast.stores.redis.access import Access
 from holdfast.stores.redis.link import Address, Hearing, ReplyError
 from holdfast.stores.redis.listener import Listener
 from holdfast.stores.redis.threads import ThreadLink
-from holdfast.testing.servers import Cluster, Proxy, RedisServer, wait_until
 from tests.redis.threaded import PATIENCE, Driven, at_once, linked
+from tests.servers import Cluster, Proxy, RedisServer, wait_until
 
 
 @pytest.fixture

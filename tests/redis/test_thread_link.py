@@ -20,10 +20,10 @@ from holdfast.runtimes.threads import drive
 from holdfast.stores.redis import threads
 from holdfast.stores.redis.access import Access
 from holdfast.stores.redis.link import Address, ReplyError
-from holdfast.testing.servers import Proxy, RedisServer, RedisTlsServer, wait_until
 from tests.faults.metronome import Metronome
 from tests.hazards.helpers import Script
 from tests.redis.threaded import COUNT, ECHO, PATIENCE, WHOLE, Driven, at_once, linked, script
+from tests.servers import Proxy, RedisServer, RedisTlsServer, wait_until
 from tests.servers.fixtures import ACL_LOGIN
 
 SPARED = 4

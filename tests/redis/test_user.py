@@ -15,9 +15,9 @@ from holdfast.stores.redis.aio_pipeline import Patience
 from holdfast.stores.redis.listener import Listener
 from holdfast.testing.conformance.faces import AnyClient
 from holdfast.testing.conformance.kit import Kit
-from holdfast.testing.servers import Cluster, RedisServer, SentinelGroup
 from tests.faults.scenes import COLOURS, play
 from tests.redis.servers import DOCUMENT, PASSWORD, USER, ValkeyServer, clean, documented_user, tidy
+from tests.servers import Cluster, RedisServer, SentinelGroup
 
 SECRET = quote(PASSWORD, safe="")
 

@@ -8,8 +8,8 @@ import pytest
 from holdfast import StoreUnavailable
 from holdfast.stores.redis.link import Address, ReplyError
 from holdfast.stores.redis.trouble import explain
-from holdfast.testing.servers import RedisServer, RedisTlsServer
 from tests.faults.scenes import COLOURS
+from tests.servers import RedisServer, RedisTlsServer
 from tests.wrong_servers import HOST, closed_port, complaint, saying, silent
 
 LONG = 20.0

@@ -13,7 +13,7 @@ from holdfast.stores.redis.access import Access
 from holdfast.stores.redis.link import Address, Answer, Hearing
 from holdfast.stores.redis.scripts import Script
 from holdfast.stores.redis.threads import ThreadLink
-from holdfast.testing.servers import RedisServer
+from tests.servers import RedisServer
 
 PATIENCE = 20.0
 """How long to wait, in seconds, for what must happen: only ever used up by a failure."""

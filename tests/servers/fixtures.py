@@ -13,7 +13,7 @@ from typing import Protocol
 
 import pytest
 
-from holdfast.testing.servers import (
+from tests.servers import (
     Certificates,
     Cluster,
     EtcdEnsemble,

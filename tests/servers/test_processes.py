@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing.servers import RedisServer, ServerFailedError, wait_until
-from holdfast.testing.servers.ports import LOCALHOST, PortTakenError, reserve
 from tests.hazards.helpers import Script
+from tests.servers import RedisServer, ServerFailedError, wait_until
+from tests.servers.ports import LOCALHOST, PortTakenError, reserve
 
 TRIES = 8
 """How often a replica is linked: about one in four is counted late."""
@@ -19,7 +19,7 @@ TRIES = 8
 STARTS = """
 import os, signal, sys
 from pathlib import Path
-from holdfast.testing.servers import RedisServer, start_all
+from tests.servers import RedisServer, start_all
 servers = [RedisServer(Path(sys.argv[1]) / str(number)) for number in range(3)]
 start_all(servers)
 servers[1].pause()

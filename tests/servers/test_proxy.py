@@ -6,8 +6,8 @@ from functools import partial
 
 import pytest
 
-from holdfast.testing.servers import Proxy, RedisServer, wait_until
-from holdfast.testing.servers.resp import Wire
+from tests.servers import Proxy, RedisServer, wait_until
+from tests.servers.resp import Wire
 
 
 @pytest.fixture

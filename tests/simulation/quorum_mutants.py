@@ -7,8 +7,8 @@ from typing import Any
 from holdfast.core.messages import Granted
 from holdfast.stores.quorum.store import QuorumStore
 from holdfast.stores.quorum.votes import Votes
-from holdfast.testing.simulation.node import TableNode
-from holdfast.testing.simulation.quorum import VotingNode
+from simulation.node import TableNode
+from simulation.quorum import VotingNode
 from tests.simulation.mutants import Mutant, replaced, wrapped
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from holdfast.testing.simulation.guarantees import guarantee_table
+from simulation.guarantees import guarantee_table
 
 README = Path(__file__).parents[2] / "README.md"
 

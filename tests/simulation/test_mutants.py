@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.testing.simulation import BY_NAME, Plan, simulate
+from simulation import BY_NAME, Plan, simulate
 from tests.simulation.lua_mutants import LUA_MUTANTS
 from tests.simulation.mutants import MUTANTS, Mutant
 from tests.simulation.ordered_mutants import ORDERED_MUTANTS

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.testing.simulation import BY_NAME, SCENARIOS, Invariant
-from holdfast.testing.simulation.command import table
-from holdfast.testing.simulation.runner import Tally, run_scenarios, shared_seeds
+from simulation import BY_NAME, SCENARIOS, Invariant
+from simulation.command import table
+from simulation.runner import Tally, run_scenarios, shared_seeds
 
 SEEDS = int(os.environ.get("HOLDFAST_SIMULATION_SEEDS", "2000"))
 

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from holdfast.testing.simulation import BY_NAME, Invariant, Plan, simulate
-from holdfast.testing.simulation.faults import Faults
+from simulation import BY_NAME, Invariant, Plan, simulate
+from simulation.faults import Faults
 
 FORGET, DISORDER = 6, 60.0
 

@@ -10,10 +10,10 @@ import pytest
 
 from holdfast.core import attempt, held
 from holdfast.errors import UsageError
-from holdfast.testing.simulation import BY_NAME, SCENARIOS, Faults, Invariant, Plan, simulate
-from holdfast.testing.simulation.command import main
-from holdfast.testing.simulation.scenarios import ALLOWED_DRIFT
-from holdfast.testing.simulation.shrink import breaks, shrink
+from simulation import BY_NAME, SCENARIOS, Faults, Invariant, Plan, simulate
+from simulation.command import main
+from simulation.scenarios import ALLOWED_DRIFT
+from simulation.shrink import breaks, shrink
 from tests.simulation.mutants import MUTANTS, without_drift
 
 SEEDS = range(40, 44)

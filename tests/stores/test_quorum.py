@@ -17,7 +17,7 @@ from holdfast.stores.memory import MemoryStore, MemoryTable
 from holdfast.stores.quorum import quorum_source
 from holdfast.stores.quorum.reasons import is_nobody_there
 from holdfast.stores.store import StoreSource
-from holdfast.testing.servers import wait_until
+from tests.servers import wait_until
 
 TTL = 1.0
 

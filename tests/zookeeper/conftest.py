@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from holdfast.testing.servers import ZooKeeperServer, wait_until
+from tests.servers import ZooKeeperServer, wait_until
 from tests.zookeeper.worlds import Member, World, world_of
 
 MakeMember = Callable[..., Member]

@@ -7,8 +7,8 @@ import pytest
 
 from holdfast.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.stores.ordered import Entry, Kind, Record
-from holdfast.testing.servers import ZooKeeperEnsemble, ZooKeeperServer
 from tests.hazards.helpers import Script
+from tests.servers import ZooKeeperEnsemble, ZooKeeperServer
 from tests.zookeeper.conftest import MakeMember
 from tests.zookeeper.worlds import contender, end_session, proxied
 

@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.errors import StoreError, StoreUnavailable
-from holdfast.testing.servers import ZooKeeperServer
+from tests.servers import ZooKeeperServer
 from tests.zookeeper.conftest import MakeMember
 from tests.zookeeper.worlds import Member, World, let_read
 

@@ -9,7 +9,7 @@ import pytest
 from holdfast.errors import UsageError
 from holdfast.stores.urls import store_source
 from holdfast.stores.zookeeper.options import Access, access_of
-from holdfast.testing.servers import Certificates
+from tests.servers import Certificates
 
 
 def read(url: str) -> Access:

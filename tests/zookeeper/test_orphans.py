@@ -8,7 +8,7 @@ from holdfast.core.deadlines import micros
 from holdfast.core.messages import Ask, Granted, Leave, Release
 from holdfast.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.stores.ordered.store import OrderedStore
-from holdfast.testing.servers import Proxy, ZooKeeperServer
+from tests.servers import Proxy, ZooKeeperServer
 from tests.zookeeper.conftest import MakeMember
 from tests.zookeeper.worlds import Member, World, proxied
 

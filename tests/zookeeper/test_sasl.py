@@ -6,7 +6,7 @@ import pytest
 
 import holdfast
 from holdfast.errors import StoreUnavailable
-from holdfast.testing.servers import ZooKeeperServer
+from tests.servers import ZooKeeperServer
 from tests.zookeeper.conftest import MakeMember
 from tests.zookeeper.worlds import Member, World, hand_over, refusal
 

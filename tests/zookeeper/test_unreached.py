@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.errors import StoreUnavailable
-from holdfast.testing.servers import ZooKeeperServer
+from tests.servers import ZooKeeperServer
 from tests.zookeeper.conftest import MakeMember
 from tests.zookeeper.worlds import Member, World, proxied
 

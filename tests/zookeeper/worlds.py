@@ -20,7 +20,7 @@ from holdfast.stores.ordered import Entry, Kind, Record
 from holdfast.stores.zookeeper.directory import ZooKeeperDirectory
 from holdfast.stores.zookeeper.library import QuietLogger, make_client
 from holdfast.stores.zookeeper.options import access_of
-from holdfast.testing.servers import Proxy, ZooKeeperServer
+from tests.servers import Proxy, ZooKeeperServer
 
 T = TypeVar("T")
 

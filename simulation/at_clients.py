@@ -1,0 +1,183 @@
+"""What holders believe: whether two of them are sure of the same name, and whether they are told in time."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from holdfast.core.held import NEVER, HeldLease
+from holdfast.runtimes.simulated import Process, World
+from simulation.invariants import Invariant, Tell, Trace
+
+GRANULARITY = 2e-6
+"""What is lost by counting in whole microseconds."""
+
+SLACK = 0.02
+"""By how much a loss may be told after the local deadline: the keeper's own step."""
+
+
+@dataclass(slots=True)
+class Believed:
+    """A lease, as the simulation follows it."""
+
+    process: Process
+    held: HeldLease
+    weight: int
+    capacity: int
+    ends_at: float = NEVER
+    """By the holder's clock, when its max_hold is over."""
+    told: int = 0
+
+    def valid(self) -> bool:
+        """Tell whether its holder believes in it now, by its own clock."""
+        held = self.held
+        return not (held.lost_because or held.let_go) and self.process.clock() < held.valid_until
+
+    def excused(self) -> bool:
+        """Tell whether the process has only just gone on after a pause, or never will."""
+        process = self.process
+        return process.crashed or process.world.time - process.paused_until < SLACK
+
+
+@dataclass
+class LeaseChecks:
+    """Follows all leases of a run."""
+
+    world: World
+    tell: Tell
+    trace: Trace
+    healthy: bool
+    """Whether nothing goes wrong in this run, so that nothing may be lost at all."""
+    keeps_until: Callable[[str, str, int], float] = lambda name, request, token: NEVER  # noqa: ARG005
+    """Until when, in true time, the store keeps the lease of a name that came of a request, with a token."""
+    leases: dict[str, Believed] = field(default_factory=dict[str, Believed])
+    """By the request that they came of."""
+    handed_on: int = 0
+    """How often a client handed a lease on to another task of its own."""
+    _current: dict[str, list[Believed]] = field(default_factory=dict[str, list[Believed]])
+    _crowded: dict[str, list[Believed]] = field(default_factory=dict[str, list[Believed]])
+    """The names with more than one lease that may be believed in."""
+
+    # -- what happens --------------------------------------------------------------------------------------
+
+    def entered(self, believed: Believed) -> None:
+        """Follow a lease from now on."""
+        held = believed.held
+        before = self.leases.get(held.request)
+        if before is not None:
+            self.handed_on += 1
+            if held.token <= before.held.token:
+                self.tell(Invariant.TOKENS, f"{held.name} is handed on with token {held.token} once more")
+        self.leases[held.request] = believed
+        current = self._current.setdefault(held.name, [])
+        current.append(believed)
+        if len(current) > 1:
+            self._crowded[held.name] = current
+        held.when_lost(lambda reason: self._lost(believed, reason))
+        left = held.valid_until - believed.process.clock()
+        self.trace(believed.process.name, f"{held.name}: holds it, token {held.token}, and is sure for {left:.3f} s")
+        self._check_backed(believed)
+        self._look_in_time(believed)
+        if believed.ends_at < NEVER:
+            believed.process.later(
+                believed.ends_at - believed.process.clock() + SLACK, lambda: self._overheld(believed)
+            )
+
+    def _overheld(self, believed: Believed) -> None:
+        if believed.valid():
+            self.tell(Invariant.OVERHELD, f"{believed.held.request} believes in its lease after its max_hold")
+
+    def renewing(self, request: str) -> None:
+        """Note that the store is asked to keep a lease."""
+        believed = self.leases.get(request)
+        if believed is not None and believed.process.clock() > believed.ends_at:
+            self.tell(Invariant.OVERHELD, f"{request} is renewed after its max_hold")
+
+    def heard(self, request: str, *, refused: bool) -> None:
+        """Note the answer to a renewal: very soon a lease that was refused must be known to be lost."""
+        believed = self.leases.get(request)
+        if believed is not None:
+            process, told = believed.process, believed.told
+            process.later(0.0, lambda: process.later(0.0, lambda: self._after_hearing(believed, told, refused)))
+
+    def _after_hearing(self, believed: Believed, told: int, refused: bool) -> None:  # noqa: FBT001 - from a callback
+        request = believed.held.request
+        if believed.valid() and refused:
+            self.tell(Invariant.LOSS, f"{request} believes in its lease after the store refused it")
+        if believed.valid() and told:
+            self.tell(Invariant.LOSS, f"{request} believes again in a lease that it was told is lost")
+        self._check_backed(believed)
+
+    def crashed(self, process: Process) -> None:
+        """Forget the beliefs of a process that is no more."""
+        for leases in self._current.values():
+            leases[:] = [believed for believed in leases if believed.process is not process]
+
+    def after_step(self, name: str) -> None:
+        """Look whether the store still keeps what is believed in."""
+        for believed in self._current.get(name, ()):
+            self._check_backed(believed)
+
+    def _check_backed(self, believed: Believed) -> None:
+        held, process = believed.held, believed.process
+        if believed.valid():
+            believed_until = process.world.time + (held.valid_until - process.clock()) / process.rate
+            excess = believed_until - self.keeps_until(held.name, held.request, held.last)
+            if excess > GRANULARITY:
+                self.tell(Invariant.BACKED, f"{held.request} believes in {held.name} {excess:.3f} s beyond its grant")
+
+    # -- exclusion -----------------------------------------------------------------------------------------
+
+    def after_event(self) -> None:
+        """Look for leases that exclude each other and are believed in at once."""
+        if self._crowded:
+            for name, leases in list(self._crowded.items()):
+                if len(leases) > 1:
+                    self._check_exclusion(name, leases)
+                if len(leases) < 2:
+                    del self._crowded[name]
+
+    def _check_exclusion(self, name: str, leases: list[Believed]) -> None:
+        valid = [believed for believed in leases if believed.valid()]
+        if sum(believed.weight for believed in valid) > min(believed.capacity for believed in leases):
+            who = " and ".join(f"{each.held.request} (token {each.held.token})" for each in valid)
+            self.tell(Invariant.EXCLUSION, f"{name} is held by {who} at once")
+            valid = valid[-1:]
+        leases[:] = valid
+
+    # -- loss ----------------------------------------------------------------------------------------------
+
+    def _lost(self, believed: Believed, reason: str) -> None:
+        held, process = believed.held, believed.process
+        believed.told += 1
+        self.trace(process.name, f"{held.name}: told that the lease with token {held.token} is lost: {reason}")
+        if believed.told > 1:
+            self.tell(Invariant.LOSS, f"{held.request} was told {believed.told} times")
+        left = held.valid_until - process.clock()
+        if left < -SLACK and not believed.excused():
+            self.tell(Invariant.LOSS, f"{held.request} was told {-left:.3f} s after its deadline")
+        if left > 0.0:
+            self.tell(Invariant.KEPT, f"{held.request} lost {held.name} {left:.3f} s before its deadline: {reason}")
+        elif self.healthy and held.ends_at > process.clock() + SLACK:
+            self.tell(Invariant.KEPT, f"{held.request} lost {held.name} though nothing was wrong: {reason}")
+
+    def _look_in_time(self, believed: Believed) -> None:
+        """Look when the deadline is over, again and again as it is put off."""
+        held, process = believed.held, believed.process
+        wait = held.valid_until - process.clock() + 2 * SLACK
+        process.later(max(wait, SLACK), lambda: self._when_due(believed))
+
+    def _when_due(self, believed: Believed) -> None:
+        held, clock = believed.held, believed.process.clock()
+        if held.let_go or held.lost_because:
+            return
+        if believed.excused() or clock <= held.valid_until + SLACK:
+            self._look_in_time(believed)
+        else:
+            late = clock - held.valid_until
+            self.tell(Invariant.LOSS, f"{held.request} is not told of its loss, {late:.3f} s after its deadline")
+
+    def check_end(self) -> None:
+        """Look whether everybody who lost a lease was told."""
+        for request, believed in self.leases.items():
+            held = believed.held
+            if held.lost_because and not held.let_go and not believed.process.crashed and believed.told != 1:
+                self.tell(Invariant.LOSS, f"{request} was told of its loss {believed.told} times")

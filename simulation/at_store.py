@@ -1,0 +1,299 @@
+"""What can be seen at the store: the order of grants, the queue, what was left behind, who is kept waiting.
+
+Follows one node. A store of several nodes needs one of these for each, and the order of tokens across them.
+"""
+
+from dataclasses import dataclass, field
+
+from holdfast.core.attempt import FIRST_TTL
+from holdfast.core.deadlines import DRIFT, EPSILON
+from holdfast.core.state import KEPT, Holder, NameState, Waiter
+from holdfast.core.table import STAGGER
+from holdfast.core.turnstile import Budget
+from holdfast.runtimes.simulated import World
+from simulation.invariants import Invariant, Tell, Trace
+from simulation.node import Node
+
+ASKING = 2.5
+"""Within how many seconds any waiter has asked again: that a head died, and blocks lighter ones, is found so."""
+
+
+@dataclass(slots=True)
+class Place:
+    """A waiter's place: in which order it joined, and when in true time."""
+
+    order: int
+    since: float
+    fresh_until: int = 0
+    """By the store's clock, when it counts as dead unless it asks again."""
+
+
+@dataclass(slots=True)
+class Followed:
+    """What was seen of one name so far."""
+
+    token: int = 0
+    """The highest that was granted."""
+    counter: int = 0
+    tokens: dict[str, int] = field(default_factory=dict[str, int])
+    """By request: the token by which it was granted the name."""
+    holders: dict[str, Holder] = field(default_factory=dict[str, Holder])
+    granted_at: dict[str, float] = field(default_factory=dict[str, float])
+    """When each holder was granted the name, in true time."""
+    queue: dict[str, Place] = field(default_factory=dict[str, Place])
+    delayed_until: int = 0
+    """Until when, by the store's clock, an expiry keeps the name from all."""
+    free_since: float | None = None
+
+
+class StoreChecks:
+    """Looks at every state that a node stores."""
+
+    def __init__(self, world: World, tell: Tell, trace: Trace, prompt_within: float) -> None:
+        """Tell what is broken; `prompt_within` in seconds, 0 if nobody need be prompt."""
+        self.grants = 0
+        self.restored = 0
+        """How many leases that a node had forgotten were taken up again."""
+        self._world = world
+        self._tell = tell
+        self._trace = trace
+        self._prompt_within = prompt_within
+        self._names: dict[str, Followed] = {}
+        self._joins = 0
+        self._gone: set[str] = set()
+        self._settled: set[str] = set()
+        self._min_holds: dict[str, float] = {}
+        """By request: before which true time nobody else is to get what it got."""
+        self._disturbed_until: dict[str, float] = {}
+
+    # -- what happens --------------------------------------------------------------------------------------
+
+    def after_step(self, node: Node, name: str) -> None:
+        """Look at what a node stored."""
+        state = node.state(name)
+        followed = self._names.setdefault(name, Followed())
+        self._note_ends(node, name, state, followed)
+        if state.counter < followed.counter:
+            self._tell(Invariant.TOKENS, f"{name}: the counter goes back from {followed.counter} to {state.counter}")
+        followed.counter = state.counter
+        for holder in state.holders:
+            if holder.request not in followed.holders and not holder.request.startswith(KEPT):
+                granted_anew = not node.takes_up() and self._waits(holder.request, followed)
+                if followed.tokens.get(holder.request) == holder.token and not granted_anew:
+                    self._check_taken_up(node, name, holder)
+                else:
+                    self._check_grant(node, name, holder, state, followed)
+        followed.holders = {holder.request: holder for holder in state.holders}
+        self._follow_queue(state, followed)
+        self._check_once(name, state)
+        if self._gone:
+            self._check_gone(name, state)
+
+    def forgot(self, node: Node, name: str) -> None:
+        """Start over from what a node still knows; what it forgot is no guide to the order of its queue any more."""
+        state = node.state(name)
+        followed = self._names.setdefault(name, Followed())
+        followed.queue = {}
+        self._follow_queue(state, followed)
+        followed.holders = {holder.request: holder for holder in state.holders}
+        followed.delayed_until = 0
+        followed.counter = state.counter
+
+    def clock_stepped(self) -> None:
+        """Expect no lock delay that began by another reckoning of time."""
+        for followed in self._names.values():
+            followed.delayed_until = 0
+
+    def settled(self, request: str) -> None:
+        """Note that an acquisition has ended, with a lease or without."""
+        self._settled.add(request)
+
+    def holds_at_least(self, name: str, request: str, seconds: float) -> None:
+        """Note for how long after its grant, by the slowest clock, nobody else is to get what a request just got."""
+        granted_at = self._names[name].granted_at.get(request, 0.0)
+        self._min_holds[request] = granted_at + seconds * (1.0 - DRIFT)
+
+    def gone(self, request: str) -> None:
+        """Note that from now on nothing of a request may be seen."""
+        self._gone.add(request)
+
+    def disturbed(self, inbox: str, until: float) -> None:
+        """Note that a client cannot be expected to be prompt before a time."""
+        self._disturbed_until[inbox] = max(until, self._disturbed_until.get(inbox, 0.0))
+
+    # -- grants --------------------------------------------------------------------------------------------
+
+    def _note_ends(self, node: Node, name: str, state: NameState, followed: Followed) -> None:
+        now, held = node.clock(), {holder.request for holder in state.holders}
+        for request, holder in followed.holders.items():
+            if request not in held:
+                expired = holder.expires_at <= now
+                self._trace("store", f"{name}: {request} {'has run out' if expired else 'is let go'}")
+                let_go = request.startswith(KEPT) or not expired
+                if let_go and KEPT + request not in held and not node.takes_up():
+                    self._check_min_hold(name, request.removeprefix(KEPT))
+                if expired and holder.lock_delay:
+                    followed.delayed_until = max(followed.delayed_until, holder.expires_at + holder.lock_delay)
+
+    def _check_min_hold(self, name: str, request: str) -> None:
+        early = self._min_holds.get(request, 0.0) - self._world.time
+        if early > EPSILON:
+            self._tell(Invariant.MIN_HOLD, f"{name}: {request} is released {early:.3f} s before its min_hold")
+
+    def _waits(self, request: str, followed: Followed) -> bool:
+        """Tell whether a request can be granted anew, as it stands in the queue, or its client still asks."""
+        return request in followed.queue or request not in self._settled
+
+    def _check_taken_up(self, node: Node, name: str, holder: Holder) -> None:
+        self.restored += 1
+        self._trace("store", f"{name}: {holder.request} takes its lease up again")
+        if not node.takes_up():
+            self._tell(Invariant.GUARD, f"{name}: {holder.request} took up again what had run out")
+
+    def _check_grant(self, node: Node, name: str, holder: Holder, state: NameState, followed: Followed) -> None:
+        self.grants += 1
+        self._trace("store", f"{name}: granted to {holder.request}, token {holder.token}")
+        followed.granted_at[holder.request] = self._world.time
+        followed.tokens[holder.request] = holder.token
+        if holder.token <= followed.token:
+            self._tell(Invariant.TOKENS, f"{name}: token {holder.token} was granted after {followed.token}")
+        followed.token = max(followed.token, holder.token)
+        early = node.closed_until() - self._world.time
+        if early > 0.0:
+            self._tell(Invariant.GUARD, f"{name}: {holder.request} was granted {early:.3f} s before it was safe")
+        if holder.granted_at < followed.delayed_until:
+            early = (followed.delayed_until - holder.granted_at) / 1e6
+            self._tell(Invariant.DELAY, f"{name}: {holder.request} was granted {early:.3f} s before the delay was over")
+        if node.pushes and not holder.confirmed:
+            self._check_push(node, name, holder, followed)
+        self._check_overtaking(name, holder.request, state, followed)
+
+    def _check_push(self, node: Node, name: str, holder: Holder, followed: Followed) -> None:
+        if not node.listens(holder.inbox):
+            self._tell(Invariant.PROMPT, f"{name}: {holder.request} was granted by a push that nobody listens for")
+        place = followed.queue.get(holder.request)
+        if place is not None and place.fresh_until < holder.granted_at:
+            silent = (holder.granted_at - place.fresh_until) / 1e6
+            self._tell(Invariant.PUSH, f"{name}: {holder.request} was granted, and is silent {silent:.3f} s too long")
+        length = holder.expires_at - holder.granted_at
+        if length > FIRST_TTL:
+            self._tell(Invariant.PUSH, f"{name}: {holder.request} was granted {length / 1e6:.3f} s, heard or not")
+
+    def _check_overtaking(self, name: str, request: str, state: NameState, followed: Followed) -> None:
+        place = followed.queue.get(request)
+        for waiter in state.queue:
+            other = followed.queue.get(waiter.ask.request)
+            if other is not None and (place is None or other.order < place.order):
+                who = waiter.ask.request
+                self._tell(Invariant.FIFO, f"{name}: {request} was granted before {who}, which waited longer")
+
+    # -- the queue -----------------------------------------------------------------------------------------
+
+    def _follow_queue(self, state: NameState, followed: Followed) -> None:
+        before, after = followed.queue, dict[str, Place]()
+        for waiter in state.queue:
+            place = before.get(waiter.ask.request)
+            if place is None:
+                self._joins += 1
+                place = Place(self._joins, self._world.time)
+            place.fresh_until = waiter.fresh_until
+            after[waiter.ask.request] = place
+        followed.queue = after
+
+    def _check_once(self, name: str, state: NameState) -> None:
+        seen: set[str] = set()
+        for request in _requests(state):
+            if request in seen:
+                self._tell(Invariant.ONCE, f"{name}: {request} holds or waits twice")
+            seen.add(request)
+
+    def _check_gone(self, name: str, state: NameState) -> None:
+        for request in _requests(state):
+            if request in self._gone:
+                self._tell(Invariant.CLEAN, f"{name}: {request} is there again after its leave was acknowledged")
+
+    # -- time ----------------------------------------------------------------------------------------------
+
+    def check_prompt(self, node: Node) -> None:
+        """Look for who could hold a name, and does not or does not know."""
+        for name in node.names():
+            followed, state = self._names.setdefault(name, Followed()), node.state(name)
+            self._check_free(node, name, state, followed)
+            for holder in state.holders:
+                self._check_unaware(node, name, holder, followed)
+
+    def _check_free(self, node: Node, name: str, state: NameState, followed: Followed) -> None:
+        now = node.clock()
+        waiting = [each for each in state.queue if each.fresh_until > now and node.listens(each.ask.inbox)]
+        if not waiting or not _would_fit(waiting[0], state, now) or (node.buries and state.queue[0] is not waiting[0]):
+            followed.free_since = None
+            return
+        if followed.free_since is None:
+            followed.free_since = self._world.time
+        behind_the_dead = state.queue[0] is not waiting[0] and not _would_fit(state.queue[0], state, now)
+        within = max(self._prompt_within, ASKING) if behind_the_dead else self._prompt_within
+        within += state.queue.index(waiting[0]) * STAGGER / 1e6  # the dead keep their places until somebody asks
+        for waiter in waiting:
+            place = followed.queue.get(waiter.ask.request)
+            since = max(followed.free_since, place.since if place else 0.0)
+            ended = waiter.ask.request in self._settled  # it could not leave, and lapses
+            if not ended and self._should_know(waiter.ask.inbox, since, within):
+                free = self._world.time - followed.free_since
+                self._tell(Invariant.PROMPT, f"{name} is free for {free:.3f} s, and {waiter.ask.request} waits for it")
+                followed.free_since = self._world.time
+                return
+
+    def _check_unaware(self, node: Node, name: str, holder: Holder, followed: Followed) -> None:
+        if holder.confirmed or holder.request in self._settled or not node.listens(holder.inbox):
+            return
+        since = followed.granted_at.get(holder.request, self._world.time)
+        if self._should_know(holder.inbox, since, self._prompt_within):
+            self._tell(Invariant.PROMPT, f"{name} was granted to {holder.request}, which does not know of it")
+            self._settled.add(holder.request)
+
+    def _should_know(self, inbox: str, since: float, within: float) -> bool:
+        return self._world.time - max(since, self._disturbed_until.get(inbox, 0.0)) > within
+
+    def check_turn(self, node: Node, name: str, request: str) -> None:
+        """Look whether a name goes from hand to hand in one client for too long while somebody outside waits."""
+        if self._waits_behind(node, name, request, Budget().time):
+            self._tell(Invariant.FIFO, f"{name} is handed on by {request}, though others have waited for long")
+
+    def check_lingering(self, node: Node, name: str, request: str) -> None:
+        """Look whether somebody waits for what nobody has."""
+        if self._waits_behind(node, name, request, 0.0):
+            self._tell(Invariant.PROMPT, f"{name} is kept by {request} for nobody, though others wait")
+            self._disturbed_until[request] = float("inf")  # told once
+
+    def _waits_behind(self, node: Node, name: str, request: str, turn: float) -> bool:
+        """Tell whether somebody has waited for so long that the holder of a name must know it."""
+        followed = self._names.get(name)
+        holder = followed.holders.get(request) if followed is not None else None
+        if not self._prompt_within or followed is None or holder is None or request in self._disturbed_until:
+            return False
+        for waiter in node.state(name).queue:
+            place = followed.queue.get(waiter.ask.request)
+            alive = waiter.fresh_until > node.clock() and node.listens(waiter.ask.inbox)
+            since = max(place.since, followed.granted_at.get(request, 0.0)) if place is not None else self._world.time
+            if alive and self._should_know(holder.inbox, since, self._prompt_within + turn):
+                return True
+        return False
+
+    def check_drained(self, node: Node) -> None:
+        """Look for what is left in the store when nobody wants anything any more."""
+        now = node.clock()
+        for name in node.names():
+            state = node.state(name)
+            left = [holder.request for holder in state.holders if holder.expires_at > now]
+            left += [waiter.ask.request for waiter in state.queue if waiter.fresh_until > now]
+            if left:
+                self._tell(Invariant.DRAINED, f"{name}: {', '.join(left)} is left in the store at the end")
+
+
+def _requests(state: NameState) -> list[str]:
+    return [holder.request for holder in state.holders] + [waiter.ask.request for waiter in state.queue]
+
+
+def _would_fit(waiter: Waiter, state: NameState, now: int) -> bool:
+    taken = sum(holder.weight for holder in state.holders if holder.expires_at > now)
+    return state.blocked_until <= now and (not taken or taken + waiter.ask.weight <= state.capacity)

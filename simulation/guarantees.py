@@ -1,0 +1,35 @@
+"""The guarantee table, rendered from what the scenarios promise."""
+
+from simulation.invariants import Invariant
+from simulation.scenarios import SCENARIOS, Scenario
+
+COLUMNS: tuple[tuple[str, frozenset[Invariant]], ...] = (
+    ("one holder at a time", frozenset({Invariant.EXCLUSION, Invariant.BACKED})),
+    ("tokens increase", frozenset({Invariant.TOKENS})),
+    ("stale writes refused", frozenset({Invariant.FENCE})),
+    ("first come, first served", frozenset({Invariant.FIFO, Invariant.ONCE})),
+    ("loss told in time", frozenset({Invariant.LOSS, Invariant.OVERHELD})),
+    ("nothing left behind", frozenset({Invariant.CLEAN})),
+    ("everybody served in the end", frozenset({Invariant.DRAINED, Invariant.NO_ERRORS})),
+)
+"""The columns, and the invariants that stand behind a "yes"."""
+
+
+def guarantee_table() -> str:
+    """Return the table in Markdown."""
+    head = ["what happens", "concerns", *(title for title, _ in COLUMNS)]
+    rows = [
+        head,
+        ["---"] * len(head),
+        *(_row(scenario) for scenario in SCENARIOS if not scenario.row),
+    ]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _row(scenario: Scenario) -> list[str]:
+    return [scenario.happens, scenario.concerns, *(_cell(scenario, behind) for _, behind in COLUMNS)]
+
+
+def _cell(scenario: Scenario, behind: frozenset[Invariant]) -> str:
+    missing = sorted(behind - scenario.promises)
+    return f"no: {scenario.unless[missing[0]]}" if missing else "yes"

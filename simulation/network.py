@@ -1,0 +1,151 @@
+"""The simulated network between one client and a node: every message may be late, lost, repeated or cut off."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from holdfast.errors import OutcomeUnknown
+from holdfast.runtimes.simulated import Future, Process
+from simulation.faults import Faults
+from simulation.invariants import Trace
+
+if TYPE_CHECKING:
+    from collections import Counter
+
+T = TypeVar("T")
+Action = Callable[[], object]
+
+RECOVERY = 0.6
+"""How long after an error of the store a client may take to ask again, in seconds: its longest delay, and a little."""
+
+
+SHARES = {"request": 1 / 3, "reply": 1 / 3, "push": 1.0}
+"""What share of the losses meets what. Pushes are few, since leases go from hand to hand within a client."""
+
+
+class Link:
+    """What lies between one client and the node."""
+
+    def __init__(self, process: Process, faults: Faults, happened: "Counter[str]", trace: Trace) -> None:
+        """Connect a client. Counts in `happened` what goes wrong; `faults` may be replaced, when they are to stop."""
+        self.process = process
+        self.world = process.world
+        self.faults = faults
+        self.happened = happened
+        self.deaf_until = 0.0
+        """Until when nothing from the client arrives."""
+        self.mute_until = 0.0
+        """Until when nothing from the node arrives."""
+        self.epoch = 0
+        """Counts the times that the connection was cut."""
+        self.when_cut: list[Action] = []
+        """Who is told that the connection was cut."""
+        self.when_sent: Action | None = None
+        """What happens to the client as soon as it has sent something: the worst moment to be paused."""
+        self.when_granted: Action | None = None
+        """What happens to it instead of hearing of a grant: the worst moment to die."""
+        self._outstanding: dict[int, Future[Any]] = {}
+        self._trace = trace
+
+    def another(self, process: Process) -> "Link":
+        """Make a link of a process over the same network."""
+        return Link(process, self.faults, self.happened, self._trace)
+
+    def cut(self) -> None:
+        """Break the connection: whoever awaits a reply learns that none will come."""
+        self.epoch += 1
+        self.happened["request cut off"] += len(self._outstanding)
+        for reply in list(self._outstanding.values()):
+            reply.fail(OutcomeUnknown("the connection broke"))
+        for tell in self.when_cut:
+            tell()
+
+    # -- messages ------------------------------------------------------------------------------------------
+
+    async def ask(self, serve: "Callable[[Answer[T]], None]", until: float, slow: Callable[[], float]) -> T:
+        """Carry a request to a server, and its reply back. Raises OutcomeUnknown if none has come by a local instant.
+
+        When the request has arrived, and `slow()` seconds later, `serve` is called to answer it, at once or later.
+        """
+        world, reply = self.world, Future[T]()
+        self._send(serve, reply, slow)
+        if self.faults.duplicate and world.random.random() < self.faults.duplicate:
+            self.happened["request repeated"] += 1
+            world.after(self.delay(), lambda: self._send(serve, reply, slow))
+        self.has_sent()
+        timer = self.process.later(until - self.process.clock(), lambda: reply.fail(OutcomeUnknown("no reply")))
+        self._outstanding[id(reply)] = reply
+        try:
+            return await reply
+        finally:
+            timer.cancel()
+            del self._outstanding[id(reply)]
+
+    def has_sent(self) -> bool:
+        """Let happen what was to happen now; return whether something did."""
+        happen, self.when_sent = self.when_sent, None
+        if happen is not None:
+            happen()
+        return happen is not None
+
+    def push(self, hear: Action, what: str) -> None:
+        """Carry to the client what it did not ask for, so that nobody notices if it is lost."""
+        if self.loses("push") or self.drops("push", self.mute_until):
+            self._trace("network", f"the push to {what} is lost")
+        else:
+            self.world.at(self.world.time + self.delay(), hear, self.process)
+
+    def _send(self, serve: "Callable[[Answer[T]], None]", reply: Future[T], slow: Callable[[], float]) -> None:
+        answer = Answer(self, reply)
+        if self.loses("request") or self.drops("request", self.deaf_until):
+            self._trace("network", f"a request of {self.process.name} is lost")
+        else:
+            self.world.after(self.delay() + slow(), lambda: serve(answer))
+
+    def carry_back(self, arrive: Action, epoch: int) -> None:
+        """Carry a reply to the client, unless the connection on which it was asked for is no more."""
+        if epoch != self.epoch or self.loses("reply") or self.drops("reply", self.mute_until):
+            self._trace("network", f"a reply to {self.process.name} is lost")
+        else:
+            self.world.at(self.world.time + self.delay(), arrive, self.process)
+
+    # -- faults --------------------------------------------------------------------------------------------
+
+    def delay(self) -> float:
+        """Return how long a message takes."""
+        rng = self.world.random
+        if self.faults.straggler and rng.random() < self.faults.straggler:
+            self.happened["message late"] += 1
+            return rng.uniform(0.05, 4.0)
+        return rng.uniform(0.0003, 0.003)
+
+    def loses(self, what: str) -> bool:
+        """Tell whether this message is lost on its way."""
+        lost = bool(self.faults.loss) and self.world.random.random() < self.faults.loss * SHARES[what]
+        if lost:
+            self.happened[f"{what} lost"] += 1
+        return lost
+
+    def drops(self, what: str, until: float) -> bool:
+        """Tell whether this message meets a partition that lasts until a time."""
+        dropped = until > self.world.time
+        if dropped:
+            self.happened[f"{what} dropped by a partition"] += 1
+        return dropped
+
+
+class Answer(Generic[T]):
+    """What a server answers to one request that has arrived. It may not get through."""
+
+    def __init__(self, link: Link, reply: Future[T]) -> None:
+        """Answer over the connection that there is now."""
+        self._link = link
+        self._reply = reply
+        self._epoch = link.epoch
+
+    def resolve(self, value: T) -> None:
+        """Answer a value."""
+        self._link.carry_back(lambda: self._reply.resolve(value), self._epoch)
+
+    def fail(self, error: Exception) -> None:
+        """Answer an error."""
+        self._link.carry_back(lambda: self._reply.fail(error), self._epoch)

@@ -1,0 +1,380 @@
+"""Ordered stores in a simulation: the shipped store, over a directory whose every operation is a message.
+
+The ensemble is etcd's shape: a session ends when it was not renewed for its length, by the ensemble's clock; only a
+renewal is a proof, and good for that whole length. Wake-ups travel, and may be lost with a connection.
+"""
+
+import contextlib
+import random
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from holdfast.core.deadlines import micros
+from holdfast.core.messages import Ask, Granted, Reply
+from holdfast.core.state import KEPT, Holder, NameState, Waiter
+from holdfast.errors import StoreError, StoreUnavailable
+from holdfast.runtimes.simulated import SimRuntime, World
+from holdfast.stores.ordered import Detail, Entry, Kind, Listing, Record, Watcher
+from holdfast.stores.ordered.entries import Reading, read
+from holdfast.stores.ordered.store import OrderedStore
+from simulation.checker import Checker
+from simulation.ensemble import Ensemble
+from simulation.network import RECOVERY, Answer, Link
+from simulation.node import Node, StepWatcher
+
+T = TypeVar("T")
+
+LENGTH = 2.0
+"""How long a session may be silent, in seconds."""
+
+RECONNECTS = 0.1
+"""How long it takes a client to be connected again, in seconds."""
+
+
+class OrderedNode(Node):
+    """The ensemble, as the checks look at it and disasters happen to it."""
+
+    pushes = False
+    buries = True
+
+    def __init__(self, world: World, watcher: StepWatcher, rate: float, offset: float) -> None:
+        """Start empty."""
+        super().__init__(world, rate, offset)
+        self.ensemble = Ensemble(self._seconds, self._changed)
+        self.asks: dict[str, Ask] = {}
+        """By request: how it was asked for."""
+        self.told: set[str] = set()
+        """Who knows that it holds."""
+        self.dead: set[str] = set()
+        """Sessions whose clients have died."""
+        self._watcher = watcher
+        self._granted: dict[str, int] = {}
+        self._counters: dict[str, int] = {}
+        self._known: set[str] = set()
+
+    def _seconds(self) -> float:
+        return self._offset + self.world.time * self._rate
+
+    def _changed(self, name: str) -> None:
+        self._known.add(name)
+        self._watcher.after_step(self, name)
+
+    def look_at(self, session: str) -> None:
+        """End a session in time, though nobody asks for anything."""
+        known = self.ensemble.sessions.get(session)
+        if known is not None:
+            self.ensemble.expire()
+            self.world.after(max(0.001, (known.ends_at - self._seconds()) / self._rate), lambda: self.look_at(session))
+
+    # -- what the checks look at ---------------------------------------------------------------------------
+
+    def clock(self) -> int:
+        """Return the ensemble's clock."""
+        return micros(self._seconds())
+
+    def state(self, name: str) -> NameState:
+        """Return what the entries of a name mean."""
+        kept = self.ensemble.names.get(name, [])
+        reading = read([each.entry for each in kept])
+        state = NameState(self._counters.get(name, 0), reading.capacity or 1)
+        for each in kept:
+            if each.entry in reading.kept or each.entry in reading.blocks:
+                ends_at = micros(self.ensemble.ends_at(each))
+                if each.entry.before and each.entry.capacity == 1:
+                    state.blocked_until = max(state.blocked_until, ends_at)
+                else:
+                    state.holders.append(self._holder(each.entry, KEPT + each.entry.request, ends_at, 0))
+        for entry in reading.holders:
+            delay = self.asks[entry.request].lock_delay if entry.capacity == 1 and entry.request in self.told else 0
+            state.holders.append(self._holder(entry, entry.request, self._ends_at(entry), delay))
+            state.counter = self._counters[name] = max(state.counter, entry.token)
+        state.queue = self._queue(reading)
+        return state
+
+    def _holder(self, entry: Entry, request: str, ends_at: int, delay: int) -> Holder:
+        granted_at = self._granted.setdefault(request, self.clock())
+        inbox = entry.session if request == entry.request else ""
+        confirmed = request not in self.asks or request in self.told
+        return Holder(
+            request, inbox, "", entry.token, entry.weight, ends_at - granted_at, delay, granted_at, ends_at, confirmed
+        )
+
+    def _queue(self, reading: Reading) -> list[Waiter]:
+        queue: list[Waiter] = []
+        for entry in reading.waiters:
+            ask = self.asks[entry.request]
+            ask.inbox = entry.session
+            queue.append(Waiter(ask, 0, self._ends_at(entry)))
+        return queue
+
+    def _ends_at(self, entry: Entry) -> int:
+        session = self.ensemble.sessions.get(entry.session)
+        return micros(session.ends_at) if session is not None else self.clock()
+
+    def names(self) -> list[str]:
+        """List all names that were ever used."""
+        return sorted(self._known)
+
+    def listens(self, inbox: str) -> bool:
+        """Tell whether a session lives."""
+        return inbox in self.ensemble.sessions and inbox not in self.dead
+
+    # -- what somebody does to it --------------------------------------------------------------------------
+
+    def revoke(self, name: str) -> None:
+        """Remove the holders, and tell them."""
+        victims = read(self.ensemble.listing(name).entries).holders
+        sessions = {kept.entry.request: kept.entry.session for kept in self.ensemble.names.get(name, [])}
+        self.ensemble.change("", name, victims, ())
+        for entry in victims:
+            self.ensemble.tell(sessions[entry.request], f"revoked {entry.request} {entry.token}")
+
+    def touch(self, name: str) -> None:
+        """List it."""
+        for kept in list(self.ensemble.names.get(name, [])):
+            if kept.entry.kind in {Kind.KEPT, Kind.BLOCK} and kept.keep:
+                self.ensemble.remains(name, kept.entry)
+
+    # -- disasters -----------------------------------------------------------------------------------------
+
+    def restart(self, downtime: float) -> None:
+        """Elect another leader, which takes a while, and gives every session its whole length."""
+        self.down_until = self.world.time + downtime
+        for session in self.ensemble.sessions.values():
+            session.watches.clear()
+            session.ends_at = max(session.ends_at, self._seconds() + (downtime * self._rate) + session.length)
+        self.world.after(downtime + RECONNECTS, self._tell_gaps)
+
+    def _tell_gaps(self) -> None:
+        for session in list(self.ensemble.sessions.values()):
+            session.push("gap", "")
+
+    def forget(self, downtime: float, rng: random.Random) -> str:  # noqa: ARG002 - it does not
+        """Do what a restart does: a majority remembers."""
+        self.restart(downtime)
+        return "a restart"
+
+    def fail_over(self, downtime: float, rng: random.Random) -> str:
+        """Do the same."""
+        return self.forget(downtime, rng)
+
+
+class SimulatedDirectory:
+    """One client's session there, over a link."""
+
+    trust = LENGTH
+
+    def __init__(self, runtime: SimRuntime, node: OrderedNode, link: Link, checker: Checker) -> None:
+        """Use `node` over `link`."""
+        self.proved_at = float("-inf")
+        self._runtime = runtime
+        self._node = node
+        self._link = link
+        self._checker = checker
+        self._session = ""
+        self._watcher: Watcher | None = None
+        link.when_cut.append(self._cut)
+
+    def session(self) -> str:
+        """Return the session."""
+        return self._session
+
+    async def open(self, watcher: Watcher, until: float) -> None:
+        """Begin a session."""
+        self._watcher = watcher
+        await self._begin(until)
+
+    async def _begin(self, until: float) -> None:
+        session, sent = self._runtime.new_id(), self._runtime.now()
+
+        def work(ensemble: Ensemble) -> None:
+            ensemble.begin(session, LENGTH, self._push)
+            self._node.look_at(session)
+
+        await self._call(work, until)
+        if not self._session:
+            self._session, self.proved_at = session, sent
+
+    # -- what it is told -----------------------------------------------------------------------------------
+
+    def _push(self, what: str, text: str) -> None:
+        if what == "gap":  # by which a client knows that it may have missed something
+            self._link.process.later(0.0, lambda: self._hear(what, text))
+        else:
+            self._link.push(lambda: self._hear(what, text), f"{text} ({what})")
+
+    def _hear(self, what: str, text: str) -> None:
+        watcher = self._watcher
+        if watcher is None:
+            return
+        if what == "woken":
+            watcher.woken(text)
+        elif what == "told":
+            watcher.told(text)
+        elif what == "gap":
+            watcher.gap()
+        elif text == self._session:
+            self._over(text)
+
+    def _over(self, session: str) -> None:
+        if session == self._session and self._watcher is not None:
+            self._session, self.proved_at = "", float("-inf")
+            self._watcher.lost()
+
+    def _cut(self) -> None:
+        known = self._node.ensemble.sessions.get(self._session)
+        if known is not None:
+            known.watches.clear()
+        self._link.process.later(RECONNECTS, lambda: self._hear("gap", ""))
+
+    # -- operations ----------------------------------------------------------------------------------------
+
+    async def join(self, name: str, record: Record, until: float) -> tuple[Entry, Listing]:
+        """Add a contender."""
+        if not self._session:
+            await self._begin(until)
+        elif self._runtime.now() > self.proved_at + self.trust / 2:
+            await self.keep_alive(until)
+        session = self._session
+        joined = await self._call(lambda ensemble: ensemble.join(session, name, record), until)
+        if joined is None:
+            self._over(session)
+            raise StoreUnavailable("the session has ended; ask again")
+        return joined
+
+    def _prove(self, session: str, sent: float) -> None:
+        if session == self._session:
+            self.proved_at = max(self.proved_at, sent)
+
+    async def withdraw(self, name: str, request: str, entry: Entry | None, until: float) -> bool:
+        """Remove a contender."""
+
+        def work(ensemble: Ensemble) -> bool:
+            there = ensemble.withdraw(name, request)
+            if entry is not None:
+                ensemble.forgive(request)
+            return there
+
+        return await self._call(work, until)
+
+    async def look(self, name: str, until: float) -> Listing:
+        """List a name, and renew the session."""
+        session, sent = self._session, self._runtime.now()
+        alive, listing = await self._call(lambda ensemble: (ensemble.renew(session), ensemble.listing(name)), until)
+        if alive:
+            self._prove(session, sent)
+        elif session:
+            self._over(session)
+        return listing
+
+    async def change(
+        self, name: str, remove: Sequence[Entry], add: Sequence[Record], until: float, beside: Entry | None = None
+    ) -> bool:
+        """Remove and add in one step."""
+        session = self._session
+        return await self._call(lambda ensemble: ensemble.change(session, name, remove, add, beside), until)
+
+    async def rewrite(self, name: str, entry: Entry, text: str, until: float) -> bool:
+        """Change a text."""
+        return await self._call(lambda ensemble: ensemble.rewrite(name, entry, text), until)
+
+    async def stir(self, name: str, entries: Sequence[Entry], until: float) -> None:
+        """Wake who watches."""
+        await self._call(lambda ensemble: ensemble.stir(name, entries), until)
+
+    async def details(self, name: str, entries: Sequence[Entry], until: float) -> list[Detail | None]:
+        """Tell more."""
+        return await self._call(lambda ensemble: ensemble.details(name, entries), until)
+
+    async def watch(self, name: str, request: str, entries: Sequence[Entry], until: float) -> bool:
+        """Watch entries."""
+        session = self._session
+        return await self._call(lambda ensemble: ensemble.watch(session, name, request, entries), until)
+
+    async def remains(self, name: str, entry: Entry, until: float) -> float:
+        """Tell for how long it counts."""
+        return await self._call(lambda ensemble: ensemble.remains(name, entry), until)
+
+    async def check(self, entries: Sequence[tuple[str, Entry]], until: float) -> list[bool]:
+        """Prove that entries are there."""
+        session, sent = self._session, self._runtime.now()
+        there = await self._call(lambda ensemble: ensemble.check(session, entries), until)
+        if any(there):
+            self._prove(session, sent)
+        return there
+
+    async def keep_alive(self, until: float) -> None:
+        """Renew the session."""
+        session, sent = self._session, self._runtime.now()
+        if not session:
+            return
+        if await self._call(lambda ensemble: ensemble.renew(session), until):
+            self._prove(session, sent)
+        else:
+            self._over(session)
+
+    async def names(self, prefix: str, until: float) -> list[str]:
+        """List names."""
+        return await self._call(lambda ensemble: ensemble.in_use(prefix), until)
+
+    async def tell(self, session: str, message: str, until: float) -> None:
+        """Send a message."""
+        await self._call(lambda ensemble: ensemble.tell(session, message), until)
+
+    async def close(self) -> None:
+        """End the session, if it can be reached."""
+        session, self._session, self._watcher = self._session, "", None
+
+        def work(ensemble: Ensemble) -> None:
+            ensemble.end(session)
+
+        with contextlib.suppress(StoreError):
+            await self._call(work, self._runtime.now() + 1.0)
+
+    def abandon(self) -> None:
+        """Do nothing: simulated processes do not fork."""
+
+    async def _call(self, work: Callable[[Ensemble], T], until: float) -> T:
+        node, link, faults = self._node, self._link, self._link.faults
+        if node.is_down():
+            link.happened["connection refused"] += 1
+            await self._runtime.sleep(link.delay())
+            raise StoreUnavailable("connection refused")
+        if faults.errors and link.world.random.random() < faults.errors:
+            await self._fail()
+
+        def serve(answer: Answer[T]) -> None:
+            if not node.is_down():
+                answer.resolve(work(node.ensemble))
+
+        return await link.ask(serve, until, lambda: node.takes(link.happened))
+
+    async def _fail(self) -> None:
+        delay = self._link.delay()
+        self._link.happened["error answered"] += 1
+        self._checker.store.disturbed(self._session, self._link.world.time + delay + RECOVERY)
+        await self._runtime.sleep(delay)
+        raise StoreUnavailable("the ensemble answers an error")
+
+
+class SimulatedOrderedStore(OrderedStore):
+    """The shipped store of one client, which may die."""
+
+    def __init__(self, runtime: SimRuntime, node: OrderedNode, link: Link, checker: Checker) -> None:
+        """Use `node` over `link`."""
+        super().__init__(runtime, SimulatedDirectory(runtime, node, link, checker))
+        self._node = node
+        self._link = link
+
+    async def acquire(self, ask: Ask, until: float) -> Reply:
+        """Acquire, and have the checks know how it was asked for, and who was told."""
+        self._node.asks.setdefault(ask.request, ask)
+        reply = await super().acquire(ask, until)
+        if isinstance(reply, Granted):
+            self._node.told.add(ask.request)
+        return reply
+
+    def vanish(self) -> None:
+        """Have the checks know that the client of a session is dead; to the ensemble it ends by itself."""
+        if self._link.process.crashed:
+            self._node.dead.add(self.directory.session())

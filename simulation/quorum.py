@@ -1,0 +1,216 @@
+"""A simulated quorum: independent nodes that run the grant table, and a client's links to them.
+
+To the checks it is one node, of which a lease is kept for as long as a majority keeps it. To the disasters it is one
+node as well: each of them meets one of the nodes, or some of the links, by chance.
+"""
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+from holdfast.core.messages import Ask, Granted, Reply
+from holdfast.core.state import NameState
+from holdfast.runtimes.simulated import Process, SimRuntime
+from holdfast.stores.quorum.store import QuorumStore
+from holdfast.stores.store import StoreSource
+from simulation.checker import Checker
+from simulation.faults import Faults
+from simulation.invariants import Invariant
+from simulation.network import Link
+from simulation.node import Node, TableNode
+from simulation.table_stores import RemoteStore
+
+PATIENCE = 0.4
+"""How long a client waits for one node, in seconds."""
+
+
+class AtNodes:
+    """Looks at what the nodes of a quorum store: what one of them does alone is no grant."""
+
+    def __init__(self, checker: Checker) -> None:
+        """Tell `checker`."""
+        self._checker = checker
+
+    def after_step(self, node: Node, name: str) -> None:  # noqa: ARG002 - the majority is looked at
+        """Look whether what is believed in is kept."""
+        self._checker.clients.after_step(name)
+
+    def failed(self, text: str) -> None:
+        """Note that a node failed by itself."""
+        self._checker.failed(text)
+
+
+class VotingNode(TableNode):
+    """One of the nodes. After it has forgotten something it gives no vote for a while."""
+
+    guard = 0.0
+    """For how many seconds; 0: it is not guarded."""
+
+    def forget(self, downtime: float, rng: random.Random) -> str:
+        """Be down for a while, and come back with some states or none, in quarantine."""
+        told = super().forget(downtime, rng)
+        self.quarantined_until = self.clock() + round((downtime + self.guard) * 1e6) if self.guard else 0
+        return told
+
+
+class Quorum(Node):
+    """All nodes of a run, as one."""
+
+    def __init__(self, checker: Checker, nodes: Sequence[VotingNode], needed: int) -> None:
+        """Let `needed` of `nodes` decide."""
+        super().__init__(checker.world, 1.0, 0.0)
+        self.nodes = list(nodes)
+        self.needed = needed
+        self.highest: dict[str, int] = {}
+        """The largest token that was granted for each name."""
+        self.checker = checker
+
+    def _any(self) -> VotingNode:
+        return self.world.random.choice(self.nodes)
+
+    # -- what the checks look at ---------------------------------------------------------------------------
+
+    def clock(self) -> int:
+        """Return true time: there is no clock of all nodes."""
+        return round(self.world.time * 1e6)
+
+    def state(self, name: str) -> NameState:
+        """Return what is left of a name on any node, in true time."""
+        merged = NameState()
+        for node in self.nodes:
+            for holder in node.state(name).holders:
+                merged.holders.append(replace(holder, expires_at=round(node.in_true_time(holder.expires_at) * 1e6)))
+        return merged
+
+    def names(self) -> list[str]:
+        """List all names that any node knows."""
+        return sorted({name for node in self.nodes for name in node.names()})
+
+    def listens(self, inbox: str) -> bool:  # noqa: ARG002 - nothing is granted by a push
+        """Tell that it does not matter."""
+        return True
+
+    def keeps_until(self, name: str, request: str, token: int) -> float:  # noqa: ARG002 - each node has its own
+        """Return until when a majority keeps a lease; a node in quarantine keeps whatever it may have forgotten."""
+        ends = [
+            max(
+                (
+                    node.in_true_time(holder.expires_at)
+                    for holder in node.state(name).holders
+                    if holder.request.rpartition("/")[0] == request
+                ),
+                default=node.in_true_time(node.quarantined_until) if node.quarantined_until else 0.0,
+            )
+            for node in self.nodes
+        ]
+        return sorted(ends, reverse=True)[self.needed - 1]
+
+    # -- what somebody does to it --------------------------------------------------------------------------
+
+    def revoke(self, name: str) -> None:
+        """Take a name by force on all nodes."""
+        for node in self.nodes:
+            node.revoke(name)
+
+    def touch(self, name: str) -> None:
+        """Ask all nodes something."""
+        for node in self.nodes:
+            node.touch(name)
+
+    # -- disasters -----------------------------------------------------------------------------------------
+
+    def calm(self) -> None:
+        """Let no node be slow, or down, any more."""
+        for node in self.nodes:
+            node.slow_until = 0.0
+            node.down_until = min(node.down_until, self.world.time)
+
+    def slow_down(self, until: float) -> None:
+        """Let one node be slow."""
+        self._any().slow_until = until
+
+    def step_clock(self, seconds: float, *, wall: bool) -> None:
+        """Let the clock of one node step."""
+        self._any().step_clock(seconds, wall=wall)
+
+    def restart(self, downtime: float) -> None:
+        """Let one node, or two, restart with all they know."""
+        for node in self.world.random.sample(self.nodes, self.world.random.randint(1, 2)):
+            node.restart(downtime * 3.0)
+
+    def forget(self, downtime: float, rng: random.Random) -> str:
+        """Let one node forget."""
+        return self._any().forget(downtime, rng)
+
+    def fail_over(self, downtime: float, rng: random.Random) -> str:
+        """Do the same: a node of a quorum has no replicas."""
+        return self.forget(downtime, rng)
+
+
+class Links(Link):
+    """The links of one client to all nodes. What meets its connection meets some of them."""
+
+    def __init__(self, links: Sequence[Link], process: Process, faults: Faults, like: Link) -> None:
+        """Stand for `links`."""
+        self.links = list(links)
+        super().__init__(process, faults, like.happened, like._trace)  # noqa: SLF001 - one of us
+
+    def _some(self) -> list[Link]:
+        rng = self.world.random
+        return rng.sample(self.links, rng.randint(1, len(self.links)))
+
+    def cut(self) -> None:
+        """Break some of the connections."""
+        for link in self._some():
+            link.cut()
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Pass on to the links what a disaster does."""
+        object.__setattr__(self, name, value)
+        if name == "faults" or (name.endswith("_until") and not value):
+            for link in self.links:
+                setattr(link, name, value)
+        elif name.endswith("_until"):
+            for link in self._some():
+                setattr(link, name, value)
+        elif name == "when_sent":
+            self.links[0].when_sent = value  # type: ignore[assignment]
+
+
+class SimulatedQuorumStore(QuorumStore):
+    """The shipped quorum store of one client, which may die."""
+
+    def __init__(self, runtime: SimRuntime, quorum: Quorum, links: Sequence[Link]) -> None:
+        """Use the nodes of `quorum`, each over its link."""
+        self._stores = [
+            RemoteStore(runtime, node, link, quorum.checker) for node, link in zip(quorum.nodes, links, strict=True)
+        ]
+        sources = [_source(f"node {number}", store) for number, store in enumerate(self._stores, 1)]
+        super().__init__(runtime, sources, quorum.needed, PATIENCE)
+        self._all = quorum
+
+    async def acquire(self, ask: Ask, until: float) -> Reply:
+        """Acquire, and compare the token with those that were granted before the ask."""
+        before = self._all.highest.get(ask.name, 0)
+        reply = await super().acquire(ask, until)
+        if isinstance(reply, Granted):
+            self._all.checker.store.grants += 1
+            if reply.token - ask.span < before:
+                text = f"{ask.name}: token {reply.token} was granted to who asked after {before} had been"
+                self._all.checker.broken(Invariant.TOKENS, text)
+            self._all.highest[ask.name] = max(self._all.highest.get(ask.name, 0), reply.token)
+        return reply
+
+    def vanish(self) -> None:
+        """Have the nodes find that nobody listens."""
+        for store in self._stores:
+            store.vanish()
+
+
+def _source(title: str, store: RemoteStore) -> StoreSource:
+    return StoreSource(title, RemoteStore.capabilities, lambda _: store)
+
+
+def make_links(process: Process, quorum: Quorum, like: Link) -> list[Link]:
+    """Connect a client with each node."""
+    return [like.another(process) for _ in quorum.nodes]

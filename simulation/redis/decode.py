@@ -1,0 +1,65 @@
+"""From the keys of a name back to a state of the grant table, to look at: what stands where is said in `start.lua`."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from holdfast.core.messages import Ask
+from holdfast.core.state import Holder, NameState, Waiter
+from holdfast.stores.redis.names import state_key
+from simulation.redis.keyspace import Keyspace, SortedSet
+from simulation.redis.messagepack import unpacked
+
+
+@dataclass(slots=True)
+class Marker:
+    """What a node remembers of the process that granted here. Times are microseconds."""
+
+    run_id: str
+    born: int
+    ends: int
+    """End of the quarantine; 0 if there was none."""
+    longest: int
+
+
+def marker_at(keys: Keyspace, key: str) -> Marker | None:
+    """Return the marker in a keyspace, if there is one."""
+    packed = keys.value(key.encode())
+    return Marker(*_unpacked(packed)[:4]) if isinstance(packed, bytes) else None
+
+
+def state_of(keys: Keyspace, name: str) -> NameState:
+    """Return what a keyspace knows of a name. Tombstones are keys of their own, and are left out."""
+    key = state_key(name).encode()
+    fields, places = keys.value(key), keys.value(key + b":q")
+    if not isinstance(fields, dict):
+        return NameState()
+    counter, capacity, blocked, block, released, used, _last, _expire, _queued, _slowest, *rest = unpacked(fields[b"="])
+    first, others = rest[:-1], rest[-1]
+    holders = ([first] if first[0] else []) + (others or [])
+    order = places.order if isinstance(places, SortedSet) else []
+    return NameState(
+        counter,
+        capacity,
+        [Holder(*holder) for holder in holders],
+        [_waiter(name, request.decode(), fields[b"w" + request], capacity) for _, request in order],
+        blocked,
+        block,
+        {},
+        released,
+        used,
+    )
+
+
+def _waiter(name: str, request: str, packed: bytes, capacity: int) -> Waiter:
+    [waiter] = _unpacked(packed)
+    inbox, owner, ttl, pushed_ttl, interval, patience, weight, delay, proposal, span, joined, fresh = waiter
+    times = (ttl, pushed_ttl, pushed_ttl, interval, patience)
+    ask = Ask(name, request, inbox, owner, *times, weight, capacity, delay, proposal, span=span)
+    return Waiter(ask, joined, fresh)
+
+
+@lru_cache(maxsize=1000)
+def _unpacked(packed: bytes) -> tuple[Any, ...]:
+    """Read what is looked at more often than it changes."""
+    return tuple(unpacked(packed))

@@ -1,0 +1,88 @@
+"""A way to a simulated server that neither delays nor loses anything: for tests, and for whoever is not under test."""
+
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.runtimes.runtime import Runtime
+from holdfast.stores.redis.deployment import Rules
+from holdfast.stores.redis.link import Address, Answer, Hearing, Link, ReplyError, Word
+from holdfast.stores.redis.scripts import Script
+from holdfast.stores.redis.topology import OneServer, OpenLink, Topology
+from simulation.redis.server import Server
+
+Words = tuple[Word, ...]
+
+
+class DirectLink:
+    """A link to whatever process is there at the moment. Its coroutines never suspend."""
+
+    def __init__(self, reach: Callable[[], Server], hearing: Hearing) -> None:
+        """Talk to the process that `reach` gives."""
+        self._reach = reach
+        self._hearing = hearing
+        self._channels: list[str] = []
+
+    async def run(self, script: Script, keys: Words, args: Words, until: float) -> Answer:  # noqa: ARG002 - at once
+        """Run a script."""
+        server = self._reach()
+        try:
+            value = server.evalsha(script.digest, keys, (*args, server.run_id))
+        except ReplyError as error:
+            if error.code != "NOSCRIPT":
+                raise
+            value = server.eval(script.text, keys, (*args, server.run_id))
+        return Answer(value, server.run_id)
+
+    run_asking = run
+
+    async def run_replicated(self, script: Script, keys: Words, args: Words, until: float, replicas: int) -> Answer:
+        """Run a script, and claim that all replicas have what it wrote."""
+        answer = await self.run(script, keys, args, until)
+        return Answer(answer.value, answer.run_id, replicas)
+
+    async def command(self, *words: Word, until: float) -> Any:  # noqa: ANN401, ARG002 - whatever it answers, at once
+        """Send a plain command."""
+        return self._reach().command(*words)
+
+    async def listen(self, channel: str, until: float) -> None:  # noqa: ARG002 - at once
+        """Subscribe."""
+        self._channels.append(channel)
+        self.listen_again()
+
+    def listen_again(self) -> None:
+        """Subscribe to the same at the process that is there now."""
+        for channel in self._channels:
+            self._reach().subscribe(channel, self, self._hearing.on_push)
+
+    async def ignore(self, channel: str) -> None:
+        """End a subscription."""
+        self._channels.remove(channel)
+        self._reach().unsubscribe(self, channel)
+
+    async def close(self) -> None:
+        """End all subscriptions."""
+        self._channels.clear()
+        self._reach().unsubscribe(self)
+
+    def abandon(self) -> None:
+        """Do nothing: nobody forks here."""
+
+
+class DirectDeployment:
+    """A Deployment of one server, in whose place another process may come."""
+
+    def __init__(self, rules: Rules, reach: Callable[[], Server]) -> None:
+        """Use the process that `reach` gives."""
+        self.rules = rules
+        self.links: list[DirectLink] = []
+        self._reach = reach
+
+    def topology(self, runtime: Runtime, open_link: OpenLink) -> Topology:  # noqa: ARG002 - there is one server
+        """Return the one server."""
+        return OneServer(Address("here"))
+
+    def link(self, runtime: Runtime, address: Address, hearing: Hearing) -> Link:  # noqa: ARG002 - there is one
+        """Make a link to it."""
+        link = DirectLink(self._reach, hearing)
+        self.links.append(link)
+        return link

@@ -1,0 +1,225 @@
+"""Simulated connections to simulated servers: the contract of `stores/redis/link.py` over the simulated network."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from holdfast.errors import StoreError, StoreUnavailable
+from holdfast.runtimes.simulated import SimRuntime
+from holdfast.stores.redis.link import Answer, Hearing, ReplyError, Word
+from holdfast.stores.redis.scripts import Script
+from simulation import network
+from simulation.redis.node import RedisNode
+from simulation.redis.server import Server
+
+T = TypeVar("T")
+Words = tuple[Word, ...]
+
+PASSING = (
+    "LOADING Redis is loading the dataset in memory",
+    "READONLY You can't write against a read only replica.",
+    "OOM command not allowed when used memory > 'maxmemory'.",
+    "BUSY Redis is busy running a script.",
+    "MISCONF Redis is configured to save RDB snapshots",
+    "NOREPLICAS Not enough good replicas to write.",
+    "ERR max number of clients reached",
+)
+LASTING = ("NOPERM this user has no permissions to run the 'evalsha' command", "WRONGTYPE Operation against a key")
+
+SHORTEST, LONGEST = 0.01, 0.5
+"""The first and the longest pause before the inbox is connected again, in seconds."""
+
+
+class RedisLink:
+    """A way to one server, for one client: requests, and an inbox on a connection of its own."""
+
+    def __init__(
+        self,
+        runtime: SimRuntime,
+        wire: network.Link,
+        node: RedisNode,
+        reach: Callable[[], Server | None],
+        hearing: Hearing,
+    ) -> None:
+        """Talk over `wire` to the process that `reach` gives, which is of `node`; nothing is connected yet."""
+        self._runtime = runtime
+        self._wire = wire
+        self._node = node
+        self._reach = reach
+        self._hearing = hearing
+        self._server: Server | None = None
+        self._epoch = 0
+        """Of the wire, when we connected to the server."""
+        self._channels: list[str] = []
+        self._heard: Server | None = None
+        """Where we have subscribed to them."""
+        self._returning = False
+        """Whether a task is there that connects the inbox again."""
+        self._closed = False
+        wire.when_cut.append(self._lost)
+
+    # -- requests ------------------------------------------------------------------------------------------
+
+    async def run(self, script: Script, keys: Words, args: Words, until: float) -> Answer:
+        """Run a script."""
+        server = await self._connect(until)
+        args = (*args, server.run_id)
+        try:
+            value = await self._exchange(server, lambda: server.evalsha(script.digest, keys, args), until)
+        except ReplyError as error:
+            if error.code != "NOSCRIPT":
+                raise
+            self._wire.happened["script not known"] += 1
+            value = await self._exchange(server, lambda: server.eval(script.text, keys, args), until)
+        return Answer(value, server.run_id)
+
+    async def run_replicated(self, script: Script, keys: Words, args: Words, until: float, replicas: int) -> Answer:
+        """Run a script, and wait for replicas to have what it wrote."""
+        server = await self._connect(until)
+        args = (*args, server.run_id)
+        try:
+            return await self._replicated(server, lambda: server.evalsha(script.digest, keys, args), until, replicas)
+        except ReplyError as error:
+            if error.code != "NOSCRIPT":
+                raise
+            return await self._replicated(server, lambda: server.eval(script.text, keys, args), until, replicas)
+
+    async def run_asking(self, script: Script, keys: Words, args: Words, until: float) -> Answer:
+        """Refuse: no slot moves here."""
+        raise NotImplementedError
+
+    async def command(self, *words: Word, until: float) -> Any:  # noqa: ANN401 - whatever the command answers
+        """Send a plain command."""
+        server = await self._connect(until)
+        return await self._exchange(server, lambda: server.command(*words), until)
+
+    async def _connect(self, until: float) -> Server:
+        """Return the process that we are connected to, or connect to the one that is there now."""
+        server = self._server
+        if server is None or not server.alive or self._epoch != self._wire.epoch:
+            epoch = self._wire.epoch
+            self._server = None
+            server = await self._reached(until)
+            self._server, self._epoch = server, epoch
+        faults, random = self._wire.faults, self._wire.world.random
+        if faults.errors and random.random() < faults.errors:
+            self._wire.happened["error answered"] += 1
+            await self._runtime.sleep(self._wire.delay())
+            raise ReplyError(random.choice(LASTING if random.random() < 0.2 else PASSING))
+        return server
+
+    async def _reached(self, until: float) -> Server:
+        """Connect to the process that is there now, and learn its run id."""
+        wire, now, epoch = self._wire, self._runtime.now, self._wire.epoch
+        server = None if self._closed else self._reach()
+        if server is None:
+            wire.happened["connection refused"] += 1
+            await self._runtime.sleep(wire.delay())
+            raise StoreUnavailable("connection refused")
+        split_until = max(wire.deaf_until, wire.mute_until)
+        if split_until > wire.world.time:
+            wire.happened["connection timed out"] += 1
+            await self._runtime.sleep(max(0.0, until - now()))
+            raise StoreUnavailable("timed out")
+        await self._runtime.sleep(wire.delay() + wire.delay())
+        if not server.alive or epoch != wire.epoch:
+            raise StoreUnavailable("the connection broke")
+        return server
+
+    async def _exchange(self, server: Server, work: Callable[[], T], until: float) -> T:
+        def serve(answer: network.Answer[T]) -> None:
+            if server.alive and not self._node.is_down():
+                try:
+                    answer.resolve(work())
+                except ReplyError as error:
+                    answer.fail(error)
+
+        return await self._wire.ask(serve, until, self._takes)
+
+    async def _replicated(self, server: Server, work: Callable[[], Any], until: float, replicas: int) -> Answer:
+        left = (until - self._runtime.now()) * 0.8
+
+        def serve(answer: network.Answer[Answer]) -> None:
+            if not server.alive or self._node.is_down():
+                return
+            try:
+                value = work()
+            except ReplyError as error:
+                answer.fail(error)
+                return
+
+            def tell(count: int) -> None:
+                answer.resolve(Answer(value, server.run_id, count))
+
+            self._node.wait(replicas, left, tell)
+
+        return await self._wire.ask(serve, until, self._takes)
+
+    def _takes(self) -> float:
+        return self._node.takes(self._wire.happened)
+
+    # -- the inbox -----------------------------------------------------------------------------------------
+
+    async def listen(self, channel: str, until: float) -> None:
+        """Subscribe to a channel, and return once the server has confirmed it."""
+        if channel not in self._channels or self._heard is None:
+            await self._subscribe([*self._channels, channel], until)
+            if channel not in self._channels:
+                self._channels.append(channel)
+
+    async def ignore(self, channel: str) -> None:
+        """Give a subscription up."""
+        if channel in self._channels:
+            self._channels.remove(channel)
+        if self._heard is not None:
+            self._heard.unsubscribe(self, channel)
+
+    async def close(self) -> None:
+        """Disconnect."""
+        self._closed = True
+        self._channels.clear()
+        self.vanish()
+
+    def abandon(self) -> None:
+        """Do nothing: simulated processes do not fork."""
+
+    def vanish(self) -> None:
+        """Have the server find that nobody listens."""
+        if self._heard is not None:
+            self._heard.unsubscribe(self)
+            self._heard = None
+
+    async def _subscribe(self, channels: list[str], until: float) -> None:
+        server = await self._reached(until)
+
+        def subscribe() -> None:
+            for channel in channels:
+                server.subscribe(channel, self, self._push)
+
+        try:
+            await self._exchange(server, subscribe, until)
+        except BaseException:
+            server.unsubscribe(self)
+            raise
+        self._heard = server
+
+    def _push(self, payload: bytes) -> None:
+        self._wire.push(lambda: self._hearing.on_push(payload), payload.decode())
+
+    def _lost(self) -> None:
+        """Note that the connection broke: connect again, subscribe, and say that something may have been missed."""
+        self.vanish()
+        if self._channels and not self._returning:
+            self._returning = True
+            self._runtime.spawn(self._return, "inbox")
+
+    async def _return(self) -> None:
+        pause = SHORTEST
+        while self._channels and self._heard is None:
+            try:
+                await self._subscribe(list(self._channels), self._runtime.now() + 1.0)
+            except (StoreError, ReplyError):
+                await self._runtime.sleep(pause * (0.5 + self._runtime.random()))
+                pause = min(pause * 2, LONGEST)
+        self._returning = False
+        if self._channels:
+            self._hearing.on_gap()

@@ -1,0 +1,86 @@
+"""The interpreter that runs scripts: one for the whole process, since it takes a millisecond to make.
+
+What a script can see and do is in `prelude.lua`. Scripts keep no state but in the keyspace, so that runs which share
+the interpreter have nothing to do with each other.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from importlib import import_module
+from importlib.resources import files
+from typing import Any
+
+from holdfast.errors import UsageError
+from holdfast.stores.redis.link import ReplyError
+
+Call = Callable[[bytes, list[bytes]], Any]
+"""Carries out a command for a script."""
+
+ARRAY = 2
+
+
+class ScriptError(ReplyError):
+    """A script failed by itself, which a right one never does."""
+
+
+def source_of(text: str) -> str:
+    """Return what is compiled of a script: everything but its first line, which is for the server."""
+    return "\n" + text.partition("\n")[2]
+
+
+class Interpreter:
+    """Lua 5.1 with what Redis puts around a script."""
+
+    def __init__(self) -> None:
+        """Start it. Raises UsageError if there is none."""
+        try:
+            lua: Any = import_module("lupa.lua51")
+        except ImportError:
+            raise UsageError("the simulation of Redis runs its Lua scripts with lupa: pip install 'lupa>=2'") from None
+        self._call: Call = _nothing
+        self._compiled: dict[str, Any] = {}
+        runtime = lua.LuaRuntime(encoding=None, source_encoding="utf-8", unpack_returned_tuples=True)
+        prelude = (files("simulation.redis") / "prelude.lua").read_bytes()
+        self._load, self._run = runtime.execute(prelude, self._command)
+        self._broken: type[Exception] = lua.LuaError
+
+    def run(self, source: str, keys: Sequence[bytes], args: Sequence[bytes], call: Call) -> Any:  # noqa: ANN401
+        """Run a script whose commands are carried out by `call`; return its reply as hiredis would.
+
+        Raises ScriptError if it fails by itself; what it did before that stays, as in Redis.
+        """
+        script = self._compiled.get(source)
+        if script is None:
+            script = self._compiled[source] = self._load(source.encode())
+        self._call = call
+        try:
+            return _read(iter(self._run(script, len(keys), *keys, *args)))
+        except self._broken as error:
+            raise ScriptError(f"ERR {str(error).splitlines()[0]}") from None
+
+    def _command(self, name: bytes, *words: Any) -> Any:  # noqa: ANN401 - whatever Lua hands over
+        return self._call(name, [word if type(word) is bytes else _text(word) for word in words])
+
+
+@cache
+def interpreter() -> Interpreter:
+    """Return the one of this process."""
+    return Interpreter()
+
+
+def _text(word: object) -> bytes:
+    """Write a number as Redis does for a command."""
+    if isinstance(word, bool) or not isinstance(word, (int, float)):
+        raise ReplyError("ERR Lua redis lib command arguments must be strings or integers")
+    return b"%.17g" % word
+
+
+def _read(flat: Any) -> Any:  # noqa: ANN401 - pairs of a kind and a value
+    kind, value = next(flat), next(flat)
+    if kind == ARRAY:
+        return [_read(flat) for _ in range(value)]
+    return value if kind else None
+
+
+def _nothing(name: bytes, words: list[bytes]) -> object:
+    raise AssertionError(name, words)

@@ -1,0 +1,274 @@
+"""A simulated Redis of any shape: a master, replicas that lag, and what happens to them.
+
+Whatever takes the place of a master, after a restart or a failover, is another process, with another run id. What it
+knows is what was replicated or saved, the marker of the restart guard not excepted.
+"""
+
+import random
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any
+
+from holdfast.core.held import NEVER
+from holdfast.core.messages import Release, Renewal
+from holdfast.core.state import NameState
+from holdfast.errors import StoreError
+from holdfast.runtimes.simulated import EPOCH, Process, SimRuntime, World
+from holdfast.stores.redis.deployment import NO_GUARD, STRICT, Rules
+from holdfast.stores.redis.link import Address
+from holdfast.stores.redis.names import NODE, name_of, state_key
+from holdfast.stores.redis.store import RedisStore
+from simulation.node import Node, StepWatcher
+from simulation.redis.decode import marker_at, state_of
+from simulation.redis.direct import DirectDeployment
+from simulation.redis.keyspace import Command, Keyspace
+from simulation.redis.server import Server
+
+
+class Replica:
+    """A server that does what the master did, a little later."""
+
+    def __init__(self, address: Address, keys: Keyspace, lag: float, skew: float) -> None:
+        """Start with what it has; `lag` is how many seconds it is behind, `skew` how far its clock is ahead."""
+        self.address = address
+        self.keys = keys
+        self.lag = lag
+        self.skew = skew
+        self.due = 0.0
+        """When it gets what it gets next, at the earliest."""
+        self.applied = 0
+        """How many of the master's changes it has; -1 until it has all that the master had at first."""
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """A WAIT that is not answered yet."""
+
+    number: int
+    """How many changes a replica must have to count."""
+    replicas: int
+    tell: Callable[[int], None]
+
+
+class RedisNode(Node):
+    """One Redis, with or without replicas."""
+
+    def __init__(
+        self, world: World, watcher: StepWatcher, rules: Rules, *, rate: float, lags: list[float], skews: list[float]
+    ) -> None:
+        """Start a master with an empty keyspace, and a replica for each lag; a skew for each of all of them."""
+        super().__init__(world, rate, 0.0)
+        self.rules = rules
+        self._watcher = watcher
+        self._skew = skews[0]
+        self._processes = 0
+        self._changes = 0
+        self._term = 0
+        self._closed_until = 0.0
+        """Counts the masters that there were: what an earlier one did goes to nobody any more."""
+        self._names: dict[str, NameState | None] = {}
+        """All names that the master has; with their states, as far as somebody looked at them."""
+        self.address = Address("node-1")
+        self.replicas = [
+            Replica(Address(f"node-{number}"), Keyspace(), lag, skew)
+            for number, (lag, skew) in enumerate(zip(lags, skews[1:], strict=True), 2)
+        ]
+        self._waiting: list[_Waiting] = []
+        self.server = self._start(Keyspace())
+
+    # -- what the checks look at ---------------------------------------------------------------------------
+
+    def clock(self) -> int:
+        """Return the master's clock in microseconds."""
+        return EPOCH + round((self._offset + self._skew + self.world.time * self._rate) * 1e6)
+
+    def state(self, name: str) -> NameState:
+        """Return the state of a name, to look at."""
+        state = self._names.get(name)
+        if state is None:
+            state = self._names[name] = state_of(self.server.keys, name)
+        return state
+
+    def names(self) -> list[str]:
+        """List all names that the master knows."""
+        return list(self._names)
+
+    def listens(self, inbox: str) -> bool:
+        """Tell whether somebody listens at an inbox."""
+        return self.server.listens(f"holdfast:inbox:{inbox}")
+
+    def keeps_until(self, name: str, request: str, token: int) -> float:
+        """Return the true time until which nobody else can be granted what somebody holds."""
+        until = super().keeps_until(name, request, token)
+        return max(until, self.in_true_time(self._quarantined_until()))
+
+    def closed_until(self) -> float:
+        """Return the true time before which nobody may be granted: a ttl after another process took over."""
+        return self._closed_until
+
+    def takes_up(self) -> bool:
+        """Tell whether there is a quarantine."""
+        return self._quarantined_until() > self.clock()
+
+    def step_clock(self, seconds: float, *, wall: bool) -> None:
+        """Let the clock step; forward, and everything ends early."""
+        super().step_clock(seconds, wall=wall)
+        self._closed_until = 0.0 if seconds > 0.0 else self._closed_until
+
+    def _quarantined_until(self) -> int:
+        """Return when the quarantine ends that there is, or that whoever comes first will begin."""
+        if self.rules.guard == NO_GUARD:
+            return 0
+        marker = marker_at(self.server.keys, NODE)
+        begins = marker.run_id.encode() != self.server.run_id if marker else self.rules.guard == STRICT
+        if begins:
+            longest = max(marker.longest if marker else 0, round(self.rules.max_ttl * 1e6))
+            return self.clock() + longest
+        return marker.ends if marker else 0
+
+    # -- servers -------------------------------------------------------------------------------------------
+
+    def server_at(self, address: Address) -> Server | None:
+        """Return the process that listens at an address; None if there is none."""
+        return self.server if address == self.address and not self.is_down() else None
+
+    def wait(self, replicas: int, timeout: float, tell: Callable[[int], None]) -> None:
+        """Do as WAIT does: tell how many replicas have all that was written by now, once they are enough or it is late.
+
+        Nobody is told anything if the master dies before.
+        """
+        waiting = _Waiting(self._changes, replicas, tell)
+        self._waiting.append(waiting)
+        self.world.after(timeout, partial(self._in_term, self._term, partial(self._answer, waiting, late=True)))
+        self._answer(waiting)
+
+    def _answer(self, waiting: "_Waiting", *, late: bool = False) -> None:
+        count = sum(replica.applied >= waiting.number for replica in self.replicas)
+        if waiting in self._waiting and (late or count >= waiting.replicas):
+            self._waiting.remove(waiting)
+            waiting.tell(count)
+
+    def _start(self, keys: Keyspace) -> Server:
+        """Start the process that is the master from now on."""
+        self._processes += 1
+        server = Server(f"{self._processes:040x}", self.clock, keys)
+        server.after_write = partial(self._changed, server)
+        server.when_broken = self._watcher.failed
+        self._names = {name: None for key in keys.all() if (name := _name_of(key)) is not None}
+        return server
+
+    def _changed(self, server: Server, effects: list[Command]) -> None:
+        if server is not self.server:
+            return
+        self._changes += 1
+        for replica in self.replicas:
+            follow = partial(self._follow, replica, effects, self._changes)
+            replica.due = max(replica.due, self.world.time + replica.lag)
+            self.world.at(replica.due, partial(self._in_term, self._term, follow))
+        for name in {name: None for _, key, *_ in effects if (name := _name_of(key)) is not None}:
+            self._names[name] = None
+            self._watcher.after_step(self, name)
+
+    def _follow(self, replica: Replica, effects: list[Command], number: int) -> None:
+        replica.keys.apply(effects)
+        replica.applied = number
+        for waiting in list(self._waiting):
+            self._answer(waiting)
+
+    def _in_term(self, term: int, work: Callable[[], None]) -> None:
+        if term == self._term:
+            work()
+
+    # -- what somebody does to it --------------------------------------------------------------------------
+
+    def revoke(self, name: str) -> None:
+        """Take a name by force."""
+        self._do(self._somebody().revoke(name, NEVER))
+
+    def touch(self, name: str) -> None:
+        """Release what nobody holds."""
+        self._do(self._somebody().release(Release(name, "nobody", 0), NEVER))
+
+    def begin_known(self) -> None:
+        """Have been used for long: the guard knows the master, and the replicas have its marker."""
+        long_ago = self.rules.max_ttl + 1.0
+        self._offset -= long_ago
+        self._do(self._somebody().renew([Renewal("nothing", "nobody", 0, 1)], NEVER))
+        self._offset += long_ago
+        self.server.command("DEL", state_key("nothing"))
+        for replica in self.replicas:
+            replica.keys = self.server.keys.copy()
+        self._names.clear()
+
+    def _somebody(self) -> RedisStore:
+        """Return the store of somebody who comes for the first time, and whom nothing ails."""
+        deployment = DirectDeployment(self.rules, lambda: self.server)
+        return RedisStore(deployment, SimRuntime(Process(self.world, "somebody")))
+
+    def _do(self, work: Coroutine[Any, Any, object]) -> None:
+        """Carry out what never suspends; if a script fails by itself, whoever watches was told."""
+        with suppress(StopIteration, StoreError):
+            work.send(None)
+
+    # -- disasters -----------------------------------------------------------------------------------------
+
+    def restart(self, downtime: float) -> None:
+        """Be down for a while, and come back with all that was stored."""
+        self._replace(downtime, self.server.keys)
+
+    def forget(self, downtime: float, rng: random.Random) -> str:
+        """Be down for a while, and come back with nothing, or with what some replica has as if it were a snapshot."""
+        if self.replicas and rng.random() < 0.5:
+            replica = rng.choice(self.replicas)
+            self._replace(downtime, replica.keys.copy())
+            return f"restart with some: what was there {replica.lag:.3f} s ago"
+        self._replace(downtime, Keyspace())
+        return "restart with nothing: no key is left"
+
+    def fail_over(self, downtime: float, rng: random.Random) -> str:
+        """Die, and be replaced by a replica as it is now; come back as a replica that has what the master had."""
+        replica = rng.choice(self.replicas)
+        old, self.address = self.address, replica.address
+        died, self._skew, replica_skew = self.server.keys, replica.skew, self._skew
+        lag = replica.lag
+        keys = replica.keys
+        replica.address, replica.keys, replica.skew = old, died, replica_skew
+        self._replace(downtime, keys)
+        return f"failover: a replica that is {lag:.3f} s behind is promoted"
+
+    def forget_scripts(self) -> None:
+        """Do as SCRIPT FLUSH does."""
+        self.server.forget_scripts()
+
+    def stall(self, until: float) -> None:
+        """Let the replicas get nothing until a time."""
+        for replica in self.replicas:
+            replica.due = max(replica.due, until)
+
+    def _replace(self, downtime: float, keys: Keyspace) -> None:
+        """Have another process be the master, to whom the replicas turn."""
+        self.down_until = self.world.time + downtime
+        self.server.end()
+        self._term += 1
+        self._changes = 0
+        self._waiting.clear()
+        self.server = self._start(keys)
+        guarded = self._quarantined_until() > self.clock()
+        self._closed_until = self.world.time + self.rules.max_ttl / self._rate - 1e-5 if guarded else 0.0
+        for replica in self.replicas:
+            replica.applied = -1
+            synchronize = partial(_synchronize, replica, keys.copy())
+            replica.due = max(replica.due, self.down_until + replica.lag)
+            self.world.at(replica.due, partial(self._in_term, self._term, synchronize))
+
+
+def _synchronize(replica: Replica, keys: Keyspace) -> None:
+    replica.keys = keys
+    replica.applied = 0
+
+
+@lru_cache(maxsize=1000)
+def _name_of(key: bytes) -> str | None:
+    return name_of(key.decode())

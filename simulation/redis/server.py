@@ -1,0 +1,203 @@
+"""One simulated process of Redis: a clock, data, scripts it knows, and who listens to it."""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from holdfast.stores.redis.link import ReplyError, Word
+from simulation.redis.keyspace import WRITES, Command, Keyspace, Reply
+from simulation.redis.lua import ScriptError, interpreter, source_of
+
+Push = Callable[[bytes], None]
+"""Takes what is published to one connection."""
+
+NOSCRIPT = "NOSCRIPT No matching script. Please use EVAL."
+
+
+@dataclass(slots=True, frozen=True)
+class Loaded:
+    """A script that a server knows."""
+
+    text: str
+    read_only: bool
+    allow_oom: bool
+
+
+class Server:
+    """One process of Redis."""
+
+    def __init__(self, run_id: str, clock: Callable[[], int], keys: Keyspace | None = None) -> None:
+        """Start with the data in `keys`; `clock` tells the time in microseconds."""
+        self.run_id = run_id.encode()
+        self.keys = Keyspace() if keys is None else keys
+        self.alive = True
+        self.out_of_memory = False
+        self.replica = False
+        """Whether it refuses writes."""
+        self.after_write: Callable[[list[Command]], None] = _ignore
+        """Is told what a script, or a command of its own, has changed."""
+        self.when_broken: Callable[[str], None] = _ignore
+        """Is told when a script failed by itself."""
+        self.born = clock()
+        """When the process began, as it was shown then."""
+        self._clock = clock
+        self._scripts: dict[str, Loaded] = {}
+        self._channels: dict[bytes, dict[object, Push]] = {}
+        self._declared: frozenset[bytes] = frozenset()
+        self._running: Loaded | None = None
+        self._pushes: list[tuple[Push, bytes]] = []
+
+    # -- scripts -------------------------------------------------------------------------------------------
+
+    def evalsha(self, digest: str, keys: Sequence[Word], args: Sequence[Word]) -> object:
+        """Run a script that this server knows. Raises ReplyError as the server would answer it."""
+        script = self._scripts.get(digest)
+        if script is None:
+            raise ReplyError(NOSCRIPT)
+        if self.replica and not script.read_only:
+            raise ReplyError("READONLY You can't write against a read only replica.")
+        if self.out_of_memory and not (script.allow_oom or script.read_only):
+            raise ReplyError("OOM allow-oom flag is not set on the script, can not run it when used memory > maxmemory")
+        return self._run(script, [_word(key) for key in keys], [_word(arg) for arg in args])
+
+    def eval(self, text: str, keys: Sequence[Word], args: Sequence[Word]) -> object:
+        """Run a script, and know it from now on."""
+        digest = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+        if digest not in self._scripts:
+            first = text.partition("\n")[0]
+            if not first.startswith("#!lua"):
+                raise ReplyError("ERR the simulation wants a script to begin with #!lua")
+            self._scripts[digest] = Loaded(source_of(text), "no-writes" in first, "allow-oom" in first)
+        return self.evalsha(digest, keys, args)
+
+    def forget_scripts(self) -> None:
+        """Do as SCRIPT FLUSH does."""
+        self._scripts.clear()
+
+    def _run(self, script: Loaded, keys: list[bytes], args: list[bytes]) -> object:
+        self.keys.now = self._clock()
+        self._declared, self._running = frozenset(keys), script
+        try:
+            value = interpreter().run(script.text, keys, args, self._carry_out)
+        except ScriptError as error:
+            self.when_broken(str(error))
+            raise
+        finally:
+            self._running = None
+            self._flush()
+        return value
+
+    def _flush(self) -> None:
+        """Tell of what was changed, then send what was published."""
+        effects, self.keys.effects = self.keys.effects, []
+        pushes, self._pushes = self._pushes, []
+        if effects:
+            self.after_write(effects)
+        for push, message in pushes:
+            push(message)
+
+    def _carry_out(self, name: bytes, words: list[bytes]) -> Reply:
+        """Carry out a command of the script that is running."""
+        if self.keys.knows(name):
+            keys = words if name == b"MGET" else words[:1]
+            if not self._declared.issuperset(keys):
+                raise ReplyError(f"ERR Script attempted to access keys that it does not declare: {keys}")
+            if self._running is not None and self._running.read_only and name in WRITES:
+                raise ReplyError("ERR Write commands are not allowed from read-only scripts.")
+            return self.keys.carry_out(name, words)
+        if name == b"TIME" and not words:
+            return tuple(b"%d" % part for part in divmod(self.keys.now, 1_000_000))
+        if name in {b"PUBLISH", b"SPUBLISH"}:
+            channel, message = words
+            return self._publish(_kind(channel, sharded=name == b"SPUBLISH"), message)
+        if name == b"PUBSUB" and words[0] in {b"NUMSUB", b"SHARDNUMSUB"}:
+            return tuple(each for channel in words[1:] for each in (channel, self._listeners(words[0], channel)))
+        if name == b"INFO":
+            return self._info()
+        raise ReplyError(f"ERR unknown command {name!r} in the simulation")
+
+    def _info(self) -> bytes:
+        uptime = (self._clock() - self.born) // 1_000_000
+        return b"# Server\r\nrun_id:%s\r\nuptime_in_seconds:%d\r\n" % (self.run_id, uptime)
+
+    # -- commands ------------------------------------------------------------------------------------------
+
+    def command(self, *words: Word) -> object:
+        """Carry out a plain command. Raises ReplyError as the server would answer it."""
+        name, *rest = map(_word, words)
+        self.keys.now = self._clock()
+        if name == b"SCAN":
+            return [b"0", self._scan(rest[rest.index(b"MATCH") + 1])]
+        if name == b"INFO":
+            return self._info()
+        if name == b"SCRIPT" and rest == [b"FLUSH"]:
+            self.forget_scripts()
+            return b"OK"
+        if self.replica and name in WRITES:
+            raise ReplyError("READONLY You can't write against a read only replica.")
+        self._declared = frozenset(rest)
+        answer = self._carry_out(name, rest)
+        self._flush()
+        return list(answer) if isinstance(answer, tuple) else b"OK" if answer is True else answer
+
+    def _scan(self, pattern: bytes) -> list[bytes]:
+        return [key for key in self.keys.all() if fnmatchcase(key.decode(), _glob(pattern.decode()))]
+
+    # -- channels ------------------------------------------------------------------------------------------
+
+    def subscribe(self, channel: str, who: object, push: Push, *, sharded: bool = False) -> None:
+        """Send what is published in a channel to `push`, until `who` ends it."""
+        self._channels.setdefault(_kind(channel.encode(), sharded=sharded), {})[who] = push
+
+    def unsubscribe(self, who: object, channel: str | None = None, *, sharded: bool = False) -> None:
+        """End what somebody subscribed to: one channel, or all."""
+        only = None if channel is None else _kind(channel.encode(), sharded=sharded)
+        for each in [only] if only is not None else list(self._channels):
+            listeners = self._channels.get(each, {})
+            listeners.pop(who, None)
+            if not listeners:
+                self._channels.pop(each, None)
+
+    def listens(self, channel: str, *, sharded: bool = False) -> bool:
+        """Tell whether anybody listens to a channel."""
+        return _kind(channel.encode(), sharded=sharded) in self._channels
+
+    def end(self) -> None:
+        """End the process: every connection to it breaks."""
+        self.alive = False
+        self._channels.clear()
+
+    def _publish(self, channel: bytes, message: bytes) -> int:
+        listeners = self._channels.get(channel, {})
+        self._pushes += [(push, message) for push in listeners.values()]
+        return len(listeners)
+
+    def _listeners(self, kind: bytes, channel: bytes) -> int:
+        return len(self._channels.get(_kind(channel, sharded=kind == b"SHARDNUMSUB"), {}))
+
+
+def _kind(channel: bytes, *, sharded: bool) -> bytes:
+    """Keep the sharded channels apart from the others of the same name."""
+    return (b"s" if sharded else b"-") + channel
+
+
+def _word(word: Word) -> bytes:
+    return word if isinstance(word, bytes) else str(word).encode()
+
+
+def _glob(pattern: str) -> str:
+    r"""Translate a pattern of Redis, in which a backslash escapes, for fnmatch."""
+    out, escaped = "", False
+    for letter in pattern:
+        if escaped:
+            out, escaped = out + f"[{letter}]", False
+        elif letter == "\\":
+            escaped = True
+        else:
+            out += letter
+    return out
+
+
+def _ignore(what: object) -> None:
+    """Tell nobody."""

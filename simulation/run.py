@@ -1,0 +1,235 @@
+"""One run: a world, a node, clients, faults, and what was found. The same seed gives the same run, bit for bit."""
+
+import hashlib
+import logging
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from holdfast.runtimes.simulated import EndlessError, Process, SimRuntime, World
+from holdfast.stores.redis.deployment import Rules
+from simulation.checker import Checker
+from simulation.disasters import Disasters
+from simulation.followed import FollowedStore, Vanishing
+from simulation.invariants import Invariant, Violation
+from simulation.network import Link
+from simulation.node import Node, TableNode
+from simulation.plan import Plan
+from simulation.table_stores import EmbeddedStore, RemoteStore
+from simulation.workload import Client
+
+DRAIN = 30.0
+"""How long everybody has, once the faults stop, to get what they wait for; virtual seconds."""
+
+WATCHED = 3.0
+"""For how many virtual seconds after the faults a run is still watched for idle names."""
+
+LOOK = 0.025
+"""How often it is looked for them."""
+
+MOST_EVENTS = 30_000
+"""More than happen in any run in which nobody spins: they have around a thousand."""
+
+FORGET = 12.0
+"""How long after the last client left nothing may be left in the store: longer than any ttl and lock delay."""
+
+log = logging.getLogger("holdfast")
+
+
+@dataclass(slots=True)
+class Report:
+    """What a run showed."""
+
+    plan: Plan
+    violations: list[Violation]
+    virtual: float
+    """How many seconds passed in the world."""
+    events: int
+    grants: int
+    happened: Counter[str]
+    """What went wrong, and how often."""
+    digest: str
+    """Of the whole trace: two runs are the same if their digests are."""
+    lines: list[str] = field(default_factory=list[str])
+
+    def broken(self) -> list[Violation]:
+        """Return the violations of what the scenario promises."""
+        return [each for each in self.violations if each.invariant in self.plan.scenario.promises]
+
+    def broken_by_design(self) -> set[Invariant]:
+        """Return what was violated and not promised."""
+        return {each.invariant for each in self.violations} - self.plan.scenario.promises
+
+
+def simulate(plan: Plan, *, trace: bool = False) -> Report:
+    """Carry out a plan; with `trace`, keep a readable account of it. Nothing is logged meanwhile."""
+    disabled, log.disabled = log.disabled, True
+    try:
+        return Run(plan, trace=trace).report()
+    finally:
+        log.disabled = disabled
+
+
+class Run:
+    """A run under way."""
+
+    def __init__(self, plan: Plan, *, trace: bool) -> None:
+        """Set the stage."""
+        scenario = plan.scenario
+        self._plan = plan
+        self._rng = random.Random(f"{scenario.name}/{plan.seed}/faults")
+        self._lines: list[str] = []
+        self._digest = hashlib.sha256()
+        self._tracing = trace
+        self._happened: Counter[str] = Counter()
+        self._clients: list[Client] = []
+        self._world = World(f"{scenario.name}/{plan.seed}/world")
+        self._world.most_events = MOST_EVENTS * max(1, scenario.quorum)
+        self._checker = Checker(self._world, self._trace, scenario.prompt_within, scenario.healthy)
+        self._world.after_event = self._checker.clients.after_event
+        self._links: Callable[[Process, Link], Link] = lambda process, link: link  # noqa: ARG005
+        self._node, self._store = self._make_node()
+        self._checker.clients.keeps_until = self._node.keeps_until
+        self._checker.node = self._node
+        self._disasters = Disasters(
+            plan, self._node, self._clients, rng=self._rng, checker=self._checker, replace=self._add_client
+        )
+
+    def report(self) -> Report:
+        """Let it all happen, and say what was found."""
+        world, checker = self._world, self._checker
+        try:
+            self._live()
+        except EndlessError as error:
+            checker.broken(Invariant.NO_ERRORS, f"somebody spins: {error}")
+        checker.check_end()
+        for client in self._clients:
+            client.process.close()
+        grants = checker.store.grants
+        self._happened["lease taken up again"] += checker.store.restored
+        self._happened["lease handed on"] += checker.clients.handed_on
+        self._trace("end", f"{world.events} events, {grants} grants")
+        digest = self._digest.hexdigest()
+        return Report(
+            self._plan, checker.violations, world.time, world.events, grants, self._happened, digest, self._lines
+        )
+
+    def _live(self) -> None:
+        for _ in range(self._plan.clients):
+            self._add_client()
+        self._disasters.schedule()
+        if self._plan.scenario.prompt_within:
+            self._watch()
+        self._world.run(self._plan.duration)
+        self._disasters.stop()
+        self._drain()
+
+    def _trace(self, who: str, text: str) -> None:
+        line = f"{self._world.time:10.6f}  {who:<8} {text}"
+        self._digest.update(line.encode())
+        if self._tracing:
+            self._lines.append(line)
+
+    def _make_node(self) -> tuple[Node, Callable[[SimRuntime, Link], Vanishing]]:
+        """Make the node of the scenario, and what makes a client's store at it."""
+        scenario, rng, world, checker = self._plan.scenario, self._rng, self._world, self._checker
+        rate, offset = self._rate(), rng.uniform(500.0, 5000.0)
+        if scenario.redis is not None:
+            from simulation.redis.node import RedisNode
+            from simulation.redis.wiring import SimulatedRedisStore
+
+            redis = scenario.redis
+            rules = Rules(redis.guard, redis.replicas, scenario.ttls[-1])
+            lags = [rng.uniform(0.001, 0.02 if redis.replicas else 1.5) for _ in range(redis.copies)]
+            skews = [rng.uniform(-1.0, 1.0) * self._plan.faults.disorder for _ in range(redis.copies + 1)]
+            redis_node = RedisNode(world, checker, rules, rate=rate, lags=lags, skews=[0.0 for _ in skews])
+            if redis.copies:
+                redis_node.begin_known()
+            return redis_node, lambda runtime, link: SimulatedRedisStore(runtime, redis_node, link)
+        if scenario.quorum:
+            return self._make_quorum(scenario.quorum)
+        if scenario.ordered:
+            from simulation.ordered import OrderedNode, SimulatedOrderedStore
+
+            ordered = OrderedNode(world, checker, rate, offset)
+            return ordered, lambda runtime, link: SimulatedOrderedStore(runtime, ordered, link, checker)
+        node = TableNode(world, checker, rate, offset, rng.uniform(0.01, 1.5) if self._plan.faults.failovers else 0.0)
+        store = EmbeddedStore if scenario.embedded else RemoteStore
+        return node, lambda runtime, link: store(runtime, node, link, checker)
+
+    def _make_quorum(self, count: int) -> tuple[Node, Callable[[SimRuntime, Link], Vanishing]]:
+        from simulation.quorum import (
+            AtNodes,
+            Links,
+            Quorum,
+            SimulatedQuorumStore,
+            VotingNode,
+            make_links,
+        )
+
+        scenario, rng, world, checker = self._plan.scenario, self._rng, self._world, self._checker
+        nodes = [
+            VotingNode(world, AtNodes(checker), self._rate(), rng.uniform(500.0, 5000.0), 0.0) for _ in range(count)
+        ]
+        for node in nodes:
+            node.guard = scenario.ttls[-1] if scenario.guarded else 0.0
+            node.step_clock(0.0, wall=True)
+        quorum = Quorum(checker, nodes, count // 2 + 1)
+
+        def make(runtime: SimRuntime, link: Link) -> Vanishing:
+            links = link.links if isinstance(link, Links) else []
+            return SimulatedQuorumStore(runtime, quorum, links)
+
+        self._links = lambda process, link: Links(make_links(process, quorum, link), process, link.faults, link)
+        return quorum, make
+
+    def _rate(self) -> float:
+        return 1.0 + self._rng.uniform(-1.0, 1.0) * self._plan.faults.drift
+
+    def _add_client(self) -> None:
+        rng, plan, checker = self._rng, self._plan, self._checker
+        process = Process(
+            self._world,
+            f"c{len(self._clients) + 1}",
+            self._rate(),
+            rng.uniform(0.0, 9000.0),
+            wall_offset=round(rng.uniform(-1e6, 1e6) * plan.faults.disorder),
+        )
+        link = self._links(process, Link(process, plan.faults, self._happened, checker.trace))
+        client = Client(
+            process,
+            checker,
+            link,
+            lambda runtime: FollowedStore(self._store(runtime, link), link, checker),
+            kinds=plan.scenario.kinds[: plan.names],
+            ttls=plan.scenario.ttls,
+            several=plan.scenario.several,
+        )
+        self._clients.append(client)
+        client.start(plan.tasks, plan.rounds)
+
+    def _watch(self) -> None:
+        self._checker.store.check_prompt(self._node)
+        for client in self._clients:
+            if not client.process.crashed:
+                for held in client.session.turnstile.idle():
+                    self._checker.check_lingering(client.process, held)
+        if self._world.time < self._plan.duration + WATCHED:
+            self._world.after(LOOK, self._watch)
+
+    def _drain(self) -> None:
+        """Let everybody finish and leave, and look what remains."""
+        redis = self._plan.scenario.redis
+        guarded = self._plan.scenario.guarded or (redis is not None and redis.guard)
+        self._world.run(self._world.time + DRAIN + (2 * self._plan.scenario.ttls[-1] if guarded else 0.0))
+        for client in self._clients:
+            if client.process.crashed:
+                continue
+            for task in client.tasks:
+                if not task.result.done:
+                    self._checker.broken(Invariant.DRAINED, f"{task.name} is not done")
+            client.process.start(client.session.close(), f"{client.process.name}/close")
+        self._disasters.touch_all()
+        self._world.run(self._world.time + FORGET)
+        self._checker.store.check_drained(self._node)

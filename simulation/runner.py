@@ -1,0 +1,104 @@
+"""Many runs, in several processes: what they add up to."""
+
+import math
+import multiprocessing
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+
+from simulation.invariants import Invariant
+from simulation.plan import Plan
+from simulation.run import simulate
+from simulation.scenarios import BY_NAME, Scenario
+
+CHUNK = 50
+"""How many seeds a process is given at a time."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """What some runs of a scenario showed."""
+
+    scenario: str
+    seeds: int = 0
+    broken: list[tuple[int, Invariant, str]] = field(default_factory=list[tuple[int, Invariant, str]])
+    """Seed, invariant and words of the first promise that each run broke."""
+    not_promised: Counter[Invariant] = field(default_factory=Counter[Invariant])
+    """In how many runs something was broken that is not promised."""
+    happened: Counter[str] = field(default_factory=Counter[str])
+    """What went wrong, and how often."""
+    grants: int = 0
+    events: int = 0
+    virtual: float = 0.0
+    spent: float = 0.0
+    """Processor seconds."""
+
+    def add(self, other: "Tally") -> None:
+        """Take in what other runs of the same scenario showed."""
+        self.seeds += other.seeds
+        self.broken = sorted(self.broken + other.broken, key=lambda each: each[0])
+        self.not_promised += other.not_promised
+        self.happened += other.happened
+        self.grants += other.grants
+        self.events += other.events
+        self.virtual += other.virtual
+        self.spent += other.spent
+
+
+def run_seeds(name: str, seeds: Iterable[int]) -> Tally:
+    """Run a scenario on some seeds, here and now."""
+    tally, began = Tally(name), time.process_time()
+    for seed in seeds:
+        report = simulate(Plan.draw(BY_NAME[name], seed))
+        tally.seeds += 1
+        tally.broken += [(seed, each.invariant, each.text) for each in report.broken()[:1]]
+        tally.not_promised.update(report.broken_by_design())
+        tally.happened.update(report.happened)
+        tally.grants += report.grants
+        tally.events += report.events
+        tally.virtual += report.virtual
+    tally.spent = time.process_time() - began
+    return tally
+
+
+def run_scenarios(
+    scenarios: Sequence[Scenario],
+    seeds: int,
+    first: int = 0,
+    jobs: int = 2,
+    progress: Callable[[int], None] | None = None,
+) -> list[Tally]:
+    """Run each scenario on its share of `seeds` seeds, in `jobs` processes; tell `progress` how many runs are done."""
+    tallies = {scenario.name: Tally(scenario.name) for scenario in scenarios}
+    chunks = [
+        (scenario.name, range(start, min(start + CHUNK, first + shared_seeds(scenario, seeds))))
+        for start in range(first, first + seeds, CHUNK)
+        for scenario in scenarios
+        if start < first + shared_seeds(scenario, seeds)
+    ]
+    done = 0
+    for tally in _carry_out(chunks, jobs):
+        tallies[tally.scenario].add(tally)
+        done += tally.seeds
+        if progress is not None:
+            progress(done)
+    return list(tallies.values())
+
+
+def shared_seeds(scenario: Scenario, seeds: int) -> int:
+    """Return on how many of so many seeds a scenario is run."""
+    return math.ceil(seeds * scenario.share)
+
+
+def _carry_out(chunks: list[tuple[str, range]], jobs: int) -> Iterator[Tally]:
+    if jobs <= 1:
+        yield from (run_seeds(name, seeds) for name, seeds in chunks)
+        return
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+        try:
+            yield from pool.map(run_seeds, [name for name, _ in chunks], [seeds for _, seeds in chunks])
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise

@@ -1,0 +1,139 @@
+"""Simulated stores that run the grant table, each for one client.
+
+`RemoteStore` is a server store: operations are messages. `EmbeddedStore` is the SQLite store's shape: an operation is
+carried out in place by its caller, only pushes travel.
+"""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from holdfast.core.messages import Notice
+from holdfast.core.table import Step
+from holdfast.errors import StoreError, StoreUnavailable
+from holdfast.runtimes.simulated import SimRuntime
+from holdfast.stores.store import Capabilities
+from holdfast.stores.tabled import Steps, TabledStore
+from simulation.checker import Checker
+from simulation.network import RECOVERY, Answer, Link
+from simulation.node import TableNode
+
+T = TypeVar("T")
+
+
+class SimulatedStore(TabledStore):
+    """What both share: one client's inbox at a node."""
+
+    capabilities: Capabilities
+
+    def __init__(self, runtime: SimRuntime, node: TableNode, link: Link, checker: Checker) -> None:
+        """Use `node` over `link`."""
+        self.inbox = ""
+        """Where the node pushes to; empty until it is opened."""
+        self._checker = checker
+        self._link = link
+        self._node = node
+        self._runtime = runtime
+        self._deliver: Callable[[Notice], None] = lambda notice: None  # noqa: ARG005
+
+    async def open(self, deliver: Callable[[Notice], None], until: float) -> str:  # noqa: ARG002 - takes no time
+        """Attach an inbox."""
+        self._deliver = deliver
+        self.inbox = f"inbox-{self._runtime.process.name}"
+        self.subscribe()
+        return self.inbox
+
+    def subscribe(self) -> None:
+        """Have the node push to us from now on."""
+        self._node.attach(self.inbox, self._push)
+
+    def vanish(self) -> None:
+        """Have the node find that nobody listens."""
+        self._node.detach(self.inbox)
+
+    async def close(self) -> None:
+        """Detach the inbox."""
+        self.vanish()
+
+    def abandon(self) -> None:
+        """Do nothing: simulated processes do not fork."""
+
+    async def names(self, prefix: str, until: float) -> list[str]:  # noqa: ARG002 - nobody asks in a simulation
+        """List the names that were ever used."""
+        return [name for name in self._node.names() if name.startswith(prefix)]
+
+    def _push(self, notice: Notice) -> None:
+        self._link.push(lambda: self._deliver(notice), f"{notice.request} ({notice.kind})")
+
+    async def _fail(self, delay: float, text: str) -> None:
+        """Answer an error instead of doing anything; now and then one after which asking again is of no use."""
+        world = self._link.world
+        self._link.happened["error answered"] += 1
+        self._checker.store.disturbed(self.inbox, world.time + delay + RECOVERY)
+        await self._runtime.sleep(delay)
+        if world.random.random() < 0.2:
+            raise StoreError(f"{text}, and it is of no use to ask again")
+        raise StoreUnavailable(text)
+
+
+class EmbeddedStore(SimulatedStore):
+    """Operations are carried out in place by the caller, as in the memory and SQLite stores."""
+
+    capabilities = Capabilities(min_ttl=0.05, queue=True, weights=True, local=True, together=True)
+
+    async def step(self, name: str, work: Callable[[Step], T], until: float) -> T:
+        """Carry out `work` in place, now and then after the file was locked for a while."""
+        await self._locked(until)
+        return await self._back(self._node.step(name, work))
+
+    async def steps(self, work: Callable[[Steps], T], until: float) -> T:
+        """Carry out `work` in place."""
+        await self._locked(until)
+        return await self._back(self._node.steps(work))
+
+    async def _back(self, result: T) -> T:
+        if self._link.has_sent():
+            await self._runtime.sleep(0.0)
+        return result
+
+    async def _locked(self, until: float) -> None:
+        rng = self._link.world.random
+        if rng.random() < 0.1:
+            await self._runtime.sleep(rng.uniform(0.0001, 0.002))
+        faults = self._link.faults
+        if faults.errors and rng.random() < faults.errors:
+            await self._fail(min(0.05, max(0.0, until - self._runtime.now())), "the file stays locked")
+
+
+class RemoteStore(SimulatedStore):
+    """Operations are messages to a server, and replies."""
+
+    capabilities = Capabilities(min_ttl=0.05, queue=True, weights=True, local=False, together=True)
+
+    async def step(self, name: str, work: Callable[[Step], T], until: float) -> T:
+        """Send a request about one name."""
+        return await self._call(lambda: self._node.step(name, work), until)
+
+    async def steps(self, work: Callable[[Steps], T], until: float) -> T:
+        """Send a request about any number of names."""
+        return await self._call(lambda: self._node.steps(work), until)
+
+    async def _call(self, work: Callable[[], T], until: float) -> T:
+        world, link, faults = self._link.world, self._link, self._link.faults
+        if self._node.is_down():
+            link.happened["connection refused"] += 1
+            await self._runtime.sleep(link.delay())
+            raise StoreUnavailable("connection refused")
+        self._subscribe_again()
+        if faults.errors and world.random.random() < faults.errors:
+            await self._fail(link.delay(), "the store answers an error")
+
+        def serve(answer: Answer[T]) -> None:
+            if not self._node.is_down():
+                answer.resolve(work())
+
+        return await link.ask(serve, until, lambda: self._node.takes(link.happened))
+
+    def _subscribe_again(self) -> None:
+        """After a cut or a restart: subscribe first, then have every waiter ask again."""
+        if self.inbox and not self._node.listens(self.inbox):
+            self.subscribe()

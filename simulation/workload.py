@@ -1,0 +1,250 @@
+"""What simulated clients do all day: want a name, wait, use what it protects, let go."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from holdfast.core.attempt import Want
+from holdfast.core.deadlines import micros, seconds
+from holdfast.core.held import NEVER, HeldLease
+from holdfast.core.session import Session, Settings
+from holdfast.core.together import acquire_all
+from holdfast.errors import LeaseLost, StoreError
+from holdfast.runtimes.simulated import Cancelled, Future, Process, SimRuntime, SimTask, World
+from simulation.at_clients import Believed
+from simulation.checker import Checker
+from simulation.faults import Faults
+from simulation.followed import FollowedStore
+from simulation.invariants import Invariant
+from simulation.network import Link
+from simulation.resource import Resource
+
+EVERYONE = 1000
+"""The capacity of a reader/writer name."""
+
+
+@dataclass(slots=True, frozen=True)
+class Kind:
+    """A kind of name: its capacity, and the weights that are asked for."""
+
+    name: str
+    capacity: int
+    weights: tuple[int, ...]
+
+
+MUTEXES = (Kind("mutex-a", 1, (1,)), Kind("mutex-b", 1, (1,)))
+WEIGHTED = (Kind("semaphore", 3, (1, 1, 2)), Kind("rwlock", EVERYONE, (1, 1, EVERYONE)))
+
+
+QUICK = 0.3
+"""How many of those who want a part of a name have a min_hold."""
+
+LEFT_WITHIN = 10.0
+"""For how many seconds somebody who gave up may be busy to leave several names, if the store does not answer."""
+
+TOGETHER = 0.6
+"""How many of those who may want several names at once do."""
+
+DOWNGRADES = 0.5
+"""How many writers become readers before they let go."""
+
+
+class Client:
+    """One simulated process with its session and its tasks."""
+
+    def __init__(
+        self,
+        process: Process,
+        checker: Checker,
+        link: Link,
+        store: Callable[[SimRuntime], FollowedStore],
+        *,
+        kinds: tuple[Kind, ...],
+        ttls: tuple[float, ...],
+        several: bool = False,
+    ) -> None:
+        """Make a client that uses names of `kinds`."""
+        runtime = SimRuntime(process)
+        self.process = process
+        self.link = link
+        self.store = store(runtime)
+        self.session = Session(runtime, self.store, Settings(process.name, 1.0, 2.0))
+        self.tasks: list[SimTask[None]] = []
+        self._runtime = runtime
+        self._checker = checker
+        self._kinds = kinds
+        self._ttls = ttls
+        self._several = several
+        rng = process.world.random
+        self._habit = self._draw(rng) if rng.random() < 0.5 else None
+        """The ttl and lock delay of all that it wants, if they are always the same: such leases may be handed on."""
+        self._linger = rng.choice((0.0, 0.0, 0.2, 1.0))
+        """For how long it keeps mutexes that it has released, in seconds."""
+
+    @property
+    def world(self) -> World:
+        """The world that it lives in."""
+        return self.process.world
+
+    @property
+    def faults(self) -> Faults:
+        """The faults of this moment."""
+        return self.link.faults
+
+    def start(self, tasks: int, rounds: int) -> None:
+        """Start to work."""
+        for number in range(tasks):
+            self.tasks.append(self.process.start(self._work(rounds), f"{self.process.name}/{number}"))
+
+    def crash(self) -> None:
+        """Die: code stops at once, and the node finds that nobody listens."""
+        self._checker.crashed(self.process)
+        self.process.crash()
+        self.store.vanish()
+
+    async def _work(self, rounds: int) -> None:
+        rng = self.world.random
+        for _ in range(rounds):
+            await self._runtime.sleep(rng.expovariate(5.0))
+            if self._several and rng.random() < TOGETHER:
+                await self._round_of_several(rng)
+            else:
+                await self._round(rng)
+
+    async def _round_of_several(self, rng: random.Random) -> None:
+        """Want several names at once, and use what one of them protects."""
+        names = sorted(rng.sample([kind.name for kind in self._kinds], rng.randint(1, len(self._kinds))))
+        ttl, lock_delay = self._habit or self._draw(rng)
+        max_hold = rng.choice((NEVER, NEVER, NEVER, 1.5))
+        timeout = rng.choice((None, None, None, 0.0, 0.1, 0.5, 2.0))
+        wants = [Want(name, ttl, lock_delay) for name in names]
+        believed: list[Believed] = []
+        for held in await self._acquire_several(wants, timeout, max_hold, rng):
+            believed.append(Believed(self.process, held, 1, 1, self.process.clock() + max_hold))
+            self._checker.entered(believed[-1])
+        if believed:
+            await self._use(rng.choice(believed), rng)
+        for each in believed:
+            await self._release(each)
+
+    async def _acquire_several(
+        self, wants: list[Want], timeout: float | None, max_hold: float, rng: random.Random
+    ) -> list[HeldLease]:
+        acquisition = acquire_all(self.session, wants, timeout, max_hold)
+        task = self.process.start(acquisition, f"{self.process.name}/acquire several")
+        if self.faults.cancel and rng.random() < self.faults.cancel:
+            task.cancel_at = rng.randint(1, 20)
+        try:
+            won = await task.result
+        except (Cancelled, StoreError) as error:
+            if isinstance(error, Cancelled):
+                self.link.happened["acquire of several cancelled"] += 1
+            self._checker.trace(self.process.name, f"{task.note} ended by {error!r}")
+            won = None
+        held = won if isinstance(won, list) else []
+        for request in sorted(set(task.note.split()) - {each.request for each in held}):
+            self._checker.store.settled(request)
+            self.process.later(LEFT_WITHIN, partial(self._check_left, request))  # one is left after the other
+        return held
+
+    def _check_left(self, request: str) -> None:
+        engaged = request in self.store.unsure and request not in self.store.released
+        self._checker.ended_without_lease(request, engaged=engaged)
+
+    async def _round(self, rng: random.Random) -> None:
+        kind = rng.choice(self._kinds)
+        weight = rng.choice(kind.weights)
+        max_hold = rng.choice((NEVER, NEVER, NEVER, NEVER, 1.5))
+        ttl, lock_delay = self._habit or self._draw(rng)
+        want = Want(kind.name, ttl, lock_delay, max_hold, weight, kind.capacity)
+        able = self.store.capabilities
+        want.linger = self._linger if kind.capacity == 1 and able.queue and able.span > 1 else 0.0
+        if kind.capacity > 1 and rng.random() < QUICK:
+            want.min_hold = min(ttl, micros(rng.choice((0.2, 1.0))))
+        timeout = rng.choice((None, None, None, 0.0, 0.1, 0.5, 2.0))
+        held = await self._acquire(want, timeout, rng)
+        if held is not None:
+            ends_at = self.process.clock() + max_hold
+            believed = Believed(self.process, held, weight, kind.capacity, ends_at)
+            self._checker.entered(believed)
+            if want.min_hold:
+                self._checker.store.holds_at_least(held.name, held.request, seconds(want.min_hold))
+            await self._use(believed, rng)
+            await self._release(believed)
+
+    def _draw(self, rng: random.Random) -> tuple[int, int]:
+        return micros(rng.choice(self._ttls)), micros(rng.choice((0.0, 0.0, 0.0, 0.2)))
+
+    async def _acquire(self, want: Want, timeout: float | None, rng: random.Random) -> HeldLease | None:
+        task = self.process.start(self.session.acquire(want, timeout), f"{self.process.name}/acquire")
+        if self.faults.cancel and rng.random() < self.faults.cancel:
+            task.cancel_at = rng.choice((1, 2, 3, 4, 4, 5, 5, 6, 6, 7, 7, 7, 8, 8, 8, 8))  # few get that far
+        try:
+            won = await task.result
+        except (Cancelled, StoreError) as error:
+            if isinstance(error, Cancelled):
+                self.link.happened[f"acquire cancelled at await {task.cancel_at}"] += 1
+            elif self._checker.healthy:
+                self._checker.broken(Invariant.NO_ERRORS, f"{task.note} ended by {error!r} though nothing was wrong")
+            self._checker.trace(self.process.name, f"{task.note} ended by {error!r}")
+            won = None
+        if isinstance(won, HeldLease):
+            return won
+        self._checker.ended_without_lease(task.note, engaged=task.note in self.store.unsure)
+        return None
+
+    async def _use(self, believed: Believed, rng: random.Random) -> None:
+        """Read, work, write; or just hold, if others hold beside us."""
+        held = believed.held
+        hold = rng.expovariate(4.0) if rng.random() < 0.8 else rng.uniform(1.0, 4.0)
+        if believed.weight < believed.capacity:
+            await self._runtime.sleep(hold)
+            return
+        resource = self._checker.resources.setdefault(held.name, Resource())
+        value = await self._talk(lambda: resource.read(held.token))
+        if value is None:
+            self._checker.trace(self.process.name, f"{held.name}: token {held.token} is refused by the resource")
+            return
+        await self._runtime.sleep(hold)
+        if rng.random() < 0.1:
+            await self._extend(held, rng)
+        if held.trusted():
+            await self._talk(lambda: resource.write(held.token, value + 1))
+            if believed.weight > 1 and rng.random() < DOWNGRADES:
+                await self._downgrade(believed, rng)
+
+    async def _downgrade(self, believed: Believed, rng: random.Random) -> None:
+        """Make do with the smallest weight, and hold that for a while."""
+        believed.weight = 1  # others may be let in before we hear of it
+        try:
+            await self.session.adjust(believed.held, weight=1)
+        except (LeaseLost, StoreError) as error:
+            self._checker.trace(self.process.name, f"{believed.held.request} is not adjusted: {error}")
+        await self._runtime.sleep(rng.expovariate(4.0))
+
+    async def _extend(self, held: HeldLease, rng: random.Random) -> None:
+        try:
+            await self.session.extend(held, min(rng.choice((None, 1.0, 5.0)) or NEVER, self._ttls[-1]))
+        except (LeaseLost, StoreError) as error:
+            self._checker.trace(self.process.name, f"{held.request} is not extended: {error}")
+
+    async def _talk(self, action: Callable[[], Any]) -> Any:  # noqa: ANN401 - whatever the resource answers
+        """Send a message to the resource, which acts on it even if we are paused or dead by then."""
+        answer: Future[Any] = Future()
+
+        def arrive() -> None:
+            result = action()
+            self.process.later(0.0, lambda: answer.resolve(result))
+
+        self.world.after(self.link.delay(), arrive)
+        return await answer
+
+    async def _release(self, believed: Believed) -> None:
+        held = believed.held
+        was_lost = bool(held.lost_because)
+        believed.ends_at = NEVER  # what becomes of it now is not its holder's doing
+        outcome = await self.session.release(held)
+        if self._checker.healthy and not outcome.kept and not was_lost:
+            self._checker.broken(Invariant.KEPT, f"{held.request} releases {held.name}: {outcome}")

@@ -1,0 +1,127 @@
+"""Clocks that a test sets, for servers and other processes: Linux only, and a C compiler has to be there.
+
+A small library, preloaded into the process, reads the settings from a file at every look at the clock, so that a
+running process sees its clock jump, drift, or have slept. (libfaketime can't do this for Redis, which hangs under it.)
+"""
+
+import mmap
+import os
+import shutil
+import struct
+import subprocess
+import time
+from pathlib import Path
+from typing import Self
+
+from tests.servers.waiting import ServerFailedError
+
+SOURCE = Path(__file__).with_name("clock.c")
+
+COUNTS = struct.Struct("q")
+SETTING = struct.Struct("qqdqq")
+"""Real time, and wall time shown, at one moment; the rate since; what is added to the monotonic and the boot clock.
+
+Times are in nanoseconds. The layout of the file is `struct settings` in clock.c.
+"""
+
+SECOND = 1_000_000_000
+
+
+class Clock:
+    """Clocks seen by every process that is started with `environment()`.
+
+    What is set holds at once, also in processes that run already. Times are in seconds. A server that counts the
+    processor's ticks (Valkey does) does not see its monotonic clock changed.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Make clocks that show the truth; keep their files in a folder."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self._library = _compile(folder / "clock.so")
+        self._file = folder / "clock"
+        self._file.write_bytes(bytes(COUNTS.size + 2 * SETTING.size))
+        with self._file.open("r+b") as file:
+            self._memory = mmap.mmap(file.fileno(), 0)
+        self._real_base = self._wall_base = time.time_ns()
+        self._rate = 1.0
+        self._monotonic = self._boot = 0
+        self._write()
+
+    def environment(self) -> dict[str, str]:
+        """Return what a process has to find in its environment to see these clocks."""
+        preloaded = filter(None, (str(self._library), os.environ.get("LD_PRELOAD")))
+        return {"LD_PRELOAD": ":".join(preloaded), "HOLDFAST_CLOCK": str(self._file)}
+
+    def now(self) -> float:
+        """Return what the wall clock shows."""
+        return self._shown(time.time_ns()) / SECOND
+
+    def step(self, seconds: float) -> None:
+        """Let the wall clock jump forward, or back if `seconds` is negative."""
+        self._rebase(seconds)
+        self._write()
+
+    def set(
+        self,
+        *,
+        wall: float | None = None,
+        rate: float | None = None,
+        monotonic: float | None = None,
+        boot: float | None = None,
+    ) -> None:
+        """Set what is given, and leave the rest as it is.
+
+        `wall` is how far the wall clock is ahead of the true time from now on, `rate` how many seconds pass on it in
+        a true second. `monotonic` and `boot` are how far those clocks are ahead: `boot` alone is a machine that slept.
+        """
+        self._rebase()
+        if wall is not None:
+            self._wall_base = self._real_base + round(wall * SECOND)
+        if rate is not None:
+            self._rate = rate
+        if monotonic is not None:
+            self._monotonic = round(monotonic * SECOND)
+        if boot is not None:
+            self._boot = round(boot * SECOND)
+        self._write()
+
+    def reset(self) -> None:
+        """Show the truth again."""
+        self.set(wall=0, rate=1, monotonic=0, boot=0)
+
+    def close(self) -> None:
+        """Let go of the file. Processes that see these clocks keep them."""
+        self._memory.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
+
+    def _shown(self, real: int) -> int:
+        return self._wall_base + round((real - self._real_base) * self._rate)
+
+    def _rebase(self, seconds: float = 0.0) -> None:
+        """Reckon from this moment on, with the wall clock so much later."""
+        real = time.time_ns()
+        self._real_base, self._wall_base = real, self._shown(real) + round(seconds * SECOND)
+
+    def _write(self) -> None:
+        """Write the setting that doesn't count, then let it count."""
+        (counts,) = COUNTS.unpack_from(self._memory)
+        other = 1 - counts
+        setting = (self._real_base, self._wall_base, self._rate, self._monotonic, self._boot)
+        SETTING.pack_into(self._memory, COUNTS.size + other * SETTING.size, *setting)
+        COUNTS.pack_into(self._memory, 0, other)
+
+
+def _compile(library: Path) -> Path:
+    """Compile the library, unless it is there. Raises `ServerFailedError` without a compiler."""
+    compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
+    if compiler is None:
+        raise ServerFailedError("To set clocks a C compiler is needed: install gcc and libc6-dev.")
+    if not library.exists():
+        command = [compiler, "-O2", "-Wall", "-Werror", "-shared", "-fPIC", "-o", str(library), str(SOURCE)]
+        subprocess.run(command, check=True, timeout=60)
+    return library
