@@ -1,6 +1,5 @@
 """Many runs, in several processes: what they add up to."""
 
-import math
 import multiprocessing
 import time
 from collections import Counter
@@ -70,13 +69,12 @@ def run_scenarios(
     jobs: int = 2,
     progress: Callable[[int], None] | None = None,
 ) -> list[Tally]:
-    """Run each scenario on its share of `seeds` seeds, in `jobs` processes; tell `progress` how many runs are done."""
+    """Run each scenario on `seeds` seeds, in `jobs` processes; tell `progress` how many runs are done."""
     tallies = {scenario.name: Tally(scenario.name) for scenario in scenarios}
     chunks = [
-        (scenario.name, range(start, min(start + CHUNK, first + shared_seeds(scenario, seeds))))
+        (scenario.name, range(start, min(start + CHUNK, first + seeds)))
         for start in range(first, first + seeds, CHUNK)
         for scenario in scenarios
-        if start < first + shared_seeds(scenario, seeds)
     ]
     done = 0
     for tally in _carry_out(chunks, jobs):
@@ -85,11 +83,6 @@ def run_scenarios(
         if progress is not None:
             progress(done)
     return list(tallies.values())
-
-
-def shared_seeds(scenario: Scenario, seeds: int) -> int:
-    """Return on how many of so many seeds a scenario is run."""
-    return math.ceil(seeds * scenario.share)
 
 
 def _carry_out(chunks: list[tuple[str, range]], jobs: int) -> Iterator[Tally]:

@@ -77,8 +77,6 @@ class Scenario:
     """The stores that it can happen to."""
     row: str = ""
     """The scenario that tells the guarantee table the same, of another kind of node; "" if this one has its own row."""
-    share: float = 1.0
-    """On what share of the seeds it is run where many scenarios are."""
     embedded: bool = False
     redis: Redis | None = None
     quorum: int = 0
@@ -196,14 +194,13 @@ def _on_redis(name: str, redis: Redis, *, ttls: tuple[float, ...] = TTLS, **faul
     """Return a scenario of the grant table as one of Redis."""
     scenario = next(each for each in TABLED if each.name == name)
     faulty = replace(scenario.faults, **faults)
-    return replace(scenario, name=f"redis_{name}", row=name, redis=redis, ttls=ttls, faults=faulty, share=0.15)
+    return replace(scenario, name=f"redis_{name}", row=name, redis=redis, ttls=ttls, faults=faulty)
 
 
 SEVERAL = replace(
     next(each for each in TABLED if each.name == "wire"),
     name="several",
     row="wire",
-    share=0.15,
     kinds=(*MUTEXES, Kind("mutex-c", 1, (1,))),
     several=True,
 )
@@ -232,7 +229,6 @@ ON_REDIS = (
         redis=Redis(STRICT, copies=2),
         kinds=MIXED,
         ttls=SHORT,
-        share=0.15,
     ),
     Scenario(
         "redis_observed",
@@ -244,7 +240,6 @@ ON_REDIS = (
         redis=Redis(OBSERVED, copies=2),
         kinds=MIXED,
         ttls=SHORT,
-        share=0.15,
     ),
     Scenario(
         "redis_emptied",
@@ -255,7 +250,6 @@ ON_REDIS = (
         'Redis with `guard="observed"` (the default)',
         redis=Redis(OBSERVED),
         ttls=SHORT,
-        share=0.15,
     ),
     Scenario(
         "redis_replicas",
@@ -266,7 +260,6 @@ ON_REDIS = (
         'Redis with `guard="off"` and `replicas` as many as there are',
         redis=Redis(NO_GUARD, copies=2, replicas=2),
         ttls=SHORT,
-        share=0.15,
     ),
 )
 """Those in which the shipped Lua is run."""
@@ -285,7 +278,6 @@ ON_QUORUM = (
         {Invariant.FIFO: BY_CHANCE},
         QUORUM,
         quorum=5,
-        share=0.1,
     ),
     Scenario(
         "quorum_amnesia",
@@ -297,7 +289,6 @@ ON_QUORUM = (
         quorum=3,
         guarded=True,
         ttls=SHORT,
-        share=0.1,
     ),
     Scenario(
         "quorum_disorder",
@@ -314,7 +305,6 @@ ON_QUORUM = (
         quorum=3,
         guarded=True,
         ttls=SHORT,
-        share=0.1,
     ),
     Scenario(
         "quorum_drift",
@@ -324,7 +314,6 @@ ON_QUORUM = (
         {Invariant.FIFO: BY_CHANCE, Invariant.BACKED: SECOND},
         QUORUM,
         quorum=3,
-        share=0.1,
     ),
 )
 """Those of several independent nodes."""
@@ -340,7 +329,7 @@ def _on_ensemble(name: str) -> Scenario:
     """Return a scenario of the grant table as one of an ensemble: TCP repeats nothing, and its clock is monotonic."""
     scenario = next(each for each in TABLED if each.name == name)
     faults = replace(scenario.faults, duplicate=0.0, clock_back=0)
-    return replace(scenario, name=f"ordered_{name}", row=name, ordered=True, faults=faults, share=0.2)
+    return replace(scenario, name=f"ordered_{name}", row=name, ordered=True, faults=faults)
 
 
 ON_ENSEMBLE = (
