@@ -38,7 +38,7 @@ def run_many(scenarios: Sequence[Scenario], seeds: int, first: int, jobs: int) -
     """Run seeds `first` and up, print a table, and explain the first broken promise of each scenario."""
     began = time.monotonic()
     runs = seeds * len(scenarios)
-    _say(f"{len(scenarios)} scenarios, seeds {first} to {first + seeds - 1} (--first {first} runs the same again)")
+    _say(f"seeds {first} to {first + seeds - 1} of each scenario (--first {first} runs them again)")
     tallies = run_scenarios(scenarios, seeds, first, jobs, _progress(runs))
     elapsed = time.monotonic() - began
     _say(table(tallies))
