@@ -1,0 +1,138 @@
+"""Run a command again and again on a machine that is busy and stands still now and then, and count how often it fails.
+
+Processes that only compute run beside the command, and a freezer cgroup stops the command with everything that it has
+started for half a second every few seconds, so that no signal tells it. A test that fails here asks more of the machine
+than the product needs. Linux only, as root, because of the cgroup.
+
+Usage: python scripts/stress.py [--rounds 20] [--burners 4] [--freeze 0.5] [--every 8] [--logs build/stress] -- COMMAND
+"""
+
+import argparse
+import os
+import random
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+BURN = [sys.executable, "-c", "while True: pass"]
+
+
+class Freezer:
+    """A cgroup whose processes can be stopped and continued all at once."""
+
+    def __init__(self) -> None:
+        """Make the cgroup. Raises OSError if this machine or this user cannot."""
+        version_1 = Path("/sys/fs/cgroup/freezer")
+        root = version_1 if version_1.is_dir() else Path("/sys/fs/cgroup")
+        self._folder = root / f"holdfast-stress-{os.getpid()}"
+        self._folder.mkdir()
+        self._switch, self._on, self._off = self._folder / "cgroup.freeze", "1", "0"
+        if version_1.is_dir():
+            self._switch, self._on, self._off = self._folder / "freezer.state", "FROZEN", "THAWED"
+
+    def enter(self) -> None:
+        """Put the calling process into it, and with it all that it will start."""
+        (self._folder / "cgroup.procs").write_text(str(os.getpid()))
+
+    def freeze(self, seconds: float) -> None:
+        """Stop everything in it for so long."""
+        self._switch.write_text(self._on)
+        try:
+            time.sleep(seconds)
+        finally:
+            self._switch.write_text(self._off)
+
+    def remove(self) -> None:
+        """Remove the cgroup once its last process has ended."""
+        for _ in range(50):
+            try:
+                self._folder.rmdir()
+            except OSError:
+                time.sleep(0.1)
+            else:
+                return
+        print(f"left behind, since something still runs in it: {self._folder}", file=sys.stderr)
+
+
+@contextmanager
+def burners(count: int) -> Generator[None]:
+    """Keep so many processes computing."""
+    with ExitStack() as stack:
+        for _ in range(count):
+            process = subprocess.Popen(BURN)
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+        yield
+
+
+@contextmanager
+def freezes(freezer: Freezer, seconds: float, every: float) -> Generator[None]:
+    """Freeze what is in the cgroup again and again, after a random time of `every` seconds on average."""
+    over = threading.Event()
+    moments = random.SystemRandom()
+
+    def run() -> None:
+        while seconds and not over.wait(moments.uniform(0.5, 1.5) * every):
+            freezer.freeze(seconds)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def run_round(command: Sequence[str], log: Path, freezer: Freezer) -> int:
+    """Run the command once, its output in a file; return its status."""
+    with log.open("wb") as out:
+        return subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            preexec_fn=freezer.enter,
+            check=False,
+        ).returncode
+
+
+def main() -> int:
+    """Do what the command line says; return 1 if a round failed."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--burners", type=int, default=4, help="how many processes compute beside it")
+    parser.add_argument("--freeze", type=float, default=0.5, help="for how many seconds it stands still (0: never)")
+    parser.add_argument("--every", type=float, default=8.0, help="after how many seconds, on average")
+    parser.add_argument("--logs", type=Path, default=Path("build/stress"), help="the folder for what it prints")
+    parser.add_argument("command", nargs="+")
+    options = parser.parse_args()
+    shutil.rmtree(options.logs, ignore_errors=True)
+    options.logs.mkdir(parents=True)
+    try:
+        freezer = Freezer()
+    except OSError as error:
+        print(f"no freezer cgroup can be made here ({error}): run it on Linux, as root", file=sys.stderr)
+        return 2
+    failed = 0
+    try:
+        with burners(options.burners), freezes(freezer, options.freeze, options.every):
+            for number in range(1, options.rounds + 1):
+                began, log = time.monotonic(), options.logs / f"round-{number}.log"
+                status = run_round(options.command, log, freezer)
+                failed += status != 0
+                verdict = "passed" if status == 0 else f"FAILED with status {status}, see {log}"
+                print(f"round {number}: {verdict} in {time.monotonic() - began:.0f} s", flush=True)
+    finally:
+        freezer.remove()
+    print(f"{options.rounds - failed} of {options.rounds} rounds passed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
