@@ -14,24 +14,32 @@ JOBS ?= auto
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 SEEDS ?= 2000
+ROUNDS ?= 20
 SIM_ARGS ?=
 MODELS_ARGS ?=
 LOG ?=
 
 .DEFAULT_GOAL = help
-.PHONY: help demo test sim coverage lint format types models bench servers clean
+.PHONY: help demo test test-all stress sim coverage lint format types models bench servers clean
 .DELETE_ON_ERROR:
 
 help: ## show this list
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
 
 demo: $(VENV)/.installed-cli ## see it work (LOG=path: on your own log)
 	@$(BIN)/holdfast demo $(if $(LOG),"$(LOG)")
 
-test: $(VENV)/.installed-dev servers ## run the tests (PYTEST_ARGS="-k lock": some of them)
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(PYTEST_ARGS)
+test: $(VENV)/.installed-dev servers ## run the tests that tell within minutes (PYTEST_ARGS="-k lock": some of them)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m "not thorough" $(PYTEST_ARGS)
 
-sim: $(VENV)/.installed-dev ## simulate the protocol under faults (SEEDS=100000 a scenario, SIM_ARGS="--scenario wire")
+test-all: $(VENV)/.installed-dev servers ## run every test there is, on all Pythons (PYTEST_ARGS as above)
+	JOBS=$(JOBS) SEEDS=$(SEEDS) $(BIN)/python -m scripts.test_all $(PYTEST_ARGS)
+
+stress: $(VENV)/.installed-dev servers ## run what `make test` runs but simulation ROUNDS=20 times, on a busy machine
+	$(BIN)/python scripts/stress.py --rounds $(ROUNDS) -- \
+		$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m "not thorough and not computing" $(PYTEST_ARGS)
+
+sim: $(VENV)/.installed-dev ## simulate the protocol on fresh seeds (SEEDS=5000 a scenario, SIM_ARGS="--scenario wire")
 	@$(BIN)/python -m simulation --seeds $(SEEDS) $(SIM_ARGS)
 
 coverage: $(VENV)/.installed-dev servers ## run the tests and say which lines they never reach

@@ -52,32 +52,35 @@ THOROUGH = (
     "redis/test_faults",
     "redis/test_resharding.py",
     "simulation/test_mutants.py",
+    "simulation/test_promises.py::test_every_fault_happens",
     "simulation/test_promises.py::test_what_is_not_promised_is_seen_to_break",
     "simulation/test_replay.py::test_a_broken_promise_is_told_small",
     "simulation/test_replay.py::test_a_shrunk_run_still_fails",
     "simulation/test_replay.py::test_drift_beyond_the_allowance_is_seen",
     "zookeeper/test_faults.py",
 )
-"""What need not run on every version of Python: these look for flaws of the protocol, at one more shape of the same
+"""What `make test` leaves to `make test-all`: it looks for rare flaws of the protocol, at one more shape of the same
 server, at the servers' faults, or at the tools."""
 
-
 COMPUTING = ("simulation/", "properties/", "table/", "ordered/test_entries.py")
-"""What is nothing but computing."""
+"""What only computes. It finds the same on every version of Python, and gives way to what has to be in time."""
 
 NICENESS = 10
 
 
 def pytest_xdist_auto_num_workers() -> int:
     """Run more tests side by side than there are cores: most of them wait for something most of the time."""
-    return 2 * (os.cpu_count() or 1)
+    return 3 * (os.cpu_count() or 1)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what is thorough, so that it can be left out with -m 'not thorough'."""
+    """Mark what is thorough and what only computes, so that -m can leave it out."""
     for item in items:
-        if item.nodeid.removeprefix("tests/").startswith(THOROUGH):
+        path = item.nodeid.removeprefix("tests/")
+        if path.startswith(THOROUGH):
             item.add_marker(pytest.mark.thorough)
+        if path.startswith(COMPUTING):
+            item.add_marker(pytest.mark.computing)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -90,7 +93,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     """Have what only computes give way to what runs beside it, and has to be in time."""
-    if not pyfuncitem.nodeid.removeprefix("tests/").startswith(COMPUTING) or "PYTEST_XDIST_WORKER" not in os.environ:
+    if pyfuncitem.get_closest_marker("computing") is None or "PYTEST_XDIST_WORKER" not in os.environ:
         return None
     arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
     with ThreadPoolExecutor(1, "computing", _give_way) as thread:  # its niceness ends with it

@@ -1,14 +1,13 @@
 """Real servers for all tests, each started when the first test asks for it, and stopped at the end.
 
-Tests that run side by side, in processes of pytest-xdist, have servers of their own. A test may kill and pause them:
-before the next test that uses them they are mended. Their data stay, so let each test use names of its own.
+A test may kill and pause a server: it is mended before the next test that uses it. The data stay, so let each test use
+names of its own.
 
-Servers that agree with each other have work to do even if nobody asks them anything. So ensembles, and what is of their
-kind, live for a module, all of whose tests are run by one process.
+A single Redis server starts in no time: each process of pytest-xdist has its own. Whatever takes long to start, or has
+work to do even if nobody asks it anything, is started once: all tests of such a kind are run by one process.
 """
 
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from typing import Protocol
 
 import pytest
@@ -41,16 +40,31 @@ class Mendable(Protocol):
 
 _started: dict[str, list[Mendable]] = {}
 
-BUSY = {"zookeeper_server", "zookeeper_ensemble", "etcd_server", "etcd_ensemble", "ensemble"}
-"""The fixtures that are servers which are busy by themselves."""
+GROUPS = {
+    "redis_sentinel": "redis groups",
+    "redis_cluster": "redis groups",
+    "zookeeper_server": "zookeeper",
+    "zookeeper_ensemble": "zookeeper ensemble",
+    "etcd_server": "etcd",
+    "etcd_ensemble": "etcd ensemble",
+}
+"""The fixtures that are started once, and which of them are used by one process."""
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Have the tests of a module that uses such servers run by one process."""
+    """Have the tests that use the same such servers run by one process, beginning with them: they take the longest."""
     for item in items:
-        if BUSY.intersection(getattr(item, "fixturenames", [])):
-            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+        if group := _group_of(item):
+            item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(key=lambda item: not _group_of(item))
+
+
+def _group_of(item: pytest.Item) -> str:
+    used = [*getattr(item, "fixturenames", [])]
+    if "ensemble" in used:
+        used.append(f"{getattr(item, 'callspec').params['ensemble']}_ensemble")  # noqa: B009 - of pytest.Function alone
+    return next((group for fixture, group in GROUPS.items() if fixture in used), "")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -59,16 +73,6 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     used: list[str] = getattr(item, "fixturenames", [])
     for hurt in (each for name in used for each in _started.get(name, [])):
         hurt.mend()
-
-
-@contextmanager
-def known(name: str, hurt: Mendable) -> Generator[None, None, None]:
-    """Have what a fixture gives mended while it lives, and not any more then."""
-    _started[name] = [hurt]
-    try:
-        yield
-    finally:
-        del _started[name]
 
 
 @pytest.fixture(scope="session")
@@ -125,32 +129,33 @@ def redis_five(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[RedisS
         yield servers
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
     """Run one ZooKeeper server."""
-    with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper")) as server, known("zookeeper_server", server):
+    with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper")) as server:
+        _started["zookeeper_server"] = [server]
         yield server
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def zookeeper_ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperEnsemble]:
     """Run three ZooKeeper servers, one of which leads."""
-    with (
-        ZooKeeperEnsemble(tmp_path_factory.mktemp("zookeeper-ensemble")) as ensemble,
-        known("zookeeper_ensemble", ensemble),
-    ):
+    with ZooKeeperEnsemble(tmp_path_factory.mktemp("zookeeper-ensemble")) as ensemble:
+        _started["zookeeper_ensemble"] = [ensemble]
         yield ensemble
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def etcd_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer]:
     """Run one etcd server."""
-    with EtcdServer(tmp_path_factory.mktemp("etcd")) as server, known("etcd_server", server):
+    with EtcdServer(tmp_path_factory.mktemp("etcd")) as server:
+        _started["etcd_server"] = [server]
         yield server
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def etcd_ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdEnsemble]:
     """Run three etcd servers that elect a leader."""
-    with EtcdEnsemble(tmp_path_factory.mktemp("etcd-ensemble")) as ensemble, known("etcd_ensemble", ensemble):
+    with EtcdEnsemble(tmp_path_factory.mktemp("etcd-ensemble")) as ensemble:
+        _started["etcd_ensemble"] = [ensemble]
         yield ensemble

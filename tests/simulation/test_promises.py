@@ -11,7 +11,8 @@ from simulation import BY_NAME, SCENARIOS, Invariant
 from simulation.command import table
 from simulation.runner import Tally, run_scenarios
 
-SEEDS = int(os.environ.get("HOLDFAST_SIMULATION_SEEDS", "2000"))
+SEEDS = int(os.environ.get("HOLDFAST_SIMULATION_SEEDS", "100"))
+"""How many seeds of each scenario are run: `make test-all` says more."""
 
 NEVER_PROMISED = {
     "clock_forward": {Invariant.EXCLUSION, Invariant.BACKED, Invariant.KEPT},

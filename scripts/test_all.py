@@ -1,0 +1,126 @@
+"""Run every test there is, on every Python that is supported and on this machine. No skip passes that is not allowed.
+
+What only computes (the simulation, the properties and their planted bugs) is the same on every Python: it runs once, on
+the default one, in the background and at low priority. Beside it run the tests that mostly wait: on each other Python
+those that `make test` runs, one of them with the oldest client libraries that are supported; then all of them on the
+default Python; last the models of the protocol.
+
+    OTHER_PYTHONS="3.13"     which other versions to look for ("" for none)
+    SEEDS=2000               how many seeds of each scenario are simulated
+    JOBS=auto                how many processes run tests side by side
+
+Usage: python -m scripts.test_all [PYTEST_ARGUMENT...]   (from the top of the project, in its environment)
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from scripts.check_skips import complaints
+
+VERSIONS = ("3.11", "3.12", "3.13")
+OLDEST_CLIENTS = {"3.12": ("redis==6.0.0", "hiredis==3.2.0")}
+"""On which Python the oldest supported versions of which client libraries are installed."""
+
+BUILD = Path("build")
+NO_TESTS = 5
+"""The status of pytest if the arguments select no test."""
+
+
+class Session:
+    """One run of pytest in a process of its own, with a log and a report."""
+
+    def __init__(self, title: str, python: Path | str, arguments: Sequence[str], *, background: bool = False) -> None:
+        """Start it. In the background its output goes to its log alone."""
+        self.title, self._began = title, time.monotonic()
+        self.report, self.log = BUILD / f"junit-{title}.xml", BUILD / f"{title}.log"
+        self.report.unlink(missing_ok=True)
+        command = [str(python), "-m", "pytest", "--dist", "loadgroup", f"--junitxml={self.report}", *arguments]
+        print(f"{title}: {' '.join(command)}", flush=True)
+        environment = os.environ | {"HOLDFAST_SIMULATION_SEEDS": os.environ.get("SEEDS", "2000")}
+        if background:
+            with self.log.open("wb") as log:
+                self._process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
+        else:
+            self._process = subprocess.Popen(command, env=environment)
+        self._background = background
+
+    def failed(self) -> bool:
+        """Wait for its end, and tell whether a test failed, or was skipped that must not be."""
+        status = self._process.wait()
+        if self._background:
+            print(self.log.read_text("utf-8", "replace"), flush=True)
+        print(f"{self.title}: status {status} after {time.monotonic() - self._began:.0f} s", flush=True)
+        if status == NO_TESTS:
+            return False
+        found = complaints(self.report)
+        for complaint in found:
+            print(complaint, file=sys.stderr)
+        return status != 0 or bool(found)
+
+    def end(self) -> None:
+        """End it, if it still runs."""
+        if self._process.poll() is None:
+            self._process.terminate()
+            self._process.wait()
+
+
+def find_python(version: str) -> str | None:
+    """Return the path of an interpreter of this version that runs: from the PATH, or kept by pyenv."""
+    kept = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    candidates = [f"python{version}", *map(str, sorted(kept.glob(f"{version}.*/bin/python{version}")))]
+    return next((found for each in candidates if (found := shutil.which(each)) and _runs([found, "-c", ""])), None)
+
+
+def _runs(command: Sequence[str]) -> bool:
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def environment_for(version: str, python: str) -> Path:
+    """Make the environment of another Python, and return its interpreter. Raises CalledProcessError if that fails."""
+    venv = Path(f".venv-{version}")
+    subprocess.run(["make", f"{venv}/.installed-dev", f"VENV={venv}", f"PYTHON={python}"], check=True)
+    if clients := OLDEST_CLIENTS.get(version):
+        subprocess.run([venv / "bin" / "pip", "install", "--quiet", *clients], check=True)
+    return venv / "bin" / "python"
+
+
+def other_pythons() -> Iterable[tuple[str, str]]:
+    """Return the other versions that were asked for and are here, each with the path of its interpreter."""
+    default = f"{sys.version_info.major}.{sys.version_info.minor}"
+    for version in os.environ.get("OTHER_PYTHONS", " ".join(VERSIONS)).split():
+        if version != default:
+            if python := find_python(version):
+                yield version, python
+            else:
+                print(f"Python {version} is not on this machine: not tested.", flush=True)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run all; return 1 if anything failed."""
+    BUILD.mkdir(exist_ok=True)
+    jobs = ["-n", os.environ.get("JOBS", "auto")]
+    computing = Session("computing", sys.executable, ["-n", "2", "-m", "computing", *arguments], background=True)
+    failed: list[str] = []
+    try:
+        for version, python in other_pythons():
+            selection = ["-m", "not thorough and not computing"]
+            session = Session(f"python{version}", environment_for(version, python), [*jobs, *selection, *arguments])
+            if session.failed():
+                failed.append(session.title)
+        waiting = Session("waiting", sys.executable, [*jobs, "-m", "not computing", *arguments])
+        failed += [session.title for session in (waiting, computing) if session.failed()]
+    finally:
+        computing.end()
+    if not arguments and subprocess.run([sys.executable, "-m", "models.run"], check=False).returncode:
+        failed.append("models")
+    print(f"failed: {', '.join(failed)}" if failed else "everything passed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
