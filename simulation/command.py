@@ -63,6 +63,11 @@ def replay(plan: Plan, *, quiet: bool = False) -> int:
     return 1 if report.broken() else 0
 
 
+def replay_command(scenario: str, seed: int) -> str:
+    """Return the command that replays a run, and tells what happened."""
+    return f"{COMMAND} --scenario {scenario} --seed {seed}"
+
+
 def table(tallies: Sequence[Tally]) -> str:
     """Render what scenarios added up to."""
     head = ROW.format(
@@ -90,14 +95,14 @@ def _explain(tally: Tally) -> None:
     """Shrink the first run that broke a promise, and tell its story."""
     seed, invariant, text = tally.broken[0]
     _say(f"\n{tally.scenario} breaks a promise ({invariant}) on {len(tally.broken)} seeds, the first is {seed}: {text}")
-    _say(f"replay it:  {COMMAND} --scenario {tally.scenario} --seed {seed}")
+    _say(f"replay it:  {replay_command(tally.scenario, seed)}")
     small = shrink(Plan.draw(BY_NAME[tally.scenario], seed), invariant)
     report = simulate(small, trace=True)
     _say(f"\na smaller run that breaks the same, {small.describe()}")
     for line in _story(report, f"CHECK    {invariant}:"):
         _say(line)
     extra = "" if small.drawn() else f" --plan {small.text()}"
-    _say(f"replay it:  {COMMAND} --scenario {tally.scenario} --seed {small.seed}{extra}")
+    _say(f"replay it:  {replay_command(tally.scenario, small.seed)}{extra}")
 
 
 def _story(report: Report, until: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""One Redis server keeps every guarantee, however it is reached."""
+"""One Redis server keeps every guarantee, and is as good however it is reached."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +11,7 @@ from holdfast.stores.redis.store import capabilities_of
 from holdfast.stores.store import StoreSource
 from holdfast.stores.urls import store_source
 from holdfast.testing.conformance import StoreConformance
+from tests.conformance.transport import TRANSPORT
 from tests.redis.servers import PASSWORD, USER, ValkeyServer, assert_mortal, documented_user, tidy
 from tests.servers import RedisServer, RedisTlsServer, wait_until
 
@@ -22,14 +23,17 @@ def nothing_immortal(redis_server: RedisServer, redis_tls: RedisTlsServer) -> It
     assert_mortal(redis_server, redis_tls)
 
 
-class RedisConformance(StoreConformance):
-    """The suite, with the default rules."""
+class OtherWay(StoreConformance):
+    """What another way to a server has to show, with the default rules."""
 
     capabilities = capabilities_of(Rules())
+    checks = TRANSPORT
 
 
-class TestServer(RedisConformance):
+class TestServer(StoreConformance):
     """`redis://`."""
+
+    capabilities = capabilities_of(Rules())
 
     @pytest.fixture
     def source(self, redis_server: RedisServer) -> StoreSource:
@@ -37,7 +41,7 @@ class TestServer(RedisConformance):
         return store_source(redis_server.url)
 
 
-class TestTls(RedisConformance):
+class TestTls(OtherWay):
     """`rediss://`."""
 
     @pytest.fixture
@@ -56,7 +60,7 @@ def socket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder / "socket"
 
 
-class TestSocket(RedisConformance):
+class TestSocket(OtherWay):
     """`unix://`."""
 
     @pytest.fixture
@@ -76,7 +80,7 @@ def strict_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisSer
         assert all("client|setinfo" in each for each in refused if isinstance(each, list))
 
 
-class TestUser(RedisConformance):
+class TestUser(OtherWay):
     """A user who may do what docs/redis.md lists, and nothing else."""
 
     @pytest.fixture
@@ -113,7 +117,7 @@ def valkey_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisSer
         yield server
 
 
-class TestValkey(RedisConformance):
+class TestValkey(OtherWay):
     """`valkey://`."""
 
     @pytest.fixture

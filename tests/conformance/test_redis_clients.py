@@ -1,4 +1,4 @@
-"""A client of redis-py leads to the same servers, with every guarantee: each in the colour of the client."""
+"""A client of redis-py leads to the same servers and is as good a way: each in the colour of the client."""
 
 from collections.abc import Iterator
 from importlib import import_module
@@ -11,6 +11,7 @@ from holdfast.stores.redis.store import capabilities_of
 from holdfast.stores.store import StoreSource
 from holdfast.stores.urls import store_source
 from holdfast.testing.conformance import StoreConformance
+from tests.conformance.transport import TRANSPORT
 from tests.redis.servers import clean
 from tests.servers import Cluster, RedisServer, SentinelGroup
 
@@ -19,16 +20,18 @@ redis_asyncio: Any = import_module("redis.asyncio")
 
 
 class BlockingConformance(StoreConformance):
-    """The suite for threads."""
+    """What the way there has to show, for threads."""
 
     capabilities = capabilities_of(Rules())
+    checks = TRANSPORT
     colours = ("threads",)
 
 
 class AsyncConformance(StoreConformance):
-    """The suite for asyncio."""
+    """What the way there has to show, for asyncio."""
 
     capabilities = capabilities_of(Rules())
+    checks = TRANSPORT
     colours = ("asyncio",)
 
 

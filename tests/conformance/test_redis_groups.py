@@ -9,14 +9,16 @@ from holdfast.stores.redis.store import capabilities_of
 from holdfast.stores.store import StoreSource
 from holdfast.stores.urls import store_source
 from holdfast.testing.conformance import StoreConformance
+from tests.conformance.transport import TRANSPORT
 from tests.redis.servers import clean
 from tests.servers import Cluster, SentinelGroup
 
 
 class TestSentinels(StoreConformance):
-    """`redis+sentinel://`."""
+    """`redis+sentinel://`: the server is the master, as any other."""
 
     capabilities = capabilities_of(Rules())
+    checks = TRANSPORT
 
     @pytest.fixture
     def source(self, redis_sentinel: SentinelGroup) -> Iterator[StoreSource]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from simulation import BY_NAME, SCENARIOS, Invariant
-from simulation.command import table
+from simulation.command import replay_command, table
 from simulation.runner import Tally, run_scenarios
 
 SEEDS = int(os.environ.get("HOLDFAST_SIMULATION_SEEDS", "100"))
@@ -91,7 +91,10 @@ def test_every_promise_is_kept(scenario: str) -> None:
     """No seed breaks what the scenario promises. The first test of a scenario runs it for all of them."""
     tally = tally_of(scenario)
     assert tally.seeds == SEEDS
-    assert not tally.broken
+    broken = [
+        f"{invariant}: {text}\n  replay it: {replay_command(scenario, seed)}" for seed, invariant, text in tally.broken
+    ]
+    assert not broken, "\n".join(broken)
     assert tally.grants > 5 * tally.seeds
 
 

@@ -1,0 +1,52 @@
+"""The checks for the way to a store leave out no request and no notification."""
+
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.core.messages import Notice, NoticeKind
+from holdfast.runtimes.runtime import Runtime
+from holdfast.stores.memory import MemoryTable, memory_source
+from holdfast.stores.store import Store, StoreSource
+from holdfast.testing.conformance import run_check
+from tests.conformance.transport import TRANSPORT
+
+UNSAID = {"identity", "abandon"}
+"""The methods of a store that send nothing."""
+
+
+class Recorder:
+    """A store that notes what is asked of it and what it tells."""
+
+    def __init__(self, store: Store, seen: set[str]) -> None:
+        """Stand in front of a store."""
+        self._store = store
+        self._seen = seen
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the store has
+        self._seen.add(name)
+        return getattr(self._store, name)
+
+    async def open(self, deliver: Callable[[Notice], None], until: float) -> str:
+        """Open the store."""
+
+        def hear(notice: Notice) -> None:
+            self._seen.add(notice.kind)
+            deliver(notice)
+
+        return await self._store.open(hear, until)
+
+
+def test_every_request_is_made_and_every_notification_is_heard() -> None:
+    """So a way to a server on which one of them fails is noticed."""
+    seen: set[str] = set()
+    memory = memory_source(MemoryTable())
+
+    def make(runtime: Runtime) -> Any:  # noqa: ANN401 - all of a store
+        return Recorder(memory.make(runtime), seen)
+
+    source = StoreSource("recorded", memory.capabilities, make)
+    for check in TRANSPORT:
+        run_check(check, source, check.colours[0])
+    requests = {name for name in vars(Store) if callable(getattr(Store, name)) and not name.startswith("_")}
+    assert requests - UNSAID <= seen | {"open"}
+    assert set(NoticeKind) - {NoticeKind.GAP} <= seen, "all but the one that a client's own connection tells"
