@@ -1,4 +1,7 @@
-"""Write the guarantee table of the README anew, from what the simulation's scenarios promise."""
+"""Write the guarantee table of the README anew, from what the simulation's scenarios promise.
+
+Usage: python -m scripts.guarantees   (from the top of the project)
+"""
 
 from pathlib import Path
 

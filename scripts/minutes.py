@@ -8,7 +8,7 @@ Usage: python -m scripts.minutes [--files] [--slowest 10] REPORT...   (reports w
 
 import argparse
 import xml.etree.ElementTree as ET
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -39,14 +39,14 @@ def main() -> None:
     parser.add_argument("reports", nargs="+", type=Path)
     options = parser.parse_args()
     cases = cases_of(options.reports)
-    seconds: Counter[str] = Counter()
-    tests: Counter[str] = Counter()
+    seconds: defaultdict[str, float] = defaultdict(float)
+    tests: defaultdict[str, int] = defaultdict(int)
     for module, _, took in cases:
         place = place_of(module, files=options.files)
-        seconds[place] += took  # type: ignore[assignment] # a Counter adds up seconds as well
+        seconds[place] += took
         tests[place] += 1
     print(ROW.format("where", "tests", "seconds"))
-    for place, took in seconds.most_common():
+    for place, took in sorted(seconds.items(), key=lambda item: -item[1]):
         print(ROW.format(place, tests[place], f"{took:.0f}"))
     print(ROW.format("in all", len(cases), f"{sum(took for *_, took in cases):.0f}"))
     for module, name, took in sorted(cases, key=lambda case: -case[2])[: options.slowest]:

@@ -51,18 +51,18 @@ THOROUGH = (
     "redis/test_failover.py",
     "redis/test_faults",
     "redis/test_resharding.py",
-    "simulation/test_mutants.py",
-    "simulation/test_promises.py::test_every_fault_happens",
-    "simulation/test_promises.py::test_what_is_not_promised_is_seen_to_break",
-    "simulation/test_replay.py::test_a_broken_promise_is_told_small",
-    "simulation/test_replay.py::test_a_shrunk_run_still_fails",
-    "simulation/test_replay.py::test_drift_beyond_the_allowance_is_seen",
+    "simulated/test_mutants.py",
+    "simulated/test_promises.py::test_every_fault_happens",
+    "simulated/test_promises.py::test_what_is_not_promised_is_seen_to_break",
+    "simulated/test_replay.py::test_a_broken_promise_is_told_small",
+    "simulated/test_replay.py::test_a_shrunk_run_still_fails",
+    "simulated/test_replay.py::test_drift_beyond_the_allowance_is_seen",
     "zookeeper/test_faults.py",
 )
 """What `make test` leaves to `make test-all`: it looks for rare flaws of the protocol, at one more shape of the same
 server, at the servers' faults, or at the tools."""
 
-COMPUTING = ("simulation/", "properties/", "table/", "ordered/test_entries.py")
+COMPUTING = ("simulated/", "properties/", "table/", "ordered/test_entries.py")
 """What only computes. It finds the same on every version of Python, and gives way to what has to be in time."""
 
 NICENESS = 10

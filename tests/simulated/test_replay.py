@@ -14,7 +14,7 @@ from simulation import BY_NAME, SCENARIOS, Faults, Invariant, Plan, simulate
 from simulation.command import main
 from simulation.scenarios import ALLOWED_DRIFT
 from simulation.shrink import breaks, shrink
-from tests.simulation.mutants import MUTANTS, without_drift
+from tests.simulated.mutants import MUTANTS, without_drift
 
 SEEDS = range(40, 44)
 
@@ -35,7 +35,7 @@ def test_the_same_seed_gives_the_same_run() -> None:
 @pytest.mark.parametrize("hash_seed", ["1", "4711"])
 def test_another_process_gives_the_same_run(hash_seed: str) -> None:
     """Nothing hangs on the order of a set or on an address."""
-    code = "from tests.simulation.test_replay import digests; print(*digests())"
+    code = "from tests.simulated.test_replay import digests; print(*digests())"
     environment = os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)}
     result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert result.stdout.split() == digests()

@@ -11,7 +11,7 @@ from holdfast.stores.ordered.places import Place, Places
 from holdfast.stores.ordered.store import OrderedStore
 from simulation.ensemble import Ensemble
 from simulation.ordered import SimulatedDirectory
-from tests.simulation.mutants import Mutant, both, replaced, wrapped
+from tests.simulated.mutants import Mutant, both, replaced, wrapped
 
 
 def trust_from_now(self: OrderedStore, entry: Entry, sent: float) -> int:

@@ -17,7 +17,7 @@ from simulation import Faults, Plan
 from simulation.redis import server
 from simulation.redis.link import RedisLink
 from simulation.redis.lua import source_of
-from tests.simulation.mutants import Mutant, Patch, crowd_and_kill, replaced, wrapped
+from tests.simulated.mutants import Mutant, Patch, crowd_and_kill, replaced, wrapped
 
 Change = tuple[str, str]
 """What the scripts say, and what they say then."""

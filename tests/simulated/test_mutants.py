@@ -3,10 +3,10 @@
 import pytest
 
 from simulation import BY_NAME, Plan, simulate
-from tests.simulation.lua_mutants import LUA_MUTANTS
-from tests.simulation.mutants import MUTANTS, Mutant
-from tests.simulation.ordered_mutants import ORDERED_MUTANTS
-from tests.simulation.quorum_mutants import QUORUM_MUTANTS
+from tests.simulated.lua_mutants import LUA_MUTANTS
+from tests.simulated.mutants import MUTANTS, Mutant
+from tests.simulated.ordered_mutants import ORDERED_MUTANTS
+from tests.simulated.quorum_mutants import QUORUM_MUTANTS
 
 SEEDS = 2_000
 

@@ -9,7 +9,7 @@ from holdfast.stores.quorum.store import QuorumStore
 from holdfast.stores.quorum.votes import Votes
 from simulation.node import TableNode
 from simulation.quorum import VotingNode
-from tests.simulation.mutants import Mutant, replaced, wrapped
+from tests.simulated.mutants import Mutant, replaced, wrapped
 
 
 async def take_the_largest(self: QuorumStore, votes: Votes, granted: Sequence[Granted], until: float) -> int:
