@@ -165,6 +165,7 @@ LUA_MUTANTS: Sequence[Mutant] = (
         "tokens are a plain counter",
         ("math.max(counter + 1, now, math.min(", "math.max(counter + 1, 0 * math.min("),
         scenario="redis_amnesia",
+        first=1038,
     ),
     # leaving
     lua(

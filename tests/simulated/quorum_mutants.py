@@ -40,8 +40,15 @@ def ask_under_one_name(original: Callable[..., Any], self: QuorumStore, *args: A
 
 
 QUORUM_MUTANTS: tuple[Mutant, ...] = (
-    Mutant("of different tokens the largest counts", replaced(QuorumStore, "_agree", take_the_largest), ("quorum",)),
-    Mutant("of different tokens one counts", replaced(QuorumStore, "_agree", take_the_most_common), ("quorum",)),
+    Mutant(
+        "of different tokens the largest counts",
+        replaced(QuorumStore, "_agree", take_the_largest),
+        ("quorum",),
+        first=189,
+    ),
+    Mutant(
+        "of different tokens one counts", replaced(QuorumStore, "_agree", take_the_most_common), ("quorum",), first=46
+    ),
     Mutant(
         "one node less than a majority decides", wrapped(QuorumStore, "__init__", be_content_with_half), ("quorum",)
     ),
