@@ -7,7 +7,6 @@ from holdfast import AsyncClient, Client
 from holdfast.stores.urls import store_source
 from holdfast.testing.conformance import run_check
 from holdfast.testing.conformance.check import COLOURS, Check
-from holdfast.testing.conformance.faces import AnyClient, BlockingClient, KeepingClient
 from holdfast.testing.conformance.kit import Kit
 
 Scene = Callable[[Kit], Coroutine[Any, Any, None]]
@@ -18,12 +17,10 @@ def play(colour: str, url: str, scene: Scene) -> None:
     run_check(Check(scene.__name__, "as the test says", scene), store_source(url), colour)
 
 
-def client_at(kit: Kit, url: object, **options: Any) -> AnyClient:  # noqa: ANN401 - options of a client
+def client_at(kit: Kit, url: object, **options: Any) -> AsyncClient:  # noqa: ANN401 - options of a client
     """Make a client of the scene's colour, at a URL or a client of redis-py, with options of its own."""
     options = {"namespace": kit.space, "owner": "client", **options}
-    client = AsyncClient(url, **options) if kit.colour == COLOURS[1] else BlockingClient(Client(url, **options))
-    kit._closers.append(client.close)
-    return KeepingClient(client, kit._kept)
+    return kit.adopt((AsyncClient if kit.colour == COLOURS[1] else Client)(url, **options))
 
 
 __all__ = ["COLOURS", "Scene", "client_at", "play"]

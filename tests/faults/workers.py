@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
-from holdfast import AsyncClient, Client, LeaseLost, LockTimeout, StaleTokenError, StoreError
+from holdfast import AsyncClient, AsyncLease, Client, LeaseLost, LockTimeout, StaleTokenError, StoreError
 from holdfast.core.held import EXPIRED
 from holdfast.runtimes.clocks import steady
 from holdfast.runtimes.threads import drive
-from holdfast.testing.conformance.faces import AnyClient, AnyLease, BlockingClient
+from holdfast.testing.conformance.adapter import Adapter, adapt
 from tests.faults.children import COLOURS, Children
 from tests.faults.resource import SharedNumbers
 
@@ -108,7 +108,7 @@ class Staff(Children):
 class Worker:
     """One worker, of either colour."""
 
-    def __init__(self, client: AnyClient, shift: "Shift", number: int) -> None:
+    def __init__(self, client: AsyncClient, shift: "Shift", number: int) -> None:
         """Prepare to work."""
         self.account = Account()
         self._client = client
@@ -116,7 +116,7 @@ class Worker:
         self._task = shift.task
         self._names = shift.task.names[number % 2 :]
         self._chance = random.Random(f"{shift.task.seed} {shift.number} {number}")
-        self._blocks = isinstance(client, BlockingClient)
+        self._blocks = isinstance(client, Adapter)
 
     async def work(self) -> None:
         """Work until the end."""
@@ -134,7 +134,7 @@ class Worker:
                 since = steady()
                 await self._use(lease, Tenure(name, lease.token, self._shift.number, asked, since, since))
 
-    async def _use(self, lease: AnyLease, tenure: Tenure) -> None:
+    async def _use(self, lease: AsyncLease, tenure: Tenure) -> None:
         counts, belief = self.account.counts, Belief(lease, tenure)
         belief.look()
         try:
@@ -168,7 +168,7 @@ class Worker:
 class Belief:
     """What a holder knows of its own lease; writes down until when it may have relied on it."""
 
-    def __init__(self, lease: AnyLease, tenure: Tenure) -> None:
+    def __init__(self, lease: AsyncLease, tenure: Tenure) -> None:
         """Begin to look."""
         self.tenure = tenure
         self._lease = lease
@@ -203,9 +203,7 @@ class Shift:
     def block(self) -> None:
         """Work in threads."""
         with Client(self.task.url) as client:
-            threads = [
-                threading.Thread(target=drive, args=(each.work(),)) for each in self._hire(BlockingClient(client))
-            ]
+            threads = [threading.Thread(target=drive, args=(each.work(),)) for each in self._hire(adapt(client))]
             for thread in threads:
                 thread.start()
             for thread in threads:
@@ -225,7 +223,7 @@ class Shift:
         tenures = [asdict(each) for each in account.tenures]
         _say(json.dumps({"tenures": tenures, "counts": account.counts, "errors": account.errors}))
 
-    def _hire(self, client: AnyClient) -> list[Worker]:
+    def _hire(self, client: AsyncClient) -> list[Worker]:
         self._workers = [Worker(client, self, number) for number in range(self.task.workers)]
         threading.Thread(target=self._heed, daemon=True).start()
         return self._workers

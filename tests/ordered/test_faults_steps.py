@@ -8,9 +8,8 @@ from typing import Any, Generic, TypeVar, cast
 
 import pytest
 
-from holdfast import LockTimeout, StoreUnavailable
+from holdfast import AsyncClient, AsyncLease, LockTimeout, StoreUnavailable
 from holdfast.runtimes.clocks import steady
-from holdfast.testing.conformance.faces import AnyClient, AnyLease
 from holdfast.testing.conformance.kit import Kit
 from tests.faults.scenes import COLOURS, play
 from tests.ordered.ensembles import Ensemble, Party, note, proxies
@@ -32,16 +31,16 @@ MOST = 60
 
 FAULTS = ("swallow", "lose", "lose-again-and-again")
 
-Act = Callable[[Kit, AnyClient, AnyClient], Coroutine[Any, Any, AnyLease]]
+Act = Callable[[Kit, AsyncClient, AsyncClient], Coroutine[Any, Any, AsyncLease]]
 """What a victim does, while another client may have the name at first."""
 
 
-async def uncontended(kit: Kit, victim: AnyClient, other: AnyClient) -> AnyLease:
+async def uncontended(kit: Kit, victim: AsyncClient, other: AsyncClient) -> AsyncLease:
     """Acquire a free name."""
     return await victim.lock("name", ttl=LONG).acquire(timeout=PROMPT)
 
 
-async def handed_over(kit: Kit, victim: AnyClient, other: AnyClient) -> AnyLease:
+async def handed_over(kit: Kit, victim: AsyncClient, other: AsyncClient) -> AsyncLease:
     """Acquire a held name, which is released when the victim waits, or has given up."""
     held = await other.lock("name", ttl=LONG).acquire()
     waiting = kit.start(lambda: victim.lock("name", ttl=LONG).acquire(timeout=PROMPT))
@@ -54,7 +53,7 @@ async def handed_over(kit: Kit, victim: AnyClient, other: AnyClient) -> AnyLease
     return await waiting.result()
 
 
-async def left_nothing(kit: Kit, other: AnyClient) -> None:
+async def left_nothing(kit: Kit, other: AsyncClient) -> None:
     """Assert that nobody holds or waits, and that another client gets the name."""
 
     async def empty() -> bool:
@@ -159,22 +158,22 @@ class Cancelled(Generic[T]):
             task.cancel()
 
 
-async def cold(victim: AnyClient) -> AnyLease:
+async def cold(victim: AsyncClient) -> AsyncLease:
     """Acquire with a client that has no session yet."""
     return await victim.lock("name", ttl=LONG).acquire()
 
 
-async def warm(victim: AnyClient) -> AnyLease:
+async def warm(victim: AsyncClient) -> AsyncLease:
     """Acquire with one that has."""
     return await victim.lock("name", ttl=LONG).acquire()
 
 
-async def queued(victim: AnyClient) -> AnyLease:
+async def queued(victim: AsyncClient) -> AsyncLease:
     """Acquire what another has, who releases it when the victim waits, or has given up."""
     return await victim.lock("name", ttl=LONG).acquire()
 
 
-async def has_come(task: asyncio.Task[AnyLease], other: AnyClient) -> bool:
+async def has_come(task: asyncio.Task[AsyncLease], other: AsyncClient) -> bool:
     """Tell whether a victim waits, or has given up."""
     return task.done() or bool((await other.inspect("name")).waiters)
 
@@ -182,7 +181,7 @@ async def has_come(task: asyncio.Task[AnyLease], other: AnyClient) -> bool:
 @pytest.mark.parametrize("late", [False, True], ids=["early", "late"])
 @pytest.mark.parametrize("act", [cold, warm, queued])
 def test_cancelled_at_any_await_nothing_is_left(
-    ensemble: Ensemble, space: str, act: Callable[[AnyClient], Coroutine[Any, Any, AnyLease]], late: bool
+    ensemble: Ensemble, space: str, act: Callable[[AsyncClient], Coroutine[Any, Any, AsyncLease]], late: bool
 ) -> None:
     """No node and no key; the name is free for others at once; the cancellation is not swallowed."""
 
@@ -195,7 +194,7 @@ def test_cancelled_at_any_await_nothing_is_left(
             held = await other.lock("name", ttl=LONG).acquire() if act is queued else None
             steps = Cancelled(act(victim), at, late=late)
 
-            async def run(steps: Cancelled[AnyLease] = steps) -> AnyLease:
+            async def run(steps: Cancelled[AsyncLease] = steps) -> AsyncLease:
                 return await steps
 
             task = asyncio.ensure_future(run())

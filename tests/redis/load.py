@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
-from holdfast import AsyncClient, Client, LockTimeout, StaleTokenError, StoreError
+from holdfast import AsyncClient, AsyncLease, Client, LockTimeout, StaleTokenError, StoreError
 from holdfast.runtimes.clocks import steady
 from holdfast.runtimes.threads import drive
-from holdfast.testing.conformance.faces import AnyClient, AnyLease, BlockingClient
+from holdfast.testing.conformance.adapter import Adapter, adapt
 from tests.faults.resource import Resource
 from tests.hazards.helpers import eventually
 
@@ -88,7 +88,7 @@ class Job:
 class Worker:
     """One worker, of either colour."""
 
-    def __init__(self, client: AnyClient, job: Job, resource: Resource, stop: threading.Event) -> None:
+    def __init__(self, client: AsyncClient, job: Job, resource: Resource, stop: threading.Event) -> None:
         """Prepare to work until `stop` is set."""
         self.record = Record()
         self._client = client
@@ -97,7 +97,7 @@ class Worker:
         self._stop = stop
         self._rests = False
         self._chance = random.Random()
-        self._blocks = isinstance(client, BlockingClient)
+        self._blocks = isinstance(client, Adapter)
 
     def rest(self) -> None:
         """Acquire nothing until told to keep."""
@@ -126,7 +126,7 @@ class Worker:
             else:
                 await self._use(name, lease)
 
-    async def _use(self, name: str, lease: AnyLease) -> None:
+    async def _use(self, name: str, lease: AsyncLease) -> None:
         counts, began = self.record.counts, steady()
         hold = Hold(name, lease.token, began, began)
         self._believe(hold, lease)
@@ -143,14 +143,14 @@ class Worker:
         outcome = await lease.release()
         counts[outcome.name] += 1
 
-    async def _stay(self, hold: Hold, lease: AnyLease) -> None:
+    async def _stay(self, hold: Hold, lease: AsyncLease) -> None:
         until = steady() + self._job.hold * self._chance.uniform(0.5, 1.5)
         await self._pause(0)
         while self._believe(hold, lease) and (left := until - steady()) > 0 and not self._stop.is_set():
             await self._pause(min(left, GRAIN))
 
     @staticmethod
-    def _believe(hold: Hold, lease: AnyLease) -> bool:
+    def _believe(hold: Hold, lease: AsyncLease) -> bool:
         """Note that the lease is believed at this moment, if it is."""
         now = steady()  # before the look: what is believed then was believed now
         believed = lease.remaining() > 0
@@ -220,7 +220,7 @@ class Crew:
 
     def _block(self, workers: int) -> None:
         with Client(self._url, owner="thread") as client:
-            made = self._hire(BlockingClient(client), workers)
+            made = self._hire(adapt(client), workers)
             threads = [threading.Thread(target=self._run, args=(lambda w=w: drive(w.work()),)) for w in made]
             for thread in threads:
                 thread.start()
@@ -231,7 +231,7 @@ class Crew:
         async with AsyncClient(self._url, owner="task") as client:
             await asyncio.gather(*(worker.work() for worker in self._hire(client, workers)))
 
-    def _hire(self, client: AnyClient, count: int) -> list[Worker]:
+    def _hire(self, client: AsyncClient, count: int) -> list[Worker]:
         made = [Worker(client, self._job, self._resource, self._stop) for _ in range(count)]
         self._workers += made
         return made

@@ -13,7 +13,7 @@ from dataclasses import asdict, replace
 
 from holdfast import AsyncClient, Client
 from holdfast.runtimes.threads import drive
-from holdfast.testing.conformance.faces import AnyClient, BlockingClient
+from holdfast.testing.conformance.adapter import adapt
 from tests.faults.children import COLOURS, Children
 from tests.faults.resource import SharedNumbers
 from tests.redis.load import PATIENCE, Hold, Job, Record, Worker
@@ -83,9 +83,7 @@ class _Shift:
 
     def block(self) -> None:
         with Client(self._url) as client:
-            threads = [
-                threading.Thread(target=drive, args=(each.work(),)) for each in self._hire(BlockingClient(client))
-            ]
+            threads = [threading.Thread(target=drive, args=(each.work(),)) for each in self._hire(adapt(client))]
             for thread in threads:
                 thread.start()
             for thread in threads:
@@ -102,7 +100,7 @@ class _Shift:
             record.merge(worker.record)
         _say(json.dumps({"holds": [asdict(each) for each in record.holds], "counts": record.counts}))
 
-    def _hire(self, client: AnyClient) -> list[Worker]:
+    def _hire(self, client: AsyncClient) -> list[Worker]:
         self._workers = [Worker(client, job, self._numbers, self._stop) for job in self._jobs()]
         threading.Thread(target=self._heed, daemon=True).start()
         return self._workers

@@ -9,9 +9,8 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast import Client, Fence, StaleTokenError
+from holdfast import AsyncClient, AsyncLease, Client, Fence, StaleTokenError
 from holdfast.runtimes.clocks import steady
-from holdfast.testing.conformance.faces import AnyClient, AnyLease
 from holdfast.testing.conformance.kit import Kit
 from tests.faults.scenes import COLOURS, play
 from tests.hazards.helpers import Script, eventually
@@ -226,9 +225,9 @@ def test_a_release_wakes_one(redis_server: RedisServer, colour: str) -> None:
     async def scene(kit: Kit) -> None:
         client = kit.client()
         lease = await client.lock("name", ttl=20).acquire()
-        first: list[AnyLease] = []
+        first: list[AsyncLease] = []
 
-        async def wait(waiter: AnyClient) -> None:
+        async def wait(waiter: AsyncClient) -> None:
             first.append(await waiter.lock("name", ttl=20).acquire())
 
         for _ in range(waiters):

@@ -40,9 +40,8 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast import Client, Fence, Outcome, StaleTokenError, StoreUnavailable
+from holdfast import AsyncLease, Client, Fence, Outcome, StaleTokenError, StoreUnavailable
 from holdfast.runtimes.clocks import steady
-from holdfast.testing.conformance.faces import AnyLease
 from holdfast.testing.conformance.kit import Kit
 from tests.faults.judgement import disorder, overlaps, stalls, voting
 from tests.faults.metronome import Metronome
@@ -304,7 +303,7 @@ def test_a_node_that_restarts_empty_gives_no_vote_before_old_leases_end(
             script.kill()
 
 
-def looker(kit: Kit, nodes: Sequence[Node], owner: str, lease: AnyLease) -> Callable[[], Awaitable[bool]]:
+def looker(kit: Kit, nodes: Sequence[Node], owner: str, lease: AsyncLease) -> Callable[[], Awaitable[bool]]:
     """Return what tells whether all nodes, each asked alone, know this owner as the holder. The lease must last."""
     alone = [client_at(kit, f"{node.server.url}?max_ttl={MAX_TTL}") for node in nodes]
 

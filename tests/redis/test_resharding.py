@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import AsyncClient, Client, Outcome
 from holdfast.stores.redis.names import slot_of
-from holdfast.testing.conformance.faces import AnyClient, BlockingClient
+from holdfast.testing.conformance.adapter import adapt
 from tests.faults.resource import Numbers
 from tests.hazards.helpers import eventually
 from tests.redis.load import Crew, Job
@@ -81,7 +81,7 @@ def test_a_lease_is_renewed_at_both_ends_of_a_move(cluster: Cluster, colour: str
     """While a slot moves, a lease that has moved already is renewed at its new node, as ASK tells."""
     url = f"{cluster.url}?max_ttl={TTL}"
 
-    async def hold(client: AnyClient, name: str) -> None:
+    async def hold(client: AsyncClient, name: str) -> None:
         lease = await client.lock(name, ttl=TTL).acquire()
         with waited_for(url, name):
             await lease.extend()
@@ -103,7 +103,7 @@ def test_a_lease_is_renewed_at_both_ends_of_a_move(cluster: Cluster, colour: str
         asyncio.run(in_a_loop())
     else:
         with Client(url) as client:
-            asyncio.run(hold(BlockingClient(client), "by a thread"))
+            asyncio.run(hold(adapt(client), "by a thread"))
 
 
 def test_a_slot_moves_under_load(cluster: Cluster) -> None:

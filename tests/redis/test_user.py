@@ -9,11 +9,10 @@ from urllib.parse import quote
 
 import pytest
 
-from holdfast import Client, LockTimeout, StoreError, StoreUnavailable
+from holdfast import AsyncClient, Client, LockTimeout, StoreError, StoreUnavailable
 from holdfast.stores.redis import store
 from holdfast.stores.redis.aio_pipeline import Patience
 from holdfast.stores.redis.listener import Listener
-from holdfast.testing.conformance.faces import AnyClient
 from holdfast.testing.conformance.kit import Kit
 from tests.faults.scenes import COLOURS, play
 from tests.redis.servers import DOCUMENT, PASSWORD, USER, ValkeyServer, clean, documented_user, tidy
@@ -49,7 +48,7 @@ async def everything(kit: Kit) -> None:
     """Do all that a client can do."""
     here, there, elsewhere = (kit.client() for _ in range(3))
 
-    async def wait(client: AnyClient) -> None:
+    async def wait(client: AsyncClient) -> None:
         async with client.lock("name", ttl=20):
             pass
 

@@ -5,11 +5,11 @@ from typing import Annotated, cast
 
 import typer
 
-from holdfast.cli.demo.command import Request, demo_log
 from holdfast.cli.look import list_names, release_name, show_name
 from holdfast.cli.run import Job, run_job
 from holdfast.cli.say import Status, tell
 from holdfast.client import DEFAULT_TTL, Client
+from holdfast.demo.show import show_demo
 from holdfast.errors import HoldfastError, LockTimeout, StoreError, UsageError
 from holdfast.primitives.base import TO_WAIT
 
@@ -156,4 +156,4 @@ def demo(
     First without the lock, then under it, with one process killed and one stopped for too long. Exits with 1 if a
     single count under the lock is wrong, with 2 if the log cannot be read.
     """
-    return demo_log(Request(log, workers, out, url, as_json))
+    return show_demo(log, workers=workers, out=out, url=url, as_json=as_json)

@@ -17,9 +17,7 @@ class Status(IntEnum):
 
     DONE = 0
     NOBODY = 1
-    """`release`: nobody held the name. `demo`: a count is wrong."""
-    NO_INPUT = 2
-    """`demo`: the log cannot be read. Also: a package that the command needs is not installed."""
+    """`release`: nobody held the name."""
     USAGE = 64
     STORE = 69
     """The store did not do what was asked."""

@@ -34,7 +34,7 @@ from holdfast.runtimes.aio import AsyncioRuntime
 from holdfast.runtimes.runtime import Runtime
 from holdfast.runtimes.threads import ThreadsRuntime, drive
 from holdfast.stores.store import Store, StoreSource
-from holdfast.testing.conformance.faces import AnyClient, AnyLease, BlockingClient, KeepingClient
+from holdfast.testing.conformance.adapter import adapt
 from holdfast.testing.conformance.wire import Wire
 
 T = TypeVar("T")
@@ -211,15 +211,20 @@ class Kit(ABC):
         self.capabilities = source.capabilities
         self.space = f"conformance-{_random.getrandbits(64):016x}"
         self.now = clocks.steady
-        self._kept: list[AnyLease] = []
+        self._leases: list[object] = []
+        """All leases, kept: one that is dropped warns, and a check may drop one, as its client releases them all."""
         self._closers: list[Callable[[], Coroutine[Any, Any, None]]] = []
 
-    def client(self, wire: Wire | None = None, *, owner: str = "check", within: str = "") -> AnyClient:
+    def client(self, wire: Wire | None = None, *, owner: str = "check", within: str = "") -> AsyncClient:
         """Make a client, with `wire` between it and the store, in the namespace `within` of this check."""
         source = self.source if wire is None else wire.tap(self.source)
-        client = KeepingClient(self._client(source, self.space + within, owner), self._kept)
-        self._closers.append(client.close)
-        return client
+        return self.adopt(self._client(source, self.space + within, owner))
+
+    def adopt(self, client: Client | AsyncClient) -> AsyncClient:
+        """Return a client in the shape that checks work with; keep its leases, and close it at the end."""
+        adapted = adapt(client, self._leases.append)
+        self._closers.append(adapted.close)
+        return adapted
 
     async def raw(self) -> RawClient:
         """Open the store without a client."""
@@ -237,7 +242,7 @@ class Kit(ABC):
             await self.pause(pause)
             pause = min(pause * 1.5, LONGEST_PAUSE)
 
-    async def waiters(self, client: AnyClient, name: str, count: int) -> None:
+    async def waiters(self, client: AsyncClient, name: str, count: int) -> None:
         """Wait until `count` wait for a name."""
 
         async def so_many() -> bool:
@@ -245,7 +250,7 @@ class Kit(ABC):
 
         await self.until(so_many, f"{count} in the queue of {name!r}")
 
-    async def free(self, client: AnyClient, name: str) -> None:
+    async def free(self, client: AsyncClient, name: str) -> None:
         """Wait until nobody holds a name."""
 
         async def unheld() -> bool:
@@ -274,7 +279,7 @@ class Kit(ABC):
         """Let others run."""
 
     @abstractmethod
-    def _client(self, source: StoreSource, namespace: str, owner: str) -> AnyClient: ...
+    def _client(self, source: StoreSource, namespace: str, owner: str) -> Client | AsyncClient: ...
 
     @abstractmethod
     def _runtime(self) -> Runtime: ...
@@ -331,8 +336,8 @@ class ThreadsKit(Kit):
         """Block this thread for a moment."""
         threading.Event().wait(seconds)
 
-    def _client(self, source: StoreSource, namespace: str, owner: str) -> AnyClient:
-        return BlockingClient(Client(store=source, namespace=namespace, owner=owner))
+    def _client(self, source: StoreSource, namespace: str, owner: str) -> Client:
+        return Client(store=source, namespace=namespace, owner=owner)
 
     def _runtime(self) -> Runtime:
         return ThreadsRuntime()
@@ -379,7 +384,7 @@ class AsyncioKit(Kit):
         """Suspend for a moment."""
         await asyncio.sleep(seconds)
 
-    def _client(self, source: StoreSource, namespace: str, owner: str) -> AnyClient:
+    def _client(self, source: StoreSource, namespace: str, owner: str) -> AsyncClient:
         return AsyncClient(store=source, namespace=namespace, owner=owner)
 
     def _runtime(self) -> Runtime:

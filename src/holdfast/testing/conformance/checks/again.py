@@ -2,10 +2,10 @@
 
 # ruff: noqa: D401 - a check's docstring is the guarantee, not an order
 
+from holdfast import AsyncClient, AsyncLock
 from holdfast.errors import SelfDeadlock, UsageError
 from holdfast.outcome import Outcome
 from holdfast.testing.conformance.check import check
-from holdfast.testing.conformance.faces import AnyClient, AnyLock
 from holdfast.testing.conformance.kit import PATIENCE, Kit, expect
 
 TTL = 20.0
@@ -16,7 +16,7 @@ AT_ONCE = 1.0
 """How soon, in seconds, an outside waiter has a name that lingers, in the best of some rounds."""
 
 
-async def _lingering(client: AnyClient, linger: float = LONG) -> AnyLock | None:
+async def _lingering(client: AsyncClient, linger: float = LONG) -> AsyncLock | None:
     """Return a lock whose lease lingers; None if the store cannot push, and refuses it."""
     try:
         lock = client.lock("name", ttl=TTL, linger=linger)

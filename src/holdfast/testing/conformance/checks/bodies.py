@@ -5,9 +5,9 @@
 import asyncio
 from collections.abc import Awaitable
 
+from holdfast import AsyncClient, AsyncLease
 from holdfast.errors import LeaseLost
 from holdfast.testing.conformance.check import check
-from holdfast.testing.conformance.faces import AnyClient, AnyLease
 from holdfast.testing.conformance.kit import PATIENCE, Kit, cancel_after, expect
 from holdfast.testing.conformance.wire import Wire
 
@@ -19,7 +19,7 @@ class _MishapError(Exception):
     """The body's own error."""
 
 
-def _silent(kit: Kit) -> AnyClient:
+def _silent(kit: Kit) -> AsyncClient:
     wire = Wire()
     wire.cut = True
     return kit.client(wire)
@@ -50,7 +50,7 @@ async def body_releases_on_the_way_out(kit: Kit) -> None:
 async def body_that_lost_the_lease_is_told(kit: Kit) -> None:
     """A body whose lease was lost ends in LeaseLost."""
     caught: LeaseLost | None = None
-    lease: AnyLease | None = None
+    lease: AsyncLease | None = None
     try:
         async with _silent(kit).lock("name", ttl=SHORT) as lease:
             await lease.lost.wait(PATIENCE)
@@ -100,9 +100,9 @@ async def loss_cancels_the_body(kit: Kit) -> None:
 async def foreign_cancellation_is_not_swallowed(kit: Kit) -> None:
     """A cancellation from elsewhere passes through a body, whether or not the lease was lost as well."""
     for client in (kit.client(), _silent(kit)):
-        entered: list[AnyLease] = []
+        entered: list[AsyncLease] = []
 
-        async def body(client: AnyClient = client, entered: list[AnyLease] = entered) -> None:
+        async def body(client: AsyncClient = client, entered: list[AsyncLease] = entered) -> None:
             async with client.lock("name", ttl=SHORT * 2) as lease:
                 entered.append(lease)
                 try:
@@ -112,7 +112,7 @@ async def foreign_cancellation_is_not_swallowed(kit: Kit) -> None:
 
         running = kit.start(body)
 
-        async def inside(entered: list[AnyLease] = entered) -> bool:
+        async def inside(entered: list[AsyncLease] = entered) -> bool:
             return bool(entered)
 
         await kit.until(inside, "a body that runs")

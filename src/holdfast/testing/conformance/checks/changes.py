@@ -6,12 +6,12 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Any
 
+from holdfast import AsyncClient, AsyncLease
 from holdfast.core.held import LeaseState
 from holdfast.core.messages import Notice, NoticeKind
 from holdfast.errors import UsageError
 from holdfast.outcome import Outcome
 from holdfast.testing.conformance.check import check
-from holdfast.testing.conformance.faces import AnyClient, AnyLease
 from holdfast.testing.conformance.kit import PATIENCE, Kit, Running, expect
 from holdfast.testing.conformance.wire import Wire
 
@@ -77,7 +77,7 @@ async def lost_reply_to_an_early_release_is_no_loss(kit: Kit) -> None:
 # -- downgrades ----------------------------------------------------------------------------------------------
 
 
-async def _read(client: AnyClient) -> AnyLease:
+async def _read(client: AsyncClient) -> AsyncLease:
     return await client.rwlock("name", ttl=LONG).read().acquire()
 
 
@@ -87,7 +87,7 @@ async def downgrade_lets_readers_in_and_no_writer(kit: Kit) -> None:
     here, watcher = kit.client(), kit.client()
     lease = await here.rwlock("name", ttl=LONG).write().acquire()
     token = lease.token
-    readers: list[Running[AnyLease]] = []
+    readers: list[Running[AsyncLease]] = []
     for place in range(2):
         readers.append(kit.start(partial(_read, kit.client())))
         await kit.waiters(watcher, "name", place + 1)

@@ -7,10 +7,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from holdfast import AsyncClient, AsyncLease
 from holdfast.core.labels import Label
 from holdfast.errors import DeadlockDetected, LockTimeout
 from holdfast.testing.conformance.check import check
-from holdfast.testing.conformance.faces import AnyClient, AnyLease
 from holdfast.testing.conformance.kit import Kit, cancel_after, expect
 
 LONG = 20.0
@@ -19,7 +19,7 @@ ASKED_AGAIN = 2.5
 """Longer than it takes until a waiter has asked, and looked, again; seconds."""
 
 
-async def _hold_and_want(client: AnyClient, first: str, second: str, kit: Kit, others: Callable[[], int]) -> bool:
+async def _hold_and_want(client: AsyncClient, first: str, second: str, kit: Kit, others: Callable[[], int]) -> bool:
     """Hold one and want another, once everybody holds something; return whether that was a deadlock."""
     lease = await client.lock(first, ttl=LONG, detect_deadlock=True).acquire()
     await kit.until(_true_when(lambda: others() > 0), "all hold something")
@@ -40,7 +40,7 @@ def _true_when(holds: Callable[[], bool]) -> Callable[[], Coroutine[Any, Any, bo
     return tell
 
 
-async def _circle(kit: Kit, clients: Sequence[AnyClient]) -> None:
+async def _circle(kit: Kit, clients: Sequence[AsyncClient]) -> None:
     watcher, names = clients[0], [f"name {number}" for number in range(len(clients))]
     ready: list[bool] = []
     running = [
@@ -87,7 +87,7 @@ async def a_deadlock_of_readers_and_writers_is_found(kit: Kit) -> None:
     expect(told != await running.result(), "one of the two is told")
 
 
-async def _hold_and_write(client: AnyClient) -> bool:
+async def _hold_and_write(client: AsyncClient) -> bool:
     lease = await client.lock("alone", ttl=LONG, detect_deadlock=True).acquire()
     try:
         await (await client.rwlock("shared", ttl=LONG, detect_deadlock=True).write().acquire()).release()
@@ -117,7 +117,7 @@ async def what_is_no_deadlock_is_not_taken_for_one(kit: Kit) -> None:
     await waiting.result()
 
 
-async def _permit_and_lock(client: AnyClient) -> None:
+async def _permit_and_lock(client: AsyncClient) -> None:
     permit = await client.semaphore("permits", 2, ttl=LONG, detect_deadlock=True).acquire()
     lease = await client.lock("mine", ttl=LONG, detect_deadlock=True).acquire()
     await lease.release()
@@ -154,7 +154,7 @@ async def cancelled_while_it_looks_for_deadlocks_leaves_nothing(kit: Kit) -> Non
     here, there = kit.client(), kit.client()
     lease = await there.lock("name", ttl=LONG).acquire()
 
-    async def hold_and_want() -> AnyLease:
+    async def hold_and_want() -> AsyncLease:
         async with here.lock("mine", ttl=LONG, detect_deadlock=True):
             return await here.lock("name", ttl=LONG, detect_deadlock=True).acquire()
 

@@ -2,9 +2,9 @@
 
 # ruff: noqa: D401 - a check's docstring is the guarantee, not an order
 
+from holdfast import AsyncClient
 from holdfast.errors import UsageError
 from holdfast.testing.conformance.check import check
-from holdfast.testing.conformance.faces import AnyClient
 from holdfast.testing.conformance.kit import Kit, expect
 
 TTL = 20.0
@@ -39,7 +39,7 @@ async def close_dismisses_waiters(kit: Kit) -> None:
     lease.check()
 
 
-async def _refused(client: AnyClient) -> bool:
+async def _refused(client: AsyncClient) -> bool:
     try:
         await client.lock("name", ttl=TTL).acquire()
     except UsageError:

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from functools import partial
 
+from holdfast import AsyncClient, AsyncLease
 from holdfast.testing.conformance.check import check
-from holdfast.testing.conformance.faces import AnyClient, AnyLease
 from holdfast.testing.conformance.kit import Kit, expect
 
 CLIENTS = 3
@@ -55,7 +55,7 @@ async def one_holder_at_a_time(kit: Kit) -> None:
     """However many clients, threads or tasks contend for a name, one holds it at a time."""
     tally = _Tally()
 
-    async def work(client: AnyClient) -> None:
+    async def work(client: AsyncClient) -> None:
         lock = client.lock("counter", ttl=20)
         for _ in range(ROUNDS):
             async with lock:
@@ -95,7 +95,7 @@ async def try_acquire_answers_at_once(kit: Kit) -> None:
 async def names_are_told_apart(kit: Kit) -> None:
     """Any text of up to 512 bytes of UTF-8 is a name of its own, whatever characters it is made of."""
     here, there = kit.client(), kit.client()
-    leases: list[AnyLease] = []
+    leases: list[AsyncLease] = []
     for name in AWKWARD_NAMES:
         lease = await here.lock(name, ttl=20).try_acquire()
         expect(lease is not None, f"{name!r} is not another name's lock")

@@ -2,12 +2,12 @@
 
 # ruff: noqa: D401 - a check's docstring is the guarantee, not an order
 
+from holdfast import AsyncClient, AsyncLease
 from holdfast.core.deadlines import DRIFT
 from holdfast.core.held import LeaseState
 from holdfast.errors import LeaseLost
 from holdfast.outcome import Outcome
 from holdfast.testing.conformance.check import check
-from holdfast.testing.conformance.faces import AnyClient, AnyLease
 from holdfast.testing.conformance.kit import PATIENCE, Kit, expect
 from holdfast.testing.conformance.wire import Wire
 
@@ -20,7 +20,7 @@ KEPT = 1.5
 LONG = 20.0
 
 
-def is_lost(lease: AnyLease) -> bool:
+def is_lost(lease: AsyncLease) -> bool:
     """Tell whether a lease says in every way that it is lost; Violation if its answers differ."""
     try:
         lease.check()
@@ -152,7 +152,7 @@ async def max_hold_ends_the_lease(kit: Kit) -> None:
     expect(theirs.token > lease.token, "the next token is larger")
 
 
-async def _fallen_silent(kit: Kit, *, lock_delay: float = 0.0) -> AnyLease:
+async def _fallen_silent(kit: Kit, *, lock_delay: float = 0.0) -> AsyncLease:
     """Acquire a lease whose renewals fail."""
     wire = Wire()
     wire.cut = True
@@ -216,7 +216,7 @@ async def old_holder_harms_nobody(kit: Kit) -> None:
     await _untouched(there, theirs)
 
 
-async def _untouched(client: AnyClient, lease: AnyLease) -> None:
+async def _untouched(client: AsyncClient, lease: AsyncLease) -> None:
     lease.check()
     view = await client.inspect("name")
     expect([holder.token for holder in view.holders] == [lease.token], "the new holder is not touched")

@@ -5,11 +5,11 @@
 from collections.abc import Awaitable, Callable
 from functools import partial
 
+from holdfast import AsyncLeadership, Leader
 from holdfast.errors import LeaseLost
 from holdfast.outcome import Outcome
-from holdfast.primitives.election import Leader
+from holdfast.primitives.election import AsyncObservation
 from holdfast.testing.conformance.check import check
-from holdfast.testing.conformance.faces_many import AnyObservation, AnyTerm
 from holdfast.testing.conformance.kit import PATIENCE, Kit, cancel_after, expect, timed_out
 from holdfast.testing.conformance.wire import Wire
 
@@ -122,7 +122,7 @@ async def silent_leader_is_followed(kit: Kit) -> None:
     await new.release()
 
 
-async def _refused(term: AnyTerm) -> bool:
+async def _refused(term: AsyncLeadership) -> bool:
     try:
         term.check()
         await term.publish("late")
@@ -177,7 +177,7 @@ async def observers_see_leaders_come_and_go(kit: Kit) -> None:
     await term.release()
 
 
-async def _next(kit: Kit, seen: AnyObservation) -> Leader | None:
+async def _next(kit: Kit, seen: AsyncObservation) -> Leader | None:
     return await kit.start(lambda: anext(seen)).result()
 
 
@@ -192,7 +192,7 @@ async def observers_can_be_stopped(kit: Kit) -> None:
     await _ended_by(kit, other.election("boss").observe(interval=0.5), other.close)
 
 
-async def _ended_by(kit: Kit, seen: AnyObservation, end: Callable[[], Awaitable[None]]) -> None:
+async def _ended_by(kit: Kit, seen: AsyncObservation, end: Callable[[], Awaitable[None]]) -> None:
     expect(await anext(seen) is None, "nobody leads")
     running = kit.start(partial(_all, seen))
     await kit.pause(0.02)
@@ -205,5 +205,5 @@ async def _now(act: Callable[[], None]) -> None:
     act()
 
 
-async def _all(seen: AnyObservation) -> list[Leader | None]:
+async def _all(seen: AsyncObservation) -> list[Leader | None]:
     return [leader async for leader in seen]

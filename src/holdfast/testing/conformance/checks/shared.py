@@ -7,9 +7,10 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
+from holdfast import AsyncClient, AsyncLease
 from holdfast.errors import UsageError
+from holdfast.primitives.base import AsyncLockBase
 from holdfast.testing.conformance.check import check
-from holdfast.testing.conformance.faces import AnyClient, AnyLease, AnyLock
 from holdfast.testing.conformance.kit import PATIENCE, Kit, Running, cancel_after, expect, timed_out
 from holdfast.testing.conformance.wire import Wire
 
@@ -44,7 +45,7 @@ async def permits_are_never_exceeded(kit: Kit) -> None:
     """However many contend for a semaphore, by whatever weights, what they hold never exceeds its permits."""
     inside = _Inside()
 
-    async def work(client: AnyClient, weight: int) -> None:
+    async def work(client: AsyncClient, weight: int) -> None:
         semaphore = client.semaphore("name", 3, ttl=LONG)
         for _ in range(ROUNDS):
             async with await semaphore.acquire(weight=weight):
@@ -95,7 +96,7 @@ async def semaphore_users_must_agree(kit: Kit) -> None:
     expect(await there.semaphore("name", 5, ttl=LONG).try_acquire() is not None, "nobody uses it: any number will do")
 
 
-async def _expect_refusal(lock: AnyLock, *words: str) -> None:
+async def _expect_refusal(lock: AsyncLockBase, *words: str) -> None:
     caught: UsageError | None = None
     try:
         await lock.acquire(timeout=PATIENCE)
@@ -181,7 +182,7 @@ async def readers_share_and_writers_exclude(kit: Kit) -> None:
     inside = {"reader": _Inside(), "writer": _Inside()}
     met: list[str] = []
 
-    async def work(client: AnyClient, kind: str) -> None:
+    async def work(client: AsyncClient, kind: str) -> None:
         lock = client.rwlock("name", ttl=LONG)
         other = inside["writer" if kind == "reader" else "reader"]
         for _ in range(ROUNDS):
@@ -208,7 +209,7 @@ async def readers_and_writers_are_served_in_order(kit: Kit) -> None:
     """Readers and writers are served first come, first served; readers side by side are let in together."""
     client, order = kit.client(), ("reader", "reader", "writer", "reader", "reader")
     lease = await client.rwlock("name", ttl=LONG).write().acquire()
-    waiting: list[Running[AnyLease]] = []
+    waiting: list[Running[AsyncLease]] = []
     for place, kind in enumerate(order):
         waiting.append(kit.start(partial(_acquire, kit.client(), kind)))
         await kit.waiters(client, "name", place + 1)
@@ -228,7 +229,7 @@ async def readers_and_writers_are_served_in_order(kit: Kit) -> None:
     expect(len((await client.inspect("name")).holders) == 2, "the last readers are in together")
 
 
-async def _acquire(client: AnyClient, kind: str) -> AnyLease:
+async def _acquire(client: AsyncClient, kind: str) -> AsyncLease:
     lock = client.rwlock("name", ttl=LONG)
     return await (lock.read() if kind == "reader" else lock.write()).acquire()
 
@@ -280,7 +281,9 @@ async def cancelled_writer_lets_readers_in(kit: Kit) -> None:
     await kit.waiters(client, "name", 0)
 
 
-async def _cancel_at_each_step(kit: Kit, other: AnyLock, acquire: Callable[[], Coroutine[Any, Any, AnyLease]]) -> None:
+async def _cancel_at_each_step(
+    kit: Kit, other: AsyncLockBase, acquire: Callable[[], Coroutine[Any, Any, AsyncLease]]
+) -> None:
     """Cancel `acquire` after every number of steps, while the name is free and while `other` keeps it out."""
     watcher = kit.client()
     for held in (False, True):

@@ -4,12 +4,12 @@
 
 from functools import partial
 
+from holdfast import AsyncClient
 from holdfast.core.held import LeaseState
 from holdfast.core.messages import Busy, Granted, Reply, Waiting
 from holdfast.errors import LeaseLost, UsageError
 from holdfast.outcome import Outcome
 from holdfast.testing.conformance.check import check
-from holdfast.testing.conformance.faces import AnyClient
 from holdfast.testing.conformance.kit import PATIENCE, Kit, cancel_after, expect, timed_out
 from holdfast.testing.conformance.wire import Wire
 
@@ -24,7 +24,7 @@ LONG = 20.0
 NAMES = ("c", "a", "b")
 
 
-async def _unused(kit: Kit, client: AnyClient, names: tuple[str, ...] = NAMES) -> None:
+async def _unused(kit: Kit, client: AsyncClient, names: tuple[str, ...] = NAMES) -> None:
     """Wait until nobody holds or waits for any of the names."""
     for name in names:
         await kit.free(client, name)
@@ -59,7 +59,7 @@ async def multilocks_in_any_order_never_deadlock(kit: Kit) -> None:
     """Users of overlapping names, given in any order, all get them in the end, and no update of any name is lost."""
     counts = dict.fromkeys("abcd", 0)
 
-    async def work(client: AnyClient, names: str) -> None:
+    async def work(client: AsyncClient, names: str) -> None:
         for _ in range(6):
             async with client.multilock(list(names), ttl=LONG, timeout=PATIENCE):
                 read = {name: counts[name] for name in names}
@@ -67,7 +67,7 @@ async def multilocks_in_any_order_never_deadlock(kit: Kit) -> None:
                 for name in names:
                     counts[name] = read[name] + 1
 
-    async def work_on_one(client: AnyClient, name: str) -> None:
+    async def work_on_one(client: AsyncClient, name: str) -> None:
         for _ in range(6):
             async with client.lock(name, ttl=LONG, timeout=PATIENCE):
                 read = counts[name]

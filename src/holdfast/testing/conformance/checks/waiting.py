@@ -5,13 +5,13 @@
 import contextlib
 from functools import partial
 
+from holdfast import AsyncClient, AsyncLease
 from holdfast.core.attempt import INTERVAL
 from holdfast.core.deadlines import seconds
 from holdfast.core.messages import Notice, NoticeKind, Waiting
 from holdfast.errors import LockTimeout, StoreUnavailable
 from holdfast.outcome import Outcome
 from holdfast.testing.conformance.check import check
-from holdfast.testing.conformance.faces import AnyClient, AnyLease
 from holdfast.testing.conformance.kit import PATIENCE, Kit, Running, expect, timed_out
 from holdfast.testing.conformance.wire import Wire
 
@@ -166,7 +166,7 @@ async def dead_waiter_is_skipped(kit: Kit) -> None:
     theirs.check()
 
 
-async def _second(kit: Kit, client: AnyClient) -> None:
+async def _second(kit: Kit, client: AsyncClient) -> None:
     """Wait until somebody waits who is alive."""
 
     async def alive() -> bool:
@@ -233,7 +233,7 @@ async def unanswered_ask_leaves_nothing(kit: Kit) -> None:
     wire = Wire()
     here, there = kit.client(wire), kit.client()
     wire.lose["acquire"] = 1_000
-    leases: list[AnyLease] = []
+    leases: list[AsyncLease] = []
     with contextlib.suppress(LockTimeout, StoreUnavailable):
         leases.append(await here.lock("name", ttl=TTL).acquire(timeout=0.2))
     expect(not leases, "no lease without an answer")

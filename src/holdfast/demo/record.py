@@ -1,7 +1,7 @@
 """The shared record: one JSON document in a table, and beside it its fence.
 
-The rule of holdfast/fence.py: the fence is raised at the *first touch*, in a transaction of its own, before anything
-is read. From then on an older holder, who may still be about to write, is refused.
+A holder raises the fence to its token at the *first touch*, in a transaction of its own, before it reads anything.
+From then on the record refuses an older holder, who may still be about to write. See `holdfast.Fence`.
 """
 
 import sqlite3
@@ -9,8 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from holdfast.cli.demo.tally import Tally, load
-from holdfast.errors import StaleTokenError
+from holdfast import StaleTokenError
+from holdfast.demo.tally import Tally, load
 
 CREATE = "CREATE TABLE record (fence INTEGER NOT NULL, document TEXT NOT NULL)"
 INSERT = "INSERT INTO record (fence, document) VALUES (0, ?)"

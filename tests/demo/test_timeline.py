@@ -1,8 +1,8 @@
 """The chart of who held the lock when."""
 
-from holdfast.cli.demo.plan import Event, What
-from holdfast.cli.demo.rounds import Story
-from holdfast.cli.demo.timeline import Mark, chart, legend, spans
+from holdfast.demo.plan import Event, What
+from holdfast.demo.rounds import Story
+from holdfast.demo.timeline import Mark, chart, legend, spans
 
 EVENTS = [
     Event(0, What.GRANTED, 0.0, 1),

@@ -5,8 +5,8 @@ from enum import IntEnum
 
 from rich.text import Text
 
-from holdfast.cli.demo.plan import Event, What
-from holdfast.cli.demo.rounds import Story
+from holdfast.demo.plan import Event, What
+from holdfast.demo.rounds import Story
 
 
 class Mark(IntEnum):

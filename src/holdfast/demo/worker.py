@@ -1,4 +1,4 @@
-"""One worker of the demo: `python -m holdfast.cli.demo.worker PLAN NUMBER`.
+"""One worker of the demo: `python -m holdfast.demo.worker PLAN NUMBER`.
 
 It reads the shared record, adds a batch of lines, and writes the record back: without a lock, or under it. The record
 says which batches are in it, so under the lock nobody's work is lost or done twice, whoever dies. Events go to
@@ -12,14 +12,11 @@ import sys
 import time
 from pathlib import Path
 
-from holdfast.cli.demo.logs import lines
-from holdfast.cli.demo.plan import Event, Plan, What, load_plan
-from holdfast.cli.demo.record import Record
-from holdfast.cli.demo.tally import Tally
-from holdfast.client import Client
-from holdfast.errors import LeaseLost, StaleTokenError
-from holdfast.lease import Lease
-from holdfast.primitives.lock import Lock
+from holdfast import Client, Lease, LeaseLost, Lock, StaleTokenError
+from holdfast.demo.logs import lines
+from holdfast.demo.plan import Event, Plan, What, load_plan
+from holdfast.demo.record import Record
+from holdfast.demo.tally import Tally
 
 LIFETIME = 120
 """After this many seconds the kernel ends a worker, whatever became of the process that started it."""
@@ -34,7 +31,7 @@ class Worker:
         self._number = number
         self._record = record
         self._share = plan.share(number)
-        self._ordeal = plan.ordeals.get(str(number), 0)
+        self._pause_at = plan.pause_at(number)
         self._updates = 0
 
     def without_lock(self) -> None:
@@ -97,7 +94,7 @@ class Worker:
 
     def _pause(self, token: int, batch: int) -> None:
         self._updates += 1
-        if self._updates == self._ordeal:
+        if self._updates == self._pause_at:
             self._say(What.PAUSED, token, batch)
             _wait_for_line()
 

@@ -1,14 +1,15 @@
 """One round of the demo: start the workers together, strike two of them if that is the plan, and wait for the rest."""
 
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast.cli.demo.crew import Crew, DemoError
-from holdfast.cli.demo.plan import Event, Plan, What
-from holdfast.cli.demo.record import Record
-from holdfast.cli.demo.tally import Tally
+from holdfast.demo.crew import Crew
+from holdfast.demo.plan import DemoError, Event, Plan, What
+from holdfast.demo.record import Record
+from holdfast.demo.tally import Tally
 
 LIMIT = 90.0
 """The longest that a round may take, in seconds."""
@@ -18,20 +19,6 @@ TICK = 0.25
 
 SPARE = 1.5
 """After how many seconds beyond its ttl a stopped worker gets a moment to run, if nobody could follow it."""
-
-
-@dataclass(slots=True)
-class Strikes:
-    """Whom to kill and whom to stop, each while it holds the lock."""
-
-    kill: int
-    stop: int
-    nth: int = 2
-    """At which of their updates."""
-
-    def ordeals(self) -> dict[str, int]:
-        """Return where the workers have to pause for it."""
-        return {str(self.kill): self.nth, str(self.stop): self.nth + 1}
 
 
 @dataclass(slots=True)
@@ -47,18 +34,13 @@ class Story:
         """Return all events of a kind, in order."""
         return [event for event in self.events if event.what is what]
 
-    def first(self, what: What) -> Event | None:
-        """Return the first event of a kind."""
-        return next(iter(self.all_of(what)), None)
-
 
 class Round:
     """A round under way."""
 
-    def __init__(self, plan: Plan, strikes: Strikes | None, url: str, folder: Path, tick: Callable[[], None]) -> None:
+    def __init__(self, plan: Plan, url: str, folder: Path, tick: Callable[[], None]) -> None:
         """Prepare a round; `tick` is called for each update that was written."""
         self._plan = plan
-        self._strikes = strikes
         self._url = url
         self._folder = folder
         self._tick = tick
@@ -100,23 +82,18 @@ class Round:
         stopped = self._stopped
         if event.what is What.WROTE:
             self._tick()
+        elif event.what is What.PAUSED and event.worker == self._plan.kill:
+            crew.send_signal(event.worker, signal.SIGKILL)  # as the kernel does when memory is short
+            self._note(What.KILLED, event)
         elif event.what is What.PAUSED:
-            self._strike(event, crew)
+            crew.send_signal(event.worker, signal.SIGSTOP)  # as a debugger, a suspended machine or a swap storm does
+            self._stopped, self._nudge_at = event, self._next_nudge()
+            self._note(What.STOPPED, event)
         elif event.what is What.TOUCHED and stopped is not None and event.token > stopped.token:
             crew.tell(stopped.worker)
             self._stopped = None
-            crew.cont(stopped.worker)
+            crew.send_signal(stopped.worker, signal.SIGCONT)
             self._note(What.CONTINUED, stopped)
-
-    def _strike(self, event: Event, crew: Crew) -> None:
-        if self._strikes is not None and event.worker == self._strikes.kill:
-            crew.kill(event.worker)
-            self._note(What.KILLED, event)
-        else:
-            crew.stop(event.worker)
-            self._stopped = event
-            self._nudge_at = time.monotonic() + self._plan.ttl + SPARE
-            self._note(What.STOPPED, event)
 
     def _nudge(self, crew: Crew) -> None:
         """Give a stopped worker a moment if nobody can follow it: its background renewal was stopped mid-transaction.
@@ -124,10 +101,13 @@ class Round:
         It still stands before its write, and learns in that moment that its lease is lost.
         """
         if self._stopped is not None and time.monotonic() > self._nudge_at:
-            crew.cont(self._stopped.worker)
+            crew.send_signal(self._stopped.worker, signal.SIGCONT)
             time.sleep(0.02)
-            crew.stop(self._stopped.worker)
-            self._nudge_at = time.monotonic() + self._plan.ttl + SPARE
+            crew.send_signal(self._stopped.worker, signal.SIGSTOP)
+            self._nudge_at = self._next_nudge()
+
+    def _next_nudge(self) -> float:
+        return time.monotonic() + self._plan.ttl + SPARE
 
     def _note(self, what: What, of: Event) -> None:
         self._story.events.append(Event(of.worker, what, time.monotonic(), of.token, of.batch))

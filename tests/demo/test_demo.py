@@ -1,15 +1,19 @@
 """The demo as a whole: exact under the lock whatever happens, and able to tell when it is not."""
 
+import ast
 import json
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+import holdfast.demo
 from holdfast.cli.app import run_app
-from holdfast.cli.demo.logs import make_up
-from holdfast.cli.demo.record import Record
-from holdfast.cli.demo.tally import Tally
+from holdfast.demo.logs import make_up
+from holdfast.demo.record import Record
+from holdfast.demo.tally import Tally
 from tests.cli.conftest import PATIENCE, Command, until
 
 REAL = Path(__file__).parents[2] / ".." / "shared" / "data" / "access.log"
@@ -34,6 +38,32 @@ def test_the_demo_is_exact(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         assert day["truth"] == day["with_lock"]
         assert json.loads((tmp_path / "out" / f"access-{name}.json").read_text()) == {"day": name, **day["truth"]}
     assert len(list((tmp_path / "out").iterdir())) == len(found["days"])
+
+
+def test_it_runs_as_a_module(tmp_path: Path, log: Path) -> None:
+    """`python -m holdfast.demo` does without the command; every name in the log is printed on one line."""
+    out = tmp_path / "out\nside"
+    arguments = [str(log), "--workers", "3", "--out", str(out)]
+    demo = subprocess.run(
+        [sys.executable, "-m", "holdfast.demo", *arguments], check=False, capture_output=True, text=True
+    )
+    assert (demo.returncode, demo.stderr) == (0, "")
+    assert "Exact under the lock" in demo.stdout
+    assert "refuses its token" in demo.stdout
+    assert f"{tmp_path}/out\\nside" in demo.stdout
+    assert len(list(out.iterdir())) == 5
+
+
+def test_it_uses_nothing_but_the_public_api() -> None:
+    """It is an example: of Holdfast it imports `holdfast` alone."""
+    for path in Path(holdfast.demo.__path__[0]).glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom):
+                assert node.level == 0
+                package, _, rest = (node.module or "").partition(".")
+                assert package != "holdfast" or rest.partition(".")[0] in {"", "demo"}, path.name
+            elif isinstance(node, ast.Import):
+                assert not any(alias.name.startswith("holdfast.") for alias in node.names), path.name
 
 
 def test_a_wrong_count_is_found(

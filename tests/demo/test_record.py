@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.demo.record import Record
-from holdfast.cli.demo.tally import Tally
+from holdfast.demo.record import Record
+from holdfast.demo.tally import Tally
 from holdfast.errors import StaleTokenError
 
 

@@ -11,16 +11,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from holdfast.cli.demo import interrupts
-from holdfast.cli.demo.plan import Event, Plan, load_event
+from holdfast.demo import interrupts
+from holdfast.demo.plan import DemoError, Event, Plan, load_event
 
 READ = 65536
 ENDING = 10.0
 """The longest to wait for a killed process to be gone, in seconds."""
-
-
-class DemoError(Exception):
-    """The demo itself could not be carried out."""
 
 
 class Crew:
@@ -32,7 +28,6 @@ class Crew:
         self._url = url
         self._folder = folder
         self._processes: list[subprocess.Popen[bytes]] = []
-        self._killed: set[int] = set()
         self._pipe = -1
         self._rest = b""
 
@@ -55,7 +50,7 @@ class Crew:
         """Start a worker out of the reach of the terminal's Ctrl-C: the demo sees to its end itself."""
         with self._errors(number).open("wb") as errors:
             return subprocess.Popen(  # noqa: S603 - this very program
-                [sys.executable, "-P", "-m", "holdfast.cli.demo.worker", str(plan), str(number)],
+                [sys.executable, "-P", "-m", "holdfast.demo.worker", str(plan), str(number)],
                 stdin=subprocess.PIPE,
                 stdout=pipe,
                 stderr=errors,
@@ -94,24 +89,16 @@ class Crew:
                 stdin.write(b"go\n")
                 stdin.flush()
 
-    def kill(self, number: int) -> None:
-        """Kill a worker, as the kernel does when memory is short."""
-        self._killed.add(number)
-        self._processes[number].kill()
-
-    def stop(self, number: int) -> None:
-        """Stop a worker dead, as a debugger, a suspended machine or a swap storm does."""
-        self._processes[number].send_signal(signal.SIGSTOP)
-
-    def cont(self, number: int) -> None:
-        """Let a stopped worker run on."""
-        self._processes[number].send_signal(signal.SIGCONT)
+    def send_signal(self, number: int, what: signal.Signals) -> None:
+        """Send a signal to a worker."""
+        self._processes[number].send_signal(what)
 
     def check_health(self) -> None:
-        """Raise DemoError if a worker has failed."""
+        """Raise DemoError if a worker has failed, other than by the plan."""
         for number, process in enumerate(self._processes):
-            if process.poll() and number not in self._killed:
-                raise DemoError(f"worker {number + 1} failed: {self._last_words(number)}")
+            if process.poll() and (number, process.returncode) != (self._plan.kill, -signal.SIGKILL):
+                words = self._errors(number).read_text("utf-8", "replace").strip().splitlines()
+                raise DemoError(f"worker {number + 1} failed: {words[-1] if words else process.returncode}")
 
     def check_ends(self, until: float) -> None:
         """Wait for the end of all workers, and raise DemoError if one failed, or does not end in time."""
@@ -121,10 +108,6 @@ class Crew:
         except subprocess.TimeoutExpired:
             raise DemoError("a worker did not end in time") from None
         self.check_health()
-
-    def _last_words(self, number: int) -> str:
-        words = self._errors(number).read_text("utf-8", "replace").strip().splitlines()
-        return words[-1] if words else f"status {self._processes[number].returncode}"
 
     def _errors(self, number: int) -> Path:
         return self._folder / f"worker-{number}.err"

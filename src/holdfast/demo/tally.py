@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.cli.demo.logs import parse
+from holdfast.demo.logs import parse
 
 
 @dataclass(slots=True)

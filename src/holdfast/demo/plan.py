@@ -1,11 +1,15 @@
 """What the processes of the demo tell each other: the plan that each worker is started with, and events."""
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from holdfast.cli.demo.logs import Piece
+from holdfast.demo.logs import Piece
+
+
+class DemoError(Exception):
+    """The demo itself could not be carried out."""
 
 
 @dataclass(slots=True)
@@ -13,24 +17,30 @@ class Plan:
     """One round of the demo. Times in seconds."""
 
     log: str
-    record: str
     pieces: list[Piece]
     workers: int
-    lock: str
+    record: str = ""
+    lock: str = ""
     """The name to lock, or "" to go without a lock."""
+    kill: int = -1
+    """Which worker to kill just before it writes its second update."""
+    stop: int = -1
+    """Which worker to stop just before it writes its third update, until others have held the lock after it."""
     ttl: float = 1.0
     work: float = 0.02
     """What a batch takes beside the counting: it stands for a look-up, or a call elsewhere."""
-    ordeals: dict[str, int] = field(default_factory=dict[str, int])
-    """For some workers: at which of their updates they pause before the write, to be killed or stopped there."""
 
     def save(self, path: Path) -> None:
         """Write this for the workers."""
         path.write_text(json.dumps(asdict(self)))
 
-    def share(self, worker: int) -> list[int]:
+    def share(self, worker: int) -> range:
         """Return the numbers of the batches that a worker does first."""
-        return list(range(worker, len(self.pieces), self.workers))
+        return range(worker, len(self.pieces), self.workers)
+
+    def pause_at(self, worker: int) -> int:
+        """Return at which of its updates a worker pauses before it writes; 0 if at none."""
+        return {self.kill: 2, self.stop: 3}.get(worker, 0)
 
 
 def load_plan(path: Path) -> Plan:

@@ -1,24 +1,28 @@
 """What the demo found, for people and as JSON."""
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.cli.demo.plan import Event, What
-from holdfast.cli.demo.rounds import Story
-from holdfast.cli.demo.tally import Day, Tally, wrong_counts
-from holdfast.cli.demo.timeline import chart, legend
-from holdfast.cli.say import escape
+from holdfast.demo.plan import Event, What
+from holdfast.demo.rounds import Story
+from holdfast.demo.tally import Day, Tally, wrong_counts
+from holdfast.demo.timeline import chart, legend
 
 WIDEST = 120
 """Lines longer than this are hard to read, however wide the terminal is."""
 
 WRONG_SHOWN = 10
+
+
+def printable(text: str) -> str:
+    """Return `text` on one line, with everything that is not plainly visible written as an escape sequence."""
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
 @dataclass(slots=True)
@@ -50,11 +54,11 @@ class Findings:
         return any(event.token in stopped for event in self.locked.all_of(What.REFUSED))
 
 
-def as_json(findings: Findings, files: list[Path]) -> dict[str, Any]:
-    """Return the findings for a machine to read."""
+def to_json(findings: Findings, files: list[Path]) -> str:
+    """Return the findings for a machine to read, without a control character in them."""
     truth, unlocked, locked = findings.truth, findings.unlocked, findings.locked
     wrong = findings.wrong()
-    return {
+    found = {
         "log": findings.log,
         "lines": findings.lines(),
         "malformed": truth.malformed,
@@ -79,6 +83,7 @@ def as_json(findings: Findings, files: list[Path]) -> dict[str, Any]:
         },
         "files": [str(path) for path in files],
     }
+    return json.dumps(found, indent=2).replace("\x7f", "\\u007f")
 
 
 def introduce(console: Console, log: str, workers: int, truth: Tally, batches: int) -> None:
@@ -86,7 +91,7 @@ def introduce(console: Console, log: str, workers: int, truth: Tally, batches: i
     hits, bad = truth.hits(), truth.malformed
     _say(
         console,
-        f"{workers} processes count {escape(log)} into one shared record: {hits + bad:,} lines, {len(truth.days)} "
+        f"{workers} processes count {printable(log)} into one shared record: {hits + bad:,} lines, {len(truth.days)} "
         f"days, {batches} batches. For each batch, a process reads the record, adds the batch, and writes it back.",
     )
     if bad:
@@ -114,7 +119,7 @@ def print_verdict(console: Console, findings: Findings, files: list[Path]) -> No
     _say(console, exact, "bold green")
     if files:
         console.print(
-            f"{len(files)} files, one a day, are in {escape(str(files[0].parent))}", soft_wrap=True, markup=False
+            f"{len(files)} files, one a day, are in {printable(str(files[0].parent))}", soft_wrap=True, markup=False
         )
 
 
@@ -134,12 +139,12 @@ def _tell_unlocked(console: Console, findings: Findings) -> None:
 def _tell_locked(console: Console, findings: Findings) -> None:
     story = findings.locked
     _heading(console, f"2. Under the lock ({story.ended - story.began:.1f} s)")
+    tale = Table.grid(padding=(0, 1))
+    tale.add_column(justify="right", width=6, style="dim")
+    tale.add_column()
     for at, line in _tale(story):
-        row = Table.grid(padding=(0, 1))
-        row.add_column(justify="right", width=6, style="dim")
-        row.add_column()
-        row.add_row(f"{at - story.began:.1f} s", line)
-        console.print(row, width=_width(console))
+        tale.add_row(f"{at - story.began:.1f} s", line)
+    console.print(tale, width=_width(console))
     console.print()
     ascii_only = console.options.ascii_only
     console.print(chart(story, findings.workers, _width(console), ascii_only=ascii_only), no_wrap=True)

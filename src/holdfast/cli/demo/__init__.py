@@ -1,1 +1,0 @@
-"""`holdfast demo`: a web access log, counted into one shared record by many processes, without a lock and with one."""

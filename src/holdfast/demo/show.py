@@ -1,0 +1,129 @@
+"""The demo from end to end: the truth by one plain pass, a round without the lock, a round under it, the verdict."""
+
+import dataclasses
+import gzip
+import json
+import os
+import sys
+import tempfile
+import time
+import zlib
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+
+from holdfast.demo import interrupts
+from holdfast.demo.logs import cut, lines, local_copy, make_up
+from holdfast.demo.plan import DemoError, Plan
+from holdfast.demo.report import Findings, introduce, print_findings, print_verdict, printable, to_json
+from holdfast.demo.rounds import Round, Story
+from holdfast.demo.tally import Tally
+
+BATCHES = 5
+"""How many batches there are for each worker."""
+
+EXACT, WRONG, NO_LOG, USAGE, FAILED = 0, 1, 2, 64, 69
+"""What `show_demo` returns, to exit with; where the `holdfast` command has the same status, the number is the same."""
+
+
+def show_demo(
+    log: Path | None = None, *, workers: int = 8, out: Path | None = None, url: str | None = None, as_json: bool = False
+) -> int:
+    """Count `log` (default: one made up) with so many processes, print what came of it, and return a status.
+
+    A file a day is written to the folder `out`. `url` is the store of the lock. Default: fresh temporary ones.
+    """
+    if (url or "").startswith("memory:"):
+        return _fail("a memory: store lives in one process, and the demo has many; give another, or none.", USAGE)
+    with interrupts.heeded(), tempfile.TemporaryDirectory(prefix="holdfast-") as name:
+        folder = Path(name)
+        try:
+            copy = local_copy(log, folder) if log else make_up(folder / "access.log")
+            out = _folder_for(out)
+        except (OSError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+            return _fail(f"cannot do the demo: {error}", NO_LOG)
+        plan = Plan(str(copy), cut(copy, BATCHES * workers), workers)
+        try:
+            return _show(plan, str(log or "a log that was made up"), url, folder, out, as_json=as_json)
+        except DemoError as error:
+            return _fail(str(error), FAILED)
+
+
+def _fail(message: str, status: int) -> int:
+    print(f"holdfast: {printable(message)}", file=sys.stderr)
+    return status
+
+
+def _show(plan: Plan, title: str, url: str | None, folder: Path, out: Path, *, as_json: bool) -> int:
+    console = Console(highlight=False, quiet=as_json)
+    truth = Tally()
+    for piece in plan.pieces:
+        truth.add(lines(Path(plan.log), piece))
+    introduce(console, title, plan.workers, truth, len(plan.pieces))
+    unlocked, locked = _both_rounds(plan, url or f"sqlite://{folder}/locks.db", folder)
+    findings = Findings(title, plan.workers, len(plan.pieces), truth, unlocked, locked)
+    print_findings(console, findings)
+    exact = not findings.wrong()
+    files = write_days(findings.locked.tally, out) if exact else []
+    print_verdict(console, findings, files)
+    if as_json:
+        print(to_json(findings, files))
+    return EXACT if exact else WRONG
+
+
+def _both_rounds(plan: Plan, url: str, folder: Path) -> tuple[Story, Story]:
+    if not plan.pieces:
+        return Story(), Story()
+    unlocked = dataclasses.replace(plan, record=str(folder / "unlocked.db"))
+    locked = dataclasses.replace(
+        plan,
+        record=str(folder / "locked.db"),
+        lock=f"holdfast-demo-{os.getpid()}-{time.time_ns()}",  # a name of its own: the store may be shared
+        kill=plan.workers // 3,
+        stop=2 * plan.workers // 3,
+    )
+    with _progress(len(plan.pieces)) as count:
+        first = Round(unlocked, url, folder, count("without a lock")).run()
+        return first, Round(locked, url, folder, count("under the lock")).run()
+
+
+def write_days(tally: Tally, folder: Path) -> list[Path]:
+    """Write a file a day, each all at once or not at all, and return their paths."""
+    paths: list[Path] = []
+    for name, day in sorted(tally.days.items()):
+        paths.append(folder / f"access-{name}.json")
+        temporary = folder / f".{paths[-1].name}.{os.getpid()}"
+        try:
+            temporary.write_text(json.dumps({"day": name, **day.summary()}, indent=2) + "\n")
+            temporary.replace(paths[-1])
+        finally:
+            temporary.unlink(missing_ok=True)
+    return paths
+
+
+def _folder_for(out: Path | None) -> Path:
+    if out is None:
+        return Path(tempfile.mkdtemp(prefix="holdfast-demo-"))
+    out.mkdir(parents=True, exist_ok=True)
+    return out
+
+
+@contextmanager
+def _progress(total: int) -> Generator[Callable[[str], Callable[[], None]], None, None]:
+    """Show how far a round is, if anybody looks. Yields what begins a round and returns what counts an update."""
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description:>15}"),
+        BarColumn(),
+        TextColumn("{task.completed} of {task.total} updates"),
+    )
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+
+        def begin(title: str) -> Callable[[], None]:
+            task = progress.add_task(title, total=total)
+            return lambda: progress.advance(task)
+
+        yield begin
