@@ -16,7 +16,7 @@ HOST = "127.0.0.1"
 def _nothing() -> None: ...
 
 
-def complaint(colour: str, url: str, then: Callable[[], None] = _nothing, operation_timeout: float = 0.3) -> StoreError:
+def complaint(colour: str, url: str, then: Callable[[], None] = _nothing, operation_timeout: float = 0.2) -> StoreError:
     """Return the error of who locks there; `then` is called before the client is closed."""
     if colour == COLOURS[0]:
         with Client(url, operation_timeout=operation_timeout) as client:
@@ -55,24 +55,26 @@ def silent() -> Generator[socket.socket, None, None]:
 def saying(words: bytes | None, tls: ssl.SSLContext | None = None) -> Generator[int, None, None]:
     """Run a server that says something of its own and closes the connection; give its port. None: it waits instead."""
     with socket.create_server((HOST, 0)) as server:
-        thread = threading.Thread(target=_say, args=(server, words, tls), daemon=True)
+        over = threading.Event()
+        thread = threading.Thread(target=_say, args=(server, words, tls, over), daemon=True)
         thread.start()
         try:
             yield int(server.getsockname()[1])
         finally:
+            over.set()
             with suppress(OSError):
                 server.shutdown(socket.SHUT_RDWR)
             thread.join(10.0)
 
 
-def _say(server: socket.socket, words: bytes | None, tls: ssl.SSLContext | None) -> None:
+def _say(server: socket.socket, words: bytes | None, tls: ssl.SSLContext | None, over: threading.Event) -> None:
     with suppress(OSError):
         while True:
             taken, _ = server.accept()
             with suppress(OSError), tls.wrap_socket(taken, server_side=True) if tls else taken as said:
                 said.recv(65536)
                 if words is None:
-                    said.recv(65536)
+                    over.wait()
                 else:
                     said.sendall(words)
 

@@ -22,10 +22,10 @@ from tests.faults.scenes import client_at, play
 from tests.servers import EtcdServer, Proxy
 from tests.servers.etcd import encoded
 
-CROWD = 1200
-"""More names than a process may have files, as systems are set up."""
+CROWD = 300
+"""More names than the process of the test may have files: four times as many."""
 
-SOME = 120
+SOME = 40
 
 TTL = 60.0
 """A ttl, and a session, that outlive every test."""
@@ -58,7 +58,7 @@ class Held:
         until = kit.now() + AMPLE
         while self._count() < 3 * len(self.names):
             assert kit.now() < until, f"of {3 * len(self.names)} keys there are {self._count()}"
-            await kit.pause(0.2)
+            await kit.pause(0.05)
 
     def _count(self) -> int:
         begins = KEYS.of(f"{self._space}:", "").removesuffix("/")

@@ -184,6 +184,7 @@ def test_a_server_that_begins_no_watch_is_given_up(monkeypatch: pytest.MonkeyPat
     async def scene(runtime: Runtime) -> None:
         script = deaf_after_one()
         watcher = Watcher(runtime, script)
+        monkeypatch.setattr(module, "DEAF", 3600.0)
         await watcher.watch("a")
         with pytest.raises(OutcomeUnknown):
             await watcher.watch("impatient", 0.01)
@@ -203,6 +204,7 @@ def test_a_server_that_stands_still_is_given_up_by_the_impatient_too(monkeypatch
 
     async def scene(runtime: Runtime) -> None:
         watcher = Watcher(runtime, deaf_after_one())
+        monkeypatch.setattr(module, "DEAF", 3600.0)
         await watcher.watch("a")
         with pytest.raises(OutcomeUnknown):
             await watcher.watch("impatient", 0.05)

@@ -46,9 +46,10 @@ def test_an_etcd_with_tls(tmp_path: Path, colour: str) -> None:
     """Which closes the connection before it has said a word."""
     with EtcdServer(tmp_path / "etcd", certificates=Certificates(tmp_path / "certificates")) as server:
         assert re.search(
-            "without an answer; write etcds:// if it wants TLS", str(complaint(colour, f"etcd://{HOST}:{server.port}"))
+            "without an answer; write etcds:// if it wants TLS",
+            str(complaint(colour, f"etcd://{HOST}:{server.port}", operation_timeout=60.0)),
         )
-        assert re.search("is not trusted", str(complaint(colour, server.url)))
+        assert re.search("is not trusted", str(complaint(colour, server.url, operation_timeout=60.0)))
 
 
 def test_tls_is_not_mentioned_to_who_has_been_answered_without_it() -> None:

@@ -26,8 +26,8 @@ class Ensemble(ABC):
     """Three servers, one of which leads."""
 
     kind: str
-    shortest: float
-    """The shortest session that these servers grant, in seconds."""
+    keepable: float
+    """A session that a busy machine can still keep: its client trusts it for more than two seconds."""
 
     @property
     @abstractmethod
@@ -72,7 +72,7 @@ class ZooKeepers(Ensemble):
     """ZooKeeper servers."""
 
     kind = "zookeeper"
-    shortest = 0.4
+    keepable = 5.0
 
     def __init__(self, group: ZooKeeperEnsemble) -> None:
         """Use these."""
@@ -142,7 +142,7 @@ class Etcds(Ensemble):
     """etcd servers."""
 
     kind = "etcd"
-    shortest = 1.0
+    keepable = 3.0
 
     def __init__(self, group: EtcdEnsemble) -> None:
         """Use these."""

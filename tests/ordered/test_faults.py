@@ -9,35 +9,39 @@ from collections.abc import Sequence
 
 import pytest
 
-from holdfast import Outcome
+from holdfast import Outcome, StoreUnavailable
 from holdfast.runtimes.clocks import steady
+from holdfast.testing.conformance.faces import AnyClient, AnyLease
 from holdfast.testing.conformance.kit import Kit
-from tests.faults.metronome import Metronome
 from tests.faults.resource import SharedNumbers
 from tests.faults.scenes import COLOURS, play
 from tests.hazards.helpers import Script
 from tests.ordered.ensembles import Ensemble, Party, note, proxies
 from tests.servers import Proxy, RedisServer
 
-pytestmark = pytest.mark.parametrize("colour", COLOURS)
+in_both_colours = pytest.mark.parametrize("colour", COLOURS)
 
-LONG = 30.0
-"""A session, and a ttl, that outlive every test."""
+in_one_colour_each = pytest.mark.parametrize(
+    ("ensemble", "colour"), [("zookeeper", "threads"), ("etcd", "asyncio")], indirect=["ensemble"]
+)
+"""For what takes as long as a session, and is decided by the servers and the core, of which there is one."""
 
-KEEPABLE = 2.0
-"""A session that a busy machine can still keep, in seconds."""
-
-LATE = 1.0
-"""For how many seconds longer than its time a session may last at the servers."""
-
-SESSION = 2.0
-"""A session that is to end by itself, in seconds."""
+LONG = 60.0
+"""A session, and a ttl, that outlive every test: what a client would find by renewing them, it finds too late."""
 
 AMPLE = 10.0
 """How long a request may take, in seconds, of clients whose way is not disturbed: the machine may be busy."""
 
-PROMPT = 1.0
-"""Within how many seconds something happens that need not be waited for."""
+PATIENCE = 15.0
+"""How long to wait, in seconds, for what must happen: only ever used up by a failure. Renewals of what is LONG come
+later, or have to be asked for."""
+
+
+async def at_last(client: AnyClient) -> tuple[AnyLease, float]:
+    """Acquire the name of these scenes; return also by when that was done, at the latest."""
+    lease = await client.lock("name", ttl=LONG).acquire()
+    return lease, steady()
+
 
 HOLDER = """
 import asyncio, sys, time, holdfast
@@ -46,14 +50,14 @@ url, colour = sys.argv[1:]
 
 def block():
     with holdfast.Client(url, operation_timeout=10) as client:
-        lease = client.lock("name", ttl=30).acquire()
+        lease = client.lock("name", ttl=60).acquire()
         while True:
             print(steady() + lease.remaining(), flush=True)
             time.sleep(0.01)
 
 async def loop():
     async with holdfast.AsyncClient(url, operation_timeout=10) as client:
-        lease = await client.lock("name", ttl=30).acquire()
+        lease = await client.lock("name", ttl=60).acquire()
         while True:
             print(steady() + lease.remaining(), flush=True)
             await asyncio.sleep(0.01)
@@ -63,33 +67,32 @@ block() if colour == "threads" else asyncio.run(loop())
 """Says again and again until when its lease is certainly its own."""
 
 
-def test_a_killed_holder_is_followed_when_its_session_ends(
-    ensemble: Ensemble, space: str, colour: str, metronome: Metronome
-) -> None:
-    """By the first who waits, within a second of the session's time, and not before the lease was over."""
-    session = max(ensemble.shortest, KEEPABLE)
+@in_one_colour_each
+def test_a_killed_holder_is_followed_when_its_session_ends(ensemble: Ensemble, space: str, colour: str) -> None:
+    """By the first who waits, and not before its lease was over."""
+    session = ensemble.keepable
 
     async def scene(kit: Kit) -> None:
         first, second = (Party(kit, ensemble.url(space, LONG), operation_timeout=AMPLE).client for _ in range(2))
-
         script = Script(HOLDER, ensemble.url(space, session), colour)
         try:
             assert script.hear()
-            waiting = kit.start(lambda: first.lock("name", ttl=LONG).acquire())
+            waiting = kit.start(lambda: at_last(first))
             await kit.waiters(second, "name", 1)
             next_one = kit.start(lambda: second.lock("name", ttl=LONG).acquire())
             await kit.waiters(first, "name", 2)
             killed = steady()
             script.send(signal.SIGKILL)
             claims, _ = script.end()
-            lease = await waiting.result()
-            took = metronome.elapsed(killed)
+            lease, followed = await waiting.result(session + PATIENCE)
         finally:
             script.kill()
-        believed = float(claims.split()[-1]) - killed
-        note(f"{ensemble.kind} {colour}: session {session:g} s, believed {believed:.3f} s, followed after {took:.3f} s")
-        assert believed < took < session + LATE
-        assert took > session / 2, "the session was certainly renewed so long ago"
+        believed = float(claims.split()[-1])
+        note(
+            f"{ensemble.kind} {colour}: session {session:g} s, believed {believed - killed:.3f} s, "
+            f"followed after {followed - killed:.3f} s"
+        )
+        assert believed < followed
         assert not next_one.done()
         await lease.release()
         assert (await next_one.result()).token > lease.token
@@ -99,7 +102,6 @@ def test_a_killed_holder_is_followed_when_its_session_ends(
 
 STOPPED = """
 import asyncio, logging, sys, time, holdfast
-from tests.faults.metronome import Metronome
 from tests.faults.resource import SharedNumbers
 logging.disable()
 url, colour, port, space = sys.argv[1:]
@@ -123,7 +125,7 @@ def report(lease):
 
 def block():
     with holdfast.Client(url, operation_timeout=10) as client:
-        lease = client.lock("name", ttl=30).acquire()
+        lease = client.lock("name", ttl=60).acquire()
         for _ in report(lease):
             sys.stdin.readline()
         while True:  # until it has found the ensemble again
@@ -136,7 +138,7 @@ def block():
 
 async def loop():
     async with holdfast.AsyncClient(url, operation_timeout=10) as client:
-        lease = await client.lock("name", ttl=30).acquire()
+        lease = await client.lock("name", ttl=60).acquire()
         for _ in report(lease):
             await asyncio.to_thread(sys.stdin.readline)
         while True:
@@ -151,11 +153,12 @@ block() if colour == "threads" else asyncio.run(loop())
 """
 
 
+@in_one_colour_each
 def test_a_stopped_holder_finds_out_and_is_fenced_off(
-    ensemble: Ensemble, space: str, colour: str, redis_server: RedisServer, metronome: Metronome
+    ensemble: Ensemble, space: str, colour: str, redis_server: RedisServer
 ) -> None:
     """A holder that was stopped past its session is followed, knows it when it goes on, and writes nothing more."""
-    session = max(ensemble.shortest, KEEPABLE)
+    session = ensemble.keepable
 
     async def scene(kit: Kit) -> None:
         other = Party(kit, ensemble.url(space, LONG), operation_timeout=AMPLE).client
@@ -166,9 +169,7 @@ def test_a_stopped_holder_finds_out_and_is_fenced_off(
             waiting = kit.start(lambda: other.lock("name", ttl=LONG).acquire())
             await kit.waiters(other, "name", 1)
             script.send(signal.SIGSTOP)
-            stopped = steady()
-            lease = await waiting.result()
-            took = metronome.elapsed(stopped)
+            lease = await waiting.result(session + PATIENCE)
             assert lease.token > token
             assert numbers.read("name", lease.token) == 0
             script.send(signal.SIGCONT)
@@ -176,8 +177,6 @@ def test_a_stopped_holder_finds_out_and_is_fenced_off(
             assert script.end() == ("lost\nrefused\nTAKEN_OVER\n", "")
             numbers.write("name", lease.token, 1)
             lease.check()
-            note(f"{ensemble.kind} {colour}: session {session:g} s, followed after {took:.3f} s")
-            assert took < session + LATE
         finally:
             script.kill()
             numbers.close()
@@ -202,42 +201,38 @@ def heal(walls: Sequence[Proxy]) -> None:
         wall.heal()
 
 
-def test_a_holder_that_is_cut_off(ensemble: Ensemble, space: str, colour: str, metronome: Metronome) -> None:
-    """It is told by its deadline, somebody else follows after the session; when it is back it can work again."""
+@in_both_colours
+def test_a_holder_that_is_cut_off(ensemble: Ensemble, space: str, colour: str) -> None:
+    """It is told while it hears of nobody; who follows does not before its deadline; back again, it can work again."""
 
     async def scene(kit: Kit) -> None:
         with proxies(ensemble.servers) as walls:
-            url = ensemble.url(space, SESSION, [wall.address for wall in walls])
+            url = ensemble.url(space, ensemble.keepable, [wall.address for wall in walls])
             holder, other = Party(kit, url), Party(kit, ensemble.url(space, LONG), operation_timeout=AMPLE).client
             told: list[float] = []
             lease = await holder.client.lock("name", ttl=LONG, on_lost=lambda _: told.append(steady())).acquire()
             before = holder.store.directory.session()
-            waiting = kit.start(lambda: other.lock("name", ttl=LONG).acquire())
+            waiting = kit.start(lambda: at_last(other))
             await kit.waiters(other, "name", 1)
             partition(walls)
-            cut = steady()
-            deadline = cut
+            cut = deadline = looked = steady()
             while (left := lease.remaining()) > 0:
-                deadline = steady() + left
-                assert not waiting.done(), "nobody follows who is sure of his lease"
+                deadline = looked + left
                 await kit.pause(0.005)
+                looked = steady()
+            await kit.until(lambda: true_of(told), "told that the lease is lost", PATIENCE)
             assert lease.lost
-            await kit.until(lambda: true_of(told), "told that the lease is lost", PROMPT)
-            follower = await waiting.result(SESSION + LATE + PROMPT)
-            took = metronome.elapsed(cut)
+            follower, followed = await waiting.result(ensemble.keepable + PATIENCE)
             note(
                 f"{ensemble.kind} {colour}: believed {deadline - cut:.3f} s, told {told[0] - deadline:+.3f} s later, "
-                f"followed after {took:.3f} s of {SESSION:g} s"
+                f"followed after {followed - cut:.3f} s of {ensemble.keepable:g} s"
             )
-            assert told[0] - metronome.missed(deadline, told[0]) < deadline + PROMPT / 2
-            assert took < SESSION + LATE
+            assert deadline < followed, "nobody follows who is sure of his lease"
             heal(walls)
-            healed = steady()
-            waiting = kit.start(lambda: holder.client.lock("name", ttl=LONG).acquire())
+            again_waiting = kit.start(lambda: holder.client.lock("name", ttl=LONG).acquire())
             await kit.waiters(other, "name", 1)
             await follower.release()
-            again = await waiting.result()
-            note(f"{ensemble.kind} {colour}: holds again {steady() - healed:.3f} s after the heal")
+            again = await again_waiting.result()
             assert again.token > follower.token > lease.token
             assert holder.store.directory.session() != before
             await again.release()
@@ -246,30 +241,28 @@ def test_a_holder_that_is_cut_off(ensemble: Ensemble, space: str, colour: str, m
     play(colour, ensemble.url(space, LONG), scene)
 
 
+@in_both_colours
 @pytest.mark.parametrize("released", [True, False], ids=["released-meanwhile", "released-afterwards"])
 def test_a_waiter_that_is_cut_off(ensemble: Ensemble, space: str, colour: str, released: bool) -> None:
-    """It stands in the queue again when it is back, gets the name when it is free, and holds it once."""
+    """Its session over, it stands in the queue again when it is back, gets the name when it is free, and once."""
 
     async def scene(kit: Kit) -> None:
         with proxies(ensemble.servers) as walls:
-            url = ensemble.url(space, SESSION, [wall.address for wall in walls])
+            url = ensemble.url(space, LONG, [wall.address for wall in walls])
             waiter, other = Party(kit, url), Party(kit, ensemble.url(space, LONG), operation_timeout=AMPLE).client
             lease = await other.lock("name", ttl=LONG).acquire()
             waiting = kit.start(lambda: waiter.client.lock("name", ttl=LONG).acquire())
             await kit.waiters(other, "name", 1)
             partition(walls)
+            ensemble.end_session(waiter.store)
             await kit.waiters(other, "name", 0)
             if released:
                 await lease.release()
             heal(walls)
-            healed = steady()
             if not released:
                 await kit.waiters(other, "name", 1)
-                note(f"{ensemble.kind} {colour}: waits again {steady() - healed:.3f} s after the heal")
                 await lease.release()
-            mine = await waiting.result()
-            note(f"{ensemble.kind} {colour}: holds {steady() - healed:.3f} s after the heal")
-            assert steady() - healed < 5 * PROMPT
+            mine = await waiting.result(PATIENCE)
             mine.check()
             view = await other.inspect("name")
             assert [holder.token for holder in view.holders] == [mine.token]
@@ -281,16 +274,17 @@ def test_a_waiter_that_is_cut_off(ensemble: Ensemble, space: str, colour: str, r
     play(colour, ensemble.url(space, LONG), scene)
 
 
+@in_both_colours
 def test_a_server_that_stops_is_left_before_its_clients_lose_anything(
     ensemble: Ensemble, space: str, colour: str
 ) -> None:
     """Who holds by way of a follower that is stopped goes on by way of another, however short its requests are."""
-    session, ttl = 6.0, 4.0
+    session, ttl, brief = 12.0, 8.0, 0.5
 
     async def scene(kit: Kit) -> None:
         url, followers = ensemble.url(space, session), ensemble.followers()
         while True:
-            party = Party(kit, url)
+            party = Party(kit, url, operation_timeout=brief)
             lease = await party.client.lock("name", ttl=ttl).acquire()
             server = ensemble.in_use(party.store)
             if server in followers:
@@ -299,13 +293,16 @@ def test_a_server_that_stops_is_left_before_its_clients_lose_anything(
         assert server is not None
         server.pause()
         stopped = steady()
-        ends, left = stopped + lease.remaining(), 0.0
-        while not left or steady() + lease.remaining() < ends + 0.5:
+        while True:
             lease.check()
-            if not left and ensemble.in_use(party.store) not in {server, None}:
-                left = steady() - stopped
-            await kit.pause(0.005)
-        note(f"{ensemble.kind} {colour}: another asked after {left:.3f} s, renewed after {steady() - stopped:.3f} s")
+            try:
+                await lease.extend()
+                break
+            except StoreUnavailable:
+                await kit.pause(0.005)
+        assert ensemble.in_use(party.store) not in {server, None}
+        note(f"{ensemble.kind} {colour}: extended by way of another after {steady() - stopped:.3f} s")
+        lease.check()
         assert await lease.release() is Outcome.RELEASED
         await party.client.close()
         server.resume()
@@ -313,8 +310,9 @@ def test_a_server_that_stops_is_left_before_its_clients_lose_anything(
     play(colour, ensemble.url(space, LONG), scene)
 
 
+@in_both_colours
 def test_a_session_that_the_servers_end(ensemble: Ensemble, space: str, colour: str) -> None:
-    """Who waited goes on in another session, and is granted; who held knows at once that the lease is lost."""
+    """Who waited goes on in another session, and is granted; who held is told that the lease is lost, unasked."""
 
     async def scene(kit: Kit) -> None:
         one, two = (Party(kit, ensemble.url(space, LONG), operation_timeout=AMPLE) for _ in range(2))
@@ -324,25 +322,16 @@ def test_a_session_that_the_servers_end(ensemble: Ensemble, space: str, colour: 
         await kit.waiters(one.client, "name", 1)
         session = two.store.directory.session()
         ensemble.end_session(two.store)
-        ended = steady()
 
         async def again() -> bool:
             return bool((await one.client.inspect("name")).waiters) and two.store.directory.session() != session
 
         await kit.until(again, "the waiter in another session")
-        waits = steady() - ended
         lease.check()
-        ending = steady()
         ensemble.end_session(one.store)
         mine = await waiting.result()
-        ended = steady()
-        assert await lease.lost.wait(PROMPT)
-        await kit.until(lambda: true_of(told), "told that the lease is lost", PROMPT)
-        note(
-            f"{ensemble.kind} {colour}: waits again after {waits:.3f} s; granted {ended - ending:.3f} s, "
-            f"told {told[0] - ending:.3f} s after the call"
-        )
-        assert told[0] < ended + PROMPT / 2
+        assert await lease.lost.wait(PATIENCE)
+        await kit.until(lambda: true_of(told), "told that the lease is lost", PATIENCE)
         assert mine.token > lease.token
         mine.check()
         again_lease = kit.start(lambda: one.client.lock("name", ttl=LONG).acquire())

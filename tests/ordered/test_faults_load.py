@@ -7,7 +7,9 @@ What can be demanded, and why:
     named in ensembles.py ends sessions when a stopped leader goes on: then the loser is told at once, and no later.
 *   **Tokens** increase in the order of the grants: they are what the servers count, of which a majority remembers.
 *   **No update is lost** at a resource with a fence.
-*   **Progress**: somebody acquires within a few seconds of each fault, for only one server of three is hurt at a time.
+*   **Progress**: somebody acquires what nobody had before, and all go on with their work, while a server is away, and
+    again when it is back; for only one of three is hurt at a time. So each fault lasts until that was seen, and nothing
+    depends on how fast the machine is.
 *   **In the end** all processes end in order, have met only errors that say that the store did not answer, and leave
     nothing in the store.
 """
@@ -15,37 +17,38 @@ What can be demanded, and why:
 import os
 import random
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import cycle, pairwise
 
 from holdfast import Client
 from holdfast.runtimes.clocks import steady
-from tests.faults.judgement import Overlap, disorder, overlaps, stalls
+from tests.faults.judgement import Overlap, disorder, overlaps
 from tests.faults.metronome import Metronome
 from tests.faults.resource import total
 from tests.faults.workers import Staff, Task, Tenure
+from tests.hazards.helpers import eventually
 from tests.ordered.ensembles import Ensemble, Etcds
 from tests.servers import RedisServer
 
-SECONDS = float(os.environ.get("HOLDFAST_CHAOS_SECONDS", "44"))
-"""For how long servers are hurt, in seconds, both kinds together."""
+SECONDS = float(os.environ.get("HOLDFAST_CHAOS_SECONDS", "0"))
+"""For how long servers are hurt at least, in seconds; by each fault once, however long that takes."""
 
 SESSION = 3.0
 TTL = 2.0
 
-PROGRESS = 8.0
-"""Within how many seconds of any moment somebody acquires: an election, and the session of a process that waits."""
+PATIENCE = 60.0
+"""How long to wait, in seconds, for what must happen: only ever used up by a failure."""
 
-OUT = 2.5
-"""For how long a server is away: long enough that another one leads, shorter than a session."""
+UPDATES = 10
+"""How many updates of what is never held for long there are while a server is away, and as many when it is back."""
 
 ERRORS = ("StoreUnavailable: ", "OutcomeUnknown: ", "LeaseLost: ")
 
-GOES_ON = 1.0
+GOES_ON = 2.0
 """For how many seconds after a stopped leader went on it may end sessions that another one has renewed."""
 
-TOLD = 0.25
+TOLD = 0.5
 """Within how many seconds whoever loses a lease so is told."""
 
 Fault = Callable[[Ensemble], str]
@@ -69,33 +72,56 @@ def stop_the_leader(ensemble: Ensemble) -> str:
     return "leader stopped"
 
 
-def restarting(number: int) -> Fault:
-    """Return a fault that takes one server down, of which all others come in turn."""
-
-    def restart(ensemble: Ensemble) -> str:
-        ensemble.servers[number].kill()
-        return f"server {number} restarted"
-
-    return restart
+def kill_a_follower(ensemble: Ensemble) -> str:
+    """Have it come back with what it knows, and learn the rest."""
+    random.choice(ensemble.followers()).kill()
+    return "follower killed"
 
 
-FAULTS: Sequence[Fault] = (kill_the_leader, stop_a_follower, stop_the_leader, *map(restarting, range(3)))
+FAULTS: Sequence[Fault] = (kill_the_leader, stop_a_follower, stop_the_leader, kill_a_follower)
 
 
-def rage(ensemble: Ensemble, seconds: float) -> list[tuple[str, float, float]]:
-    """Hurt for so long, each fault at least once in its turn if there is time; return what, when, until when."""
-    done: list[tuple[str, float, float]] = []
-    ends = steady() + seconds
+@dataclass(slots=True)
+class Harm:
+    """What was done, and when: from when on, when it was to be mended, and when it was."""
+
+    what: str
+    began: float
+    healing: float = 0.0
+    ended: float = 0.0
+
+
+@dataclass(slots=True)
+class Onlooker:
+    """Sees that it goes on."""
+
+    client: Client
+    updates: Callable[[], int]
+    names: list[str] = field(default_factory=list[str])
+
+    def see_progress(self) -> None:
+        """Acquire what nobody had, which needs the servers, and wait for some updates, which need the workers."""
+        self.names.append(f"new {len(self.names)}")
+        self.client.lock(self.names[-1], ttl=PATIENCE).acquire(timeout=PATIENCE).release()
+        enough = self.updates() + UPDATES
+        eventually(lambda: self.updates() >= enough, "updates", PATIENCE)
+
+
+def rage(ensemble: Ensemble, onlooker: Onlooker) -> list[Harm]:
+    """Do each fault at least once in its turn, and see that it goes on meanwhile and afterwards."""
+    done: list[Harm] = []
+    ends = steady() + SECONDS
     for fault in cycle(FAULTS):
         began = steady()
-        what = fault(ensemble)
-        if "restarted" not in what:
-            time.sleep(OUT)
+        harm = Harm(fault(ensemble), began)
+        onlooker.see_progress()
+        harm.healing = steady()
         ensemble.mend()
-        done.append((what, began, steady()))
-        if steady() > ends:
-            return done
-        time.sleep(0.5)
+        harm.ended = steady()
+        onlooker.see_progress()
+        done.append(harm)
+        if len(done) >= len(FAULTS) and steady() > ends:
+            break
     return done
 
 
@@ -108,14 +134,16 @@ def misordered(tenures: Iterable[Tenure]) -> Iterator[tuple[Tenure, Tenure]]:
         yield from ((one, other) for one, other in pairwise(line) if one.token >= other.token)
 
 
-def is_by_defect(found: Overlap, history: Iterable[tuple[str, float, float]], metronome: Metronome) -> bool:
+def is_by_defect(found: Overlap, history: Iterable[Harm], metronome: Metronome) -> bool:
     """Tell whether two leases overlapped because a leader that was stopped ended a session, and for a moment only."""
     first, second = found.first, found.second
     return (
         first.outcome in {"TAKEN_OVER", "EXPIRED"}
         and any(
-            what == "leader stopped" and began + OUT <= second.since <= until + GOES_ON
-            for what, began, until in history
+            harm.what == "leader stopped"
+            and harm.healing <= second.since
+            and second.since - metronome.missed(harm.ended, second.since) <= harm.ended + GOES_ON
+            for harm in history
         )
         and found.seconds - metronome.missed(second.since, first.until) < TOLD
     )
@@ -129,26 +157,21 @@ def test_whatever_happens_to_one_of_three_servers(
     url = ensemble.url(space, SESSION)
     with Staff(Task(url, names, TTL, redis_server.port, space, seed)) as staff:
         staff.await_start()
-        began = steady()
-        history = rage(ensemble, SECONDS / 2)
-        time.sleep(1.0)
-        ended = steady()
-        account = staff.end()
-    with Client(url) as client:
-        for name in names:
-            client.lock(name, ttl=TTL).acquire(timeout=SESSION + 2.0).release()
+        with Client(url, retry_for=PATIENCE) as client:
+            history = rage(ensemble, Onlooker(client, lambda: total(redis_server, space, names[1:])))
+            account = staff.end()
+            for name in names:
+                client.lock(name, ttl=TTL).acquire(timeout=PATIENCE).release()
     tenures = account.tenures
     quick = [each.since for each in tenures if each.name != names[0]]
-    standing = stalls(quick, [(began, ended)])
     lines = [
-        f"{since - began:6.2f}: {what}, mended after {until - since:.2f} s; next lease after "
-        f"{min((each - since for each in quick if each > since), default=float('inf')):.3f} s"
-        for what, since, until in history
+        f"{harm.began - history[0].began:6.2f}: {harm.what}, mended after {harm.ended - harm.began:.2f} s; next lease "
+        f"after {min((each - harm.began for each in quick if each > harm.began), default=float('inf')):.3f} s"
+        for harm in history
     ]
     sys.stdout.write(
         "\n".join([f"{ensemble.kind}, seed {seed}", *lines, ""])
         + f"{len(tenures)} leases; {dict(account.counts)}\nerrors {dict(account.errors)}\n"
-        f"longest stalls {[(round(span, 2), round(at - began, 2)) for span, at in standing[:5]]}\n"
     )
     found = overlaps(tenures, [])
     if isinstance(ensemble, Etcds) and ensemble.ends_living_sessions():
@@ -157,9 +180,7 @@ def test_whatever_happens_to_one_of_three_servers(
     assert not list(misordered(tenures))
     assert not disorder(tenures)
     assert total(redis_server, space, names) == account.counts["written"]
-    assert [stall for stall in standing if stall[0] > PROGRESS] == []
     assert [error for error in account.errors if not error.startswith(ERRORS)] == []
     assert ensemble.left(space) == []
     if isinstance(ensemble, Etcds):
         assert ensemble.longest_lease() <= 30.0
-    assert len(tenures) > SECONDS

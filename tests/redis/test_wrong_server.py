@@ -21,7 +21,7 @@ NO_TLS = r"did not answer the TLS handshake \(timed out\); write redis:// for a 
 @pytest.mark.parametrize("colour", COLOURS)
 def test_a_redis_that_is_no_sentinel(redis_server: RedisServer, colour: str) -> None:
     """The scheme for one server is named, and where Sentinels listen."""
-    said = str(complaint(colour, f"redis+sentinel://{HOST}:{redis_server.port}/mymaster"))
+    said = str(complaint(colour, f"redis+sentinel://{HOST}:{redis_server.port}/mymaster", operation_timeout=LONG))
     assert f"{HOST}:{redis_server.port} is no Sentinel; write redis:// for a server" in said
     assert "port 26379 by default" in said
 
@@ -29,7 +29,7 @@ def test_a_redis_that_is_no_sentinel(redis_server: RedisServer, colour: str) -> 
 @pytest.mark.parametrize("colour", COLOURS)
 def test_a_redis_that_is_no_cluster(redis_server: RedisServer, colour: str) -> None:
     """The scheme for one server is named."""
-    said = str(complaint(colour, f"redis+cluster://{HOST}:{redis_server.port}"))
+    said = str(complaint(colour, f"redis+cluster://{HOST}:{redis_server.port}", operation_timeout=LONG))
     assert "is not part of a cluster; write redis:// instead of redis+cluster://" in said
 
 
@@ -78,7 +78,10 @@ def test_a_server_that_answers_tls_in_its_own_words(colour: str, words: bytes, w
 @pytest.mark.parametrize("colour", COLOURS)
 def test_a_certificate_that_is_not_trusted_is_no_lack_of_tls(redis_tls: RedisTlsServer, colour: str) -> None:
     """It is said what to check."""
-    assert re.search("its certificate is not trusted; check ssl_ca_certs", str(complaint(colour, redis_tls.url)))
+    assert re.search(
+        "its certificate is not trusted; check ssl_ca_certs",
+        str(complaint(colour, redis_tls.url, operation_timeout=LONG)),
+    )
 
 
 @pytest.mark.parametrize("colour", COLOURS)

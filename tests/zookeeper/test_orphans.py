@@ -20,7 +20,12 @@ def ask_of(name: str, request: str) -> Ask:
     return Ask(name, request, "", "somebody", TTL, TTL, TTL, TTL, micros(60.0))
 
 
-@pytest.mark.parametrize("fault", [Proxy.swallow, Proxy.lose], ids=["carried out", "lost"])
+@pytest.mark.parametrize(
+    ("world", "fault"),
+    [("threads", Proxy.swallow), ("asyncio", Proxy.lose)],
+    ids=["carried out", "lost"],
+    indirect=["world"],
+)
 @pytest.mark.parametrize("leaves", [True, False], ids=["leaves", "vanishes"])
 def test_who_gave_up_while_cut_off_leaves_nothing(
     world: World,

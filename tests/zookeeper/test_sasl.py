@@ -57,8 +57,11 @@ def test_who_does_not_log_in_is_told(world: World, server: ZooKeeperServer) -> N
         assert "SASL" in refusal(world, url)
 
 
-def test_servers_without_sasl_do_not_answer_a_login(world: World, zookeeper_server: ZooKeeperServer) -> None:
+def test_servers_without_sasl_do_not_answer_a_login(
+    world: World, zookeeper_server: ZooKeeperServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Who logs in there is told in time what it may be."""
+    monkeypatch.setattr("holdfast.stores.zookeeper.link.CLOSING", 0.2)
     one = Member(world, login(zookeeper_server), sasl_mechanism="DIGEST-MD5", session_timeout="30")
     with pytest.raises(StoreUnavailable, match="whether they take SASL logins"):
         world.run(one.directory.open(one.notes, one.soon(1.0)))

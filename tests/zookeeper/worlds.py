@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Generator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -20,7 +21,7 @@ from holdfast.stores.ordered import Entry, Kind, Record
 from holdfast.stores.zookeeper.directory import ZooKeeperDirectory
 from holdfast.stores.zookeeper.library import QuietLogger, make_client
 from holdfast.stores.zookeeper.options import access_of
-from tests.servers import Proxy, ZooKeeperServer
+from tests.servers import Proxy, ZooKeeperServer, wait_until
 
 T = TypeVar("T")
 
@@ -180,23 +181,32 @@ def hand_over(world: World, url: str) -> None:
 
 
 def _hand_over(url: str) -> None:
-    with holdfast.Client(url) as one, holdfast.Client(url) as two:
+    with (
+        holdfast.Client(url, operation_timeout=PATIENCE) as one,
+        holdfast.Client(url, operation_timeout=PATIENCE) as two,
+    ):
         first = one.lock("handed").acquire()
         assert two.lock("handed").try_acquire() is None
-        timer = threading.Timer(0.1, first.release)
-        timer.start()
-        second = two.lock("handed", timeout=PATIENCE).acquire()
-        timer.join()
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(two.lock("handed", timeout=PATIENCE).acquire)
+            wait_until(lambda: one.inspect("handed").waiters, "a waiter")
+            first.release()
+            second = waiting.result()
         assert second.token > first.token
         second.release()
 
 
 async def _hand_over_async(url: str) -> None:
-    async with holdfast.AsyncClient(url) as one, holdfast.AsyncClient(url) as two:
+    async with (
+        holdfast.AsyncClient(url, operation_timeout=PATIENCE) as one,
+        holdfast.AsyncClient(url, operation_timeout=PATIENCE) as two,
+    ):
         first = await one.lock("handed").acquire()
         assert await two.lock("handed").try_acquire() is None
         waiting = asyncio.create_task(two.lock("handed", timeout=PATIENCE).acquire())
-        await asyncio.sleep(0.1)
+        while not (await one.inspect("handed")).waiters:
+            assert not waiting.done()
+            await asyncio.sleep(0.002)
         await first.release()
         second = await waiting
         assert second.token > first.token
