@@ -93,6 +93,14 @@ def test_a_test_of_unittest_is_judged_too(pytester: pytest.Pytester) -> None:
     )
 
 
+def test_a_marked_test_of_unittest_is_refused(pytester: pytest.Pytester) -> None:
+    """It would run only once: so it fails, and says what to do."""
+    pytester.makepyfile(UNITTEST.replace("    def test_it", "    @pytest.mark.holdfast_lose_lease\n    def test_it"))
+    result = pytester.runpytest_inprocess("-p", "no:cacheprovider", "-p", "no:valkey")
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines(["*a method of a unittest.TestCase cannot be run again*"])
+
+
 def test_processes_of_xdist_do_not_disturb_each_other(pytester: pytest.Pytester) -> None:
     """Marked tests run side by side, each counted once."""
     pytester.makepyfile(SIMPLE)

@@ -28,6 +28,11 @@ NO_WRITE = (
     "that must not be called after a loss by `holdfast_chaos.watch(owner, name)`."
 )
 
+NO_UNITTEST = (
+    "holdfast_lose_lease: a method of a unittest.TestCase cannot be run again and again. Make the test a function, or "
+    "a method of a class that is no TestCase."
+)
+
 UNSEEN = (
     "holdfast_lose_lease: the awaits of the task that acquired the lease at\n  {place}\ncannot be seen, for it was "
     "begun before the test, or by an event loop that is not asyncio's own. Run the code by asyncio.run(), or in a task "
