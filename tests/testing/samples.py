@@ -146,6 +146,53 @@ def test_it(holdfast_client, database):
     for thread in threads: thread.start()
     for thread in threads: thread.join()
 """,
+    "an_extension_before_every_write": """
+def test_it(holdfast_client, database):
+    with holdfast_client.lock("name", reentrant=True) as lease, holdfast_client.multilock(["one", "two"]) as both:
+        for row in range(2):
+            lease.extend()
+            both.extend()
+            lease.check()
+            database.save(row)
+            if lease.remaining() and both.remaining():
+                database.save(row)
+            else:
+                break
+""",
+    "lingering_leases": """
+def test_it(holdfast_client, database):
+    for row in range(3):
+        with holdfast_client.lock("name", linger=2) as lease:
+            lease.check()
+            database.save(row)
+""",
+    "a_leader_that_looks_whether_it_is": """
+def test_it(holdfast_client, database):
+    election = holdfast_client.election("name")
+    with election.campaign("here"):
+        for row in range(3):
+            if not election.is_leader:
+                return
+            database.save(row)
+""",
+    "threads_that_work_for_a_task": """
+def test_it(holdfast_async_client, database):
+    async def work():
+        async with holdfast_async_client.lock("name") as lease:
+            def part():
+                lease.check()
+                database.save(1)
+            for _ in range(3):
+                await asyncio.to_thread(part)
+    asyncio.run(work())
+""",
+    "an_expected_failure": """
+@pytest.mark.xfail(strict=True)
+def test_it(holdfast_client, database):
+    with holdfast_client.lock("name"):
+        database.save(1)
+        database.save(2)
+""",
     "several_names": """
 def test_it(holdfast_client, database):
     with holdfast_client.multilock(["one", "two"]) as lease:

@@ -53,7 +53,8 @@ def line_of(code: str, word: str) -> int:
 @pytest.mark.parametrize("code", RIGHT.values(), ids=RIGHT)
 def test_right_code_passes(pytester: pytest.Pytester, code: str) -> None:
     """Code that is told of every loss before it writes, or whose late writes are refused, passes as one test."""
-    run(pytester, code).assert_outcomes(passed=1)
+    outcomes = run(pytester, code).parseoutcomes()
+    assert outcomes == {"xfailed" if "xfail" in code else "passed": 1}
 
 
 @pytest.mark.parametrize("code", WRONG.values(), ids=WRONG)

@@ -10,14 +10,16 @@ from holdfast.core.session import Session
 from holdfast.core.together import Bundle
 from holdfast.lease import LeaseBase
 from holdfast.primitives.multilock import AsyncMultiLease, MultiLease
+from holdfast.primitives.reentrant import AsyncReentrantLease, ReentrantLease
 from holdfast.testing.pytest.leases import current_task
+from holdfast.testing.pytest.places import is_called_by_holdfast
 from holdfast.testing.pytest.points import Points
 from holdfast.testing.pytest.stores import ForcedStore, TestStore, TestTable
 
 Method = Callable[..., Any]
 
-LOOKS = ("check", "is_lost", "remaining", "state")
-"""The methods by which code looks whether it may go on."""
+LOOKS = ("check", "is_lost", "state")
+"""The methods by which code looks whether it may go on, but `remaining`: Holdfast also calls it after a check."""
 
 
 @contextmanager
@@ -32,6 +34,8 @@ def instrumented(table: TestTable, points: Points) -> Generator[None, None, None
             for kind in (HeldLease, Bundle):
                 for look in LOOKS:
                     patches.enter_context(_replaced(kind, look, instruments.looking))
+            for face in (LeaseBase, ReentrantLease, AsyncReentrantLease, MultiLease, AsyncMultiLease):
+                patches.enter_context(_replaced(face, "remaining", instruments.looking_at_what_remains))
             patches.enter_context(_replaced(asyncio.BaseEventLoop, "create_task", instruments.following))
         yield
 
@@ -63,6 +67,15 @@ class _Instruments:
             return original(held)
 
         return look
+
+    def looking_at_what_remains(self, original: Method) -> Method:
+        def remaining(face: object) -> object:
+            if not is_called_by_holdfast():
+                every = self._points.leases.all()
+                self._points.look([held for each in every if each.face() is face for held in each.held])
+            return original(face)
+
+        return remaining
 
     def following(self, original: Method) -> Method:
         def create_task(loop: object, coroutine: object, **options: Any) -> object:  # noqa: ANN401 - as asyncio's

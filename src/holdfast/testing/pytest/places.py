@@ -20,6 +20,12 @@ RUNNERS: set[CodeType] = set()
 """The methods that run a task. Where it was begun, `begun_at`, stands for the calls before: they are the loop's."""
 
 
+def is_called_by_holdfast() -> bool:
+    """Tell whether Holdfast itself has called the calling function."""
+    frame = sys._getframe(2)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - as below
+    return frame.f_code.co_filename.startswith(HOLDFAST)
+
+
 def caller() -> str:
     """Return the innermost place of the user's code among the calls of this task, or else of this thread."""
     calls: list[tuple[CodeType, int]] = []

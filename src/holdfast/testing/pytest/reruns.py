@@ -113,7 +113,7 @@ def _run_once(item: pytest.Function, nextitem: pytest.Item | None, run: Run) -> 
         if reports[0].passed and not item.config.getoption("setuponly", default=False):
             reports.append(phase(item, "call", log=False))
         stopping = item.session.shouldfail or item.session.shouldstop
-        run.again = run.again and not stopping and all(each.passed for each in reports)
+        run.again = run.again and not stopping and all(map(_passed, reports))
         stays = item.parent if run.again else None if stopping else nextitem
         reports.append(phase(item, "teardown", log=False, nextitem=stays))
         if run.again and not reports[-1].passed:
@@ -123,6 +123,11 @@ def _run_once(item: pytest.Function, nextitem: pytest.Item | None, run: Run) -> 
         inner._request = False  # noqa: SLF001
         inner.funcargs = None
     return reports
+
+
+def _passed(report: pytest.TestReport) -> bool:
+    """Tell whether a phase has passed, also if the test is expected to fail: another run may."""
+    return report.passed or str(report.longrepr).startswith("[XPASS(strict)]")
 
 
 def told(error: BaseException) -> bool:
