@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.faults.metronome import Metronome
 
-pytest_plugins = ["tests.servers.fixtures"]
+pytest_plugins = ["pytester", "tests.servers.fixtures"]
 
 settings.register_profile(
     "holdfast",

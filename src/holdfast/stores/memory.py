@@ -77,6 +77,10 @@ class MemoryTable:
         """Forget an inbox: its waiters are skipped."""
         self._inboxes.pop(inbox, None)
 
+    def store(self, runtime: Runtime) -> "MemoryStore":
+        """Make the access of one client to this table."""
+        return MemoryStore(runtime, self)
+
     def after_fork_in_child(self) -> None:
         """Start empty again, with a mutex that nobody holds."""
         self._mutex = threading.Lock()
@@ -160,7 +164,7 @@ class MemoryStore(TabledStore):
 
 def memory_source(table: MemoryTable, title: str = "memory://") -> StoreSource:
     """Return the source of stores that share `table`."""
-    return StoreSource(title, MemoryStore.capabilities, lambda runtime: MemoryStore(runtime, table))
+    return StoreSource(title, MemoryStore.capabilities, table.store)
 
 
 _shared: dict[str, MemoryTable] = {}
@@ -169,3 +173,13 @@ _shared: dict[str, MemoryTable] = {}
 def shared_table(name: str) -> MemoryTable:
     """Return the table that all clients of this process know by `name`."""
     return _shared.setdefault(name, MemoryTable())
+
+
+def share_table(name: str, table: MemoryTable) -> None:
+    """Let all clients of this process know `table` by `name`."""
+    _shared[name] = table
+
+
+def forget_table(name: str) -> None:
+    """Give `name` to nobody: the next client that uses it starts with an empty table."""
+    _shared.pop(name, None)

@@ -1,0 +1,219 @@
+"""What goes wrong in a test on demand: a lease is lost, a name taken, the store down, the process paused."""
+
+import inspect
+import itertools
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, contextmanager
+
+import pytest
+
+from holdfast.client import Client
+from holdfast.core.held import EXPIRED, REVOKED, HeldLease, report_loss
+from holdfast.lease import AsyncLease, Lease
+from holdfast.primitives.multilock import AsyncMultiLease, MultiLease
+from holdfast.runtimes.runtime import Runtime
+from holdfast.stores.memory import forget_table, share_table
+from holdfast.stores.store import StoreSource
+from holdfast.stores.urls import VARIABLE
+from holdfast.testing.pytest.instruments import instrumented
+from holdfast.testing.pytest.leases import Acquired, Leases
+from holdfast.testing.pytest.points import Points
+from holdfast.testing.pytest.stores import ForcedStore, TestStore, TestTable, unavailable
+from holdfast.testing.pytest.writes import Function, Writes
+
+AnyLease = Lease | AsyncLease | MultiLease | AsyncMultiLease
+
+BEYOND = 1.0
+"""How many seconds after the end of the last lease a standstill ends, if nobody says for how long it is."""
+
+THIEF = "holdfast_chaos.steal()"
+
+_numbers = itertools.count(1)
+
+
+class Chaos:
+    """The store of one test, and what goes wrong with it. It is the fixture `holdfast_chaos`."""
+
+    def __init__(self, target: int | None = None) -> None:
+        """Begin. At point number `target` of the test a lease is lost (0: points are only counted)."""
+        self._name = f"holdfast-test-{next(_numbers)}"
+        self.url = f"memory://{self._name}"
+        """The URL of the store of this test, which is also in HOLDFAST_URL."""
+        self._leases = Leases()
+        self.points = Points(self._leases, self._lose, target)
+        """Internal: the points at which a lease may be lost."""
+        self.writes = Writes(self._leases, self.points.spent)
+        """Internal: what the code under test wrote."""
+        self._down = False
+        self._table = TestTable(self._arrive)
+        self._stolen: list[Lease] = []
+        self._undo = ExitStack()
+        self._begin()
+
+    def _begin(self) -> None:
+        share_table(self._name, self._table)
+        self._undo.callback(forget_table, self._name)
+        self._undo.enter_context(instrumented(self._table, self.points))
+        self._patches = pytest.MonkeyPatch()
+        self._undo.callback(self._patches.undo)
+        self._patches.setenv(VARIABLE, self.url)
+        self._thief = Client(store=self.source(lambda runtime: ForcedStore(runtime, self._table)), owner=THIEF)
+        self._undo.callback(self._thief.close)
+
+    def close(self) -> None:
+        """End the test: close what was left open, and undo what was replaced. Internal."""
+        self._down = False
+        for session in self._leases.sessions():
+            if isinstance(session.face, Client):
+                session.face.close()
+        self._undo.close()
+
+    def source(self, make: Callable[[Runtime], TestStore]) -> StoreSource:
+        """Return the source of the stores that `make` makes. Internal."""
+        return StoreSource(self.url, TestStore.capabilities, make)
+
+    def store(self, runtime: Runtime) -> TestStore:
+        """Make the access of one client to the store of this test. Internal."""
+        return self._table.store(runtime)
+
+    # -- faults --------------------------------------------------------------------------------------------
+
+    def lose(self, lease: AnyLease) -> None:
+        """End a lease now, as if it had run out: its holder is told, and the next waiter is granted.
+
+        Raises UsageError if the lease is not of the store of this test.
+        """
+        self._lose(self._leases.find(lease))
+
+    def steal(self, name: str, ttl: float = 30.0) -> Lease:
+        """Take `name` (with its namespace) by force for another client, ahead of all waiters; return its lease.
+
+        Those who held it are told at once. The lease ends with the test, unless it is released before.
+        """
+        victims = [(each, held) for each in self._leases.all() for held in each.held if held.name == name]
+        lease = self._thief.lock(name, ttl).acquire(timeout=0)
+        for acquired, held in victims:
+            self._declare_lost(acquired, held, REVOKED)
+        self._stolen.append(lease)
+        return lease
+
+    def store_down(self) -> "Outage":
+        """Have every request fail with StoreUnavailable, until `store_up()` or the end of a `with`."""
+        self._down = True
+        return Outage(self.store_up)
+
+    def store_up(self) -> None:
+        """Have the store answer again."""
+        self._down = False
+
+    def pause(self, seconds: float | None = None) -> None:
+        """Let this process stand still for so long, by moving clocks; default: until all leases have run out.
+
+        Nothing is renewed meanwhile. Those who hold what has run out are told.
+        """
+        with self.paused(seconds):
+            pass
+
+    @contextmanager
+    def paused(self, seconds: float | None = None) -> Generator[None, None, None]:
+        """Let this process stand still, and be another one in the `with`, which the first learns nothing of before.
+
+        What was held ran out when the `with` begins, if `seconds` is long enough, and its holders are told when it
+        ends. The clients that were used before stand still; use new ones, or `steal`.
+        """
+        asleep = [store for store in self._table.stores if not isinstance(store, ForcedStore)]
+        held = [each for session in self._leases.sessions() for each in session.keeper.kept()]
+        length = self._longest(held) + BEYOND if seconds is None else seconds
+        for store in asleep:
+            store.stands_still = True
+        self._table.advance(length, asleep)
+        try:
+            yield
+        finally:
+            for each in held:
+                _sleep(each, length)
+            for store in asleep:
+                store.stands_still = False
+            self._table.wake()
+
+    # -- writes --------------------------------------------------------------------------------------------
+
+    def watch(self, owner: object, attribute: str, *, token: str | None = None) -> None:
+        """Judge every call of `owner.attribute`, a function that writes, until the end of the test.
+
+        The test fails if it is called while its thread or task holds no lease, or has lost one that it has not
+        released. With `token`, the name of its parameter for the fencing token, a stale token raises StaleTokenError
+        instead, as what is written to would.
+
+        Args:
+            owner: an object, class or module.
+            attribute: the name of a function or method of it, async or not.
+            token: the name of the parameter that takes the fencing token.
+
+        """
+        self._replace(owner, attribute, lambda original: self.writes.watched(original, attribute, token))
+
+    def slow(self, owner: object, attribute: str) -> None:
+        """Take it that every call of `owner.attribute` takes long, until the end of the test.
+
+        For code that does not await: a test marked `holdfast_lose_lease` then also loses the lease during each call.
+        """
+        self._replace(owner, attribute, self.writes.slow)
+
+    @property
+    def lost_at(self) -> str:
+        """Where this run of a test marked `holdfast_lose_lease` has lost a lease; "" if it has lost none."""
+        return self.points.hit
+
+    # -- what it is made of --------------------------------------------------------------------------------
+
+    def _replace(self, owner: object, attribute: str, wrap: Callable[[Function], Function]) -> None:
+        wrapped = wrap(getattr(owner, attribute))
+        bound = isinstance(inspect.getattr_static(owner, attribute), (staticmethod, classmethod))
+        self._patches.setattr(owner, attribute, staticmethod(wrapped) if bound and inspect.isclass(owner) else wrapped)
+
+    def _arrive(self, store: TestStore) -> None:
+        if store.runtime.colour == "threads":
+            self.points.request()
+        if self._down:
+            raise unavailable()
+
+    def _lose(self, acquired: Acquired) -> None:
+        held = acquired.held[0]
+        self._declare_lost(acquired, held, EXPIRED)
+        self._table.expire(held.name, held.request)
+
+    def _declare_lost(self, acquired: Acquired, held: HeldLease, because: str) -> None:
+        lost = acquired.session.keeper.lose(held, because) if held.trusted() else None
+        if lost is not None:
+            report_loss(lost)
+
+    def _longest(self, leases: list[HeldLease]) -> float:
+        return max(self._table.longest(), *(each.valid_until - each.runtime.now() for each in leases), 0.0)
+
+
+class Outage:
+    """A store that is down until the end of a `with`."""
+
+    def __init__(self, end: Callable[[], None]) -> None:
+        """Call `end` at the end."""
+        self._end = end
+
+    def __enter__(self) -> None:
+        """Go on: the store is down already."""
+
+    def __exit__(self, *_: object) -> None:
+        """Have the store answer again."""
+        self._end()
+
+
+def _sleep(held: HeldLease, seconds: float) -> None:
+    """Bring every deadline of a lease nearer, and tell its loss if that makes it lost."""
+    with held.mutex:
+        held.kept_until -= seconds
+        held.valid_until -= seconds
+        held.ends_at -= seconds
+        held.due_at -= seconds
+        held.lingers_until -= seconds
+        held.free_at -= seconds if held.free_at else 0.0
+    held.trusted()

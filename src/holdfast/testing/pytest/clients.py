@@ -1,0 +1,54 @@
+"""The clients of the fixtures: each is closed at the end of its test, whatever state the test left it in."""
+
+import asyncio
+import contextlib
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from holdfast.client import AsyncClient, Client
+from holdfast.runtimes.aio import AsyncioRuntime
+from holdfast.runtimes.runtime import Runtime
+from holdfast.runtimes.threads import drive
+from holdfast.testing.pytest.chaos import Chaos
+from holdfast.testing.pytest.stores import TestStore
+
+RETRY_FOR = 0.1
+"""How long these clients ride out a store that is down, in seconds: a test has no time."""
+
+
+@contextmanager
+def client_of(chaos: Chaos) -> Generator[Client, None, None]:
+    """Make a client of the store of a test."""
+    with Client(chaos.url, retry_for=RETRY_FOR) as client:
+        yield client
+        chaos.store_up()
+
+
+@contextmanager
+def async_client_of(chaos: Chaos) -> Generator[AsyncClient, None, None]:
+    """Make an asyncio client of the store of a test, which need not be closed in its event loop."""
+    used: list[Runtime] = []
+
+    def make(runtime: Runtime) -> TestStore:
+        used.append(runtime)
+        return chaos.store(runtime)
+
+    client = AsyncClient(store=chaos.source(make), retry_for=RETRY_FOR)
+    yield client
+    chaos.store_up()
+    _close(client, used[-1] if used else None)
+
+
+def _close(client: AsyncClient, runtime: Runtime | None) -> None:
+    """Close a client outside of its loop, which may have ended."""
+    if not isinstance(runtime, AsyncioRuntime):
+        drive(client.close())
+    elif runtime.loop.is_running():
+        asyncio.run_coroutine_threadsafe(client.close(), runtime.loop).result(timeout=5)
+    elif not runtime.loop.is_closed():
+        runtime.loop.run_until_complete(client.close())
+    else:
+        loop = asyncio.new_event_loop()
+        with contextlib.suppress(RuntimeError):  # of the old loop, if it was closed with tasks in it
+            loop.run_until_complete(client.close())
+        loop.close()

@@ -1,0 +1,104 @@
+"""What is replaced in Holdfast and asyncio during one test, so that the test sees its leases and their points."""
+
+import asyncio
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from holdfast.core.held import HeldLease
+from holdfast.core.session import Session
+from holdfast.core.together import Bundle
+from holdfast.lease import LeaseBase
+from holdfast.primitives.multilock import AsyncMultiLease, MultiLease
+from holdfast.primitives.reentrant import AsyncReentrantLease, ReentrantLease
+from holdfast.testing.pytest.leases import current_task
+from holdfast.testing.pytest.places import is_called_by_holdfast
+from holdfast.testing.pytest.points import Points
+from holdfast.testing.pytest.stores import ForcedStore, TestStore, TestTable
+
+Method = Callable[..., Any]
+
+LOOKS = ("check", "is_lost", "state")
+"""The methods by which code looks whether it may go on, but `remaining`: Holdfast also calls it after a check."""
+
+
+@contextmanager
+def instrumented(table: TestTable, points: Points) -> Generator[None, None, None]:
+    """Note every lease that is acquired from `table`; if points are wanted, every look at one and every await."""
+    instruments = _Instruments(table, points)
+    with ExitStack() as patches:
+        patches.enter_context(_replaced(LeaseBase, "__init__", instruments.noting))
+        for multilease in (MultiLease, AsyncMultiLease):
+            patches.enter_context(_replaced(multilease, "__init__", instruments.noting_all))
+        if points.wanted:
+            for kind in (HeldLease, Bundle):
+                for look in LOOKS:
+                    patches.enter_context(_replaced(kind, look, instruments.looking))
+            for face in (LeaseBase, ReentrantLease, AsyncReentrantLease, MultiLease, AsyncMultiLease):
+                patches.enter_context(_replaced(face, "remaining", instruments.looking_at_what_remains))
+            patches.enter_context(_replaced(asyncio.BaseEventLoop, "create_task", instruments.following))
+        yield
+
+
+class _Instruments:
+    """Each method takes what is replaced, and returns what replaces it."""
+
+    def __init__(self, table: TestTable, points: Points) -> None:
+        self._table = table
+        self._points = points
+
+    def noting(self, original: Method) -> Method:
+        def construct(face: object, session: Session, held: HeldLease, *arguments: object) -> None:
+            original(face, session, held, *arguments)
+            self._note(session, (held,), face)
+
+        return construct
+
+    def noting_all(self, original: Method) -> Method:
+        def construct(face: object, bundle: Bundle, *arguments: object) -> None:
+            original(face, bundle, *arguments)
+            self._note(bundle.session, bundle.leases, face)
+
+        return construct
+
+    def looking(self, original: Method) -> Method:
+        def look(held: HeldLease | Bundle) -> object:
+            self._points.look((held,) if isinstance(held, HeldLease) else held.leases)
+            return original(held)
+
+        return look
+
+    def looking_at_what_remains(self, original: Method) -> Method:
+        def remaining(face: object) -> object:
+            if not is_called_by_holdfast():
+                every = self._points.leases.all()
+                self._points.look([held for each in every if each.face() is face for held in each.held])
+            return original(face)
+
+        return remaining
+
+    def following(self, original: Method) -> Method:
+        def create_task(loop: object, coroutine: object, **options: Any) -> object:  # noqa: ANN401 - as asyncio's
+            return original(loop, self._points.follow(coroutine, options.get("name")), **options)
+
+        return create_task
+
+    def _note(self, session: Session, held: tuple[HeldLease, ...], face: object) -> None:
+        store = session.store
+        if isinstance(store, TestStore) and store.table is self._table and not isinstance(store, ForcedStore):
+            self._points.leases.note(session, held, face)
+            self._points.acquired_by(current_task())
+
+
+@contextmanager
+def _replaced(owner: type, name: str, make: Callable[[Method], Method]) -> Generator[None, None, None]:
+    inherited = name not in vars(owner)
+    original = getattr(owner, name)
+    setattr(owner, name, make(original))
+    try:
+        yield
+    finally:
+        if inherited:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, original)

@@ -1,0 +1,82 @@
+"""What makes a test fail that passed by itself: who overlapped, what was written without a lease."""
+
+import unittest
+from typing import Protocol
+
+import pytest
+
+from holdfast.testing.pytest.chaos import Chaos
+from holdfast.testing.pytest.reruns import NO_LEASE, NO_UNITTEST, RUN, told, verdict_of_writes
+from holdfast.testing.pytest.sections import Sections
+
+CHAOS = pytest.StashKey[Chaos]()
+SECTIONS = pytest.StashKey[Sections]()
+_JUDGED = pytest.StashKey[bool]()
+
+
+class Outcome(Protocol):
+    """How a test ended, as pluggy says it."""
+
+    @property
+    def exception(self) -> BaseException | None:
+        """What it raised."""
+        ...
+
+    def force_result(self, result: object) -> None:
+        """Have it pass."""
+
+    def force_exception(self, exception: BaseException) -> None:
+        """Have it raise."""
+
+
+def begin(item: pytest.Function) -> None:
+    """Begin the test itself: what is set up is set up."""
+    item.stash[_JUDGED] = True
+    if chaos := item.stash.get(CHAOS, None):
+        chaos.points.begin()
+
+
+def judge(item: pytest.Function, outcome: Outcome) -> None:
+    """Fail the test if it must not pass; pass it if its only error is that it was told of the loss of its lease."""
+    run, chaos = item.stash.get(RUN, None), item.stash.get(CHAOS, None)
+    if chaos is not None:
+        chaos.points.end()
+    error = outcome.exception
+    verdict = _verdict(item)
+    if run is not None and chaos is not None and not verdict and (error is None or (chaos.lost_at and told(error))):
+        verdict = run.verdict(chaos)
+        outcome.force_result(None)
+    elif run is not None and chaos is None:
+        verdict = NO_LEASE
+    if verdict and (error is None or isinstance(error, Exception)):
+        failure = pytest.fail.Exception(_in_run(item, verdict), pytrace=False)
+        failure.__cause__ = None if error is None or told(error) else error
+        outcome.force_exception(failure)
+    elif chaos is not None and chaos.lost_at and outcome.exception is not None:
+        item.add_report_section("call", "holdfast", f"This run lost the lease at\n  {chaos.lost_at}\n")
+
+
+def judge_late(item: pytest.Item) -> None:
+    """Fail a test that was not judged when it ended, as one of unittest, when its fixtures are torn down."""
+    verdict = "" if item.stash.get(_JUDGED, False) else _verdict(item)
+    if RUN in item.stash and issubclass(getattr(item, "cls", None) or object, unittest.TestCase):
+        verdict = NO_UNITTEST
+    if CHAOS in item.stash:
+        del item.stash[CHAOS]
+    if SECTIONS in item.stash:
+        del item.stash[SECTIONS]
+    if verdict:
+        pytest.fail(verdict, pytrace=False)
+
+
+def _verdict(item: pytest.Item) -> str:
+    chaos, sections = item.stash.get(CHAOS, None), item.stash.get(SECTIONS, None)
+    verdicts = [verdict_of_writes(chaos) if chaos else "", sections.verdict() if sections else ""]
+    return "\n\n".join(filter(None, verdicts))
+
+
+def _in_run(item: pytest.Item, verdict: str) -> str:
+    run = item.stash.get(RUN, None)
+    if run is None or verdict.startswith("holdfast_lose_lease"):
+        return verdict
+    return f"holdfast_lose_lease, run {run.number}: {verdict}"

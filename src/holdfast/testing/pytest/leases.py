@@ -1,0 +1,119 @@
+"""The leases of one test: which thread or task acquired them, and whether it may still write."""
+
+import asyncio
+import threading
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from holdfast.core.held import HeldLease
+from holdfast.core.session import Session
+from holdfast.errors import UsageError
+from holdfast.runtimes import aio, threads
+
+
+def mark() -> object:
+    """Return what is the same object for the calling task, or outside of tasks for the calling thread, only."""
+    return threads.mark() if current_task() is None else aio.mark()
+
+
+def current_task() -> "asyncio.Task[object] | None":
+    """Return the calling task; None outside of tasks."""
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        return None
+
+
+@dataclass(slots=True, eq=False)
+class Acquired:
+    """One acquisition of the code under test."""
+
+    session: Session
+    held: tuple[HeldLease, ...]
+    """More than one of a multilock."""
+    by: object
+    """The mark of the thread or task that acquired it."""
+    face: Callable[[], object]
+    """The lease that the user has; None once it was dropped."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What was acquired."""
+        return tuple(held.name for held in self.held)
+
+    def is_open(self) -> bool:
+        """Tell whether it was not let go, be it lost or not."""
+        return self.face() is not None and not any(held.let_go or held.outcome for held in self.held)
+
+    def is_valid(self) -> bool:
+        """Tell whether it is held."""
+        return self.is_open() and all(held.trusted() for held in self.held)
+
+
+class Leases:
+    """What the code under test has acquired from the store of its test."""
+
+    def __init__(self) -> None:
+        """Start with none."""
+        self._mutex = threading.Lock()
+        self._acquired: list[Acquired] = []
+
+    def note(self, session: Session, held: tuple[HeldLease, ...], face: object) -> None:
+        """Note an acquisition of the calling thread or task."""
+        with self._mutex:
+            self._acquired.append(Acquired(session, held, mark(), weakref.ref(face)))
+
+    def all(self) -> list[Acquired]:
+        """Return all acquisitions, the oldest first."""
+        with self._mutex:
+            return list(self._acquired)
+
+    def sessions(self) -> set[Session]:
+        """Return the sessions that acquired something."""
+        return {each.session for each in self.all()}
+
+    def find(self, lease: object) -> Acquired:
+        """Return the acquisition that a lease came of. Raises UsageError if it is not of this test's store."""
+        for each in self.all():
+            if each.face() is lease:
+                return each
+        raise UsageError(
+            f"{lease!r} is not a lease of this test's store. Acquire it with `holdfast_client` or "
+            "`holdfast_async_client`, or with a client of the URL `holdfast_url`, after the fixtures are set up."
+        )
+
+    def of_caller(self) -> list[Acquired]:
+        """Return what the calling thread or task acquired; what all acquired if it never acquired anything."""
+        by, acquired = mark(), self.all()
+        return [each for each in acquired if each.by is by] or acquired
+
+    def valid(self) -> list[Acquired]:
+        """Return what the calling thread or task holds; what all hold if it never acquired anything."""
+        return [each for each in self.of_caller() if each.is_valid()]
+
+    def own_valid(self) -> list[Acquired]:
+        """Return what the calling thread or task itself holds."""
+        by = mark()
+        return [each for each in self.all() if each.by is by and each.is_valid()]
+
+    def objection(self) -> str:
+        """Return why the calling thread or task must not write; "" if it may.
+
+        It may if it holds a lease, and of every name that it has not let go the newest lease is held.
+        """
+        newest = {each.names: each for each in self.of_caller() if each.is_open()}
+        if not newest:
+            return "no lease was held"
+        lost = [each for each in newest.values() if not each.is_valid()]
+        return " and ".join(_lost(each) for each in lost)
+
+    def is_stale(self, token: int) -> bool:
+        """Tell whether a fence that the next holder has touched refuses a token."""
+        held = [held for each in self.all() for held in each.held if held.token == token]
+        return not any(each.trusted() for each in held)
+
+
+def _lost(acquired: Acquired) -> str:
+    held = next((each for each in acquired.held if not each.trusted()), acquired.held[0])
+    return f"the lease of {held.name!r} (token {held.token}) was lost"

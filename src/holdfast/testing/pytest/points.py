@@ -1,0 +1,134 @@
+"""The points of a test at which a lease may be lost: they are counted, and at one of them it is."""
+
+import threading
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from holdfast.testing.pytest.leases import Acquired, Leases, current_task
+from holdfast.testing.pytest.places import RUNNERS, caller, suspended
+
+if TYPE_CHECKING:
+    import asyncio
+
+T = TypeVar("T")
+
+HELD_BACK = 20
+"""For how many turns of the event loop every await goes on after a loss: a real one is long enough to be cancelled."""
+
+INTERNAL = "holdfast-"
+"""What the names of Holdfast's own threads and tasks begin with."""
+
+
+class Points:
+    """The points of one run of a test."""
+
+    def __init__(self, leases: Leases, lose: Callable[[Acquired], None], target: int | None) -> None:
+        """Lose what is held at point number `target`, from 1; 0: only count; None: do neither."""
+        self.leases = leases
+        self.wanted = target is not None
+        """Whether points are counted at all."""
+        self.count = 0
+        """How many points were reached."""
+        self.hit = ""
+        """Where the lease was lost, if it was."""
+        self.hit_in_task = False
+        """Whether it was lost in an event loop."""
+        self.unseen = ""
+        """Where a lease was acquired by a task whose awaits cannot be seen, if one was."""
+        self._lose = lose
+        self._target = target
+        self._active = False
+        self._mutex = threading.Lock()
+
+    def begin(self) -> None:
+        """Count from now on: the test itself begins."""
+        self._active = self.wanted
+
+    def end(self) -> None:
+        """Count no more."""
+        self._active = False
+
+    def reach(self, kind: str, victims: Sequence[Acquired], place: Callable[[], str] = caller) -> None:
+        """Note a point at which `victims` may be lost."""
+        if not self._active or self.hit or not victims:
+            return
+        with self._mutex:
+            self.count += 1
+            if self.count != self._target:
+                return
+            self.hit = f"{place()}  ({kind})"
+            self.hit_in_task = current_task() is not None
+        for each in victims:
+            self._lose(each)
+
+    def look(self, held: Sequence[object]) -> None:
+        """Note that the code looks at a lease: it may have been lost just before."""
+        if self._active:
+            every = [each for each in self.leases.all() if each.is_valid() and any(one in held for one in each.held)]
+            self.reach("just before this look at the lease", every[:1])
+
+    def request(self) -> None:
+        """Note a request to the store, of a thread: what it holds may be lost meanwhile."""
+        if self._active and not threading.current_thread().name.startswith(INTERNAL):
+            self.reach("during this request to the store", self.leases.own_valid())
+
+    def spent(self, kind: str) -> None:
+        """Note that time may have gone by, in a call that does not await."""
+        if self._active:
+            self.reach(kind, self.leases.valid())
+
+    def acquired_by(self, task: "asyncio.Task[Any] | None") -> None:
+        """Note that a task has acquired a lease: its awaits must be seen."""
+        if self._active and task is not None and not isinstance(task.get_coro(), Followed):
+            self.unseen = caller()
+
+    def follow(self, coroutine: T, name: object) -> "T | Followed":
+        """Return a coroutine that reaches a point whenever it suspends a task that holds a lease."""
+        if str(name or "").startswith(INTERNAL) or not isinstance(coroutine, Coroutine):
+            return coroutine
+        return Followed(cast("Coroutine[Any, Any, Any]", coroutine), self)
+
+    def suspended(self, coroutine: object) -> None:
+        """Note that the task of a coroutine suspends."""
+        if self._active:
+            self.reach("during this await", self.leases.valid(), lambda: suspended(coroutine))
+
+
+class Followed(Coroutine[Any, Any, Any]):
+    """A coroutine that tells when it suspends its task."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], points: Points) -> None:
+        """Run `coroutine`."""
+        self.begun_at = caller()
+        self._coroutine = coroutine
+        self._points = points
+        self._held_back = 0
+
+    def send(self, value: object) -> object:
+        """Go on until the coroutine suspends again. Just after a loss, only let the event loop go on."""
+        if self._points.hit_in_task and self._held_back < HELD_BACK:
+            self._held_back += 1
+            return None
+        awaited = self._coroutine.send(value)
+        self._points.suspended(self._coroutine)
+        return awaited
+
+    def throw(self, *error: Any) -> object:  # noqa: ANN401 - whatever a coroutine takes
+        """Raise an error where the coroutine is suspended, and go on until it suspends again."""
+        awaited = self._coroutine.throw(*error)
+        self._points.suspended(self._coroutine)
+        return awaited
+
+    def close(self) -> None:
+        """End the coroutine."""
+        self._coroutine.close()
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return self._coroutine.__await__()
+
+    def __getattr__(self, name: str) -> object:
+        """Show what asyncio looks up to describe a task."""
+        return getattr(self._coroutine, name)
+
+
+RUNNERS.update({Followed.send.__code__, Followed.throw.__code__})

@@ -1,0 +1,145 @@
+"""`@pytest.mark.holdfast_lose_lease`: run a test again and again, and lose the lease at another point each time.
+
+The first run loses nothing: the test must pass, and the points are counted. Run k loses the lease at point k, until one
+does not reach point k. Each run sets up and tears down the test's own fixtures; those of wider scopes stay.
+"""
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, cast
+
+import pytest
+
+from holdfast.errors import LeaseLost, StaleTokenError
+from holdfast.testing.pytest.chaos import Chaos
+
+Phase = Callable[..., pytest.TestReport]
+
+RUNS = 200
+"""How many points a test may have, unless its marker says otherwise."""
+
+NO_LEASE = (
+    "holdfast_lose_lease: the test acquired no lease that could be lost. Give the code under test `holdfast_client` or "
+    "`holdfast_async_client`, or use the fixture `holdfast_url` and have it make its own client of HOLDFAST_URL."
+)
+
+NO_WRITE = (
+    "holdfast_lose_lease: the test called no function that is known to write, so it would find nothing. Name those "
+    "that must not be called after a loss by `holdfast_chaos.watch(owner, name)`."
+)
+
+NO_UNITTEST = (
+    "holdfast_lose_lease: a method of a unittest.TestCase cannot be run again and again. Make the test a function, or "
+    "a method of a class that is no TestCase."
+)
+
+UNSEEN = (
+    "holdfast_lose_lease: the awaits of the task that acquired the lease at\n  {place}\ncannot be seen, for it was "
+    "begun before the test, or by an event loop that is not asyncio's own. Run the code by asyncio.run(), or in a task "
+    "that the test starts."
+)
+
+WROTE_ON = """\
+the code went on writing after the lease was lost.
+  lost at    {lost}
+  written at {written}
+Call `lease.check()` between the two, right before the write. Or pass `lease.token` to what is written to, which \
+refuses stale tokens, and name the parameter: `holdfast_chaos.watch(..., token="token")`."""
+
+WROTE = """\
+the code wrote while it held no valid lease.
+  written at {written}
+Write inside the `with` of the lock, and call `lease.check()` right before the write."""
+
+
+class Run:
+    """One run of a marked test."""
+
+    def __init__(self, number: int, limit: int) -> None:
+        """Lose the lease at point `number`; 0: nowhere."""
+        self.number = number
+        self.limit = limit
+        self.again = False
+        """Whether another run is to follow."""
+
+    def verdict(self, chaos: Chaos) -> str:
+        """Return what is wrong with the run, and see whether another one is to follow."""
+        points = chaos.points
+        if points.unseen:
+            return UNSEEN.format(place=points.unseen)
+        if self.number == 0 and not points.leases.all():
+            return NO_LEASE
+        if self.number == 0 and not chaos.writes.count:
+            return NO_WRITE
+        if points.count > self.limit:
+            return (
+                f"holdfast_lose_lease: the test has more than {self.limit} points at which a lease may be lost. Test a "
+                "smaller piece of work, or allow more by holdfast_lose_lease(runs=...)."
+            )
+        self.again = bool(points.hit) if self.number else points.count > 0
+        return ""
+
+
+RUN = pytest.StashKey[Run]()
+
+
+def run_again_and_again(item: pytest.Function, nextitem: pytest.Item | None, limit: int) -> None:
+    """Run a marked test until it is known to be right, or to be wrong; report its last run."""
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    reports: list[pytest.TestReport] = []
+    number, again = 0, True
+    while again:
+        run = item.stash[RUN] = Run(number, limit)
+        reports = _run_once(item, nextitem, run)
+        again, number = run.again, number + 1
+    for report in reports:
+        item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+
+
+def _run_once(item: pytest.Function, nextitem: pytest.Item | None, run: Run) -> list[pytest.TestReport]:
+    """Run all phases. If another run is to follow, fixtures of wider scopes stay set up.
+
+    That is pytest's own `runtestprotocol`, but that it is known only after the call what is to be torn down. All
+    plugins that run tests again use these parts of pytest, so they are unlikely to change.
+    """
+    phase: Phase = import_module("_pytest.runner").call_and_report
+    inner = cast("Any", item)
+    if not inner._request:  # noqa: SLF001
+        inner._initrequest()  # noqa: SLF001
+    inner._report_sections.clear()  # noqa: SLF001
+    try:
+        reports = [phase(item, "setup", log=False)]
+        if reports[0].passed and not item.config.getoption("setuponly", default=False):
+            reports.append(phase(item, "call", log=False))
+        stopping = item.session.shouldfail or item.session.shouldstop
+        run.again = run.again and not stopping and all(map(_passed, reports))
+        stays = item.parent if run.again else None if stopping else nextitem
+        reports.append(phase(item, "teardown", log=False, nextitem=stays))
+        if run.again and not reports[-1].passed:
+            run.again = False
+            phase(item, "teardown", log=False, nextitem=nextitem)
+    finally:
+        inner._request = False  # noqa: SLF001
+        inner.funcargs = None
+    return reports
+
+
+def _passed(report: pytest.TestReport) -> bool:
+    """Tell whether a phase has passed, also if the test is expected to fail: another run may."""
+    return report.passed or str(report.longrepr).startswith("[XPASS(strict)]")
+
+
+def told(error: BaseException) -> bool:
+    """Tell whether an error is the right end of code whose lease was lost."""
+    if isinstance(error, BaseExceptionGroup):
+        return cast("BaseExceptionGroup[BaseException]", error).split((LeaseLost, StaleTokenError))[1] is None
+    return isinstance(error, (LeaseLost, StaleTokenError))
+
+
+def verdict_of_writes(chaos: Chaos) -> str:
+    """Return which writes were unprotected; "" if none was."""
+    written = "\n             ".join(dict.fromkeys(map(str, chaos.writes.unprotected)))
+    if not written:
+        return ""
+    return (WROTE_ON if chaos.lost_at else WROTE).format(lost=chaos.lost_at, written=written)

@@ -1,0 +1,123 @@
+"""A critical section of a test: whoever is in it at the same time as another is noted, in any process.
+
+Being in is holding a lock on a file that is opened anew each time, so that threads, tasks and processes exclude each
+other alike. Whoever does not get it at once has found an overlap, and goes on: the test fails at its end.
+"""
+
+import fcntl
+import hashlib
+import os
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from holdfast.testing.pytest.leases import current_task, mark
+from holdfast.testing.pytest.places import caller
+
+LONGEST = 4096
+"""The longest description of who is in, in bytes."""
+
+NOT_FIRST = -1
+"""What stands for the descriptor of whoever was not alone."""
+
+
+class Section:
+    """A critical section, for `with` and `async with`. It can be pickled, to be used in other processes."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        """Note overlaps of those who enter `name` in `folder`."""
+        self.name = name
+        self._folder = folder
+        self._inside: dict[object, list[int]] = {}
+
+    def __reduce__(self) -> tuple[type["Section"], tuple[str, Path]]:
+        return Section, (self.name, self._folder)
+
+    def __enter__(self) -> Self:
+        """Go in, and note if another is in."""
+        who = _who()
+        file = self._folder / hashlib.sha256(self.name.encode()).hexdigest()
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._note(who, _read(descriptor))
+            os.close(descriptor)
+            descriptor = NOT_FIRST
+        else:
+            os.pwrite(descriptor, who.encode()[:LONGEST], 0)
+        self._inside.setdefault(mark(), []).append(descriptor)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Go out."""
+        stack = self._inside[mark()]
+        descriptor = stack.pop()
+        if not stack:
+            del self._inside[mark()]
+        if descriptor != NOT_FIRST:
+            os.ftruncate(descriptor, 0)
+            fcntl.flock(descriptor, fcntl.LOCK_UN)  # a process that was forked meanwhile has a copy of the descriptor
+            os.close(descriptor)
+
+    async def __aenter__(self) -> Self:
+        """Go in, and note if another is in."""
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Go out."""
+        self.__exit__(kind, error, trace)
+
+    def _note(self, who: str, other: str) -> None:
+        line = f"{self.name!r} was entered by {who}\n  while {other} was in\n"
+        descriptor = os.open(overlaps(self._folder), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        os.write(descriptor, line.encode())
+        os.close(descriptor)
+
+
+class Sections:
+    """The critical sections of one test."""
+
+    def __init__(self, folder: Path) -> None:
+        """Keep their files in `folder`."""
+        self._folder = folder
+
+    def __call__(self, name: str) -> Section:
+        """Make the section `name`: wherever it is entered, it is the same one in the whole test."""
+        return Section(name, self._folder)
+
+    def verdict(self) -> str:
+        """Return who overlapped with whom; "" if nobody did."""
+        file = overlaps(self._folder)
+        if not file.exists():
+            return ""
+        return (
+            f"two were in a critical section at once:\n{file.read_text('utf-8')}Have both hold a lock of the same name "
+            "for as long as they are in, and look at the lease by `lease.check()` before what must not happen twice."
+        )
+
+
+def overlaps(folder: Path) -> Path:
+    """Return the file that lists overlaps."""
+    return folder / "overlaps"
+
+
+def _read(descriptor: int) -> str:
+    """Return who is in, who may be just about to say so."""
+    for _ in range(100):
+        if text := os.pread(descriptor, LONGEST, 0):
+            return text.decode(errors="replace")
+        time.sleep(0.001)
+    return "another, which is out again,"
+
+
+def _who() -> str:
+    task = current_task()
+    name = threading.current_thread().name if task is None else task.get_name()
+    return f"{name} of process {os.getpid()} at {caller()}"

@@ -1,0 +1,146 @@
+"""The store of one test: a grant table in memory whose clock can be moved, and which can be out of reach."""
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from typing import TypeVar
+from weakref import WeakSet
+
+from holdfast.core.deadlines import MICROS, micros
+from holdfast.core.messages import Ask, Leave, Notice, NoticeKind, Reply
+from holdfast.core.table import Step
+from holdfast.errors import StoreError, StoreUnavailable
+from holdfast.runtimes import clocks
+from holdfast.runtimes.runtime import Runtime
+from holdfast.stores.memory import MemoryStore, MemoryTable
+from holdfast.stores.tabled import Steps
+
+T = TypeVar("T")
+
+
+class TestTable(MemoryTable):
+    """A grant table whose clock can be moved ahead."""
+
+    __test__ = False
+
+    def __init__(self, arrive: Callable[["TestStore"], None]) -> None:
+        """Start empty. `arrive` is called with the store of every request, and may raise StoreError."""
+        self.arrive = arrive
+        self.stores: WeakSet[TestStore] = WeakSet()
+        self._ahead = 0
+        super().__init__(
+            lambda: clocks.steady_micros() + self._ahead,
+            lambda: clocks.wall_micros() + self._ahead,
+        )
+
+    def store(self, runtime: Runtime) -> "TestStore":
+        """Make the access of one client to this table."""
+        return TestStore(runtime, self)
+
+    def advance(self, seconds: float, asleep: Collection["TestStore"]) -> None:
+        """Let time go by, while nothing is heard of some clients and all others renew their leases."""
+        silent = {store.inbox for store in asleep}
+        with self._mutex:
+            self._ahead += micros(seconds)
+            for holder in (holder for state in self._states.values() for holder in state.holders):
+                if holder.inbox not in silent:
+                    holder.expires_at += micros(seconds)
+        self.wake()
+
+    def wake(self) -> None:
+        """Have every client look at its leases and waiters, as after a gap in its notifications."""
+        for inbox, push in list(self._inboxes.items()):
+            push(Notice(inbox, NoticeKind.GAP, ""))
+
+    def longest(self) -> float:
+        """Return in how many seconds the last lease ends, if nobody renews it."""
+        now = self._clock()
+        ends = [holder.expires_at for state in list(self._states.values()) for holder in list(state.holders)]
+        return (max(ends, default=now) - now) / MICROS
+
+    def expire(self, name: str, request: str) -> None:
+        """End the lease of a request, as if its ttl had run out, and grant the next waiter."""
+
+        def end(step: Step) -> None:
+            for holder in step.state.holders:
+                if holder.request == request:
+                    holder.expires_at = step.now
+            step.leave(Leave(name, "", unsure=False))  # which moves the queue, and does nothing else
+
+        self.step(name, end)
+
+
+class TestStore(MemoryStore):
+    """The access of one client. Every request of an asyncio client suspends, as it does with a server."""
+
+    __test__ = False
+
+    def __init__(self, runtime: Runtime, table: TestTable) -> None:
+        """Use `table`, from `runtime`."""
+        super().__init__(runtime, table)
+        self.runtime = runtime
+        self.table = table
+        self.stands_still = False
+        """Whether the process of its client makes no progress."""
+        table.stores.add(self)
+
+    @property
+    def inbox(self) -> str:
+        """Where its client hears of grants."""
+        return self._inbox
+
+    async def open(self, deliver: Callable[[Notice], None], until: float) -> str:
+        """Attach an inbox, unless the store is down."""
+        await self.arrive()
+        return await super().open(deliver, until)
+
+    async def step(self, name: str, work: Callable[[Step], T], until: float) -> T:
+        """Carry out `work` on one name atomically."""
+        await self.arrive()
+        return await super().step(name, work, until)
+
+    async def steps(self, work: Callable[[Steps], T], until: float) -> T:
+        """Carry out `work` on any number of names at once."""
+        await self.arrive()
+        return await super().steps(work, until)
+
+    async def names(self, prefix: str, until: float) -> list[str]:
+        """List the names in use."""
+        await self.arrive()
+        return await super().names(prefix, until)
+
+    async def arrive(self) -> None:
+        """Reach the store. Raises StoreError if that fails."""
+        if self.runtime.colour == "asyncio":
+            await self.runtime.sleep(0)
+        if self.stands_still:
+            raise StoreError(
+                "this client's process stands still inside `holdfast_chaos.paused()`: use a client there that was "
+                "not used before, or ask after the `with`"
+            )
+        self.table.arrive(self)
+
+
+class ForcedStore(TestStore):
+    """The access of a client that takes every name by force, whoever holds it or waits for it. It is never down."""
+
+    async def arrive(self) -> None:
+        """Reach the store."""
+
+    async def acquire(self, ask: Ask, until: float) -> Reply:
+        """Take the name from its holders, ahead of its queue."""
+        return await self.step(ask.name, lambda step: _take(step, ask), until)
+
+
+def _take(step: Step, ask: Ask) -> Reply:
+    state = step.state
+    queue, state.queue = state.queue, []
+    step.revoke()
+    state.blocked_until = state.block = 0
+    reply = step.acquire(replace(ask, capacity=state.capacity, weight=state.capacity))
+    state.queue = queue
+    return reply
+
+
+def unavailable() -> StoreUnavailable:
+    """Make the error of a store that is down."""
+    return StoreUnavailable("the store is down: `holdfast_chaos.store_down()` was called in this test")

@@ -1,0 +1,1 @@
+"""Tests of what Holdfast offers to the tests of its users."""

@@ -1,0 +1,386 @@
+"""Tests of a user, right and wrong ones, each with what the plugin has to say of it."""
+
+HEAD = '''
+import asyncio
+import threading
+import time
+
+import pytest
+
+import holdfast
+
+
+class Database:
+    """What the code under test writes to."""
+
+    def __init__(self):
+        self.rows = []
+
+    def save(self, row, token=None):
+        self.rows.append(row)
+
+    async def store(self, row):
+        self.rows.append(row)
+
+    def fetch(self):
+        return 1
+
+
+@pytest.fixture
+def database(holdfast_chaos):
+    database = Database()
+    holdfast_chaos.watch(database, "save", token="token")
+    holdfast_chaos.watch(database, "store")
+    return database
+
+
+pytestmark = pytest.mark.holdfast_lose_lease
+'''
+
+RIGHT = {
+    "a_check_before_every_write": """
+def test_it(holdfast_client, database):
+    with holdfast_client.lock("name") as lease:
+        for row in range(3):
+            lease.check()
+            database.save(row)
+""",
+    "a_token_with_every_write": """
+def test_it(holdfast_client, database):
+    with holdfast_client.lock("name") as lease:
+        for row in range(3):
+            database.save(row, token=lease.token)
+""",
+    "a_look_that_ends_the_work": """
+def test_it(holdfast_client, database):
+    with holdfast_client.lock("name") as lease:
+        for row in range(3):
+            if lease.lost.is_set():
+                return
+            database.save(row)
+""",
+    "another_try_after_a_loss": """
+def test_it(holdfast_client, database):
+    for _ in range(5):
+        try:
+            with holdfast_client.lock("name") as lease:
+                for row in range(3):
+                    lease.check()
+                    database.save(row)
+        except holdfast.LeaseLost:
+            continue
+        break
+    assert database.rows[-1] == 2
+""",
+    "a_client_of_its_own": """
+def test_it(holdfast_url, database):
+    with holdfast.Client() as client, client.lock("name") as lease:
+        lease.check()
+        database.save(1)
+""",
+    "one_write_and_nothing_else": """
+def test_it(holdfast_client, database):
+    with holdfast_client.lock("name"):
+        database.save(1)
+""",
+    "a_check_after_a_slow_call": """
+def test_it(holdfast_client, holdfast_chaos, database):
+    holdfast_chaos.slow(database, "fetch")
+    with holdfast_client.lock("name") as lease:
+        row = database.fetch()
+        lease.check()
+        database.save(row)
+""",
+    "an_asyncio_body": """
+def test_it(holdfast_async_client, database):
+    async def work():
+        async with holdfast_async_client.lock("name"):
+            for row in range(3):
+                await asyncio.sleep(0)
+                await database.store(row)
+    asyncio.run(work())
+""",
+    "an_asyncio_body_with_children": """
+def test_it(holdfast_async_client, database):
+    async def work():
+        async with holdfast_async_client.lock("name"), asyncio.TaskGroup() as group:
+            for row in range(3):
+                group.create_task(database.store(row))
+    asyncio.run(work())
+""",
+    "an_asyncio_check_after_every_await": """
+def test_it(holdfast_async_client, database):
+    async def work():
+        lease = await holdfast_async_client.lock("name").acquire()
+        for row in range(3):
+            await asyncio.sleep(0)
+            lease.check()
+            await database.store(row)
+        await lease.release()
+    try:
+        asyncio.run(work())
+    except holdfast.LeaseLost:
+        assert len(database.rows) < 3
+""",
+    "contending_tasks": """
+def test_it(holdfast_async_client, database):
+    async def work():
+        async with holdfast_async_client.lock("name"):
+            await asyncio.sleep(0)
+            await database.store(1)
+    async def main():
+        await asyncio.gather(work(), work(), return_exceptions=True)
+    asyncio.run(main())
+""",
+    "contending_threads": """
+def test_it(holdfast_client, database):
+    def work():
+        try:
+            with holdfast_client.lock("name") as lease:
+                for row in range(3):
+                    lease.check()
+                    database.save(row)
+        except holdfast.LeaseLost:
+            pass
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads: thread.start()
+    for thread in threads: thread.join()
+""",
+    "an_extension_before_every_write": """
+def test_it(holdfast_client, database):
+    with holdfast_client.lock("name", reentrant=True) as lease, holdfast_client.multilock(["one", "two"]) as both:
+        for row in range(2):
+            lease.extend()
+            both.extend()
+            lease.check()
+            database.save(row)
+            if lease.remaining() and both.remaining():
+                database.save(row)
+            else:
+                break
+""",
+    "lingering_leases": """
+def test_it(holdfast_client, database):
+    for row in range(3):
+        with holdfast_client.lock("name", linger=2) as lease:
+            lease.check()
+            database.save(row)
+""",
+    "a_leader_that_looks_whether_it_is": """
+def test_it(holdfast_client, database):
+    election = holdfast_client.election("name")
+    with election.campaign("here"):
+        for row in range(3):
+            if not election.is_leader:
+                return
+            database.save(row)
+""",
+    "threads_that_work_for_a_task": """
+def test_it(holdfast_async_client, database):
+    async def work():
+        async with holdfast_async_client.lock("name") as lease:
+            def part():
+                lease.check()
+                database.save(1)
+            for _ in range(3):
+                await asyncio.to_thread(part)
+    asyncio.run(work())
+""",
+    "an_expected_failure": """
+@pytest.mark.xfail(strict=True)
+def test_it(holdfast_client, database):
+    with holdfast_client.lock("name"):
+        database.save(1)
+        database.save(2)
+""",
+    "several_names": """
+def test_it(holdfast_client, database):
+    with holdfast_client.multilock(["one", "two"]) as lease:
+        for row in range(3):
+            lease.check()
+            database.save(row)
+""",
+    "an_assertion_for_runs_without_a_loss": """
+def test_it(holdfast_client, holdfast_chaos, database):
+    with holdfast_client.lock("name") as lease:
+        for row in range(3):
+            if lease.lost: break
+            database.save(row)
+    if not holdfast_chaos.lost_at:
+        assert database.rows == [0, 1, 2]
+""",
+}
+"""What passes: at no point does it write after a loss."""
+
+WRONG = {
+    "one_check_before_a_loop": """
+def test_it(holdfast_client, database):
+    with holdfast_client.lock("name") as lease:
+        lease.check()
+        for row in range(3):
+            database.save(row)  # LOST WRITTEN
+""",
+    "a_slow_call_after_the_check": """
+def test_it(holdfast_client, holdfast_chaos, database):
+    holdfast_chaos.slow(database, "fetch")
+    with holdfast_client.lock("name") as lease:
+        lease.check()
+        row = database.fetch()  # LOST
+        database.save(row)  # WRITTEN
+""",
+    "another_lock_after_the_check": """
+def test_it(holdfast_client, database):
+    with holdfast_client.lock("name") as lease:
+        lease.check()
+        with holdfast_client.lock("other"):  # LOST
+            database.save(1)  # WRITTEN
+""",
+    "a_write_although_it_is_told": """
+def test_it(holdfast_client, database):
+    with holdfast_client.lock("name") as lease:
+        try:
+            lease.check()  # LOST
+        finally:
+            database.save(1)  # WRITTEN
+""",
+    "a_write_after_the_end": """
+def test_it(holdfast_client, database):
+    try:
+        with holdfast_client.lock("name") as lease:
+            lease.check()  # LOST
+    except holdfast.LeaseLost:
+        database.save(0)  # WRITTEN
+    else:
+        with holdfast_client.lock("name"):
+            database.save(1)
+""",
+    "an_await_between_check_and_write": """
+def test_it(holdfast_async_client, database):
+    async def work():
+        lease = await holdfast_async_client.lock("name").acquire()
+        lease.check()
+        await asyncio.sleep(0)  # LOST
+        await database.store(1)  # WRITTEN
+        await lease.release()
+    asyncio.run(work())
+""",
+    "a_write_of_a_cancelled_body": """
+def test_it(holdfast_async_client, database):
+    async def work():
+        async with holdfast_async_client.lock("name"):
+            try:
+                await asyncio.sleep(0)  # LOST
+            finally:
+                await database.store(1)  # WRITTEN
+    asyncio.run(work())
+""",
+    "a_task_that_is_left_behind": """
+def test_it(holdfast_async_client, database):
+    async def write():
+        await asyncio.sleep(0.01)
+        await database.store(1)  # WRITTEN
+    async def work():
+        async with holdfast_async_client.lock("name"):
+            task = asyncio.create_task(write())
+            await asyncio.shield(task)  # LOST
+    async def main():
+        await asyncio.gather(work(), asyncio.sleep(0.1), return_exceptions=True)
+    asyncio.run(main())
+""",
+    "several_names": """
+def test_it(holdfast_client, database):
+    with holdfast_client.multilock(["one", "two"]) as lease:
+        lease.check()
+        database.save(1)  # LOST
+        database.save(2)  # WRITTEN
+""",
+    "a_lock_of_a_method": """
+def test_it(holdfast_client, database):
+    @holdfast_client.lock("name")
+    def work():
+        database.save(1)  # LOST
+        database.save(2)  # WRITTEN
+    work()
+""",
+}
+"""What fails, with the lines at which the lease is lost and at which the code writes after that."""
+
+MISTAKEN = {
+    "it takes no lock": (
+        """
+def test_it(database):
+    database.rows.append(1)
+""",
+        "acquired no lease",
+    ),
+    "it takes no lock, nor a fixture": (
+        """
+def test_it():
+    pass
+""",
+        "acquired no lease",
+    ),
+    "it writes nothing that is known to be a write": (
+        """
+def test_it(holdfast_client):
+    with holdfast_client.lock("name") as lease:
+        lease.check()
+""",
+        r"holdfast_chaos\.watch",
+    ),
+    "it has very many points": (
+        """
+@pytest.mark.holdfast_lose_lease(runs=5)
+def test_it(holdfast_client, database):
+    with holdfast_client.lock("name") as lease:
+        for row in range(6):
+            lease.check()
+            database.save(row, lease.token)
+""",
+        r"more than 5 points.*runs=",
+    ),
+    "its loop is not one whose awaits are seen": (
+        """
+class Loop(asyncio.SelectorEventLoop):
+    def create_task(self, coroutine, **options):
+        return asyncio.Task(coroutine, loop=self, **options)
+
+def test_it(holdfast_async_client, database):
+    async def work():
+        async with holdfast_async_client.lock("name"):
+            await database.store(1)
+    with asyncio.Runner(loop_factory=Loop) as runner:
+        runner.run(work())
+""",
+        r"cannot be seen.*asyncio\.run",
+    ),
+    "it writes without a lock": (
+        """
+def test_it(holdfast_client, database):
+    with holdfast_client.lock("name") as lease:
+        lease.check()
+    database.save(1)
+""",
+        "no lease was held",
+    ),
+    "it fails without a loss": (
+        """
+def test_it(holdfast_client, database):
+    with holdfast_client.lock("name"):
+        database.save(1)
+    assert database.rows == [2]
+""",
+        r"assert \[1\] == \[2\]",
+    ),
+    "it fails in another way because of a loss": (
+        """
+def test_it(holdfast_client, database):
+    with holdfast_client.lock("name") as lease:
+        if lease.lost:
+            raise KeyError("no such row")
+        database.save(1)
+""",
+        r"KeyError: 'no such row'(?s:.*)This run lost the lease at(?s:.*)if lease\.lost:",
+    ),
+}
+"""What fails by its own error, or because it would find nothing; with what is said of it."""
