@@ -59,7 +59,7 @@ class Server:
             raise ReplyError("READONLY You can't write against a read only replica.")
         if self.out_of_memory and not (script.allow_oom or script.read_only):
             raise ReplyError("OOM allow-oom flag is not set on the script, can not run it when used memory > maxmemory")
-        return self._run(script, [_word(key) for key in keys], [_word(arg) for arg in args])
+        return self._run(script, _words(keys), _words(args))
 
     def eval(self, text: str, keys: Sequence[Word], args: Sequence[Word]) -> object:
         """Run a script, and know it from now on."""
@@ -125,7 +125,7 @@ class Server:
 
     def command(self, *words: Word) -> object:
         """Carry out a plain command. Raises ReplyError as the server would answer it."""
-        name, *rest = map(_word, words)
+        name, *rest = _words(words)
         self.keys.now = self._clock()
         if name == b"SCAN":
             return [b"0", self._scan(rest[rest.index(b"MATCH") + 1])]
@@ -182,8 +182,8 @@ def _kind(channel: bytes, *, sharded: bool) -> bytes:
     return (b"s" if sharded else b"-") + channel
 
 
-def _word(word: Word) -> bytes:
-    return word if isinstance(word, bytes) else str(word).encode()
+def _words(words: Sequence[Word]) -> list[bytes]:
+    return [word if isinstance(word, bytes) else str(word).encode() for word in words]
 
 
 def _glob(pattern: str) -> str:
