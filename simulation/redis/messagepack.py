@@ -1,16 +1,17 @@
 """Read what the scripts packed: MessagePack, as far as cmsgpack writes it for them."""
 
+from struct import Struct
 from typing import Any
 
 INTEGERS = {
-    0xCC: (1, False),
-    0xCD: (2, False),
-    0xCE: (4, False),
-    0xCF: (8, False),
-    0xD0: (1, True),
-    0xD1: (2, True),
-    0xD2: (4, True),
-    0xD3: (8, True),
+    0xCC: Struct(">B"),
+    0xCD: Struct(">H"),
+    0xCE: Struct(">I"),
+    0xCF: Struct(">Q"),
+    0xD0: Struct(">b"),
+    0xD1: Struct(">h"),
+    0xD2: Struct(">i"),
+    0xD3: Struct(">q"),
 }
 """By tag: how many bytes, and whether it may be negative."""
 
@@ -38,12 +39,13 @@ def _read(data: bytes, at: int, most: int) -> tuple[list[Any], int]:
         if tag < 0x80:
             values.append(tag)
             continue
-        if tag in INTEGERS:
-            size, signed = INTEGERS[tag]
-            values.append(int.from_bytes(data[at : at + size], "big", signed=signed))
-        elif 0xA0 <= tag < 0xC0:
+        if 0xA0 <= tag < 0xC0:
             size = tag - 0xA0
             values.append(data[at : at + size].decode())
+        elif tag in INTEGERS:
+            integer = INTEGERS[tag]
+            size = integer.size
+            values.append(integer.unpack_from(data, at)[0])
         elif tag in LENGTHS:
             start = at + LENGTHS[tag]
             size = LENGTHS[tag] + int.from_bytes(data[at:start], "big")

@@ -45,7 +45,8 @@ class Server:
         self._scripts: dict[str, Loaded] = {}
         self._channels: dict[bytes, dict[object, Push]] = {}
         self._declared: frozenset[bytes] = frozenset()
-        self._running: Loaded | None = None
+        self._read_only = False
+        """Whether the script that is running may not write."""
         self._pushes: list[tuple[Push, bytes]] = []
 
     # -- scripts -------------------------------------------------------------------------------------------
@@ -77,14 +78,14 @@ class Server:
 
     def _run(self, script: Loaded, keys: list[bytes], args: list[bytes]) -> object:
         self.keys.now = self._clock()
-        self._declared, self._running = frozenset(keys), script
+        self._declared, self._read_only = frozenset(keys), script.read_only
         try:
             value = interpreter().run(script.text, keys, args, self._carry_out)
         except ScriptError as error:
             self.when_broken(str(error))
             raise
         finally:
-            self._running = None
+            self._read_only = False
             self._flush()
         return value
 
@@ -100,10 +101,9 @@ class Server:
     def _carry_out(self, name: bytes, words: list[bytes]) -> Reply:
         """Carry out a command of the script that is running."""
         if self.keys.knows(name):
-            keys = words if name == b"MGET" else words[:1]
-            if not self._declared.issuperset(keys):
-                raise ReplyError(f"ERR Script attempted to access keys that it does not declare: {keys}")
-            if self._running is not None and self._running.read_only and name in WRITES:
+            if not (self._declared.issuperset(words) if name == b"MGET" else words[0] in self._declared):
+                raise ReplyError(f"ERR Script attempted to access keys that it does not declare: {words}")
+            if self._read_only and name in WRITES:
                 raise ReplyError("ERR Write commands are not allowed from read-only scripts.")
             return self.keys.carry_out(name, words)
         if name == b"TIME" and not words:
