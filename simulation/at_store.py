@@ -85,9 +85,11 @@ class StoreChecks:
                     self._check_grant(node, name, holder, state, followed)
         followed.holders = {holder.request: holder for holder in state.holders}
         self._follow_queue(state, followed)
-        self._check_once(name, state)
-        if self._gone:
-            self._check_gone(name, state)
+        requests = [holder.request for holder in state.holders] + [waiter.ask.request for waiter in state.queue]
+        if len(set(requests)) < len(requests):
+            self._tell_twice(name, requests)
+        if not self._gone.isdisjoint(requests):
+            self._tell_gone(name, requests)
 
     def forgot(self, node: Node, name: str) -> None:
         """Start over from what a node still knows; what it forgot is no guide to the order of its queue any more."""
@@ -200,15 +202,15 @@ class StoreChecks:
             after[waiter.ask.request] = place
         followed.queue = after
 
-    def _check_once(self, name: str, state: NameState) -> None:
+    def _tell_twice(self, name: str, requests: list[str]) -> None:
         seen: set[str] = set()
-        for request in _requests(state):
+        for request in requests:
             if request in seen:
                 self._tell(Invariant.ONCE, f"{name}: {request} holds or waits twice")
             seen.add(request)
 
-    def _check_gone(self, name: str, state: NameState) -> None:
-        for request in _requests(state):
+    def _tell_gone(self, name: str, requests: list[str]) -> None:
+        for request in requests:
             if request in self._gone:
                 self._tell(Invariant.CLEAN, f"{name}: {request} is there again after its leave was acknowledged")
 
@@ -288,10 +290,6 @@ class StoreChecks:
             left += [waiter.ask.request for waiter in state.queue if waiter.fresh_until > now]
             if left:
                 self._tell(Invariant.DRAINED, f"{name}: {', '.join(left)} is left in the store at the end")
-
-
-def _requests(state: NameState) -> list[str]:
-    return [holder.request for holder in state.holders] + [waiter.ask.request for waiter in state.queue]
 
 
 def _would_fit(waiter: Waiter, state: NameState, now: int) -> bool:

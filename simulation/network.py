@@ -66,7 +66,8 @@ class Link:
 
         When the request has arrived, and `slow()` seconds later, `serve` is called to answer it, at once or later.
         """
-        world, reply = self.world, Future[T]()
+        world = self.world
+        reply: Future[T] = Future()
         self._send(serve, reply, slow)
         if self.faults.duplicate and world.random.random() < self.faults.duplicate:
             self.happened["request repeated"] += 1
@@ -89,21 +90,21 @@ class Link:
 
     def push(self, hear: Action, what: str) -> None:
         """Carry to the client what it did not ask for, so that nobody notices if it is lost."""
-        if self.loses("push") or self.drops("push", self.mute_until):
+        if self._is_lost("push", self.mute_until):
             self._trace("network", f"the push to {what} is lost")
         else:
             self.world.at(self.world.time + self.delay(), hear, self.process)
 
     def _send(self, serve: "Callable[[Answer[T]], None]", reply: Future[T], slow: Callable[[], float]) -> None:
         answer = Answer(self, reply)
-        if self.loses("request") or self.drops("request", self.deaf_until):
+        if self._is_lost("request", self.deaf_until):
             self._trace("network", f"a request of {self.process.name} is lost")
         else:
             self.world.after(self.delay() + slow(), lambda: serve(answer))
 
     def carry_back(self, arrive: Action, epoch: int) -> None:
         """Carry a reply to the client, unless the connection on which it was asked for is no more."""
-        if epoch != self.epoch or self.loses("reply") or self.drops("reply", self.mute_until):
+        if epoch != self.epoch or self._is_lost("reply", self.mute_until):
             self._trace("network", f"a reply to {self.process.name} is lost")
         else:
             self.world.at(self.world.time + self.delay(), arrive, self.process)
@@ -118,19 +119,16 @@ class Link:
             return rng.uniform(0.05, 4.0)
         return rng.uniform(0.0003, 0.003)
 
-    def loses(self, what: str) -> bool:
-        """Tell whether this message is lost on its way."""
-        lost = bool(self.faults.loss) and self.world.random.random() < self.faults.loss * SHARES[what]
-        if lost:
+    def _is_lost(self, what: str, split_until: float) -> bool:
+        """Tell whether this message is lost on its way, or meets a partition that lasts until a time."""
+        loss = self.faults.loss
+        if loss and self.world.random.random() < loss * SHARES[what]:
             self.happened[f"{what} lost"] += 1
-        return lost
-
-    def drops(self, what: str, until: float) -> bool:
-        """Tell whether this message meets a partition that lasts until a time."""
-        dropped = until > self.world.time
-        if dropped:
+            return True
+        if split_until > self.world.time:
             self.happened[f"{what} dropped by a partition"] += 1
-        return dropped
+            return True
+        return False
 
 
 class Answer(Generic[T]):

@@ -92,17 +92,11 @@ class Quorum(Node):
 
     def keeps_until(self, name: str, request: str, token: int) -> float:  # noqa: ARG002 - each node has its own
         """Return until when a majority keeps a lease; a node in quarantine keeps whatever it may have forgotten."""
-        ends = [
-            max(
-                (
-                    node.in_true_time(holder.expires_at)
-                    for holder in node.state(name).holders
-                    if holder.request.rpartition("/")[0] == request
-                ),
-                default=node.in_true_time(node.quarantined_until) if node.quarantined_until else 0.0,
-            )
-            for node in self.nodes
-        ]
+        ends: list[float] = []
+        for node in self.nodes:
+            kept = [each.expires_at for each in node.state(name).holders if each.request.rpartition("/")[0] == request]
+            ends_at = max(kept) if kept else node.quarantined_until
+            ends.append(node.in_true_time(ends_at) if ends_at else 0.0)
         return sorted(ends, reverse=True)[self.needed - 1]
 
     # -- what somebody does to it --------------------------------------------------------------------------

@@ -42,7 +42,7 @@ def state_of(keys: Keyspace, name: str) -> NameState:
         counter,
         capacity,
         [Holder(*holder) for holder in holders],
-        [_waiter(name, request.decode(), fields[b"w" + request], capacity) for _, request in order],
+        [_waiter(name, request, fields[b"w" + request], capacity) for _, request in order],
         blocked,
         block,
         {},
@@ -51,15 +51,17 @@ def state_of(keys: Keyspace, name: str) -> NameState:
     )
 
 
-def _waiter(name: str, request: str, packed: bytes, capacity: int) -> Waiter:
-    [waiter] = _unpacked(packed)
+@lru_cache(maxsize=1000)
+def _waiter(name: str, request: bytes, packed: bytes, capacity: int) -> Waiter:
+    """Read one place in the queue, which is looked at more often than it changes."""
+    [waiter] = unpacked(packed)
     inbox, owner, ttl, pushed_ttl, interval, patience, weight, delay, proposal, span, joined, fresh = waiter
     times = (ttl, pushed_ttl, pushed_ttl, interval, patience)
-    ask = Ask(name, request, inbox, owner, *times, weight, capacity, delay, proposal, span=span)
+    ask = Ask(name, request.decode(), inbox, owner, *times, weight, capacity, delay, proposal, span=span)
     return Waiter(ask, joined, fresh)
 
 
 @lru_cache(maxsize=1000)
 def _unpacked(packed: bytes) -> tuple[Any, ...]:
-    """Read what is looked at more often than it changes."""
+    """Read the marker, which is looked at more often than it changes."""
     return tuple(unpacked(packed))

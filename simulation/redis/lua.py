@@ -4,7 +4,7 @@ What a script can see and do is in `prelude.lua`. Scripts keep no state but in t
 the interpreter have nothing to do with each other.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from importlib import import_module
 from importlib.resources import files
@@ -54,7 +54,8 @@ class Interpreter:
             script = self._compiled[source] = self._load(source.encode())
         self._call = call
         try:
-            return _read(iter(self._run(script, len(keys), *keys, *args)))
+            kind, value, *more = self._run(script, len(keys), *keys, *args)
+            return _array(value, iter(more)) if kind == ARRAY else value if kind else None
         except self._broken as error:
             raise ScriptError(f"ERR {str(error).splitlines()[0]}") from None
 
@@ -75,11 +76,13 @@ def _text(word: object) -> bytes:
     return b"%.17g" % word
 
 
-def _read(flat: Any) -> Any:  # noqa: ANN401 - pairs of a kind and a value
-    kind, value = next(flat), next(flat)
-    if kind == ARRAY:
-        return [_read(flat) for _ in range(value)]
-    return value if kind else None
+def _array(size: int, flat: Iterator[Any]) -> list[Any]:
+    """Read so many values from pairs of a kind and a value."""
+    values: list[Any] = []
+    for _ in range(size):
+        kind, value = next(flat), next(flat)
+        values.append(_array(value, flat) if kind == ARRAY else value if kind else None)
+    return values
 
 
 def _nothing(name: bytes, words: list[bytes]) -> object:

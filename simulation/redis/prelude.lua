@@ -5,7 +5,7 @@
 
 local command = ...
 local byte, char, floor, ceil = string.byte, string.char, math.floor, math.ceil
-local concat, huge, sethook = table.concat, math.huge, debug.sethook
+local concat, sub, huge, sethook = table.concat, string.sub, math.huge, debug.sethook
 
 -- The commands that answer an array.
 local ARRAYS = { MGET = true, TIME = true, ZRANGE = true, ZPOPMIN = true, PUBSUB = true }
@@ -26,8 +26,27 @@ local function call(name, ...)
     return answer
 end
 
+-- What is packed and read is mostly the same again and again, so both remember it, and forget it all now and then.
+
+local MOST = 500
+
+local function memory(make)
+    local known, count = {}, 0
+    local function remember(key, value)
+        if count == MOST then
+            for each in pairs(known) do known[each] = nil end
+            count = 0
+        end
+        count = count + 1
+        known[key] = value
+        return value
+    end
+    return setmetatable(known, { __index = function(_, key) return remember(key, make(key)) end }), remember
+end
+
 -- MessagePack, as the library cmsgpack in Redis writes and reads it.
 
+local LONG = 4294967296
 local pack_value
 
 local function word(n)
@@ -43,14 +62,14 @@ local function pack_integer(n)
         if n < 128 then return char(n) end
         if n < 256 then return char(0xcc, n) end
         if n < 65536 then return '\205' .. half(n) end
-        if n < 4294967296 then return '\206' .. word(n) end
-        return '\207' .. word(floor(n / 4294967296)) .. word(n % 4294967296)
+        if n < LONG then return '\206' .. word(n) end
+        return '\207' .. word(floor(n / LONG)) .. word(n % LONG)
     end
     if n >= -32 then return char(256 + n) end
     if n >= -128 then return char(0xd0, 256 + n) end
     if n >= -32768 then return '\209' .. half(65536 + n) end
-    if n >= -2147483648 then return '\210' .. word(4294967296 + n) end
-    return '\211' .. word(floor(n / 4294967296) + 4294967296) .. word(n % 4294967296)
+    if n >= -2147483648 then return '\210' .. word(LONG + n) end
+    return '\211' .. word(floor(n / LONG) + LONG) .. word(n % LONG)
 end
 
 local function pack_string(s)
@@ -73,7 +92,7 @@ local function pack_array(t)
     return concat(parts)
 end
 
-function pack_value(value)
+local packed = memory(function(value)
     local kind = type(value)
     if kind == 'string' then return pack_string(value) end
     if kind == 'number' then
@@ -83,15 +102,14 @@ function pack_value(value)
         return pack_integer(value)
     end
     if kind == 'boolean' then return value and '\195' or '\194' end
-    if kind == 'table' then return pack_array(value) end
     error('the simulated cmsgpack packs no ' .. kind)
+end)
+
+function pack_value(value)
+    return type(value) == 'table' and pack_array(value) or packed[value]
 end
 
 local function read_integer(s, at, size)
-    if size == 8 then
-        local a, b, c, d, e, f, g, h = byte(s, at, at + 7)
-        return ((a * 256 + b) * 256 + c) * 1099511627776 + (((d * 256 + e) * 256 + f) * 256 + g) * 256 + h
-    end
     if size == 4 then
         local a, b, c, d = byte(s, at, at + 3)
         return ((a * 256 + b) * 256 + c) * 256 + d
@@ -100,57 +118,103 @@ local function read_integer(s, at, size)
     return size == 2 and a * 256 + b or a
 end
 
-local unpack_value
-
-local function unpack_array(s, at, size)
-    local t = {}
-    for i = 1, size do t[i], at = unpack_value(s, at) end
-    return t, at
+local function read_double(s, at)
+    local a, b, c, d, e, f, g, h = byte(s, at, at + 7)
+    return ((a * 256 + b) * 256 + c) * 1099511627776 + (((d * 256 + e) * 256 + f) * 256 + g) * 256 + h
 end
 
 -- Size of what follows a tag, by the tag.
-local UNSIGNED = { [0xcc] = 1, [0xcd] = 2, [0xce] = 4, [0xcf] = 8 }
+local UNSIGNED = { [0xcc] = 1, [0xcd] = 2, [0xce] = 4 }
 local SIGNED = { [0xd0] = 1, [0xd1] = 2, [0xd2] = 4, [0xd3] = 8 }
 local STRING = { [0xd9] = 1, [0xda] = 2, [0xdb] = 4 }
 
-function unpack_value(s, at)
-    local tag = byte(s, at)
-    at = at + 1
-    if tag < 0x80 then return tag, at end
-    local size = UNSIGNED[tag]
-    if size then return read_integer(s, at, size), at + size end
-    if tag >= 0x90 and tag < 0xa0 then return unpack_array(s, at, tag - 0x90) end
-    if tag >= 0xa0 and tag < 0xc0 then return s:sub(at, at + tag - 0xa1), at + tag - 0xa0 end
-    if tag == 0xc2 or tag == 0xc3 then return tag == 0xc3, at end
-    if tag == 0xdc then return unpack_array(s, at + 2, read_integer(s, at, 2)) end
-    if tag >= 0xe0 then return tag - 256, at end
-    size = STRING[tag]
-    if size then
-        local length = read_integer(s, at, size)
-        return s:sub(at + size, at + size + length - 1), at + size + length
+local function read_signed(s, at, size)
+    if size == 8 then
+        local high = read_integer(s, at, 4)
+        return (byte(s, at) >= 128 and high - LONG or high) * LONG + read_integer(s, at + 4, 4)
     end
-    size = SIGNED[tag]
-    if not size then error(string.format('the simulated cmsgpack knows no tag %02x', tag)) end
-    local n = size == 8 and (byte(s, at) >= 128 and (read_integer(s, at, 4) - 4294967296) or read_integer(s, at, 4))
-        * 4294967296 + read_integer(s, at + 4, 4)
-        or read_integer(s, at, size)
-    if size < 8 and n >= 256 ^ size / 2 then n = n - 256 ^ size end
-    return n, at + size
+    local n = read_integer(s, at, size)
+    return n >= 256 ^ size / 2 and n - 256 ^ size or n
+end
+
+-- Read up to `most` values into `values`; return where the next one begins, and how many they are. One loop reads all
+-- that is not an array: a call for each value took longer.
+local function read(s, at, most, values)
+    local count, last = 0, #s
+    while at <= last and count < most do
+        local tag = byte(s, at)
+        local value
+        at = at + 1
+        if tag < 0x80 then
+            value = tag
+        elseif tag == 0xcf then
+            value, at = read_double(s, at), at + 8
+        elseif tag >= 0xa0 and tag < 0xc0 then
+            value, at = sub(s, at, at + tag - 0xa1), at + tag - 0xa0
+        elseif UNSIGNED[tag] then
+            value, at = read_integer(s, at, UNSIGNED[tag]), at + UNSIGNED[tag]
+        elseif tag == 0xc2 or tag == 0xc3 then
+            value = tag == 0xc3
+        elseif STRING[tag] then
+            local start = at + STRING[tag]
+            at = start + read_integer(s, at, STRING[tag])
+            value = sub(s, start, at - 1)
+        elseif SIGNED[tag] then
+            value, at = read_signed(s, at, SIGNED[tag]), at + SIGNED[tag]
+        elseif tag >= 0xe0 then
+            value = tag - 256
+        elseif tag >= 0x90 and tag < 0xa0 then
+            value = {}
+            at = read(s, at, tag - 0x90, value)
+        elseif tag == 0xdc then
+            value = {}
+            at = read(s, at + 2, read_integer(s, at, 2), value)
+        else
+            error(string.format('the simulated cmsgpack knows no tag %02x', tag))
+        end
+        count = count + 1
+        values[count] = value
+    end
+    return at, count
+end
+
+local function copy(values, count)
+    local twin = {}
+    for i = 1, count do
+        local value = values[i]
+        twin[i] = type(value) == 'table' and copy(value, #value) or value
+    end
+    return twin
+end
+
+local unpacked, remember_unpacked = memory(function(s)
+    local values = {}
+    local _, count = read(s, 1, #s, values)
+    local flat = true
+    for i = 1, count do flat = flat and type(values[i]) ~= 'table' end
+    return { count = count, flat = flat, values = values }
+end)
+
+local function unpack_all(s)
+    local known = unpacked[s]
+    local values, count = known.values, known.count
+    return unpack(known.flat and values or copy(values, count), 1, count)
 end
 
 local function pack_all(...)
-    local parts = { ... }
-    for i = 1, select('#', ...) do parts[i] = pack_value(parts[i]) end
-    return concat(parts)
-end
-
-local function unpack_all(s)
-    local values, count, at = {}, 0, 1
-    while at <= #s do
-        count = count + 1
-        values[count], at = unpack_value(s, at)
+    local count, flat, values, parts = select('#', ...), true, { ... }, {}
+    for i = 1, count do
+        local value = values[i]
+        if type(value) == 'table' then
+            flat = false
+            parts[i] = pack_array(value)
+        else
+            parts[i] = packed[value]
+        end
     end
-    return unpack(values, 1, count)
+    local s = concat(parts)
+    if flat and not rawget(unpacked, s) then remember_unpacked(s, { count = count, flat = true, values = values }) end
+    return s
 end
 
 -- The reply of a script, as pairs of a kind and a value: 0 nil, 1 number or text, 2 an array of so many that follow.

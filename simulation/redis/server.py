@@ -45,7 +45,8 @@ class Server:
         self._scripts: dict[str, Loaded] = {}
         self._channels: dict[bytes, dict[object, Push]] = {}
         self._declared: frozenset[bytes] = frozenset()
-        self._running: Loaded | None = None
+        self._read_only = False
+        """Whether the script that is running may not write."""
         self._pushes: list[tuple[Push, bytes]] = []
 
     # -- scripts -------------------------------------------------------------------------------------------
@@ -59,7 +60,7 @@ class Server:
             raise ReplyError("READONLY You can't write against a read only replica.")
         if self.out_of_memory and not (script.allow_oom or script.read_only):
             raise ReplyError("OOM allow-oom flag is not set on the script, can not run it when used memory > maxmemory")
-        return self._run(script, [_word(key) for key in keys], [_word(arg) for arg in args])
+        return self._run(script, _words(keys), _words(args))
 
     def eval(self, text: str, keys: Sequence[Word], args: Sequence[Word]) -> object:
         """Run a script, and know it from now on."""
@@ -77,14 +78,14 @@ class Server:
 
     def _run(self, script: Loaded, keys: list[bytes], args: list[bytes]) -> object:
         self.keys.now = self._clock()
-        self._declared, self._running = frozenset(keys), script
+        self._declared, self._read_only = frozenset(keys), script.read_only
         try:
             value = interpreter().run(script.text, keys, args, self._carry_out)
         except ScriptError as error:
             self.when_broken(str(error))
             raise
         finally:
-            self._running = None
+            self._read_only = False
             self._flush()
         return value
 
@@ -100,10 +101,9 @@ class Server:
     def _carry_out(self, name: bytes, words: list[bytes]) -> Reply:
         """Carry out a command of the script that is running."""
         if self.keys.knows(name):
-            keys = words if name == b"MGET" else words[:1]
-            if not self._declared.issuperset(keys):
-                raise ReplyError(f"ERR Script attempted to access keys that it does not declare: {keys}")
-            if self._running is not None and self._running.read_only and name in WRITES:
+            if not (self._declared.issuperset(words) if name == b"MGET" else words[0] in self._declared):
+                raise ReplyError(f"ERR Script attempted to access keys that it does not declare: {words}")
+            if self._read_only and name in WRITES:
                 raise ReplyError("ERR Write commands are not allowed from read-only scripts.")
             return self.keys.carry_out(name, words)
         if name == b"TIME" and not words:
@@ -125,7 +125,7 @@ class Server:
 
     def command(self, *words: Word) -> object:
         """Carry out a plain command. Raises ReplyError as the server would answer it."""
-        name, *rest = map(_word, words)
+        name, *rest = _words(words)
         self.keys.now = self._clock()
         if name == b"SCAN":
             return [b"0", self._scan(rest[rest.index(b"MATCH") + 1])]
@@ -182,8 +182,8 @@ def _kind(channel: bytes, *, sharded: bool) -> bytes:
     return (b"s" if sharded else b"-") + channel
 
 
-def _word(word: Word) -> bytes:
-    return word if isinstance(word, bytes) else str(word).encode()
+def _words(words: Sequence[Word]) -> list[bytes]:
+    return [word if isinstance(word, bytes) else str(word).encode() for word in words]
 
 
 def _glob(pattern: str) -> str:

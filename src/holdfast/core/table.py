@@ -503,8 +503,12 @@ class Step:
             if state.blocked_until <= now:
                 state.blocked_until = state.block = 0
         if state.tombstones:
-            kept = {request: min(until, now + TOMBSTONE) for request, until in state.tombstones.items()}
-            state.tombstones = {request: until for request, until in kept.items() if until > now}
+            latest = now + TOMBSTONE
+            state.tombstones = {
+                request: until if until < latest else latest
+                for request, until in state.tombstones.items()
+                if until > now
+            }
 
     def _expire(self) -> None:
         state = self.state

@@ -6,11 +6,12 @@ process: it has a clock of its own, which may run at another rate, and it may be
 does not) or crash (its code never runs again).
 """
 
-import heapq
 import itertools
 import random
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from heapq import heappop, heappush
 from typing import Any, Generic, TypeVar
 
 from holdfast.runtimes.runtime import Datagrams
@@ -50,7 +51,8 @@ class World:
     def at(self, when: float, action: Callable[[], object], process: "Process | None" = None) -> "Timer":
         """Do `action` at a time, after what was put there earlier; in `process`, if it runs then."""
         timer = Timer(action, process)
-        heapq.heappush(self._agenda, (max(when, self.time), next(self._order), timer))
+        now = self.time
+        heappush(self._agenda, (when if when > now else now, next(self._order), timer))
         return timer
 
     def after(self, delay: float, action: Callable[[], object]) -> "Timer":
@@ -61,15 +63,16 @@ class World:
         """Let everything happen that is due until a time. Raises EndlessError if it is too much."""
         agenda, after_event = self._agenda, self.after_event
         while agenda and agenda[0][0] <= until:
-            when, _, timer = heapq.heappop(agenda)
-            action, process = timer.action, timer.process
+            when, _, timer = heappop(agenda)
+            action = timer.action
             if action is None:
                 continue
+            process = timer.process
             if process is not None:
                 if process.crashed:
                     continue
                 if when < process.paused_until:
-                    heapq.heappush(agenda, (process.paused_until, next(self._order), timer))
+                    heappush(agenda, (process.paused_until, next(self._order), timer))
                     continue
             timer.action = None
             self.time = when
@@ -146,8 +149,8 @@ class Process:
         self.paused_until = 0.0
         self._offset = offset
         self._wall_offset = wall_offset
-        self._tasks: dict[int, SimTask[Any]] = {}
-        self._numbers = itertools.count()
+        self.tasks: dict[SimTask[Any], None] = {}
+        """Those that have not ended, in the order of their start."""
 
     def clock(self) -> float:
         """Return local time in seconds."""
@@ -164,10 +167,9 @@ class Process:
 
     def start(self, work: Coroutine[Any, Any, T], name: str) -> "SimTask[T]":
         """Run a coroutine as a task of this process."""
-        number = next(self._numbers)
-        task = SimTask(self, work, name, lambda: self._tasks.pop(number, None))
-        self._tasks[number] = task
-        self.later(0.0, task.step)
+        task = SimTask(self, work, name)
+        self.tasks[task] = None
+        self.world.at(self.world.time, task.step, self)
         return task
 
     def pause(self, duration: float) -> None:
@@ -181,15 +183,15 @@ class Process:
 
     def close(self) -> None:
         """Drop all tasks, without running what they would do on cancellation."""
-        for task in list(self._tasks.values()):
+        for task in list(self.tasks):
             task.drop()
-        self._tasks.clear()
+        self.tasks.clear()
 
 
 class SimTask(Generic[T]):
     """A coroutine that is run by a process."""
 
-    def __init__(self, process: Process, work: Coroutine[Any, Any, T], name: str, on_end: Callable[[], object]) -> None:
+    def __init__(self, process: Process, work: Coroutine[Any, Any, T], name: str) -> None:
         """Prepare; the process starts it."""
         self.name = name
         self.note = ""
@@ -200,7 +202,6 @@ class SimTask(Generic[T]):
         """At which suspension to cancel it, counted from 1; 0: never."""
         self._process = process
         self._work = work
-        self._on_end = on_end
         self._waiting: Future[Any] | None = None
         self._watchers: list[Future[None]] = []
 
@@ -257,10 +258,11 @@ class SimTask(Generic[T]):
             self.cancel()
 
     def _wake(self) -> None:
-        self._process.later(0.0, self.step)
+        world = self._process.world
+        world.at(world.time, self.step, self._process)
 
     def _end(self, value: T | None, error: BaseException | None) -> None:
-        self._on_end()
+        self._process.tasks.pop(self, None)
         awaited = self.result.wake is not None
         self.result._finish(value, error)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - its other half
         for watcher in self._watchers:
@@ -377,23 +379,22 @@ class SimRuntime:
         """Run each as a task; those that have not ended when it is enough go on."""
         decided: Future[None] = Future()
         begun = [(place, work) for place, work in enumerate(works) if work is not None]
+        if not begun:
+            return
         ended = 0
 
-        def note(place: int, task: SimTask[T]) -> Callable[[], None]:
-            def end() -> None:
-                nonlocal ended
-                results[place] = task.result.outcome()
-                ended += 1
-                if ended == len(begun) or (ended >= least and enough()):
-                    decided.resolve(None)
+        def note(place: int, result: Future[T]) -> None:
+            nonlocal ended
+            results[place] = result.outcome()
+            ended += 1
+            if ended == len(begun) or (ended >= least and enough()):
+                decided.resolve(None)
 
-            return end
-
+        name = f"{self.process.name}/race"
         for place, work in begun:
-            task = self.process.start(work, f"{self.process.name}/race")
-            task.result.wake = note(place, task)
-        if begun:
-            await decided
+            result = self.process.start(work, name).result
+            result.wake = partial(note, place, result)
+        await decided
 
     async def settle(self, until: float) -> None:
         """Wait for whatever `finish` left behind, until a local instant."""

@@ -17,9 +17,9 @@ def dump(state: NameState) -> str:
     """Encode a state, without its counter. Written out by hand: it is on the way of every acquisition."""
     holders = ",".join(map(_dump_holder, state.holders)) if state.holders else ""
     queue = ",".join(map(_dump_waiter, state.queue)) if state.queue else ""
-    tombstones = json.dumps(state.tombstones) if state.tombstones else "{}"
+    tombstones = ", ".join([f'"{request}": {until}' for request, until in state.tombstones.items()])
     return (
-        f"[{state.capacity},[{holders}],[{queue}],{state.blocked_until},{state.block},{tombstones},"
+        f"[{state.capacity},[{holders}],[{queue}],{state.blocked_until},{state.block},{{{tombstones}}},"
         f'"{state.last_released}"]'
     )
 
