@@ -9,9 +9,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from holdfast import Outcome, StoreUnavailable
+from holdfast import AsyncClient, AsyncLease, Outcome, StoreUnavailable
 from holdfast.runtimes.clocks import steady
-from holdfast.testing.conformance.faces import AnyClient, AnyLease
 from holdfast.testing.conformance.kit import Kit
 from tests.faults.resource import SharedNumbers
 from tests.faults.scenes import COLOURS, play
@@ -37,7 +36,7 @@ PATIENCE = 15.0
 later, or have to be asked for."""
 
 
-async def at_last(client: AnyClient) -> tuple[AnyLease, float]:
+async def at_last(client: AsyncClient) -> tuple[AsyncLease, float]:
     """Acquire the name of these scenes; return also by when that was done, at the latest."""
     lease = await client.lock("name", ttl=LONG).acquire()
     return lease, steady()

@@ -505,9 +505,7 @@ class Step:
         if state.tombstones:
             latest = now + TOMBSTONE
             state.tombstones = {
-                request: until if until < latest else latest
-                for request, until in state.tombstones.items()
-                if until > now
+                request: min(latest, until) for request, until in state.tombstones.items() if until > now
             }
 
     def _expire(self) -> None:

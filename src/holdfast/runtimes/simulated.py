@@ -52,7 +52,7 @@ class World:
         """Do `action` at a time, after what was put there earlier; in `process`, if it runs then."""
         timer = Timer(action, process)
         now = self.time
-        heappush(self._agenda, (when if when > now else now, next(self._order), timer))
+        heappush(self._agenda, (max(now, when), next(self._order), timer))
         return timer
 
     def after(self, delay: float, action: Callable[[], object]) -> "Timer":
