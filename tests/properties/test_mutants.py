@@ -17,4 +17,4 @@ def test_a_wrong_table_is_noticed(mutant: type[Step]) -> None:
         make = mutant
 
     with pytest.raises(AssertionError):
-        hunt(Mutated, 12_000, 50)
+        hunt(Mutated, 12_000, 50, mutant.__name__)

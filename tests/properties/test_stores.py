@@ -50,20 +50,20 @@ def test_a_store_answers_as_the_grant_table_does(machine: type[StoreMachine]) ->
     run_state_machine_as_test(machine, settings=thorough(100, 40))
 
 
-def _has_to_fail(machine: type[StoreMachine]) -> None:
+def _has_to_fail(machine: type[StoreMachine], bug: str) -> None:
     with pytest.raises(AssertionError):
-        hunt(machine, 10_000, 40)
+        hunt(machine, 10_000, 40, bug)
 
 
 @pytest.mark.parametrize("mutant", [mutants.LastComesFirst, mutants.TombstonesAreIgnored, mutants.PushesAreForgotten])
-@pytest.mark.parametrize("machine", TABLED, ids=IDS[:2])
+@pytest.mark.parametrize(("machine", "kind"), list(zip(TABLED, IDS, strict=False)), ids=IDS[:2])
 def test_a_store_with_a_wrong_table_is_noticed(
-    machine: type[StoreMachine], mutant: type[Step], monkeypatch: pytest.MonkeyPatch
+    machine: type[StoreMachine], kind: str, mutant: type[Step], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A store that takes wrong steps does not answer as the table does."""
     for module in (tabled, memory, sqlite_database):
         monkeypatch.setattr(module, "Step", mutant)
-    _has_to_fail(machine)
+    _has_to_fail(machine, f"{kind}-{mutant.__name__}")
 
 
 def _without_tombstones(state: NameState) -> None:
@@ -89,7 +89,7 @@ def test_a_file_that_forgets_is_noticed(forget: Callable[[NameState], None], mon
         return state
 
     monkeypatch.setattr(codec, "load", load)
-    _has_to_fail(SqliteMachine)
+    _has_to_fail(SqliteMachine, forget.__name__)
 
 
 def _without(*rules: str) -> type[RedisMachine]:
@@ -229,13 +229,13 @@ def test_a_wrong_script_is_noticed(wrong: str, monkeypatch: pytest.MonkeyPatch) 
         return _keeping_for_ever(text).replace(before, after)
 
     monkeypatch.setattr(redis_server, "source_of", source)
-    _has_to_fail(machine)
+    _has_to_fail(machine, wrong)
 
 
 def test_a_process_that_is_noted_too_early_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that takes a process for known whose script did not look at the marker loses what it knew."""
     monkeypatch.setattr(scripts, "RELEASE", replace(scripts.RELEASE, guarded=True))
-    _has_to_fail(RedisMachine)
+    _has_to_fail(RedisMachine, "noted too early")
 
 
 def test_who_held_before_a_later_lease_keeps_nobody_from_taking_it_up(monkeypatch: pytest.MonkeyPatch) -> None:
