@@ -505,7 +505,7 @@ class Step:
         if state.tombstones:
             latest = now + TOMBSTONE
             state.tombstones = {
-                request: until if until < latest else latest
+                request: until if until < latest else latest  # noqa: FURB136 - min() costs more
                 for request, until in state.tombstones.items()
                 if until > now
             }
