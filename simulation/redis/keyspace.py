@@ -16,7 +16,6 @@ WRONGTYPE = "WRONGTYPE Operation against a key holding the wrong kind of value"
 NOT_AN_INTEGER = "ERR value is not an integer or out of range"
 NOT_A_FLOAT = "ERR value is not a valid float"
 SYNTAX = "ERR syntax error"
-NEVER = float("inf")
 WRITES = frozenset({b"SET", b"HSET", b"HSETNX", b"HDEL", b"ZADD", b"ZREM", b"ZPOPMIN", b"PEXPIREAT", b"DEL"})
 
 
@@ -96,10 +95,9 @@ class Keyspace:
 
     def carry_out(self, name: bytes, words: Sequence[bytes]) -> Reply:
         """Carry out a command. Raises ReplyError as the server would answer it."""
-        key = words[0]
-        if self._ends.get(key, NEVER) < self.now // 1000:
-            self._remove(key)
-            self.effects.append((b"DEL", key))
+        if self._has_ended(words[0]):
+            self._remove(words[0])
+            self.effects.append((b"DEL", words[0]))
         try:
             return self._commands[name](*words)
         except TypeError:
@@ -120,11 +118,11 @@ class Keyspace:
 
     def value(self, key: bytes) -> Value | None:
         """Return what a key holds by now."""
-        return None if self._ends.get(key, NEVER) < self.now // 1000 else self._values.get(key)
+        return None if self._has_ended(key) else self._values.get(key)
 
     def all(self) -> list[bytes]:
         """Return all keys."""
-        return [key for key in self._values if self.value(key) is not None]
+        return [key for key in self._values if not self._has_ended(key)]
 
     # -- strings -------------------------------------------------------------------------------------------
 
@@ -269,6 +267,10 @@ class Keyspace:
             self._remove(key)
             self.effects.append((b"DEL", key))
         return int(there)
+
+    def _has_ended(self, key: bytes) -> bool:
+        end = self._ends.get(key)
+        return end is not None and self.now // 1000 > end
 
     def _remove(self, key: bytes) -> None:
         self._values.pop(key, None)

@@ -51,8 +51,7 @@ class World:
     def at(self, when: float, action: Callable[[], object], process: "Process | None" = None) -> "Timer":
         """Do `action` at a time, after what was put there earlier; in `process`, if it runs then."""
         timer = Timer(action, process)
-        now = self.time
-        heappush(self._agenda, (max(now, when), next(self._order), timer))
+        heappush(self._agenda, (max(when, self.time), next(self._order), timer))
         return timer
 
     def after(self, delay: float, action: Callable[[], object]) -> "Timer":
