@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from bench import workers
 from bench.__main__ import BENCHES, main
 from bench.crowd import Crowd
 from bench.fair import unfairness
@@ -149,7 +148,7 @@ def ready_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have workers forked from a process that has imported all: to import it is most of what a tiny run takes."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["bench.__main__"])
-    monkeypatch.setattr(workers, "CONTEXT", context)
+    monkeypatch.setattr("bench.workers.CONTEXT", context)
 
 
 @pytest.mark.parametrize("name", BENCHES)

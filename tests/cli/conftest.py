@@ -83,7 +83,8 @@ def here(
     def run(*arguments: str) -> Done:
         capfd.readouterr()
         status = run_app(list(arguments))
-        return Done(status, *capfd.readouterr())
+        captured = capfd.readouterr()
+        return Done(status, captured.out, captured.err)
 
     yield run
     log.handlers[:], log.propagate = handlers, propagate

@@ -498,7 +498,8 @@ def test_a_store_that_does_not_answer_is_ridden_out_by_all_at_once() -> None:
                 with pytest.raises(StoreUnavailable, match="the connection is cut"):
                     await task
                 took.append(clocks.steady() - start)
-            assert took[-1] <= 3 + 5
+            assert max(took[:-1]) <= 5
+            assert took[-1] <= 5 + 5  # who comes later may begin to ask when the others have given up
 
     virtual.run(main)
 
