@@ -39,6 +39,12 @@ class Size:
     """How many wait in one queue."""
     drains: int
     """How often it is let through."""
+    crowds: int
+    """How many processes of several threads contend."""
+    ensembles: bool
+    """Whether ensembles are measured, besides single servers."""
+    settle: float
+    """How long to wait, in seconds, for what nothing tells."""
 
 
 FULL = Size(
@@ -61,6 +67,9 @@ FULL = Size(
     threads_waiting=200,
     queue=50,
     drains=9,
+    crowds=32,
+    ensembles=True,
+    settle=0.5,
 )
 QUICK = Size(
     rounds=2,
@@ -82,6 +91,9 @@ QUICK = Size(
     threads_waiting=200,
     queue=50,
     drains=3,
+    crowds=32,
+    ensembles=True,
+    settle=0.5,
 )
 
 

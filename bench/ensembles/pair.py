@@ -48,7 +48,7 @@ def etcd(size: Size, folder: Path) -> Report:
 def run(kind: str, size: Size, folder: Path) -> Report:
     """Compare the pairs of all contenders."""
     with ExitStack() as stack:
-        places = stack.enter_context(running(kind, folder))
+        places = stack.enter_context(running(kind, folder, ensembles=size.ensembles))
         asked = {name: place.one for name, place in places.items()}
         workers = {label: stack.enter_context(Worker(serve, kind, label, asked)) for label in PAIRS[kind]}
         for worker in workers.values():

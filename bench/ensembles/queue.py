@@ -108,7 +108,7 @@ def etcd(size: Size, folder: Path) -> Report:
 def run(kind: str, size: Size, folder: Path) -> Report:
     """Let clients wait, a queue each in turns."""
     with ExitStack() as stack:
-        places = stack.enter_context(running(kind, folder))
+        places = stack.enter_context(running(kind, folder, ensembles=size.ensembles))
         version = next(iter(places.values())).meters.version
         found: dict[Case, list[Round]] = {}
         for name, place in places.items():

@@ -2,7 +2,7 @@
 
 import urllib.request
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -139,22 +139,42 @@ def url_of(kind: str, address: Address) -> str:
 
 
 @contextmanager
-def running(kind: str, folder: Path) -> Generator[Mapping[str, Place]]:
-    """Run one server, and three that are an ensemble; a follower comes first, so that all are asked for the same."""
-    if kind == ZOOKEEPER:
-        with ZooKeeperServer(folder / "one") as server, ZooKeeperEnsemble(folder / "three") as ensemble:
-            servers = [*ensemble.followers(), ensemble.leader()]
-            yield {
-                ONE: Place(kind, [server.address], ZooKeeperMeters([server])),
-                THREE: Place(kind, [each.address for each in servers], ZooKeeperMeters(servers)),
-            }
-    else:
-        with EtcdServer(folder / "one") as one, EtcdEnsemble(folder / "three") as three:
-            members = [*three.followers(), three.leader()]
-            yield {
-                ONE: Place(kind, [one.address], EtcdMeters([one])),
-                THREE: Place(kind, [each.address for each in members], EtcdMeters(members)),
-            }
+def running(kind: str, folder: Path, *, ensembles: bool) -> Generator[Mapping[str, Place]]:
+    """Run one server, and three if they are wanted."""
+    run_one, run_three = (_one_zookeeper, _three_zookeepers) if kind == ZOOKEEPER else (_one_etcd, _three_etcds)
+    with ExitStack() as stack:
+        places = {ONE: stack.enter_context(run_one(folder / "one"))}
+        if ensembles:
+            places[THREE] = stack.enter_context(run_three(folder / "three"))
+        yield places
+
+
+@contextmanager
+def _one_zookeeper(folder: Path) -> Generator[Place]:
+    with ZooKeeperServer(folder) as server:
+        yield Place(ZOOKEEPER, [server.address], ZooKeeperMeters([server]))
+
+
+@contextmanager
+def _three_zookeepers(folder: Path) -> Generator[Place]:
+    """Run an ensemble; a follower comes first, so that all are asked for the same."""
+    with ZooKeeperEnsemble(folder) as ensemble:
+        servers = [*ensemble.followers(), ensemble.leader()]
+        yield Place(ZOOKEEPER, [each.address for each in servers], ZooKeeperMeters(servers))
+
+
+@contextmanager
+def _one_etcd(folder: Path) -> Generator[Place]:
+    with EtcdServer(folder) as server:
+        yield Place(ETCD, [server.address], EtcdMeters([server]))
+
+
+@contextmanager
+def _three_etcds(folder: Path) -> Generator[Place]:
+    """Run an ensemble; a follower comes first, here too."""
+    with EtcdEnsemble(folder) as ensemble:
+        servers = [*ensemble.followers(), ensemble.leader()]
+        yield Place(ETCD, [each.address for each in servers], EtcdMeters(servers))
 
 
 def _read(said: str) -> dict[str, float]:

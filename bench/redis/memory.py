@@ -37,9 +37,6 @@ MEANINGS = {
 
 FLOORS = (EVENT_TASK, EVENT_THREAD)
 
-SETTLE = 0.5
-"""How long, in seconds, until the rest wait too: the server sees only the first of a process, for each name."""
-
 
 @dataclass(slots=True)
 class Grown:
@@ -68,7 +65,7 @@ def run(size: Size, folder: Path) -> Report:
             floor: (floor, [NAME] * count),
         }
         for title, (label, names) in cases.items():
-            grown = _measure(folder / title, label, names)
+            grown = _measure(folder / title, label, names, size.settle)
             cells = [f"{count:,}", _kib(grown.client), _kib(grown.server), f"{grown.connections:+}"]
             report.rows.append(Row(title, cells, MEANINGS[label], asdict(grown)))
     return report
@@ -78,7 +75,7 @@ def _kib(size: float) -> str:
     return f"{size / 1024:.1f} KiB"
 
 
-def _measure(folder: Path, label: str, names: Sequence[str]) -> Grown:
+def _measure(folder: Path, label: str, names: Sequence[str], settle: float) -> Grown:
     """Hold all names while others wait for them; return what grew by that."""
     with ExitStack() as stack:
         server = stack.enter_context(redis_server(folder))
@@ -92,7 +89,7 @@ def _measure(folder: Path, label: str, names: Sequence[str]) -> Grown:
         worker.order("wait")
         if label not in FLOORS:
             wait_until(lambda: all(holder.inspect(name).waiters for name in held), "somebody waiting for every name")
-        time.sleep(SETTLE)
+        time.sleep(settle)  # until the rest wait too: the server sees only the first of a process, for each name
         worker.order("measure")
         grown: int = worker.answer()
         more = connections(server) - connected

@@ -41,16 +41,16 @@ from holdfast import AsyncClient, Client
 from tests.servers import RedisServer
 
 START_AFTER = 0.1
-PROCESSES = 32
 THREADS_EACH = 4
+SHARE = 0.08
+"""How long a window of processes is for each of them, in seconds: several turns of each, and time to come late."""
+
 FASTER = 10.0
 COMMANDS = 0.2
 FAIRNESS = 0.7
 
 REDIS_ASYNC = "redis.asyncio"
 REDIS_ASYNC_QUICK = "redis.asyncio, 1 ms"
-PROCESSES_OURS = f"{PROCESSES} x {THREADS_EACH} threads"
-
 MEANINGS = {
     THREADS: "holdfast.Client, one lock for all threads",
     REDIS_PY: "redis.lock.Lock, one each, polls every 100 ms (its default)",
@@ -59,7 +59,6 @@ MEANINGS = {
     ASYNCIO: "holdfast.AsyncClient, one lock for all tasks",
     REDIS_ASYNC: "redis.asyncio.lock.Lock, one each, polls every 100 ms (its default)",
     REDIS_ASYNC_QUICK: "redis.asyncio.lock.Lock, one each, polls every millisecond",
-    PROCESSES_OURS: f"{PROCESSES} processes, each a holdfast.Client and {THREADS_EACH} threads",
 }
 
 
@@ -89,17 +88,19 @@ def run(size: Size, folder: Path) -> Report:
     """Let threads, tasks and processes contend, a window each in turns."""
     with ExitStack() as stack:
         server = stack.enter_context(redis_server(folder))
-        workers = [stack.enter_context(Worker(serve, server.url)) for _ in range(PROCESSES)]
+        workers = [stack.enter_context(Worker(serve, server.url)) for _ in range(size.crowds)]
         for worker in workers:
             worker.answer()
-        contenders = _contenders(stack, server, size) | {PROCESSES_OURS: partial(_processes, workers)}
+        processes = f"{size.crowds} x {THREADS_EACH} threads"
+        contenders = _contenders(stack, server, size) | {processes: partial(_processes, workers)}
         measures = {label: partial(_measure, server, label, each, size) for label, each in contenders.items()}
         found = interleave(measures, size.rounds)
     columns = ["acquired/s", "commands each", "fewest/most"]
     title = f"{size.threads} threads, {size.tasks} tasks of one process, then processes, on one hot lock"
     report = Report("redis_turnstile", title, columns)
-    report.rows = [_row(label, crowds) for label, crowds in found.items()]
-    report.bounds = _bounds(found)
+    meanings = MEANINGS | {processes: f"{size.crowds} processes, each a holdfast.Client and {THREADS_EACH} threads"}
+    report.rows = [_row(label, crowds, meanings[label]) for label, crowds in found.items()]
+    report.bounds = _bounds(found, processes)
     return report
 
 
@@ -213,7 +214,7 @@ async def _tasks(takes: Sequence[Callable[[], Any]], seconds: float) -> Sequence
 
 
 def _processes(workers: Sequence[Worker], seconds: float) -> Sequence[int]:
-    window = max(seconds, 1.5) + 1.0  # for several turns of each, and those who come late
+    window = SHARE * len(workers)
     start = clock() + START_AFTER
     for worker in workers:
         worker.order((start, window))
@@ -232,7 +233,7 @@ def serve(line: Connection, url: str) -> None:
             line.send(sum(_threads([lambda: lock.acquire().release] * THREADS_EACH, seconds)))
 
 
-def _row(label: str, crowds: Sequence[Crowd]) -> Row:
+def _row(label: str, crowds: Sequence[Crowd], meaning: str) -> Row:
     rates, commands, fairness = (
         [crowd.rate() for crowd in crowds],
         [crowd.commands for crowd in crowds],
@@ -240,16 +241,16 @@ def _row(label: str, crowds: Sequence[Crowd]) -> Row:
     )
     middle = statistics.median
     cells = [f"{middle(rates):,.0f}", f"{middle(commands):.3f}", f"{middle(fairness):.2f}"]
-    return Row(label, cells, MEANINGS[label], {"rates": rates, "commands": commands, "fairness": fairness})
+    return Row(label, cells, meaning, {"rates": rates, "commands": commands, "fairness": fairness})
 
 
-def _bounds(found: Mapping[str, Sequence[Crowd]]) -> list[Bound]:
+def _bounds(found: Mapping[str, Sequence[Crowd]], processes: str) -> list[Bound]:
     bounds = [
         *_against(found, THREADS, (REDIS_PY, REDIS_PY_QUICK, REDIS_LOCK)),
         *_against(found, ASYNCIO, (REDIS_ASYNC, REDIS_ASYNC_QUICK)),
     ]
-    fairness = statistics.median(crowd.fairness() for crowd in found[PROCESSES_OURS])
-    return [*bounds, Bound(f"{PROCESSES_OURS}: fewest/most per process", fairness, FAIRNESS, at_least=True)]
+    fairness = statistics.median(crowd.fairness() for crowd in found[processes])
+    return [*bounds, Bound(f"{processes}: fewest/most per process", fairness, FAIRNESS, at_least=True)]
 
 
 def _against(found: Mapping[str, Sequence[Crowd]], ours: str, peers: Sequence[str]) -> list[Bound]:

@@ -1,17 +1,20 @@
 """What the tests of the command share: a store of their own, and the command as a process."""
 
+import logging
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 import holdfast
+from holdfast.cli.app import run_app
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 """The longest that a test waits for anything, in seconds."""
 
 
@@ -57,6 +60,34 @@ class Command:
             for pipe in (process.stdout, process.stderr):
                 if pipe is not None:
                     pipe.close()
+
+
+@dataclass
+class Done:
+    """What came of a command."""
+
+    status: int
+    output: str
+    errors: str
+
+
+@pytest.fixture
+def here(
+    command: Command, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., Done]]:
+    """Yield `holdfast ARGUMENTS` in this process: most of a short run is the start of an interpreter."""
+    monkeypatch.setenv("HOLDFAST_URL", command.url)
+    log = logging.getLogger("holdfast")
+    handlers, propagate = list(log.handlers), log.propagate
+
+    def run(*arguments: str) -> Done:
+        capfd.readouterr()
+        status = run_app(list(arguments))
+        captured = capfd.readouterr()
+        return Done(status, captured.out, captured.err)
+
+    yield run
+    log.handlers[:], log.propagate = handlers, propagate
 
 
 def first_line(process: subprocess.Popen[str]) -> str:

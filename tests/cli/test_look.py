@@ -5,13 +5,16 @@ import json
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 
 import pytest
 
 import holdfast
 from holdfast.cli.app import run_app
 from holdfast.cli.say import escape, seconds
-from tests.cli.conftest import PATIENCE, Command, until
+from tests.cli.conftest import PATIENCE, Command, Done, until
 
 
 def test_ls_lists_holders_and_waiters(
@@ -19,15 +22,16 @@ def test_ls_lists_holders_and_waiters(
 ) -> None:
     """A name, its holder, its token, and how many wait."""
     lease = client.lock("orders").acquire()
-    waiter = command.start("run", "orders", "--", "true")
-    until(lambda: client.inspect("orders").waiters, "it waits")
-    assert run_app(["ls", "--url", command.url]) == 0
-    row = next(line for line in capsys.readouterr().out.splitlines() if "orders" in line)
-    assert "the test" in row
-    assert str(lease.token) in row
-    assert row.split()[-1] == "1"
-    lease.release()
-    assert waiter.wait(PATIENCE) == 0
+    with ThreadPoolExecutor(1) as pool, holdfast.Client(command.url) as other:
+        waiter = pool.submit(other.lock("orders").acquire)
+        until(lambda: client.inspect("orders").waiters, "it waits")
+        assert run_app(["ls", "--url", command.url]) == 0
+        row = next(line for line in capsys.readouterr().out.splitlines() if "orders" in line)
+        assert "the test" in row
+        assert str(lease.token) in row
+        assert row.split()[-1] == "1"
+        lease.release()
+        waiter.result(PATIENCE).release()
 
 
 def test_ls_as_json(command: Command, client: holdfast.Client, capsys: pytest.CaptureFixture[str]) -> None:
@@ -44,17 +48,21 @@ def test_show_tells_the_queue_in_order(
     command: Command, client: holdfast.Client, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Waiters are shown as they will be granted."""
-    with client.lock("orders").acquire():
-        waiters: list[subprocess.Popen[str]] = []
+    with ThreadPoolExecutor(2) as pool, ExitStack() as stack:
+        lease = client.lock("orders").acquire()
+        waiters: list[Future[holdfast.Lease]] = []
         for place, owner in enumerate(("first", "second"), 1):
-            waiters.append(command.start("run", "orders", "--owner", owner, "--", "true"))
+            other = stack.enter_context(holdfast.Client(command.url, owner=owner))
+            waiters.append(pool.submit(other.lock("orders").acquire))
             until(functools.partial(_as_many_wait, client, place), "it waits")
         assert run_app(["show", "orders", "--url", command.url]) == 0
         text = capsys.readouterr().out
         assert text.index("the test") < text.index("first") < text.index("second")
         assert run_app(["show", "orders", "--json", "--url", command.url]) == 0
         assert [waiter["owner"] for waiter in json.loads(capsys.readouterr().out)["waiters"]] == ["first", "second"]
-    assert [waiter.wait(PATIENCE) for waiter in waiters] == [0, 0]
+        lease.release()
+        for waiter in waiters:
+            waiter.result(PATIENCE).release()
 
 
 def _as_many_wait(client: holdfast.Client, count: int) -> bool:
@@ -90,9 +98,9 @@ def test_release_tells_the_victim(
     assert lease.release() is holdfast.Outcome.TAKEN_OVER
 
 
-def test_the_help_of_release_says_what_it_does(command: Command) -> None:
+def test_the_help_of_release_says_what_it_does(here: Callable[..., Done]) -> None:
     """Before anybody takes a lock from a program that is at work."""
-    said = " ".join(command.run("release", "--help").stdout.split())
+    said = " ".join(here("release", "--help").output.split())
     for each in ("`holdfast release NAME --force`", "`holdfast show NAME`", "lost at once", "without --force nothing"):
         assert each in said
 

@@ -3,12 +3,15 @@
 import os
 import signal
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import holdfast
-from tests.cli.conftest import PATIENCE, Command, first_line, until
+from tests.cli.conftest import PATIENCE, Command, Done, first_line, until
+
+Here = Callable[..., Done]
 
 TRAPPER = """
 import signal, sys, time
@@ -37,35 +40,35 @@ def is_gone(pid: int) -> bool:
     ("script", "status"),
     [("exit 0", 0), ("exit 7", 7), ("kill -KILL $$", 128 + signal.SIGKILL), ("kill -TERM $$", 128 + signal.SIGTERM)],
 )
-def test_exits_as_the_command_does(command: Command, script: str, status: int) -> None:
+def test_exits_as_the_command_does(here: Here, script: str, status: int) -> None:
     """The command's status is passed on; 128+N stands for death by signal N."""
-    assert command.run("run", "job", "--", "sh", "-c", script).returncode == status
+    assert here("run", "job", "--", "sh", "-c", script).status == status
 
 
-def test_exports_token_and_name(command: Command, client: holdfast.Client) -> None:
+def test_exports_token_and_name(here: Here, client: holdfast.Client) -> None:
     """The command finds its fencing token, and a later run a larger one."""
     script = 'echo "$HOLDFAST_TOKEN $HOLDFAST_NAME"'
-    first = command.run("run", "job", "--", "sh", "-c", script).stdout.split()
-    second = command.run("run", "job", "--", "sh", "-c", script).stdout.split()
+    first = here("run", "job", "--", "sh", "-c", script).output.split()
+    second = here("run", "job", "--", "sh", "-c", script).output.split()
     assert first[1] == "job"
     assert int(first[0]) < int(second[0])
     assert client.inspect("job").holders == []
 
 
-def test_a_given_url_reaches_the_command(command: Command, tmp_path: Path) -> None:
+def test_a_given_url_reaches_the_command(here: Here, tmp_path: Path) -> None:
     """What the command itself locks, it locks in the same store."""
     url = f"sqlite://{tmp_path}/other.db"
-    assert command.run("run", "job", "--url", url, "--", "sh", "-c", "echo $HOLDFAST_URL").stdout.strip() == url
+    assert here("run", "job", "--url", url, "--", "sh", "-c", "echo $HOLDFAST_URL").output.strip() == url
 
 
-def test_what_cannot_be_run(command: Command, tmp_path: Path, client: holdfast.Client) -> None:
+def test_what_cannot_be_run(here: Here, tmp_path: Path, client: holdfast.Client) -> None:
     """127: not found; 126: found, and not to be run. Neither leaves the lock held."""
     plain = tmp_path / "plain"
     plain.touch(stat.S_IRUSR)
-    missing = command.run("run", "job", "--", str(tmp_path / "missing"))
-    refused = command.run("run", "job", "--", str(plain))
-    assert (missing.returncode, refused.returncode) == (127, 126)
-    assert missing.stderr.count("\n") == refused.stderr.count("\n") == 1
+    missing = here("run", "job", "--", str(tmp_path / "missing"))
+    refused = here("run", "job", "--", str(plain))
+    assert (missing.status, refused.status) == (127, 126)
+    assert missing.errors.count("\n") == refused.errors.count("\n") == 1
     assert client.names() == []
 
 
@@ -81,13 +84,13 @@ def test_what_cannot_be_run(command: Command, tmp_path: Path, client: holdfast.C
         (["bogus"], 64),
     ],
 )
-def test_errors_are_one_line(command: Command, arguments: list[str], status: int) -> None:
+def test_errors_are_one_line(here: Here, arguments: list[str], status: int) -> None:
     """An error is one line on standard error, with a status of its own, and tells no secret."""
-    done = command.run(*arguments)
-    assert done.returncode == status
-    assert done.stderr.startswith("holdfast: ")
-    assert done.stderr.count("\n") == 1
-    assert "hidden" not in done.stderr
+    done = here(*arguments)
+    assert done.status == status
+    assert done.errors.startswith("holdfast: ")
+    assert done.errors.count("\n") == 1
+    assert "hidden" not in done.errors
 
 
 @pytest.mark.parametrize(
@@ -98,25 +101,24 @@ def test_errors_are_one_line(command: Command, arguments: list[str], status: int
         (["bogus"], "See `holdfast --help`."),
     ],
 )
-def test_a_wrong_call_is_told_where_to_read_on(command: Command, arguments: list[str], hint: str) -> None:
+def test_a_wrong_call_is_told_where_to_read_on(here: Here, arguments: list[str], hint: str) -> None:
     """Whoever forgets `--` is told to write it, and the help that is named is that of the command."""
-    assert command.run(*arguments).stderr.endswith(f"{hint}\n")
+    assert here(*arguments).errors.endswith(f"{hint}\n")
 
 
-def test_contradicting_options_are_refused(command: Command) -> None:
-    """64 if it is told both to wait and not to wait; the command never runs."""
-    done = command.run("run", "job", "--no-wait", "--timeout", "5", "--", "echo", "ran")
+def test_a_process_exits_with_the_status(command: Command) -> None:
+    """What is run here by a function is what a shell sees."""
+    done = command.run("bogus")
     assert (done.returncode, done.stdout) == (64, "")
-    assert "contradict" in done.stderr
+    assert done.stderr.startswith("holdfast: ")
+    assert done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("options", [["--no-wait"], ["--timeout", "0.1"]])
-def test_not_granted(command: Command, client: holdfast.Client, options: list[str]) -> None:
-    """75 if it is not granted in time; the command never runs, and no waiter stays."""
-    with client.lock("job").acquire():
-        done = command.run("run", "job", *options, "--", "echo", "ran")
-        assert (done.returncode, done.stdout) == (75, "")
-        assert client.inspect("job").waiters == []
+def test_contradicting_options_are_refused(here: Here) -> None:
+    """64 if it is told both to wait and not to wait; the command never runs."""
+    done = here("run", "job", "--no-wait", "--timeout", "5", "--", "echo", "ran")
+    assert (done.status, done.output) == (64, "")
+    assert "contradict" in done.errors
 
 
 @pytest.mark.parametrize(
@@ -124,27 +126,28 @@ def test_not_granted(command: Command, client: holdfast.Client, options: list[st
     [(["--no-wait"], "Leave --no-wait out to wait for it, or see"), (["--timeout", "0.1"], "Wait longer, or see")],
 )
 def test_who_is_not_granted_it_is_told_by_whom_it_is_held(
-    command: Command, client: holdfast.Client, options: list[str], advice: str
+    here: Here, client: holdfast.Client, options: list[str], advice: str
 ) -> None:
-    """And what to type to wait for it, or to learn more."""
+    """By 75, and what to type to wait for it, or to learn more; the command never runs, and no waiter stays."""
     name = "nightly report"
     with client.lock(name).acquire():
-        said = command.run("run", name, *options, "--", "echo", "ran").stderr
-        assert f"held by the test. {advice} `holdfast show '{name}'` for how long it will still be held" in said
-        shown = command.run("show", name)
-    assert f"{name} is held by the test." in shown.stdout
+        done = here("run", name, *options, "--", "echo", "ran")
+        assert (done.status, done.output) == (75, "")
+        assert client.inspect(name).waiters == []
+        assert f"held by the test. {advice} `holdfast show '{name}'` for how long it will still be held" in done.errors
+        shown = here("show", name)
+    assert f"{name} is held by the test." in shown.output
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_an_interrupted_wait_leaves_nothing_behind(
-    command: Command, client: holdfast.Client, number: signal.Signals
-) -> None:
+def test_an_interrupted_wait_leaves_nothing_behind(command: Command, client: holdfast.Client) -> None:
     """A signal ends the wait, and the place in the queue with it."""
+    numbers = (signal.SIGTERM, signal.SIGINT)
     with client.lock("job").acquire():
-        waiting = command.start("run", "job", "--", "echo", "ran")
-        until(lambda: client.inspect("job").waiters, "it waits")
-        waiting.send_signal(number)
-        assert waiting.wait(PATIENCE) == 128 + number
+        waiting = [command.start("run", "job", "--", "echo", "ran") for _ in numbers]
+        until(lambda: len(client.inspect("job").waiters) == len(numbers), "both wait")
+        for process, number in zip(waiting, numbers, strict=True):
+            process.send_signal(number)
+            assert process.wait(PATIENCE) == 128 + number
         assert client.inspect("job").waiters == []
     assert client.names() == []
 
@@ -192,15 +195,15 @@ def test_loss_kills_a_command_that_stays(command: Command, client: holdfast.Clie
     until(lambda: is_gone(started), "what it started is gone")
 
 
-def test_max_hold_is_a_loss(command: Command) -> None:
+def test_max_hold_is_a_loss(here: Here) -> None:
     """A command that runs for longer than --max-hold is ended."""
-    assert command.run("run", "job", "--max-hold", "0.3", "--", "sleep", "60").returncode == 76
+    assert here("run", "job", "--max-hold", "0.1", "--", "sleep", "60").status == 76
 
 
-def test_a_quick_command_keeps_the_name_for_min_hold(command: Command) -> None:
+def test_a_quick_command_keeps_the_name_for_min_hold(here: Here) -> None:
     """A command that is over at once is not run again within --min-hold."""
-    assert command.run("run", "job", "--min-hold", "20", "--", "true").returncode == 0
-    assert command.run("run", "job", "--no-wait", "--", "true").returncode == 75
+    assert here("run", "job", "--min-hold", "20", "--", "true").status == 0
+    assert here("run", "job", "--no-wait", "--", "true").status == 75
 
 
 def test_a_stopped_holdfast_loses_the_lease(command: Command, client: holdfast.Client) -> None:
@@ -213,23 +216,25 @@ def test_a_stopped_holdfast_loses_the_lease(command: Command, client: holdfast.C
     assert running.wait(PATIENCE) == 76
 
 
-def test_an_ignored_signal_stays_ignored(command: Command) -> None:
+def test_an_ignored_signal_stays_ignored(command: Command, tmp_path: Path) -> None:
     """Under nohup, SIGHUP ends neither holdfast nor the command."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    before, go_on = signal.signal(signal.SIGHUP, signal.SIG_IGN), tmp_path / "go on"
+    script = f"echo on; while ! [ -e '{go_on}' ]; do sleep 0.02; done; echo still here"
     try:
-        running = command.start("run", "job", "--", "sh", "-c", "echo on; sleep 0.3; echo still here")
+        running = command.start("run", "job", "--", "sh", "-c", script)
     finally:
         signal.signal(signal.SIGHUP, before)
     assert first_line(running) == "on"
     running.send_signal(signal.SIGHUP)
+    go_on.touch()
     assert first_line(running) == "still here"
     assert running.wait(PATIENCE) == 0
 
 
-def test_the_command_has_a_group_of_its_own(command: Command) -> None:
+def test_the_command_has_a_group_of_its_own(here: Here) -> None:
     """So that all of it can be ended without ending anyone else."""
-    running = command.start("run", "job", "--", "python3", "-c", "import os; print(os.getpid(), os.getpgrp())")
-    pid, group = first_line(running).split()
+    done = here("run", "job", "--", "python3", "-c", "import os; print(os.getpid(), os.getpgrp())")
+    pid, group = done.output.split()
     assert pid == group
     assert int(group) != os.getpgrp()
-    assert running.wait(PATIENCE) == 0
+    assert done.status == 0

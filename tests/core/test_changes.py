@@ -9,12 +9,14 @@ from itertools import pairwise
 import pytest
 
 from holdfast import AsyncClient, AsyncLease, Client, Lease, LeaseLost, UsageError
+from holdfast.core.deadlines import DRIFT
 from holdfast.core.messages import Adjust, Release, RenewReply
 from holdfast.errors import StoreUnavailable
 from holdfast.outcome import Outcome
 from holdfast.runtimes.runtime import Runtime
 from holdfast.stores.memory import MemoryStore, MemoryTable, memory_source
 from holdfast.stores.store import StoreSource
+from tests import virtual
 from tests.hazards.helpers import PATIENCE, soon
 
 
@@ -62,25 +64,28 @@ def _noting(table: MemoryTable, releases: list[Release]) -> StoreSource:
     return StoreSource("noting", MemoryStore.capabilities, make)
 
 
-def test_what_is_left_of_min_hold_is_kept(table: MemoryTable) -> None:
+def test_what_is_left_of_min_hold_is_kept() -> None:
     """A release keeps the name for what is left since the grant, counted so that it is never free too early."""
     releases: list[Release] = []
-    with Client(store=_noting(table, releases)) as client:
+    with virtual.stopped_clock() as clock, Client(store=_noting(virtual.table(), releases)) as client:
         client.lock("plain").acquire().release()
-        client.lock("kept", min_hold=20).acquire().release()
-        client.semaphore("permits", 2, min_hold=20).acquire().release()
-        client.rwlock("both", min_hold=20).read().acquire().release()
-    assert releases[0].keep == 0
-    for release in releases[1:]:
-        assert 19_000_000 < release.keep <= 20_000_001
+        locks = client.lock("kept", min_hold=20), client.semaphore("permits", 2, min_hold=20)
+        leases = [lock.acquire() for lock in (*locks, client.rwlock("both", min_hold=20).read())]
+        for lease in leases:
+            clock.advance(5)
+            lease.release()
+    assert [release.keep for release in releases] == [
+        0,
+        *(pytest.approx((20 - held * (1 - DRIFT)) * 1e6, abs=2) for held in (5, 10, 15)),
+    ]
 
 
-def test_a_lease_that_is_kept_longer_than_min_hold_keeps_nothing(table: MemoryTable) -> None:
+def test_a_lease_that_is_kept_longer_than_min_hold_keeps_nothing() -> None:
     """What is over is not kept."""
     releases: list[Release] = []
-    with Client(store=_noting(table, releases)) as client:
-        lease = client.lock("name", min_hold=0.01).acquire()
-        threading.Event().wait(0.02)
+    with virtual.stopped_clock() as clock, Client(store=_noting(virtual.table(), releases)) as client:
+        lease = client.lock("name", min_hold=10).acquire()
+        clock.advance(10.2)
         lease.release()
     assert releases[0].keep == 0
 

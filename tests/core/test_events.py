@@ -8,6 +8,8 @@ from contextlib import suppress
 import pytest
 
 from holdfast import AsyncClient, Client, EventKind, LockEvent, LockTimeout
+from holdfast.stores.memory import memory_source
+from tests import virtual
 from tests.hazards.helpers import PATIENCE, eventually
 
 ACQUIRED, CONTENDED, HANDED_ON, RENEWED, LOST, RELEASED = (
@@ -74,33 +76,48 @@ def test_a_wait_and_a_hand_on_within_the_client_are_told() -> None:
 def test_a_wait_for_another_process_is_told_once() -> None:
     """However often the waiter asks again."""
     told: list[LockEvent] = []
-    with Client("memory://events") as holder, Client("memory://events", on_event=told.append) as client:
-        with holder.lock("name"), pytest.raises(LockTimeout):
-            client.lock("name").acquire(timeout=1.5)
-        client.lock("name").acquire(timeout=5.0).release()
+
+    async def main() -> None:
+        source = memory_source(virtual.table())
+        async with AsyncClient(store=source) as holder, AsyncClient(store=source, on_event=told.append) as client:
+            async with holder.lock("name"):
+                with pytest.raises(LockTimeout):
+                    await client.lock("name").acquire(timeout=10)
+            await (await client.lock("name").acquire(timeout=5)).release()
+
+    virtual.run(main)
     assert kinds(told) == [CONTENDED, ACQUIRED, RELEASED]
 
 
 def test_a_renewal_is_told() -> None:
     """With how long the lease is certain now."""
     told: list[LockEvent] = []
-    with Client("memory://", on_event=told.append) as client, client.lock("name", ttl=1.5):
-        eventually(lambda: RENEWED in kinds(told), "it is renewed")
-    renewal = next(each for each in told if each.kind is RENEWED)
-    assert 0.0 < renewal.seconds <= 1.5
+
+    async def main() -> None:
+        client = AsyncClient(store=memory_source(virtual.table()), on_event=told.append)
+        async with client, client.lock("name", ttl=30):
+            await asyncio.sleep(15)
+
+    virtual.run(main)
+    assert kinds(told) == [ACQUIRED, RENEWED, RELEASED]
+    assert 29.0 < told[1].seconds <= 30.0
 
 
 def test_a_loss_is_told() -> None:
     """Once, with the reason; and the release after it says what became of it."""
     told: list[LockEvent] = []
-    with Client("memory://", on_event=told.append) as client:
-        lease = client.lock("name", max_hold=0.1).acquire()
-        assert lease.lost.wait(5.0)
-        eventually(lambda: LOST in kinds(told), "the loss is told")
-        lease.release()
+
+    async def main() -> None:
+        async with AsyncClient(store=memory_source(virtual.table()), on_event=told.append) as client:
+            lease = await client.lock("name", max_hold=10).acquire()
+            assert await lease.lost.wait(20)
+            await asyncio.sleep(0)
+            await lease.release()
+
+    virtual.run(main)
     loss = next(each for each in told if each.kind is LOST)
     assert "max_hold" in loss.detail
-    assert 0.05 < loss.seconds < 1.0
+    assert loss.seconds == pytest.approx(10, abs=0.1)
     assert [kind for kind in kinds(told) if kind is not RENEWED] == [ACQUIRED, LOST, RELEASED]
 
 

@@ -15,6 +15,7 @@ from holdfast.core.messages import Notice, NoticeKind
 from holdfast.errors import StoreUnavailable, UsageError
 from holdfast.stores.memory import MemoryTable, memory_source
 from holdfast.stores.store import StoreSource
+from tests import virtual
 from tests.core.test_turnstile import counting, lined_up
 from tests.hazards.helpers import PATIENCE, disturbed, eventually, soon
 
@@ -23,15 +24,14 @@ LONG = 60.0
 
 
 def run(work: Callable[[AsyncClient, AsyncClient, list[str]], Coroutine[Any, Any, None]]) -> None:
-    """Run a coroutine with a client whose store counts, and another client of the same store."""
-    table = MemoryTable()
+    """Run a coroutine in virtual time with a client whose store counts, and another client of the same store."""
 
     async def main() -> None:
-        asked: list[str] = []
+        asked, table = list[str](), virtual.table()
         async with AsyncClient(store=counting(table, asked)) as here, AsyncClient(store=memory_source(table)) as there:
             await work(here, there, asked)
 
-    asyncio.run(main())
+    virtual.run(main)
 
 
 async def free(client: AsyncClient, name: str = "name") -> None:
@@ -120,9 +120,10 @@ def test_it_ends_when_its_time_is_over() -> None:
     """The name is free to others who do not wait, too, when the linger is over."""
 
     async def work(here: AsyncClient, there: AsyncClient, asked: list[str]) -> None:
-        await (await here.lock("name", linger=0.05).acquire()).release()
+        await (await here.lock("name", linger=5).acquire()).release()
+        await asyncio.sleep(4.9)
         assert await there.lock("name").try_acquire() is None
-        await free(there)
+        await asyncio.sleep(0.2)
         assert asked == ["acquire", "release"]
         lease = await there.lock("name").try_acquire()
         assert lease is not None
@@ -255,13 +256,13 @@ def test_max_hold_counts_from_when_it_is_taken_up() -> None:
     """Who takes it up may hold it for max_hold, and no longer."""
 
     async def work(here: AsyncClient, there: AsyncClient, asked: list[str]) -> None:
-        lock = here.lock("name", ttl=1.5, linger=LONG, max_hold=2)
+        lock = here.lock("name", ttl=15, linger=LONG, max_hold=20)
         await (await lock.acquire()).release()
-        await asyncio.sleep(1.8)
+        await asyncio.sleep(18)
         lease = await lock.acquire()
         assert len(asked) == 1
-        assert not await lease.lost.wait(0.3)
-        assert await lease.lost.wait(PATIENCE)
+        assert not await lease.lost.wait(19.9)
+        assert await lease.lost.wait(0.2)
 
     run(work)
 
@@ -301,7 +302,7 @@ def test_what_cannot_be_right_is_refused(options: dict[str, Any]) -> None:
 
 def test_a_release_that_hangs_holds_up_nobody() -> None:
     """The store does not answer: the caller of `release` does not notice, others are granted at the ttl at last."""
-    table, broken = MemoryTable(), False
+    broken = False
 
     async def cut(operation: str, done: bool) -> None:
         if broken and operation in ("release", "renew"):
@@ -309,6 +310,7 @@ def test_a_release_that_hangs_holds_up_nobody() -> None:
 
     async def main() -> None:
         nonlocal broken
+        table = virtual.table()
         source = disturbed(memory_source(table), cut)
         async with AsyncClient(store=source) as here, AsyncClient(store=memory_source(table)) as there:
             lease = await here.lock("name", ttl=1.5, linger=LONG).acquire()
@@ -318,7 +320,7 @@ def test_a_release_that_hangs_holds_up_nobody() -> None:
                 pass
             broken = False
 
-    asyncio.run(main())
+    virtual.run(main)
 
 
 @pytest.mark.parametrize("at", range(1, 6))
@@ -405,10 +407,15 @@ def test_a_lease_taken_up_and_dropped_ends() -> None:
 
 def test_a_lease_that_is_renewed_no_more_lingers_no_longer_either() -> None:
     """Nothing else has the keeper look at one that max_hold would have ended, until it is due again."""
-    with Client("memory://") as client, client.lock("other", ttl=20.0):
-        client.lock("name", ttl=60.0, max_hold=50.0, linger=0.1).acquire().release()
-        assert client.inspect("name").holders
-        eventually(lambda: not client.inspect("name").holders, "it lingers no more", within=3.0)
+
+    async def work(here: AsyncClient, there: AsyncClient, asked: list[str]) -> None:
+        async with here.lock("other", ttl=20.0):
+            await (await here.lock("name", ttl=60.0, max_hold=50.0, linger=0.1).acquire()).release()
+            assert (await there.inspect("name")).holders
+            await asyncio.sleep(0.2)
+            assert not (await there.inspect("name")).holders
+
+    run(work)
 
 
 def test_releases_that_are_cancelled_do_not_keep_later_ones() -> None:

@@ -11,18 +11,19 @@ import pytest
 
 from holdfast import AsyncClient, Client, Lease, LeaseLost, LeaseState, LockTimeout, Outcome, SelfDeadlock
 from holdfast.stores.memory import MemoryTable, memory_source
+from tests import virtual
 from tests.hazards.helpers import PATIENCE, eventually, soon
 
 
 def run(work: Callable[[AsyncClient, AsyncClient], Coroutine[Any, Any, None]]) -> None:
-    """Run a coroutine with two clients of one store."""
-    source = memory_source(MemoryTable())
+    """Run a coroutine in virtual time with two clients of one store."""
 
     async def main() -> None:
+        source = memory_source(virtual.table())
         async with AsyncClient(store=source) as here, AsyncClient(store=source) as there:
             await work(here, there)
 
-    asyncio.run(main())
+    virtual.run(main)
 
 
 def test_a_thread_enters_again() -> None:
@@ -188,9 +189,9 @@ def test_a_loss_leaves_nested_bodies_as_lease_lost() -> None:
 
 def test_a_lease_that_is_dropped_ends_with_the_last() -> None:
     """One of several leases that is dropped does not end the others."""
-    source = memory_source(MemoryTable())
-    with Client(store=source) as client, Client(store=source) as other:
-        lock = client.lock("name", ttl=1.5, reentrant=True)
+    source = memory_source(virtual.table())
+    with virtual.stopped_clock() as clock, Client(store=source) as client, Client(store=source) as other:
+        lock = client.lock("name", ttl=20, reentrant=True)
         outer = lock.acquire()
         box = [lock.acquire()]
         with pytest.warns(ResourceWarning, match="dropped without release"):
@@ -201,7 +202,9 @@ def test_a_lease_that_is_dropped_ends_with_the_last() -> None:
         box = [lock.acquire()]
         with pytest.warns(ResourceWarning, match="dropped without release"):
             box.clear()
-        other.lock("name", timeout=PATIENCE).acquire().release()
+        assert other.lock("name").try_acquire() is None
+        clock.advance(20.1)
+        other.lock("name", timeout=0).acquire().release()
 
 
 def _run_through(thread: threading.Thread) -> None:
@@ -212,9 +215,9 @@ def _run_through(thread: threading.Thread) -> None:
 
 def test_a_lease_is_collected_in_the_middle_of_anything() -> None:
     """The garbage collector may find one while its thread has the mutex of all leases, and must not wait for that."""
-    source = memory_source(MemoryTable())
-    with Client(store=source) as client, Client(store=source) as other:
-        lock = client.lock("name", ttl=1.5, reentrant=True)
+    source = memory_source(virtual.table())
+    with virtual.stopped_clock() as clock, Client(store=source) as client, Client(store=source) as other:
+        lock = client.lock("name", ttl=20, reentrant=True)
 
         def collect() -> None:
             circle: list[Any] = [lock.acquire(), lock.acquire()]
@@ -226,7 +229,9 @@ def test_a_lease_is_collected_in_the_middle_of_anything() -> None:
         thread = threading.Thread(target=collect, daemon=True)
         with pytest.warns(ResourceWarning, match="dropped without release"):
             _run_through(thread)
-        other.lock("name", timeout=PATIENCE).acquire().release()
+        assert other.lock("name").try_acquire() is None
+        clock.advance(20.1)
+        other.lock("name", timeout=0).acquire().release()
 
 
 def test_it_lingers() -> None:

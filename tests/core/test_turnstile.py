@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -15,10 +14,12 @@ from holdfast.core.held import NEVER, REFUSED
 from holdfast.core.messages import Ask, Notice, NoticeKind, Release, Reply
 from holdfast.core.turnstile import Turnstile
 from holdfast.errors import StoreUnavailable, UsageError
+from holdfast.runtimes import clocks
 from holdfast.runtimes.runtime import Runtime
 from holdfast.runtimes.threads import ThreadEvent
 from holdfast.stores.memory import MemoryStore, MemoryTable, memory_source
 from holdfast.stores.store import StoreSource
+from tests import virtual
 from tests.hazards.helpers import PATIENCE, disturbed, eventually, soon
 
 
@@ -50,14 +51,14 @@ def counting(table: MemoryTable, asked: list[str]) -> StoreSource:
 
 
 def run(work: Callable[[AsyncClient, list[str]], Coroutine[Any, Any, None]], owner: str | None = None) -> None:
-    """Run a coroutine with a client whose store counts."""
+    """Run a coroutine in virtual time with a client whose store counts."""
 
     async def main() -> None:
         asked: list[str] = []
-        async with AsyncClient(store=counting(MemoryTable(), asked), owner=owner) as client:
+        async with AsyncClient(store=counting(virtual.table(), asked), owner=owner) as client:
             await work(client, asked)
 
-    asyncio.run(main())
+    virtual.run(main)
 
 
 def all_wait(client: Client, count: int) -> bool:
@@ -209,25 +210,22 @@ def test_nobody_is_handed_a_lost_lease() -> None:
 
 def test_a_lease_is_renewed_whoever_has_it() -> None:
     """A lease that goes from hand to hand outlives its ttl many times: it is renewed for all of them."""
-    with Client(store=memory_source(MemoryTable())) as client:
+
+    async def work(client: AsyncClient, asked: list[str]) -> None:
         lock = client.lock("name", ttl=1.5)
-        end = time.monotonic() + 4.0
-        lost: list[LeaseLost] = []
+        requests: set[str] = set()
 
-        def take_again_and_again() -> None:
-            while time.monotonic() < end:
-                try:
-                    with lock:
-                        time.sleep(0.01)
-                except LeaseLost as error:
-                    lost.append(error)
+        async def take_again_and_again() -> None:
+            for _ in range(100):
+                async with lock as lease:
+                    requests.add(lease._held.request)
+                    await asyncio.sleep(0.2)
+                    lease.check()
 
-        threads = [threading.Thread(target=take_again_and_again) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(10)
-        assert not lost
+        await asyncio.gather(*(take_again_and_again() for _ in range(3)))
+        assert len(requests) < 60, "most had it from another one"
+
+    run(work)
 
 
 @pytest.mark.parametrize(("turns", "order"), [(0, "here there here here"), (32, "here here here there")])
@@ -432,14 +430,16 @@ def test_a_lease_that_is_dropped_ends_for_those_who_wait_here_too(handed_on: boo
 
 def test_a_lease_that_a_thread_drops_ends_for_the_others_too() -> None:
     """The same among threads."""
-    with Client(store=memory_source(MemoryTable())) as client:
-        lock = client.lock("name", ttl=1.5)
+    with virtual.stopped_clock() as clock, Client(store=memory_source(virtual.table())) as client:
+        lock = client.lock("name", ttl=20)
         box = [lock.acquire()]
         thread = threading.Thread(target=lambda: lock.acquire().release(), daemon=True)
         thread.start()
         eventually(partial(all_wait, client, 1), "it waits")
+        clock.advance(19.7)
         with pytest.warns(ResourceWarning, match="dropped without release"):
             box.clear()
+        clock.advance(0.4)
         thread.join(PATIENCE)
         assert not thread.is_alive()
 
@@ -487,20 +487,22 @@ def test_a_store_that_does_not_answer_is_ridden_out_by_all_at_once() -> None:
             raise StoreUnavailable("the connection is cut")
 
     async def main() -> None:
-        source = disturbed(memory_source(MemoryTable()), cut)
-        async with AsyncClient(store=source, retry_for=0.5) as client:
+        source = disturbed(memory_source(virtual.table()), cut)
+        async with AsyncClient(store=source, retry_for=5) as client:
             await lined_up(client, "name", 0)
-            start = time.monotonic()
+            start = clocks.steady()
             crowd = [asyncio.create_task(client.lock("name").acquire()) for _ in range(20)]
-            late = asyncio.create_task(_after(0.3, client.lock("name").acquire()))
+            later = asyncio.create_task(_after(3, client.lock("name").acquire()))
             took: list[float] = []
-            for task in [*crowd, late]:
+            for task in [*crowd, later]:
                 with pytest.raises(StoreUnavailable, match="the connection is cut"):
                     await task
-                took.append(time.monotonic() - start)
-            assert took[-1] < 8 * took[0]  # not twenty times as long
+                took.append(clocks.steady() - start)
+            late = 0.25  # the last try is put off by up to half of the longest delay between two
+            assert max(took[:-1]) <= 5 + late
+            assert took[-1] <= 3 + 5 + late
 
-    asyncio.run(main())
+    virtual.run(main)
 
 
 async def _after(delay: float, work: Coroutine[Any, Any, AsyncLease]) -> AsyncLease:
@@ -518,7 +520,7 @@ def test_who_waits_here_goes_on_when_the_store_answers_again() -> None:
 
     async def main() -> None:
         nonlocal broken
-        async with AsyncClient(store=disturbed(memory_source(MemoryTable()), cut), retry_for=PATIENCE) as client:
+        async with AsyncClient(store=disturbed(memory_source(virtual.table()), cut), retry_for=PATIENCE) as client:
             await lined_up(client, "name", 0)  # it is open: from now on, first come is first served
             first = asyncio.create_task(client.lock("name").acquire(0.1))
             waiting = [asyncio.create_task(client.lock("name").acquire()) for _ in range(2)]
@@ -528,7 +530,7 @@ def test_who_waits_here_goes_on_when_the_store_answers_again() -> None:
             for task in waiting:
                 await (await task).release()
 
-    asyncio.run(main())
+    virtual.run(main)
 
 
 def test_a_turn_count_is_a_number() -> None:
@@ -555,8 +557,9 @@ def test_an_interrupt_before_the_store_is_asked_leaves_no_queue(monkeypatch: pyt
 
 def test_an_interrupt_before_a_lease_is_handed_on_keeps_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C in the middle of a release leaves the name to others of this process when its ttl has run out."""
-    with Client(store=memory_source(MemoryTable())) as client, ThreadPoolExecutor() as pool:
-        lock = client.lock("name", ttl=1.5, timeout=PATIENCE)
+    source = memory_source(virtual.table())
+    with virtual.stopped_clock() as clock, Client(store=source) as client, ThreadPoolExecutor() as pool:
+        lock = client.lock("name", ttl=1.5)
         lease = lock.acquire()
         waiting = pool.submit(lock.acquire)
         eventually(lambda: client.inspect("name").waiters, "somebody waits here")
@@ -568,4 +571,6 @@ def test_an_interrupt_before_a_lease_is_handed_on_keeps_nobody_out(monkeypatch: 
         with pytest.raises(KeyboardInterrupt):
             lease.release()
         monkeypatch.undo()
+        assert not waiting.done()
+        eventually(lambda: clock.advance(0.01) and waiting.done(), "the ttl is over")
         waiting.result().release()

@@ -27,7 +27,7 @@ from holdfast.stores.store import Store, StoreSource
 
 T = TypeVar("T")
 
-PATIENCE = 10.0
+PATIENCE = 30.0
 """How long to wait, in seconds, for what must happen: only ever used up by a failure."""
 
 Hook = Callable[[str, bool], Coroutine[Any, Any, None]]

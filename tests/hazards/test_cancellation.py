@@ -3,15 +3,17 @@
 import asyncio
 import itertools
 from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from holdfast import AsyncClient, AsyncLease, LockTimeout
-from holdfast.stores.memory import MemoryTable, memory_source
-from holdfast.stores.sqlite import sqlite_source
+from holdfast.stores.memory import memory_source
+from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.stores.store import StoreSource
+from tests import virtual
 from tests.hazards.helpers import PATIENCE, disturbed
 
 STORES = ("memory", "sqlite")
@@ -120,8 +122,11 @@ ACTS: tuple[Act, ...] = (uncontended, handed_over, timed_out, within_a_block, ex
 
 
 def make_source(kind: str, folder: Path, number: int) -> StoreSource:
-    """Make a store of its own for each run."""
-    return memory_source(MemoryTable()) if kind == "memory" else sqlite_source(folder / f"{number}.db")
+    """Make a store of its own for each run, in virtual time."""
+    if kind == "memory":
+        return memory_source(virtual.table())
+    path = folder / f"{number}.db"
+    return StoreSource("sqlite", SqliteStore.capabilities, lambda runtime: SqliteStore(runtime, path, virtual.micros))
 
 
 async def run(source: StoreSource, act: Act, points: Points, *, local: bool) -> bool:
@@ -152,13 +157,14 @@ def test_cancelled_at_any_await_nothing_is_left_behind(kind: str, act: Act, loca
     """An acquisition, a block or a renewal that is cancelled at any await leaves no holder and no waiter."""
     number = itertools.count()
     points = Points()
-    assert not asyncio.run(run(make_source(kind, tmp_path, next(number)), act, points, local=local))
+    source = make_source(kind, tmp_path, next(number))
+    assert not virtual.run(partial(run, source, act, points, local=local))
     assert points.count >= 4
     for at in range(1, points.count + 1):
         source = make_source(kind, tmp_path, next(number))
         # The act may go another way once it is disturbed, so that there is no n-th point: then nothing was cancelled.
         once = Points(at)
-        assert asyncio.run(run(source, act, once, local=local)) or once.count < at
+        assert virtual.run(partial(run, source, act, once, local=local)) or once.count < at
 
 
 @pytest.mark.parametrize("act", ACTS, ids=lambda act: act.__name__)
@@ -166,11 +172,11 @@ def test_cancelled_at_any_await_nothing_is_left_behind(kind: str, act: Act, loca
 def test_cancelled_again_during_the_cleanup_nothing_is_left_behind(kind: str, act: Act, tmp_path: Path) -> None:
     """A second cancellation, while the first is still being cleaned up after, does not stop the cleaning up."""
     points = Points()
-    asyncio.run(run(make_source(kind, tmp_path, 0), act, points, local=True))
+    virtual.run(partial(run, make_source(kind, tmp_path, 0), act, points, local=True))
     for at in range(1, points.count + 1):
         for gap in (1, 2):
             source = make_source(kind, tmp_path, 10 * at + gap)
-            asyncio.run(run(source, act, Points(at, at + gap), local=True))
+            virtual.run(partial(run, source, act, Points(at, at + gap), local=True))
 
 
 @pytest.mark.parametrize("kind", STORES)
@@ -189,8 +195,8 @@ def test_a_cancelled_release_is_carried_out_all_the_same(kind: str, tmp_path: Pa
         await scene.close()
         return count
 
-    for at in range(asyncio.run(body(0)) + 1):
-        asyncio.run(body(at))
+    for at in range(virtual.run(lambda: body(0)) + 1):
+        virtual.run(partial(body, at))
 
 
 @pytest.mark.parametrize("kind", STORES)
@@ -214,8 +220,8 @@ def test_a_cancelled_close_is_carried_out_all_the_same(kind: str, tmp_path: Path
         await scene.close()
         return count
 
-    for at in range(asyncio.run(body(0)) + 1):
-        asyncio.run(body(at))
+    for at in range(virtual.run(lambda: body(0)) + 1):
+        virtual.run(partial(body, at))
 
 
 @pytest.mark.parametrize("kind", STORES)
@@ -236,4 +242,4 @@ def test_an_outer_timeout_leaves_nothing_behind(kind: str, tmp_path: Path) -> No
             async with waiter.lock("name", ttl=TTL, timeout=0):
                 pass
 
-    asyncio.run(body())
+    virtual.run(body)

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import AsyncClient, AsyncLease, Client, Lease, LeaseLost, Outcome, UsageError
 from holdfast.stores.memory import MemoryTable, memory_source
-from tests.hazards.helpers import disturbed, eventually, soon
+from tests.hazards.helpers import PATIENCE, disturbed, eventually, soon
 
 
 def test_two_threads_that_release_one_lease_get_one_answer() -> None:
@@ -21,20 +21,20 @@ def test_two_threads_that_release_one_lease_get_one_answer() -> None:
     async def hold_up(operation: str, done: bool) -> None:
         if operation == "release" and done and not late.is_set():
             late.set()
-            gate.wait(5)
+            gate.wait(PATIENCE)
 
     with Client(store=disturbed(source, hold_up)) as client, Client(store=source) as other:
-        lease = client.lock("name", ttl=5).acquire()
+        lease = client.lock("name", ttl=30).acquire()
         answers: list[Outcome] = []
         threads = [threading.Thread(target=lambda: answers.append(lease.release())) for _ in range(2)]
         threads[0].start()
-        late.wait(5)
+        assert late.wait(PATIENCE)
         other.lock("name").acquire().release()  # so that the store remembers a later release
         threads[1].start()
         threads[1].join(0.05)  # time enough to ask the store, if it did
         gate.set()
         for thread in threads:
-            thread.join(5)
+            thread.join(PATIENCE)
         assert answers == [Outcome.RELEASED, Outcome.RELEASED]
         with pytest.raises(LeaseLost, match="was released"):
             lease.check()
@@ -43,7 +43,7 @@ def test_two_threads_that_release_one_lease_get_one_answer() -> None:
 def test_a_shared_lock_never_releases_anothers_lease() -> None:
     """Threads that share one Lock object each release the lease that they entered themselves."""
     with Client(store=memory_source(MemoryTable())) as client:
-        lock = client.lock("name", ttl=5)
+        lock = client.lock("name", ttl=30)
         inside: list[int] = []
 
         def work(number: int) -> None:
@@ -58,7 +58,7 @@ def test_a_shared_lock_never_releases_anothers_lease() -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(20)
+            thread.join(3 * PATIENCE)
         assert not any(thread.is_alive() for thread in threads)
         assert not client.inspect("name").holders
 
@@ -66,7 +66,7 @@ def test_a_shared_lock_never_releases_anothers_lease() -> None:
 def test_after_a_loss_a_shared_lock_releases_only_its_own() -> None:
     """A thread that lost its lease leaves its block without touching the lease of its successor."""
     with Client(store=memory_source(MemoryTable())) as client:
-        lock = client.lock("name", ttl=5)
+        lock = client.lock("name", ttl=30)
         successors: list[Lease] = []
 
         def block() -> None:
@@ -120,7 +120,7 @@ def test_a_lost_lease_that_is_entered_cancels_nothing_after_the_block() -> None:
 
     async def main() -> None:
         async with AsyncClient(store=memory_source(MemoryTable())) as client:
-            lease = await client.lock("name", ttl=5).acquire()
+            lease = await client.lock("name", ttl=30).acquire()
             await client.revoke("name", force=True)
             await soon(lease.lost.is_set, "the loss")
 
@@ -161,7 +161,7 @@ def test_a_worker_thread_may_check_the_lease_of_a_task() -> None:
 def test_a_lease_is_collected_while_its_client_is_busy() -> None:
     """A garbage collection that drops an expired lease at a bad moment warns, and blocks nothing."""
     client = Client(store=memory_source(MemoryTable()))
-    lease = client.lock("name", ttl=5).acquire()
+    lease = client.lock("name", ttl=30).acquire()
     session, held = lease._session, lease._held
     session.keeper.discard(held)
     held.valid_until = 0.0
@@ -174,7 +174,7 @@ def test_a_lease_is_collected_while_its_client_is_busy() -> None:
 
     thread = threading.Thread(target=collect, daemon=True)
     thread.start()
-    thread.join(5)
+    thread.join(PATIENCE)
     assert not thread.is_alive(), "the collection waits for a mutex that its own thread holds"
     client.close()
 
@@ -188,11 +188,13 @@ def test_an_exit_in_a_callback_stops_no_renewals() -> None:
             told.set()
             raise SystemExit
 
-        kept = client.lock("kept", ttl=1.5).acquire()
-        lease = client.lock("name", ttl=0.2, max_hold=0.2, on_lost=leave).acquire()
-        assert told.wait(5)
-        keeper_saw = kept.remaining()
-        assert not kept.lost.wait(2.0), keeper_saw
+        kept, keeper = client.lock("kept").acquire(), client.session().keeper
+        lease = client.lock("name", max_hold=0.1, on_lost=leave).acquire()
+        assert told.wait(PATIENCE)
+        until, thread = kept._held.valid_until, keeper._task
+        keeper.hurry(0.0)
+        eventually(lambda: kept._held.valid_until > until, "a renewal")
+        assert keeper._task is thread, "nobody had to start another one"
         kept.check()
         kept.release()
         lease.release()
@@ -206,7 +208,7 @@ def test_a_callback_may_release_and_acquire() -> None:
 
         def replace(_error: LeaseLost) -> None:
             leases[0].release()
-            again.append(client.lock("name", ttl=5).try_acquire())
+            again.append(client.lock("name", ttl=30).try_acquire())
 
         leases.append(client.lock("name", ttl=0.2, max_hold=0.2).acquire())
         leases[0].on_lost(replace)
@@ -218,7 +220,7 @@ def test_a_callback_may_release_and_acquire() -> None:
 def test_a_callback_may_close_the_client(tmp_path: Path) -> None:
     """A callback may close the client, from whichever thread it is called: here from the inbox."""
     client = Client(f"sqlite://{tmp_path}/locks.db")
-    lease = client.lock("name", ttl=5).acquire()
+    lease = client.lock("name", ttl=30).acquire()
     lease.on_lost(lambda _error: client.close())
     other = client.lock("other").acquire()
     client.revoke("name", force=True)
@@ -240,7 +242,7 @@ def test_tasks_that_share_a_lock_release_their_own() -> None:
 
     async def main() -> None:
         async with AsyncClient(store=memory_source(MemoryTable())) as client:
-            lock = client.lock("name", ttl=5)
+            lock = client.lock("name", ttl=30)
             inside: list[AsyncLease] = []
 
             async def work() -> None:
@@ -255,7 +257,7 @@ def test_tasks_that_share_a_lock_release_their_own() -> None:
             await asyncio.sleep(0)
             await asyncio.sleep(0)
             tasks[5].cancel()
-            await asyncio.wait(tasks, timeout=10)
+            await asyncio.wait(tasks, timeout=PATIENCE)
             assert [task.cancelled() for task in tasks] == [False] * 5 + [True]
             assert all(task.exception() is None for task in tasks[:5])
             assert not (await client.inspect("name")).holders

@@ -1,7 +1,6 @@
 """A forked child inherits copies of leases, connections and sockets, and none of the threads that look after them."""
 
 import os
-import time
 from pathlib import Path
 
 import pytest
@@ -27,7 +26,7 @@ def fork(work):
             os._exit(status)
     return pid
 def wait(pid):
-    give_up_at = time.monotonic() + 10
+    give_up_at = time.monotonic() + 60
     while time.monotonic() < give_up_at:
         done, status = os.waitpid(pid, os.WNOHANG)
         if done:
@@ -144,24 +143,25 @@ def test_parent_and_child_exclude_each_other_on_one_client(tmp_path: Path) -> No
     """The same client object works in the child, and there and in the parent it excludes the other."""
     body = """
 client = holdfast.Client(url)
-lease = client.lock("parents", ttl=1.5).acquire()
+lease = client.lock("parents").acquire()
 def child():
     assert client.lock("parents").try_acquire() is None
     mine = client.lock("childs", ttl=20).acquire()
     say("have"); sys.stdin.readline(); mine.release()
-    waited = client.lock("parents", timeout=8).acquire()
+    waited = client.lock("parents", timeout=30).acquire()
     say("handed over"); waited.release(); client.close()
 pid = fork(child)
 while not client.inspect("childs").holders: time.sleep(0.005)
 assert client.lock("childs").try_acquire() is None
-time.sleep(2.5); lease.check()   # more than a ttl later: the parent's renewals go on
+until = lease._held.valid_until
+client.session().keeper.hurry(0.0)
+while lease._held.valid_until == until: time.sleep(0.005)  # the parent's renewals go on
 say("renewed")
 while not client.inspect("parents").waiters: time.sleep(0.005)
 lease.release(); say(wait(pid)); client.close()
 """
     script = Script(PRELUDE + body, f"sqlite://{tmp_path}/locks.db")
-    assert script.hear() == "have"
-    assert script.hear() == "renewed"
+    assert {script.hear(), script.hear()} == {"have", "renewed"}
     script.say()
     assert script.end() == ("handed over\n0\n", "")
 
@@ -173,7 +173,7 @@ client = holdfast.Client(url)
 stop = False
 def busy(number):
     while not stop:
-        with client.lock(f"busy {number}", ttl=5):
+        with client.lock(f"busy {number}"):
             pass
         if number == 0:
             with holdfast.Client(url) as fresh, fresh.lock("fresh"):
@@ -181,9 +181,9 @@ def busy(number):
 threads = [threading.Thread(target=busy, args=(number,)) for number in range(3)]
 for thread in threads: thread.start()
 def child():
-    with client.lock("childs", timeout=5):
+    with client.lock("childs", timeout=30):
         pass
-    with holdfast.Client(url) as fresh, fresh.lock("childs too", timeout=5):
+    with holdfast.Client(url) as fresh, fresh.lock("childs too", timeout=30):
         pass
 say([wait(fork(child)) for _ in range(15)])
 stop = True
@@ -198,7 +198,7 @@ def test_an_asyncio_client_starts_anew_in_a_child(tmp_path: Path) -> None:
     body = """
 client = holdfast.AsyncClient(url)
 async def child_main(lease):
-    async with client.lock("childs", timeout=5):
+    async with client.lock("childs", timeout=30):
         assert await client.lock("name").try_acquire() is None
     try:
         await lease.release()
@@ -210,7 +210,7 @@ async def main():
     context = multiprocessing.get_context("fork")
     process = context.Process(target=lambda: (asyncio.set_event_loop(None), asyncio.run(child_main(lease))))
     process.start()
-    await asyncio.to_thread(process.join, 10)
+    await asyncio.to_thread(process.join, 30)
     say(process.exitcode); lease.check()
     say(await lease.release()); await client.close()
 import warnings; warnings.simplefilter("ignore", DeprecationWarning)
@@ -222,6 +222,8 @@ asyncio.run(main())
 def test_a_dead_waiter_is_seen_though_its_child_lives(tmp_path: Path) -> None:
     """A waiter that was killed is skipped in the release itself, although a child of it has survived."""
     body = """
+from holdfast.core import attempt
+attempt.PATIENCE = 3_600_000_000  # one that is only silent counts as alive for long
 client = holdfast.Client(url, owner="waiter")
 client.names()
 out, into = os.pipe()
@@ -235,13 +237,11 @@ client.lock("name").acquire()
         child = int(script.hear())
         eventually(lambda: client.inspect("name").waiters, "a waiter")
         os.kill(script.pid, 9)
-        eventually(lambda: not client.inspect("name").waiters[0].alive, "the waiter's death", within=3)
-        started = time.monotonic()
+        eventually(lambda: not client.inspect("name").waiters[0].alive, "the waiter's death")
         lease.release()
         again = client.lock("name").try_acquire()
         assert again is not None
         again.release()
-        assert time.monotonic() - started < 1.0  # far below the patience of 4 s that a silent waiter is given
         assert child
         script.kill()
 
@@ -252,7 +252,7 @@ def test_a_child_waits_for_no_thread_that_is_not_there(tmp_path: Path) -> None:
 import logging
 logging.getLogger("holdfast").disabled = True  # it tells of the loss
 client = holdfast.Client(url)
-lost = client.lock("lost", ttl=5).acquire()
+lost = client.lock("lost").acquire()
 client.revoke("lost", force=True)
 give_up_at = time.monotonic() + 10
 while not lost.lost and time.monotonic() < give_up_at: time.sleep(0.005)

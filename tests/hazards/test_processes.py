@@ -1,23 +1,31 @@
 """Real processes that are killed, stopped and ended at bad moments, at one lock file."""
 
+import asyncio
 import os
 import shutil
 import signal
 import subprocess
 import time
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
-from holdfast import Client, Fence, LeaseLost, Outcome, StaleTokenError
+from holdfast import AsyncClient, AsyncLease, Client, Fence, LeaseLost, Outcome, StaleTokenError
 from holdfast.runtimes import clocks
-from tests.hazards.helpers import Script, eventually
+from holdfast.stores.sqlite.store import SqliteStore
+from holdfast.stores.store import StoreSource
+from tests import virtual
+from tests.hazards.helpers import PATIENCE, Script, eventually
 
 HOLDER = """
 import sys, holdfast
+from holdfast.runtimes import clocks
 client = holdfast.Client(sys.argv[1], owner="holder")
+client.names()
+asked_at = clocks.steady()
 lease = client.lock("name", ttl=float(sys.argv[2])).acquire()
-print(lease.token, flush=True)
+print(lease.token, asked_at, flush=True)
 sys.stdin.readline()
 try:
     lease.check(); print("held", flush=True)
@@ -46,24 +54,46 @@ def test_a_killed_holder_is_followed_when_its_lease_ends(url: str) -> None:
     """The next waiter is granted when the lease of a killed holder ends, and no earlier."""
     with Client(url) as client:
         script = Script(HOLDER, url, "0.5")
-        script.hear()
-        (holder,) = client.inspect("name").holders
+        token, asked_at = script.hear().split()
         script.kill()
-        (holder,) = client.inspect("name").holders
-        ends_at = clocks.steady() + holder.expires_in
-        with client.lock("name", ttl=5, timeout=5) as lease:
-            # 50 ms are promised; the rest is for a machine whose other work keeps a waiter from its core.
-            assert -0.01 <= clocks.steady() - ends_at <= 0.05 + 0.25
-            assert lease.token > holder.token
+        with client.lock("name", timeout=PATIENCE) as lease:
+            assert clocks.steady() >= float(asked_at) + 0.5
+            assert lease.token > int(token)
+
+
+def test_the_next_waiter_is_granted_within_50_ms_of_the_end(tmp_path: Path) -> None:
+    """A holder that is silent is followed when its lease ends, by one waiter after another, and no earlier."""
+    path = tmp_path / "locks.db"
+    capabilities = SqliteStore.capabilities
+    source = StoreSource("sqlite", capabilities, lambda runtime: SqliteStore(runtime, path, virtual.micros))
+
+    async def main() -> None:
+        async with AsyncExitStack() as stack:
+            clients = [await stack.enter_async_context(AsyncClient(store=source)) for _ in range(4)]
+
+            async def wait_and_be_silent(client: AsyncClient) -> None:
+                leases.append(await client.lock("name", ttl=10).acquire())
+                granted_at.append(clocks.steady())
+                client.session().keeper.discard(leases[-1]._held)
+
+            leases, granted_at = list[AsyncLease](), list[float]()
+            began = clocks.steady()
+            await asyncio.gather(*(wait_and_be_silent(client) for client in clients))
+            for turn, at in enumerate(granted_at):
+                assert 10 * turn <= at - began <= 10 * turn + 0.05
+            outcomes = [await lease.release() for lease in leases]
+            assert [outcome.kept for outcome in outcomes] == [False, False, False, True]
+
+    virtual.run(main)
 
 
 def test_a_stopped_holder_finds_out_and_is_fenced_off(url: str) -> None:
     """A holder that was stopped past its ttl is succeeded, knows it at its next check, and is refused by a fence."""
     with Client(url) as client:
         script = Script(HOLDER, url, "0.3")
-        old = int(script.hear())
+        old = int(script.hear().split()[0])
         script.send(signal.SIGSTOP)
-        with client.lock("name", ttl=5, timeout=5) as lease:
+        with client.lock("name", timeout=PATIENCE) as lease:
             script.send(signal.SIGCONT)
             script.say()
             assert script.end()[0] == "lost\nTAKEN_OVER\n"
@@ -90,7 +120,7 @@ def test_a_stopped_waiter_is_passed_over(url: str) -> None:
     """A waiter that is stopped keeps the others waiting no longer than its patience and a provisional lease."""
     with Client(url) as client:
         lease = client.lock("name", ttl=20).acquire()
-        script = Script(WAITER, url)
+        script = Script("from holdfast.core import attempt; attempt.PATIENCE = 300_000\n" + WAITER, url)
         eventually(lambda: client.inspect("name").waiters, "a waiter")
         script.send(signal.SIGSTOP)
         eventually(lambda: not client.inspect("name").waiters[0].alive, "the end of its patience")
@@ -108,13 +138,13 @@ def test_processes_count_exactly(url: str, tmp_path: Path) -> None:
 import pathlib, sys, holdfast
 counter = pathlib.Path(sys.argv[2])
 with holdfast.Client(sys.argv[1]) as client:
-    for _ in range(100):
+    for _ in range(50):
         with client.lock("counter"):
             counter.write_text(str(int(counter.read_text()) + 1))
 """
     scripts = [Script(code, url, str(counter)) for _ in range(4)]
     assert [script.end() for script in scripts] == [("", "")] * 4
-    assert counter.read_text() == "400"
+    assert counter.read_text() == "200"
 
 
 EXITS = {
@@ -206,12 +236,23 @@ def test_a_clock_that_jumps_loses_the_lease_at_once(monkeypatch: pytest.MonkeyPa
 def test_the_keeper_works_on_after_a_stop(url: str) -> None:
     """A holder that was stopped for less than its ttl goes on renewing when it continues."""
     with Client(url) as client:
-        script = Script(HOLDER, url, "1")
+        soon_due = """
+lease._held.due_at = clocks.steady() + 0.3
+client.session().keeper._wake()
+print("due", flush=True)
+sys.stdin.readline()
+"""
+        script = Script(HOLDER.replace("sys.stdin.readline()\n", soon_due), url, "20")
         script.hear()
+        assert script.hear() == "due"
         script.send(signal.SIGSTOP)
-        time.sleep(0.2)  # the pause is the hazard
+        time.sleep(0.4)  # the pause is the hazard: the renewal falls due in it
         script.send(signal.SIGCONT)
-        before = client.inspect("name").holders[0].held_for
-        eventually(lambda: client.inspect("name").holders[0].held_for > before + 1.2, "a lease older than its ttl")
+
+        def renewed() -> bool:
+            (holder,) = client.inspect("name").holders
+            return holder.held_for + holder.expires_in > 20.1
+
+        eventually(renewed, "a renewal")
         script.say()
         assert script.end() == ("held\nRELEASED\n", "")

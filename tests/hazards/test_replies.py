@@ -1,7 +1,6 @@
 """A request is carried out and its answer is lost; or it comes after its caller has given up; or none ever comes."""
 
 import asyncio
-import contextlib
 import threading
 import time
 from collections import Counter
@@ -25,16 +24,17 @@ from holdfast.core import session
 from holdfast.core.attempt import FIRST_TTL
 from holdfast.core.deadlines import seconds
 from holdfast.core.messages import Ask, Gone, NameView, Reply
-from holdfast.core.session import LOST_PATIENCE
+from holdfast.runtimes import clocks
 from holdfast.runtimes.runtime import Runtime
 from holdfast.runtimes.threads import ThreadEvent
 from holdfast.stores.memory import MemoryTable, memory_source
 from holdfast.stores.store import Store, StoreSource
+from tests import virtual
 from tests.hazards.helpers import DisturbedStore, disturbed, eventually, soon
 
 ALWAYS = 1_000_000
-RENEWED = 2.5
-"""The ttl of a lease that has to outlive its failing renewals, in seconds: a machine may stand still for a while."""
+BRIEF = 0.05
+"""What LOST_PATIENCE is in tests in which it is used up, in seconds."""
 
 
 class Losing:
@@ -82,18 +82,22 @@ def test_an_acquire_that_is_never_answered_leaves_no_orphan(local: bool) -> None
 
 def test_what_cannot_even_be_given_up_lapses_after_a_first_lease() -> None:
     """If neither the acquisition nor the leave is answered or carried out, what is left ends with the first lease."""
-    table = MemoryTable()
 
     async def cut(operation: str, done: bool) -> None:
         if (operation, done) in {("acquire", True), ("leave", False)}:
             raise OutcomeUnknown("the connection is cut")
 
-    source = disturbed(memory_source(table), cut, local=False)
-    with Client(store=source) as client, Client(store=memory_source(table)) as other:
-        with pytest.raises(StoreUnavailable):
-            client.lock("name", ttl=300).acquire(timeout=0)
-        (holder,) = other.inspect("name").holders
-        assert holder.expires_in <= seconds(FIRST_TTL)
+    async def main() -> None:
+        table = virtual.table()
+        source = disturbed(memory_source(table), cut, local=False)
+        async with AsyncClient(store=source) as client, AsyncClient(store=memory_source(table)) as other:
+            asked_at = clocks.steady()
+            with pytest.raises(StoreUnavailable):
+                await client.lock("name", ttl=300).acquire(timeout=0)
+            (holder,) = (await other.inspect("name")).holders
+            assert clocks.steady() + holder.expires_in == pytest.approx(asked_at + seconds(FIRST_TTL))
+
+    virtual.run(main)
 
 
 @pytest.mark.parametrize("times", [1, 2])
@@ -139,14 +143,15 @@ def lost_while_gone(table: MemoryTable, gone: Callable[[], None]) -> tuple[Clien
     return client, lease
 
 
-def test_a_release_of_what_is_lost_is_not_waited_for() -> None:
+def test_a_release_of_what_is_lost_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """At the worst moment nobody is kept in a `with` by a store that does not answer."""
+    monkeypatch.setattr(session, "LOST_PATIENCE", BRIEF)
     asked = 0
 
     def silent() -> None:
         nonlocal asked
         asked += 1
-        time.sleep(LOST_PATIENCE)
+        time.sleep(BRIEF)
         raise OutcomeUnknown("the store is silent")
 
     client, lease = lost_while_gone(MemoryTable(), silent)
@@ -174,7 +179,7 @@ def test_a_release_of_what_is_lost_is_tried_again_for_a_moment(monkeypatch: pyte
         other.lock("name").acquire().release()
         assert lease.release() is Outcome.TAKEN_OVER
         assert not errors
-    monkeypatch.undo()
+    monkeypatch.setattr(session, "LOST_PATIENCE", BRIEF)
     client, lease = lost_while_gone(MemoryTable(), refused)
     with client:
         assert lease.release() is Outcome.UNKNOWN
@@ -220,7 +225,6 @@ def test_a_look_is_repeated_when_the_connection_breaks() -> None:
 
 def test_lost_replies_to_renewals_do_not_end_a_lease() -> None:
     """A lease whose renewals are carried out, with every other reply lost, is at risk now and then, and never lost."""
-    table = MemoryTable()
     count = 0
 
     async def every_other(operation: str, done: bool) -> None:
@@ -230,12 +234,16 @@ def test_lost_replies_to_renewals_do_not_end_a_lease() -> None:
             if count % 2:
                 raise OutcomeUnknown("the reply was lost")
 
-    with Client(store=disturbed(memory_source(table), every_other, local=False)) as client:
-        lease = client.lock("name", ttl=RENEWED).acquire()
-        eventually(lambda: lease.state is LeaseState.AT_RISK, "a lease at risk")
-        eventually(lambda: lease.state is LeaseState.HELD, "a lease held again")
-        eventually(lambda: count >= 6, "six renewals")
-        assert lease.release() is Outcome.RELEASED
+    async def main() -> None:
+        async with AsyncClient(store=disturbed(memory_source(virtual.table()), every_other, local=False)) as client:
+            lease = await client.lock("name", ttl=2).acquire()
+            await soon(lambda: lease.state is LeaseState.AT_RISK, "a lease at risk")
+            await soon(lambda: lease.state is LeaseState.HELD, "a lease held again")
+            await asyncio.sleep(60)
+            assert count > 60
+            assert await lease.release() is Outcome.RELEASED
+
+    virtual.run(main)
 
 
 def test_an_ask_that_comes_after_its_leave_is_refused() -> None:
@@ -326,30 +334,36 @@ class Broken:
 def test_a_lease_is_lost_once_and_at_its_deadline_if_no_renewal_succeeds(error: Exception) -> None:
     """Failing renewals put a lease at risk; at its local deadline it is lost, which is told once."""
     broken = Broken()
-    with Client(store=disturbed(memory_source(MemoryTable()), broken)) as client:
-        told: list[LeaseLost] = []
-        lease = client.lock("name", ttl=RENEWED, on_lost=told.append).acquire()
-        other = client.lock("other", ttl=RENEWED).acquire()
-        broken.error = error
-        eventually(lambda: lease.state is LeaseState.AT_RISK, "a lease at risk")
-        lease.check()
-        broken.error = None
-        eventually(lambda: lease.state is LeaseState.HELD, "a lease held again")
-        broken.error = error
-        assert lease.lost.wait(10)
-        broken.error = None
-        eventually(lambda: told, "the callback")
-        assert not lease.remaining()
-        with pytest.raises(LeaseLost):
-            lease.extend()
-        with contextlib.suppress(LeaseLost):
+
+    async def main() -> None:
+        async with AsyncClient(store=disturbed(memory_source(virtual.table()), broken)) as client:
+            told: list[LeaseLost] = []
+            lease = await client.lock("name", ttl=2.5, on_lost=told.append).acquire()
+            other = await client.lock("other", ttl=30).acquire()
+            broken.error = error
+            await soon(lambda: lease.state is LeaseState.AT_RISK, "a lease at risk")
+            lease.check()
+            broken.error = None
+            await soon(lambda: lease.state is LeaseState.HELD, "a lease held again")
+            broken.error = error
+            deadline = lease._held.valid_until
+            assert await lease.lost.wait(10)
+            assert clocks.steady() == pytest.approx(deadline)
+            await asyncio.sleep(0)
+            assert len(told) == 1
+            broken.error = None
+            assert not lease.remaining()
+            with pytest.raises(LeaseLost):
+                await lease.extend()
             other.check()
-        with client.lock("third", ttl=RENEWED) as third:  # the keeper is alive
-            granted = third._held.valid_until
-            eventually(lambda: third._held.valid_until > granted, "a renewal")
-        assert len(told) == 1
-        lease.release()
-        other.release()
+            async with client.lock("third", ttl=2.5) as third:  # the keeper is alive
+                await asyncio.sleep(30)
+                third.check()
+            assert len(told) == 1
+            await lease.release()
+            await other.release()
+
+    virtual.run(main)
 
 
 def test_a_renewal_that_hangs_does_not_hide_a_deadline() -> None:
@@ -378,20 +392,22 @@ def test_a_renewal_that_is_never_awaited_does_not_hide_a_deadline() -> None:
             if operation == "renew":
                 await never.wait()
 
-        async with AsyncClient(store=disturbed(memory_source(MemoryTable()), hang)) as client:
+        async with AsyncClient(store=disturbed(memory_source(virtual.table()), hang)) as client:
             told: list[LeaseLost] = []
 
             async def block() -> None:
-                async with client.lock("name", ttl=0.15, on_lost=told.append):
-                    await asyncio.sleep(5)
+                async with client.lock("name", ttl=15, on_lost=told.append):
+                    await asyncio.sleep(60)
 
+            began = clocks.steady()
             with pytest.raises(LeaseLost):
                 await block()
+            assert 14.8 < clocks.steady() - began < 15
             assert len(told) == 1
             never.set()
             await soon(lambda: len(asyncio.all_tasks()) <= 2, "the end of the renewal")
 
-    asyncio.run(main())
+    virtual.run(main)
 
 
 def test_a_refused_renewal_loses_the_lease_at_once() -> None:

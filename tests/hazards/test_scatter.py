@@ -9,10 +9,11 @@ from functools import partial
 import pytest
 
 from holdfast.runtimes import clocks
+from holdfast.runtimes import scatter as scatter_module
 from holdfast.runtimes.scatter import Scatter, readable
 from tests.servers import wait_until
 
-PATIENCE = 10.0
+PATIENCE = 60.0
 
 Results = list[str | Exception | None]
 
@@ -148,8 +149,9 @@ def test_what_was_put_aside_goes_on_by_itself(lines: list[Line]) -> None:
     assert set(threading.enumerate()) <= set(before)
 
 
-def test_nobody_looks_after_nothing(lines: list[Line]) -> None:
+def test_nobody_looks_after_nothing(lines: list[Line], monkeypatch: pytest.MonkeyPatch) -> None:
     """The thread that looks after what is put aside ends when there has been nothing for a while. Another can begin."""
+    monkeypatch.setattr(scatter_module, "PATIENCE", 2)
     scatter = Scatter()
     for _ in range(2):
         results: Results = [None] * 2

@@ -27,12 +27,15 @@ from holdfast import (
     StoreUnavailable,
     UsageError,
 )
+from holdfast.core import attempt
 from holdfast.core.messages import Ask, Gone, Granted, Leave, Left, Release, Reply, Waiting
 from holdfast.core.table import Step
+from holdfast.runtimes import clocks
 from holdfast.runtimes.runtime import Runtime
-from holdfast.runtimes.threads import ThreadsRuntime, drive
+from holdfast.runtimes.threads import drive
 from holdfast.stores.memory import MemoryStore, MemoryTable, memory_source
 from holdfast.stores.store import StoreSource
+from tests import virtual
 from tests.hazards.helpers import PATIENCE, disturbed, eventually
 
 TTL = 20.0
@@ -190,28 +193,37 @@ def test_a_loss_is_told_once(client: Client, table: MemoryTable) -> None:
     client.close()
 
 
-def test_a_loss_is_seen_at_the_local_deadline_of_any_name(client: Client) -> None:
+def test_a_loss_is_seen_at_the_local_deadline_of_any_name() -> None:
     """Whichever lease is over first, the whole is over; who waits for the loss is woken."""
-    lease = client.multilock(["a", "b", "c"], ttl=TTL).acquire()
-    lease._bundle.leases[1].valid_until = ThreadsRuntime().now() + 0.05
-    assert 0 < lease.remaining() <= 0.05
-    assert lease.lost.wait(PATIENCE)
-    with pytest.raises(LeaseLost, match="'b'"):
-        lease.check()
-    lease.release()
-    client.close()
+
+    async def main() -> None:
+        async with AsyncClient(store=memory_source(virtual.table())) as client:
+            lease = await client.multilock(["a", "b", "c"], ttl=TTL).acquire()
+            deadline = lease._bundle.leases[1].valid_until = clocks.steady() + 0.05
+            assert lease.remaining() == pytest.approx(0.05)
+            assert await lease.lost.wait(PATIENCE)
+            assert clocks.steady() == pytest.approx(deadline)
+            with pytest.raises(LeaseLost, match="'b'"):
+                lease.check()
+            await lease.release()
+
+    virtual.run(main)
 
 
-def test_names_that_go_with_a_lost_one_are_renewed_no_more(client: Client, table: MemoryTable) -> None:
+def test_names_that_go_with_a_lost_one_are_renewed_no_more() -> None:
     """A holder that does not let go after a loss keeps the other names from nobody for longer than its ttl."""
-    with Client(store=memory_source(table)) as other:
-        lease = client.multilock(["a", "b"], ttl=1).acquire()
-        other.revoke("b", force=True)
-        assert lease.lost.wait(PATIENCE)
-        with other.lock("a", ttl=TTL, timeout=PATIENCE):
-            assert lease.state is LeaseState.LOST
-        assert lease.release() is Outcome.TAKEN_OVER
-    client.close()
+
+    async def main() -> None:
+        source = memory_source(virtual.table())
+        async with AsyncClient(store=source) as client, AsyncClient(store=source) as other:
+            lease = await client.multilock(["a", "b"], ttl=TTL).acquire()
+            await other.revoke("b", force=True)
+            assert await lease.lost.wait(PATIENCE)
+            async with other.lock("a", timeout=TTL + 0.1):
+                assert lease.state is LeaseState.LOST
+            assert await lease.release() is Outcome.TAKEN_OVER
+
+    virtual.run(main)
 
 
 def test_an_async_body_is_cancelled_when_a_name_is_lost(table: MemoryTable) -> None:
@@ -246,21 +258,25 @@ def test_a_bodys_own_error_is_not_masked(client: Client) -> None:
     client.close()
 
 
-def test_max_hold_counts_from_when_all_are_held(client: Client) -> None:
+def test_max_hold_counts_from_when_all_are_held() -> None:
     """A name that was held while others were waited for does not use up max_hold; then all end together."""
-    lease = client.lock("b").acquire()
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(client.multilock(["a", "b"], ttl=TTL, max_hold=0.4).acquire)
-        eventually(lambda: client.inspect("a").holders and client.inspect("b").waiters, "waiting")
-        threading.Event().wait(0.5)
-        lease.release()
-        both = waiting.result(PATIENCE)
-    assert 0.2 < both.remaining() <= 0.4
-    assert both.lost.wait(PATIENCE)
-    with client.multilock(["b", "a"], ttl=TTL, timeout=PATIENCE):
-        pass
-    both.release()
-    client.close()
+
+    async def main() -> None:
+        async with AsyncClient(store=memory_source(virtual.table())) as client:
+            lease = await client.lock("b").acquire()
+            waiting = asyncio.create_task(client.multilock(["a", "b"], ttl=TTL, max_hold=30).acquire())
+            await asyncio.sleep(40)
+            assert (await client.inspect("a")).holders
+            assert (await client.inspect("b")).waiters
+            await lease.release()
+            both, since = await waiting, clocks.steady()
+            assert await both.lost.wait(60)
+            assert 29.9 < clocks.steady() - since <= 30
+            async with client.multilock(["b", "a"], ttl=TTL, timeout=1):
+                pass
+            await both.release()
+
+    virtual.run(main)
 
 
 def test_a_name_lost_while_others_are_waited_for_is_taken_anew(client: Client, table: MemoryTable) -> None:
@@ -278,19 +294,23 @@ def test_a_name_lost_while_others_are_waited_for_is_taken_anew(client: Client, t
     client.close()
 
 
-def test_timeout_counts_for_all_together(client: Client) -> None:
+def test_timeout_counts_for_all_together() -> None:
     """Waiting for one name leaves less time for the next."""
-    first, second = client.lock("a").acquire(), client.lock("b").acquire()
-    timer = threading.Timer(0.15, first.release)
-    timer.start()
-    begun = ThreadsRuntime().now()
-    with pytest.raises(LockTimeout, match=r"'b' was not granted within 0\.3 s"):
-        client.multilock(["a", "b"], ttl=TTL).acquire(timeout=0.3)
-    assert ThreadsRuntime().now() - begun < 0.3 + 0.25  # the rest is for a busy machine
-    assert client.names() == ["b"]
-    timer.join()
-    second.release()
-    client.close()
+
+    async def main() -> None:
+        async with AsyncClient(store=memory_source(virtual.table())) as client:
+            first, second = await client.lock("a").acquire(), await client.lock("b").acquire()
+            begun = clocks.steady()
+            waiting = asyncio.create_task(client.multilock(["a", "b"], ttl=TTL).acquire(timeout=8))
+            await asyncio.sleep(5)
+            await first.release()
+            with pytest.raises(LockTimeout, match=r"'b' was not granted within 8 s"):
+                await waiting
+            assert clocks.steady() - begun == pytest.approx(8)
+            assert await client.names() == ["b"]
+            await second.release()
+
+    virtual.run(main)
 
 
 # -- one at a time -----------------------------------------------------------------------------------------
@@ -395,8 +415,9 @@ class Lossy(MemoryStore):
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_whatever_is_lost_it_is_all_or_nothing(table: MemoryTable, seed: int) -> None:
+def test_whatever_is_lost_it_is_all_or_nothing(seed: int) -> None:
     """With replies lost and requests that come late, leases cover all names, and nothing is left in the end."""
+    table = virtual.table()
     chance = random.Random(seed)
     stores: list[Lossy] = []
 
@@ -432,7 +453,7 @@ def test_whatever_is_lost_it_is_all_or_nothing(table: MemoryTable, seed: int) ->
             waiting = [name for name in names for _ in (await watching.inspect(name)).waiters]
             assert (held, waiting) == ([], [])
 
-    asyncio.run(main())
+    virtual.run(main)
 
 
 class Interfering(MemoryStore):
@@ -458,8 +479,11 @@ class Interfering(MemoryStore):
         return replies
 
 
-def test_names_of_a_lost_reply_are_left_before_an_earlier_one_is_waited_for(table: MemoryTable) -> None:
+def test_names_of_a_lost_reply_are_left_before_an_earlier_one_is_waited_for(
+    table: MemoryTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """If an earlier name went to somebody else meanwhile, no later one is held while that is waited for."""
+    monkeypatch.setattr(attempt, "FIRST_TTL", 3_600_000_000)  # none of them ends by itself
     other = Client(store=memory_source(table), owner="other")
     taken: list[Any] = []
 
@@ -479,7 +503,7 @@ def test_names_of_a_lost_reply_are_left_before_an_earlier_one_is_waited_for(tabl
             eventually(lambda: other.inspect("a").waiters, "waiting for the first")
             kinds = [[type(reply) for reply in replies] for replies in stores[0].replies]
             assert kinds == [[Granted] * 3, [Waiting]]
-            eventually(lambda: other.names() == ["a"], "nothing else is held", within=2)  # less than a first lease
+            eventually(lambda: other.names() == ["a"], "nothing else is held")
             taken[0].release()
             lease = waiting.result(PATIENCE)
         lease.check()
@@ -564,7 +588,7 @@ def test_cancelled_at_any_await_nothing_is_left_behind(act: Act, together: bool,
     """Whenever a multilock is cancelled, once or twice, it leaves no holder and no waiter of any name."""
 
     async def run(*cancel_at: int) -> int:
-        table = MemoryTable()
+        table = virtual.table()
         count = 0
         task: asyncio.Task[AsyncMultiLease | None] | None = None
 
@@ -596,12 +620,11 @@ def test_cancelled_at_any_await_nothing_is_left_behind(act: Act, together: bool,
         assert not left
         return seen
 
-    points = asyncio.run(run())
+    points = virtual.run(run)
     assert points >= 2
     for at in range(1, points + 1):
-        asyncio.run(run(at))
-        asyncio.run(run(at, at + 1))
-        asyncio.run(run(at, at + 2))
+        for cancel_at in ((at,), (at, at + 1), (at, at + 2)):
+            virtual.run(partial(run, *cancel_at))
 
 
 def test_a_grant_that_overtakes_the_reply_is_heard(table: MemoryTable) -> None:

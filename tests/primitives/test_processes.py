@@ -1,12 +1,15 @@
 """Real processes that want several names, and leaders that are killed or stopped."""
 
 import signal
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
 
-from holdfast import Client
+from holdfast import AsyncClient, Client, Leader
 from holdfast.runtimes import clocks
+from holdfast.stores.memory import memory_source
+from tests import virtual
 from tests.hazards.helpers import PATIENCE, Script, eventually
 
 COUNT = """
@@ -14,7 +17,7 @@ import pathlib, random, sys, holdfast
 url, folder, names, seed = sys.argv[1], pathlib.Path(sys.argv[2]), sys.argv[3].split(), int(sys.argv[4])
 chance = random.Random(seed)
 with holdfast.Client(url) as client:
-    for _ in range(100):
+    for _ in range(40):
         mine = chance.sample(names, chance.randint(1, len(names)))
         with client.multilock(mine, ttl=20, timeout=60):
             read = {name: int((folder / name).read_text()) for name in mine}
@@ -61,7 +64,7 @@ def test_processes_that_want_overlapping_names_count_exactly(url: str, tmp_path:
     said = [script.end() for script in scripts]
     assert [errors for _, errors in said] == [""] * len(scripts)
     done = "".join(out for out, _ in said).split()
-    assert len(done) > 300
+    assert len(done) > 120
     assert {name: int((tmp_path / name).read_text()) for name in names} == {name: done.count(name) for name in names}
 
 
@@ -71,7 +74,7 @@ def test_a_killed_holder_of_several_names_gives_all_of_them_back(url: str) -> No
         script = Script(TAKE, url, "0.5")
         assert script.hear() == "held"
         script.kill()
-        with client.multilock(["c", "b", "a"], ttl=5, timeout=PATIENCE) as lease:
+        with client.multilock(["c", "b", "a"], timeout=PATIENCE) as lease:
             lease.check()
 
 
@@ -82,38 +85,48 @@ def test_a_killed_waiter_for_several_names_gives_back_what_it_held(url: str) -> 
         script = Script(TAKE, url, "0.5")
         eventually(lambda: client.inspect("b").waiters and client.inspect("a").holders, "waiting")
         script.kill()
-        with client.lock("a", ttl=5, timeout=PATIENCE):
+        with client.lock("a", timeout=PATIENCE):
             held.check()
         held.release()
         with client.multilock(["a", "b", "c"], timeout=0):
             pass
 
 
-def test_a_killed_leader_is_followed_within_its_ttl(url: str) -> None:
-    """The next candidate leads when the lease of a killed leader ends; observers see it."""
+def test_a_killed_leader_is_followed(url: str) -> None:
+    """The next candidate leads when the lease of a killed leader has ended; observers see it."""
     with Client(url) as client:
         seen = client.election("boss").observe(PATIENCE, interval=0.02)
         assert next(seen) is None
         leader = Script(LEAD, url, "0.5", "first")
         first = int(leader.hear())
-        here = next(seen)
-        assert here is not None
-        assert (here.owner, here.value, here.token) == ("first", "first", first)
-        follower = Script(LEAD, url, "20", "second")
-        eventually(lambda: client.inspect("boss").waiters, "a candidate")
         leader.kill()
-        ends_at = clocks.steady() + client.inspect("boss").holders[0].expires_in
+        follower = Script(LEAD, url, "20", "second")
         second = int(follower.hear())
-        # 50 ms are promised; the rest is for a machine whose other work keeps a candidate from its core.
-        assert -0.02 <= clocks.steady() - ends_at <= 0.05 + 0.45
         assert second > first
-        changes = [next(seen)]
-        if changes[0] is None:
-            changes.append(next(seen))
-        assert changes[-1] is not None
-        assert (changes[-1].value, changes[-1].token) == ("second", second)
+        changes = list(takewhile(lambda change: change != Leader("second", "second", second), seen))
+        assert all(change in {None, Leader("first", "first", first)} for change in changes)
         follower.say()
         assert follower.end()[0] == "leads\nRELEASED\n"
+
+
+def test_a_silent_leader_is_followed_within_50_ms_of_its_end() -> None:
+    """The next candidate leads when the lease of a silent leader ends, and no earlier; observers see both."""
+
+    async def main() -> None:
+        source = memory_source(virtual.table())
+        async with AsyncClient(store=source) as client, AsyncClient(store=source) as other:
+            seen = other.election("boss").observe(PATIENCE, interval=0.02)
+            assert await anext(seen) is None
+            first, led_at = await client.election("boss", ttl=20).campaign("first"), clocks.steady()
+            client.session().keeper.discard(first._held)  # from now on it is silent
+            assert await anext(seen) == Leader(client.session().owner, "first", first.token)
+            second = await other.election("boss").campaign("second")
+            assert 20 <= clocks.steady() - led_at <= 20.05
+            assert await anext(seen) == Leader(other.session().owner, "second", second.token)
+            assert not (await first.release()).kept
+            await second.release()
+
+    virtual.run(main)
 
 
 def test_a_stopped_leader_finds_out_that_it_does_not_lead(url: str) -> None:

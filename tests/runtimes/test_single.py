@@ -146,5 +146,5 @@ def test_an_interrupt_leaves_it_to_the_next(runtime: type[ThreadsRuntime]) -> No
     thing.errors += [KeyboardInterrupt()] * (runtime is ThreadsRuntime)
     with pytest.raises(KeyboardInterrupt):
         drive(thing.have())
-    assert drive(thing.have(AT_ONCE))
+    assert drive(thing.have())
     assert thing.made == 1

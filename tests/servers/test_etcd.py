@@ -71,7 +71,7 @@ def test_only_known_users_are_let_in(tmp_path: Path) -> None:
         put(server, "app/a")
         assert server.url_for("app", "a-secret") == f"etcd://app:a-secret@127.0.0.1:{server.port}"
         with pytest.raises(EtcdError, match="user name is empty"):
-            server._post("kv/range", {"key": encoded("app/a")}, {}, 1.0)
+            server._post("kv/range", {"key": encoded("app/a")}, {}, 30.0)
 
 
 def test_an_ensemble_elects_another_leader(etcd_ensemble: EtcdEnsemble) -> None:

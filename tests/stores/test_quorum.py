@@ -1,15 +1,16 @@
 """A quorum of tables in memory that are slow, silent or gone, in threads."""
 
+import asyncio
 import contextlib
 import errno
 import socket
 import threading
-import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import pytest
 
-from holdfast import Client, Lease, LockTimeout, OutcomeUnknown, StoreError, StoreUnavailable, UsageError
+from holdfast import AsyncClient, Client, LockTimeout, OutcomeUnknown, StoreError, StoreUnavailable, UsageError
 from holdfast.core.messages import Ask, Leave, Left, Notice, Release, Renewal, RenewReply, Reply
 from holdfast.outcome import Outcome
 from holdfast.runtimes.runtime import Runtime
@@ -17,20 +18,23 @@ from holdfast.stores.memory import MemoryStore, MemoryTable
 from holdfast.stores.quorum import quorum_source
 from holdfast.stores.quorum.reasons import is_nobody_there
 from holdfast.stores.store import StoreSource
+from tests import virtual
+from tests.hazards.helpers import soon
 from tests.servers import wait_until
 
-TTL = 1.0
+TTL = 4.0
 
 
 class Node(MemoryStore):
     """A table that can be slow, or lose replies, or be gone."""
 
-    slow = 0.0
     gone = False
     turned_away = 0
     """How many came when it was gone."""
     refused = ""
     """A name that it will have nothing to do with."""
+    meanwhile: Callable[[], object] = staticmethod(lambda: None)
+    """What happens between a grant and the answer."""
     deaf = False
     """Whether what it is asked is carried out, and not answered."""
 
@@ -38,7 +42,7 @@ class Node(MemoryStore):
         """Grant, late or silently."""
         self._refuse(ask.name)
         reply = await super().acquire(ask, until)
-        time.sleep(self.slow)  # noqa: ASYNC251 - a store of the threads runtime blocks
+        self.meanwhile()
         self._lose()
         return reply
 
@@ -73,7 +77,7 @@ class Five:
     """Five tables, and what one client's ways to them are like."""
 
     def __init__(self) -> None:
-        self.tables = [MemoryTable() for _ in range(5)]
+        self.tables = [virtual.table() for _ in range(5)]
         self.nodes: list[Node] = []
 
     def source(self) -> StoreSource:
@@ -93,11 +97,11 @@ class Five:
         ]
         return quorum_source(sources)
 
-    def cut_off(self, nodes: Sequence[Node]) -> None:
+    async def cut_off(self, nodes: Sequence[Node]) -> None:
         """Have nodes gone for the client whose they are, and return when it has seen that: nothing is under way."""
         for node in nodes:
             node.gone = True
-        wait_until(lambda: all(node.turned_away for node in nodes), "a client that sees all nodes gone")
+        await soon(lambda: all(node.turned_away for node in nodes), "a client that sees all nodes gone")
 
     def forget(self) -> None:
         """Have all tables forget everything."""
@@ -117,15 +121,15 @@ def five() -> Five:
 
 def test_a_grant_that_is_hardly_valid_any_more_is_none(five: Five) -> None:
     """Counted from before the first node was asked: who is told late must not believe in what is over."""
-    with Client(store=five.source()) as client:
+    with virtual.stopped_clock() as clock, Client(store=five.source()) as client:
         client.lock("name", ttl=TTL).acquire().release()
-        five.nodes[4].slow = TTL * 0.75  # as long as the client may be paused: the others have granted by then
+        five.nodes[4].meanwhile = partial(clock.advance, TTL * 0.75)  # the others have granted by then
         with pytest.raises(LockTimeout):
             client.lock("name", ttl=TTL).acquire(timeout=0)
-        five.nodes[4].slow = 0.0
+        five.nodes[4].meanwhile = partial(clock.advance, 0.0)
         assert not any(five.holders()), "votes that came to nothing are given back at once"
         with client.lock("name", ttl=TTL) as lease:
-            assert lease.remaining() > TTL / 2
+            assert lease.remaining() > TTL * 0.9
 
 
 def test_a_vote_that_was_not_answered_is_given_back(five: Five) -> None:
@@ -138,34 +142,37 @@ def test_a_vote_that_was_not_answered_is_given_back(five: Five) -> None:
             client.lock("name", ttl=60.0).acquire(timeout=0)
         for node in five.nodes:
             node.deaf = False
-        with other.lock("name", ttl=60.0, timeout=5.0) as lease:
+        with other.lock("name", ttl=60.0, timeout=30.0) as lease:
             assert lease.token > 0
 
 
 def test_who_has_waited_long_gets_a_token_of_its_own_time(five: Five) -> None:
     """Nodes that forget do not give it one smaller than what was granted while it waited: it proposes anew."""
-    with contextlib.ExitStack() as stack:
-        first, second, third = (stack.enter_context(Client(store=five.source())) for _ in range(3))
-        held = first.lock("name", ttl=60.0).acquire()
-        second.lock("other").acquire().release()
-        waits = threading.Thread(target=lambda: leases.append(third.lock("name", ttl=60.0).acquire(timeout=30.0)))
-        leases: list[Lease] = []
-        waits.start()
-        wait_until(lambda: len(first.inspect("name").waiters) == 1, "one waits")
-        nodes = [five.nodes[number : number + 5] for number in (0, 5, 10)]
-        five.cut_off(nodes[2])
-        five.cut_off(nodes[0])  # else its holder might take up again what was forgotten
-        five.forget()
-        between = second.lock("name", ttl=60.0).acquire(timeout=0)
-        assert between.token > held.token
-        five.cut_off(nodes[1])
-        five.forget()
-        for node in nodes[2]:
-            node.gone = False
-        waits.join(30.0)
-        assert leases[0].token > between.token
-        for node in five.nodes:
-            node.gone = False
+
+    async def main() -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            clients = [AsyncClient(store=five.source()) for _ in range(3)]
+            first, second, third = [await stack.enter_async_context(client) for client in clients]
+            held = await first.lock("name", ttl=60.0).acquire()
+            await (await second.lock("other").acquire()).release()
+            waits = asyncio.create_task(third.lock("name", ttl=60.0).acquire(timeout=30.0))
+            while not (await first.inspect("name")).waiters:  # noqa: ASYNC110 - it is in the store
+                await asyncio.sleep(0.01)
+            nodes = [five.nodes[number : number + 5] for number in (0, 5, 10)]
+            await five.cut_off(nodes[2])
+            await five.cut_off(nodes[0])  # else its holder might take up again what was forgotten
+            five.forget()
+            between = await second.lock("name", ttl=60.0).acquire(timeout=0)
+            assert between.token > held.token
+            await five.cut_off(nodes[1])
+            five.forget()
+            for node in nodes[2]:
+                node.gone = False
+            assert (await waits).token > between.token
+            for node in five.nodes:
+                node.gone = False
+
+    virtual.run(main)
 
 
 def test_a_node_that_was_gone_hears_what_it_missed(five: Five) -> None:
@@ -198,7 +205,7 @@ def test_a_lease_that_lingers_is_let_go_when_somebody_else_waits(five: Five) -> 
             first = lease.token
         with client.lock("name", ttl=60.0, linger=30.0) as lease:
             assert lease.token == first + 1, "it went on without a word to the nodes"
-        with other.lock("name", ttl=60.0, timeout=5.0) as lease:
+        with other.lock("name", ttl=60.0, timeout=30.0) as lease:
             assert lease.token > first + 1
 
 
@@ -209,7 +216,7 @@ def test_what_the_nodes_refuse_concerns_one_name_alone(five: Five) -> None:
         for node in five.nodes[:3]:
             node.refused = "bad"
         with pytest.raises(StoreError, match="of 5 nodes 2 vote") as refused:
-            client.lock("bad", ttl=TTL).acquire(timeout=5.0)
+            client.lock("bad", ttl=TTL).acquire(timeout=30.0)
         assert not isinstance(refused.value, StoreUnavailable)
         with client.lock("name", ttl=TTL, timeout=0) as lease:
             assert lease.token > 0
@@ -299,7 +306,7 @@ def test_two_of_five_may_be_gone_and_three_not(five: Five) -> None:
         client.lock("name", ttl=TTL).acquire().release()
         for node in five.nodes[:2]:
             node.gone = True
-        client.lock("name", ttl=TTL).acquire(timeout=5.0).release()
+        client.lock("name", ttl=TTL).acquire(timeout=30.0).release()
         five.nodes[2].gone = True
         with pytest.raises(StoreUnavailable, match="of 5 nodes 2 vote, and 3 must") as refused:
             client.lock("name", ttl=TTL).acquire(timeout=2.0)

@@ -75,4 +75,4 @@ def test_closing_the_client_ends_the_wait(source: StoreSource, refused: threadin
         assert refused.wait(10.0)
         waiter.close()
         with pytest.raises(UsageError, match="closed"):
-            waiting.result(1.0)
+            waiting.result(10.0)

@@ -12,8 +12,11 @@ TTL = 20.0
 LONG = 60.0
 """Longer than any check takes."""
 
-AT_ONCE = 1.0
-"""How soon, in seconds, an outside waiter has a name that lingers, in the best of some rounds."""
+AT_ONCE = 0.5
+"""How soon, in seconds, an outside waiter has a name that lingers: before it would ask a second time."""
+
+ROUNDS = 10
+"""How often, at most, something is done that has to be quick once."""
 
 
 async def _lingering(client: AsyncClient, linger: float = LONG) -> AsyncLock | None:
@@ -53,7 +56,7 @@ async def waiter_ends_linger(kit: Kit) -> None:
     """Whoever waits elsewhere for a name that lingers has it at once, with a larger token."""
     here, there = kit.client(), kit.client()
     took: list[float] = []
-    for _ in range(3):
+    while not took or (min(took) >= AT_ONCE and len(took) < ROUNDS):
         lock = await _lingering(here)
         if lock is None:
             return

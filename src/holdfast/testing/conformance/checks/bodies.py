@@ -98,26 +98,31 @@ async def loss_cancels_the_body(kit: Kit) -> None:
 
 @check(colours=("asyncio",))
 async def foreign_cancellation_is_not_swallowed(kit: Kit) -> None:
-    """A cancellation from elsewhere passes through a body, whether or not the lease was lost as well."""
-    for client in (kit.client(), _silent(kit)):
-        entered: list[AsyncLease] = []
+    """A cancellation from elsewhere passes through a body, whether or not the lease is lost then as well."""
+    entered: list[AsyncLease] = []
 
-        async def body(client: AsyncClient = client, entered: list[AsyncLease] = entered) -> None:
-            async with client.lock("name", ttl=SHORT * 2) as lease:
-                entered.append(lease)
-                try:
-                    await kit.pause(PATIENCE)
-                finally:
-                    lease.lost.is_set()
+    async def body() -> None:
+        async with kit.client().lock("name", ttl=LONG) as lease:
+            entered.append(lease)
+            await kit.pause(PATIENCE)
 
-        running = kit.start(body)
+    async def inside() -> bool:
+        return bool(entered)
 
-        async def inside(entered: list[AsyncLease] = entered) -> bool:
-            return bool(entered)
+    running = kit.start(body)
+    await kit.until(inside, "a body that runs")
+    running.cancel()
+    expect(await _was_cancelled(running.result()), "the cancellation comes out")
 
-        await kit.until(inside, "a body that runs")
-        running.cancel()
-        expect(await _was_cancelled(running.result()), "the cancellation comes out")
+    async def body_that_is_lost_then() -> None:
+        async with _silent(kit).lock("name", ttl=SHORT) as lease:
+            _cancel_this_task()
+            try:
+                await kit.pause(PATIENCE)
+            finally:
+                _outlive(lease)
+
+    expect(await _was_cancelled(kit.start(body_that_is_lost_then).result()), "the cancellation comes out")
     expect(await kit.client().lock("name", ttl=LONG).acquire(timeout=PATIENCE), "nothing is left behind")
 
 
@@ -127,14 +132,23 @@ async def cancellation_wins_over_loss(kit: Kit) -> None:
 
     async def body() -> None:
         async with _silent(kit).lock("name", ttl=SHORT) as lease:
-            task = asyncio.current_task()
-            while not lease.lost.is_set():  # without awaiting, so that both fall into one step of the loop
-                pass
-            if task is not None:
-                task.cancel()
+            _outlive(lease)
+            _cancel_this_task()
             await kit.pause(PATIENCE)
 
     expect(await _was_cancelled(kit.start(body).result()), "the cancellation comes out")
+
+
+def _outlive(lease: AsyncLease) -> None:
+    """Wait until a lease is lost, without awaiting, so that what happens then falls into the same step of the loop."""
+    while not lease.lost.is_set():
+        pass
+
+
+def _cancel_this_task() -> None:
+    task = asyncio.current_task()
+    if task is not None:
+        task.cancel()
 
 
 async def _was_cancelled(result: Awaitable[object]) -> bool:

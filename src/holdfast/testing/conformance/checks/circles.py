@@ -15,7 +15,7 @@ from holdfast.testing.conformance.kit import Kit, cancel_after, expect
 
 LONG = 20.0
 
-ASKED_AGAIN = 2.5
+ASKED_AGAIN = 1.25
 """Longer than it takes until a waiter has asked, and looked, again; seconds."""
 
 

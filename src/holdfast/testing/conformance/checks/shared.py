@@ -11,6 +11,7 @@ from holdfast import AsyncClient, AsyncLease
 from holdfast.errors import UsageError
 from holdfast.primitives.base import AsyncLockBase
 from holdfast.testing.conformance.check import check
+from holdfast.testing.conformance.checks.waiting import impatient_waiter
 from holdfast.testing.conformance.kit import PATIENCE, Kit, Running, cancel_after, expect, timed_out
 from holdfast.testing.conformance.wire import Wire
 
@@ -133,8 +134,8 @@ async def semaphore_waiter_that_gives_up_makes_room(kit: Kit) -> None:
     here, there = kit.client(), kit.client()
     lease = await here.semaphore("name", 2, ttl=LONG).acquire()
     await there.names()  # connected, it has all of its timeout to wait
-    heavy = kit.start(lambda: timed_out(there.semaphore("name", 2, ttl=LONG).acquire(timeout=0.5, weight=2)))
-    await kit.waiters(here, "name", 1)
+    semaphore = there.semaphore("name", 2, ttl=LONG)
+    heavy = await impatient_waiter(kit, here, lambda timeout: timed_out(semaphore.acquire(timeout=timeout, weight=2)))
     light = kit.start(lambda: here.semaphore("name", 2, ttl=LONG).acquire(timeout=PATIENCE))
     expect(await heavy.result() is not None, "both permits were not to be had")
     (await light.result()).check()
