@@ -143,7 +143,9 @@ async def release_hands_over_at_once(kit: Kit) -> None:
     expect(min(took) < interval / 2, f"hand-offs took {took}; asking again would have taken about {interval} s")
 
 
-async def impatient_waiter(kit: Kit, watcher: AsyncClient, wait: Callable[[float], Coroutine[Any, Any, T]]) -> Running[T]:
+async def impatient_waiter(
+    kit: Kit, watcher: AsyncClient, wait: Callable[[float], Coroutine[Any, Any, T]]
+) -> Running[T]:
     """Start one that waits for "name" with a timeout, as short as this machine can see it in the queue by then."""
     timeout = 0.1
     while True:
