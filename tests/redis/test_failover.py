@@ -188,7 +188,7 @@ def unguarded(group: Group, resource: RedisServer) -> None:
         crashed.processes.thaw()
         wait_until(crashed.all_granted, "grants of the new master")
     assert crashed.record.overlaps()
-    assert not crashed.record.repeated_tokens()
+    assert not crashed.record.disordered_tokens()
     assert crashed.written == crashed.record.counts["written"]
 
 
