@@ -57,9 +57,11 @@ def test_nothing_is_left_behind(run: Run, etcd_server: EtcdServer, name: str) ->
             assert not await a.directory.withdraw(name, "a", entry, a.soon())
             assert etcd_server.keys(Keys("holdfast").of(name, "")) == []
             await a.directory.join(name, contender("b"), a.soon())
-            lease = str(int(a.directory.session(), 16))
+            session = a.directory.session()
+            lease = str(int(session, 16))
             assert lease in etcd_server.leases()
-        assert etcd_server.keys("holdfast/") == []
+        assert etcd_server.keys(Keys("holdfast").of(name, "")) == []
+        assert not [key for key in etcd_server.keys("holdfast/") if session in key]
         assert lease not in etcd_server.leases()
 
     run(scene)

@@ -83,19 +83,22 @@ class Nemesis:
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         """What mends what was hurt, and when."""
         self._frozen: set[int] = set()
+        self._deck: list[Callable[..., None]] = []
+        """The kinds of strikes that have not had their turn yet, in the order of theirs."""
         for node in nodes:
             node.sure_from = steady() + max_ttl
 
-    def rage(self, seconds: float) -> None:
-        """Hurt for so long, then mend everything."""
+    def rage(self, rounds: int, seconds: float) -> None:
+        """Strike in each way so many times, and for so long at least; then mend everything."""
         ends = steady() + seconds
         strikes_at = steady()
-        while (now := steady()) < ends:
+        left = rounds * len(STRIKES)
+        while (now := steady()) < ends or left > 0:
             self._mend(now)
             if now >= strikes_at:
-                self._strike()
+                left -= self._strike()
                 strikes_at = steady() + self._chance.uniform(0.2, 1.5)
-            wakes_at = min([strikes_at, ends, *(due for due, _, _ in self._due[:1])])
+            wakes_at = min([strikes_at, *(due for due, _, _ in self._due[:1])])
             time.sleep(max(0.0, min(wakes_at - steady(), 1.0)))
         self._mend(float("inf"))
         for node in self._nodes:
@@ -108,18 +111,26 @@ class Nemesis:
     def _later(self, shortest: float, longest: float, mend: Callable[[], None]) -> None:
         insort(self._due, (steady() + self._chance.uniform(shortest, longest), len(self.history.lines), mend))
 
-    def _strike(self) -> None:
-        kind, rash = self._chance.choice(STRIKES), self._chance.random() < 0.25
+    def _strike(self) -> bool:
+        """Strike in the way whose turn it is; False if nobody is to be struck so now."""
+        if not self._deck:
+            self._deck = self._chance.sample(STRIKES, len(STRIKES))
+        kind, rash = self._deck[-1], self._chance.random() < 0.25
         if kind is Nemesis._freeze:
-            self._freeze(self._chance.randrange(len(self._staff)))
-            return
+            moving = [each for each in range(len(self._staff)) if each not in self._frozen]
+            if moving:
+                self._freeze(self._chance.choice(moving))
+                self._deck.pop()
+            return bool(moving)
         order = self._chance.sample(self._nodes, len(self._nodes))
         unsure = {node.number for node in self._nodes if not node.is_sure()}
         out = sum(node.out for node in self._nodes)
         for node in order:
             if not node.out and out < MOST_OUT and (rash or len(unsure | {node.number}) <= MOST_OUT):
                 kind(self, node)
-                return
+                self._deck.pop()
+                return True
+        return False
 
     # -- what it does --------------------------------------------------------------------------------------
 
@@ -191,8 +202,6 @@ class Nemesis:
         self.history.note(f"{kind} {when}".rstrip(), f"node {node.number}", f"by {abs(seconds):.1f} s")
 
     def _freeze(self, number: int) -> None:
-        if number in self._frozen:
-            return
         self._frozen.add(number)
         self._staff.freeze(number)
         self.history.note("worker stopped", f"worker {number}")

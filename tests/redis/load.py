@@ -34,6 +34,8 @@ class Hold:
     token: int
     since: float
     until: float
+    asked: float = -math.inf
+    """When it began to be acquired."""
 
 
 @dataclass(slots=True)
@@ -62,13 +64,34 @@ class Record:
         return found
 
     def repeated_tokens(self) -> list[int]:
-        """Return the tokens that two leases of one name had, or that were smaller than one before."""
+        """Return the tokens that two leases of one name had, or that were smaller than one before.
+
+        Of leases that exclude each other; one that was over before its holder heard of it comes at any time.
+        """
         found: list[int] = []
         last: Counter[str] = Counter()
-        for hold in sorted(self.holds, key=lambda each: each.since):
+        for hold in sorted((each for each in self.holds if each.until > each.since), key=lambda each: each.since):
             if hold.token <= last[hold.name]:
                 found.append(hold.token)
             last[hold.name] = hold.token
+        return found
+
+    def disordered_tokens(self) -> list[int]:
+        """Return the tokens of one name that two leases had, or that were asked for after a greater one was there.
+
+        Whoever stood still may hear of its lease after others had later ones: that is no disorder.
+        """
+        found: list[int] = []
+        for name in {hold.name for hold in self.holds}:
+            by_asked = sorted((hold for hold in self.holds if hold.name == name), key=lambda each: each.asked)
+            arriving = sorted(by_asked, key=lambda each: each.since, reverse=True)
+            greatest = 0
+            for hold in by_asked:
+                while arriving[-1].since < hold.asked:
+                    greatest = max(greatest, arriving.pop().token)
+                if hold.token <= greatest:
+                    found.append(hold.token)
+            found += [token for token, count in Counter(hold.token for hold in by_asked).items() if count > 1]
         return found
 
 
@@ -115,7 +138,7 @@ class Worker:
             if self._rests:
                 await self._pause(GRAIN)
                 continue
-            name = self._chance.choice(job.names)
+            name, asked = self._chance.choice(job.names), steady()
             try:
                 lease = await self._client.lock(name, ttl=job.ttl).acquire(job.timeout)
             except LockTimeout:
@@ -124,11 +147,11 @@ class Worker:
                 counts["error"] += 1
                 await self._pause(0.02)
             else:
-                await self._use(name, lease)
+                await self._use(name, lease, asked)
 
-    async def _use(self, name: str, lease: AsyncLease) -> None:
+    async def _use(self, name: str, lease: AsyncLease, asked: float) -> None:
         counts, began = self.record.counts, steady()
-        hold = Hold(name, lease.token, began, began)
+        hold = Hold(name, lease.token, began, began, asked)
         self._believe(hold, lease)
         try:
             value = self._resource.read(name, lease.token)

@@ -85,17 +85,18 @@ def test_subscription_in_haste(proxy: Proxy) -> None:
 
     async def main() -> None:
         async with link_to(proxy.address) as link:
+            link.patience.overdue = 3600.0
             number = await client_id(link)
-            proxy.delay(down=0.1)
+            proxy.blackhole(up=False)
             cancelled = asyncio.ensure_future(link.listen("cancelled", soon()))
-            late = asyncio.ensure_future(link.listen("late", soon(0.01)))
+            late = asyncio.ensure_future(link.listen("late", soon(0.1)))
             behind = asyncio.ensure_future(echo(link, "behind"))
             await asyncio.sleep(0)
             cancelled.cancel()
             with pytest.raises(OutcomeUnknown):
                 await late
+            proxy.heal()
             await behind
-            proxy.delay()
             await link.listen("late", soon())
             assert await client_id(link) == number
 
@@ -223,6 +224,7 @@ def test_half_open(proxy: Proxy) -> None:
             pipe = pipe_of(link)
             proxy.blackhole()
             await is_lost(pipe)
+            link.patience.quiet = 3600.0
             proxy.heal()
             await ears.gaps.get()
             assert await link.command("PUBLISH", "half-open", "heard", until=soon()) == 1

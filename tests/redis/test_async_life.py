@@ -29,7 +29,7 @@ from tests.redis.async_links import (
     sockets,
     soon,
 )
-from tests.servers import Proxy, RedisServer, RedisTlsServer
+from tests.servers import Clock, Proxy, RedisServer, RedisTlsServer
 from tests.servers.ports import reserve
 from tests.servers.waiting import wait_until
 
@@ -268,19 +268,22 @@ def test_replicas(redis_server: RedisServer, tmp_path: Path) -> None:
     run(main)
 
 
-def test_too_few_replicas(redis_server: RedisServer) -> None:
-    """Where there are not enough replicas, that is known before the time is over."""
+def test_too_few_replicas(tmp_path: Path) -> None:
+    """Where there are not enough replicas, that is known before the time is over, by the clock of the server."""
 
-    async def main() -> None:
-        async with link_to(redis_server.address) as link:
+    async def main(server: RedisServer, clock: Clock) -> None:
+        async with link_to(server.address) as link:
             await link.run(COUNT, ("few",), (), soon())  # so that the server knows the script
-            hasty, patient = soon(2.0), soon(20)
-            ends = await asyncio.gather(
+            hasty, patient = soon(40.0), soon()
+            asking = asyncio.gather(
                 link.run_replicated(COUNT, ("few",), (), patient, 1), link.run_replicated(COUNT, ("few",), (), hasty, 2)
             )
-            assert [end.acknowledged for end in ends] == [0, 0]
+            await happens(lambda: waiting_clients(server))
+            clock.step(36.0)
+            assert [end.acknowledged for end in await asking] == [0, 0]
 
-    run(main)
+    with Clock(tmp_path / "clock") as clock, RedisServer(tmp_path / "server", clock=clock) as server:
+        run(lambda: main(server, clock))
 
 
 def test_strictest_wait(proxy: Proxy) -> None:

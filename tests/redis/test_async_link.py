@@ -1,11 +1,13 @@
 """The asyncio link: many requests on one connection, and each gets its own answer or an honest error."""
 
 import asyncio
+import os
 import random
-import time
+import socket
 from collections.abc import Iterator
 from contextlib import suppress
 
+import hiredis
 import pytest
 
 from holdfast.errors import OutcomeUnknown, StoreUnavailable
@@ -26,7 +28,7 @@ from tests.redis.async_links import (
     run,
     soon,
 )
-from tests.servers import Proxy, RedisServer
+from tests.servers import Proxy, RedisServer, wait_until
 
 
 @pytest.fixture
@@ -113,13 +115,15 @@ def test_deadline(proxy: Proxy) -> None:
 
     async def main() -> None:
         async with link_to(proxy.address) as link:
+            link.patience.overdue = 3600.0
             number = await client_id(link)
-            proxy.delay(down=0.2)
-            late = [asyncio.ensure_future(echo(link, f"late-{n}", soon(0.01))) for n in range(5)]
+            proxy.blackhole(up=False)
+            late = [asyncio.ensure_future(echo(link, f"late-{n}", soon(0.1))) for n in range(5)]
             patient = [asyncio.ensure_future(echo(link, f"patient-{n}")) for n in range(5)]
             for each in late:
                 with pytest.raises(OutcomeUnknown, match="timed out"):
                     await each
+            proxy.heal()
             await asyncio.gather(*patient)
             assert await client_id(link) == number
 
@@ -134,7 +138,7 @@ def test_many_deadlines(proxy: Proxy) -> None:
             link.patience.overdue = 3600.0
             number = await client_id(link)
             proxy.blackhole()
-            deadlines = [soon(0.01 * place) for place in (9, 3, 6, 1, 7)]
+            deadlines = [soon(0.1 + 0.01 * place) for place in (9, 3, 6, 1, 7)]
             ends = await asyncio.gather(*(echo(link, "late", each) for each in deadlines), return_exceptions=True)
             assert [type(end) for end in ends] == [OutcomeUnknown] * 5
             proxy.heal()
@@ -142,6 +146,21 @@ def test_many_deadlines(proxy: Proxy) -> None:
             assert await client_id(link) == number
 
     run(main)
+
+
+def hold_up(link: AsyncLink, until: float) -> None:
+    """Hold the event loop up until an instant, and until all replies have come, which nobody has read."""
+    pipe = pipe_of(link)
+    with socket.socket(fileno=os.dup(pipe._transport.get_extra_info("socket").fileno())) as peeked:
+        wait_until(lambda: soon(0.0) > until and waiting_replies(peeked) == len(pipe._pending), "replies")
+
+
+def waiting_replies(connection: socket.socket) -> int:
+    """Count the replies that have come, and leave them there."""
+    reader = hiredis.Reader()
+    with suppress(BlockingIOError):
+        reader.feed(connection.recv(1_000_000, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+    return sum(1 for _ in iter(reader.gets, False))
 
 
 @pytest.mark.parametrize("loop", LOOPS)
@@ -153,11 +172,12 @@ def test_held_up_loop(redis_server: RedisServer, loop: str) -> None:
             link.patience.overdue = 0.0
             await echo(link, "warm")
             number = await client_id(link)
-            for turn in range(5):
-                asking = [asyncio.ensure_future(echo(link, f"{turn}-{n}", soon(0.05))) for n in range(5)]
-                await asyncio.sleep(0)
-                await asyncio.sleep(0)
-                time.sleep(0.15)  # noqa: ASYNC251 - that is the point
+            for turn in range(3):
+                until = soon(0.3)
+                asking = [asyncio.ensure_future(echo(link, f"{turn}-{n}", until)) for n in range(5)]
+                for _ in range(4):  # until all are on their way
+                    await asyncio.sleep(0)
+                hold_up(link, until)
                 await asyncio.gather(*asking)
             assert await client_id(link) == number
 
@@ -205,7 +225,7 @@ def test_overdue(proxy: Proxy) -> None:
             await echo(link, "warm")
             proxy.blackhole()
             until = soon(3600)
-            hasty, patient = echo(link, "hasty", soon(0.01)), echo(link, "patient", until)
+            hasty, patient = echo(link, "hasty", soon(0.1)), echo(link, "patient", until)
             ends = await asyncio.gather(hasty, patient, return_exceptions=True)
             assert [type(end) for end in ends] == [OutcomeUnknown, OutcomeUnknown]
             proxy.heal()

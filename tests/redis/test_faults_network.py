@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Client, LeaseState, LockTimeout, Outcome, OutcomeUnknown, StoreUnavailable
+from holdfast import Client, LeaseLost, LeaseState, LockTimeout, Outcome, OutcomeUnknown, StoreUnavailable
 from holdfast.core.attempt import FIRST_TTL
 from holdfast.core.deadlines import seconds
 from holdfast.stores.redis import scripts
@@ -26,9 +26,10 @@ redis_asyncio: Any = import_module("redis.asyncio")
 SPARED = 4
 """Chunks of a handshake that are not disturbed."""
 
-ACQUISITIONS = int(os.environ.get("HOLDFAST_ACQUISITIONS", "10000"))
+ACQUISITIONS = int(os.environ.get("HOLDFAST_ACQUISITIONS", "3000"))
 
-BRIEF = 0.15
+AMPLE = 10.0
+"""How long a request may take, in seconds, where the machine may be busy and that is not the point."""
 
 
 @pytest.fixture(scope="module")
@@ -116,8 +117,8 @@ def test_who_never_gets_an_answer_leaves_nothing(server: RedisServer, proxy: Pro
     """An acquisition of which no reply comes back raises, and leaves no orphan and no place in the queue."""
 
     async def scene(kit: Kit) -> None:
-        client = client_at(kit, url, operation_timeout=BRIEF, retry_for=BRIEF)
-        judge = client_at(kit, server.url)
+        client = client_at(kit, url, retry_for=0)
+        judge = client_at(kit, server.url, operation_timeout=AMPLE)
         await (await client.lock("warm", ttl=20).acquire()).release()
         held = await judge.lock("held", ttl=20).acquire()
         proxy.swallow(None, containing=scripts.ACQUIRE.digest.encode(), cut=False)
@@ -139,12 +140,14 @@ def test_a_holder_that_is_cut_off_knows_in_time(server: RedisServer, proxy: Prox
 
     async def scene(kit: Kit) -> None:
         here, there = client_at(kit, url), client_at(kit, server.url)
-        lease = await here.lock("name", ttl=1.5).acquire()
+        lease = await here.lock("name", ttl=2.5).acquire()
         waiting = kit.start(lambda: there.lock("name", ttl=20).acquire())
         await kit.waiters(there, "name", 1)
         proxy.blackhole()
         second = await waiting.result()
-        assert lease.lost.is_set()
+        with pytest.raises(LeaseLost):
+            lease.check()
+        assert await lease.lost.wait(AMPLE)
         assert second.token > lease.token
         proxy.blackhole(up=False, down=False)
         assert await lease.release() is Outcome.TAKEN_OVER
@@ -212,16 +215,17 @@ def test_a_slow_line_shortens_what_is_believed(server: RedisServer, proxy: Proxy
         await (await client.lock("warm", ttl=5).acquire()).release()
         proxy.delay(up=0.1, down=0.1)
         lease = await client.lock("name", ttl=5).acquire()
-        believed = lease.remaining()
+        looked = kit.now()
+        believed_until = looked + lease.remaining()  # or a little longer
         (holder,) = (await judge.inspect("name")).holders
-        assert believed < holder.expires_in
-        assert believed < 5 - 0.2
+        assert believed_until < kit.now() + holder.expires_in
+        assert lease.remaining() < 5 - 0.2
         assert await lease.release() is Outcome.RELEASED
 
     play(colour, url, scene)
 
 
-def test_ten_thousand_acquisitions_where_replies_are_lost(server: RedisServer, proxy: Proxy, url: str) -> None:
+def test_thousands_of_acquisitions_where_replies_are_lost(server: RedisServer, proxy: Proxy, url: str) -> None:
     """Threads and tasks, with two of a hundred messages lost: no lost update, no wrong answer, nothing left behind."""
     names, workers = ["one", "two", "three"], 8
     numbers = Numbers()

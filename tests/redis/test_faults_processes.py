@@ -10,10 +10,13 @@ from uuid import uuid4
 import pytest
 
 from holdfast import AsyncClient, AsyncLease, Client, Fence, StaleTokenError
+from holdfast.core.attempt import INTERVAL
+from holdfast.core.deadlines import seconds
 from holdfast.runtimes.clocks import steady
 from holdfast.testing.conformance.kit import Kit
+from tests.faults.metronome import Metronome
 from tests.faults.scenes import COLOURS, play
-from tests.hazards.helpers import Script, eventually
+from tests.hazards.helpers import PATIENCE, Script, eventually
 from tests.redis.servers import assert_mortal
 from tests.servers import Clock, RedisServer
 
@@ -72,36 +75,29 @@ def start(code: str, server: RedisServer, space: str, ttl: float, colour: str, *
     return Script(code, server.url, space, str(ttl), colour, *names)
 
 
-TTL = 0.5
-"""That of the holder who is killed, in seconds."""
-
-
-async def lateness(kit: Kit) -> float:
-    """Return by how much a timer is late that ends about when the leases do."""
-    due = steady() + TTL
-    await kit.pause(TTL)
-    return steady() - due
-
+TTL = 2.5
+"""That of the holder who is killed, in seconds: a busy machine can keep it until then."""
 
 MANY = [f"name-{number}" for number in range(9)]
 
 
 @pytest.mark.parametrize("colour", COLOURS)
-def test_a_killed_holder_is_followed_when_its_lease_ends(redis_server: RedisServer, colour: str) -> None:
-    """A waiter gets the lock of a killed holder when the lease ends: within 25 ms, in the middle of many.
+def test_a_killed_holder_is_followed_when_its_lease_ends(
+    redis_server: RedisServer, colour: str, metronome: Metronome
+) -> None:
+    """A waiter gets the lock of a killed holder when the lease ends, and not when it would have asked again anyway.
 
-    A busy machine wakes nobody in time; so what a plain timer is late by, and a push takes, is counted five times.
+    That is any time in an interval. In the middle of many, it takes a small part of one.
     """
 
     async def scene(kit: Kit) -> None:
         judge = kit.client()
         ends: dict[str, float] = {}
         late: list[float] = []
-        living: list[float] = []
+        missed: list[float] = []
 
         async def wait(name: str) -> float:
-            lease = await kit.client().lock(name, ttl=20).acquire()
-            lease.check()
+            await kit.client().lock(name, ttl=20).acquire()
             return steady()
 
         script = start(HOLDER, redis_server, kit.space, TTL, colour, *MANY)
@@ -109,27 +105,19 @@ def test_a_killed_holder_is_followed_when_its_lease_ends(redis_server: RedisServ
         waiting = {name: kit.start(lambda name=name: wait(name)) for name in MANY}  # type: ignore[misc]
         for name in MANY:
             await kit.waiters(judge, name, 1)
-        timers = [kit.start(lambda: lateness(kit)) for _ in MANY]
         script.kill()
         for name in MANY:
             asked = steady()
             (holder,) = (await judge.inspect(name)).holders
             ends[name] = asked + holder.expires_in  # or a little later
         for name, running in waiting.items():
-            late.append(await running.result() - ends[name])
-        slow = [await timer.result() for timer in timers]
+            granted = await running.result()
+            late.append(granted - ends[name])
+            missed.append(metronome.missed(ends[name], granted))
         for name, token in zip(MANY, tokens, strict=True):
             assert (await judge.inspect(name)).last_token > int(token)
-
-        for name in MANY:
-            lease = await judge.lock(f"living {name}", ttl=20).acquire()
-            running = kit.start(lambda name=name: wait(f"living {name}"))  # type: ignore[misc]
-            await kit.waiters(judge, f"living {name}", 1)
-            released = steady()
-            await lease.release()
-            living.append(await running.result() - released)
         assert min(late) > -0.002, "nobody follows a lease that has not ended"
-        assert statistics.median(late) < 0.025 + 5 * (statistics.median(living) + statistics.median(slow))
+        assert statistics.median(map(float.__sub__, late, missed)) < seconds(INTERVAL) / 4
 
     play(colour, redis_server.url, scene)
 
@@ -155,7 +143,7 @@ def test_a_stopped_holder_finds_out_and_is_fenced_off(redis_server: RedisServer,
         script = start(HOLDER, redis_server, space, 0.3, colour, "name")
         old = int(script.hear())
         script.send(signal.SIGSTOP)
-        with client.lock("name", ttl=5, timeout=5) as lease:
+        with client.lock("name", ttl=20, timeout=PATIENCE) as lease:
             fence = Fence()
             fence.touch(lease.token)
             script.send(signal.SIGCONT)
@@ -172,14 +160,14 @@ def test_a_stopped_waiter_costs_no_more_than_a_provisional_lease(
     """A name that was granted to a stopped waiter goes to the next one when that grant is not confirmed."""
     with Client(redis_server.url, namespace=space) as client:
         lease = client.lock("name", ttl=20).acquire()
-        script = start(WAITER, redis_server, space, 0.4, colour, "name")
+        script = start(WAITER, redis_server, space, 2.0, colour, "name")
         assert script.hear() == "ready"
         eventually(lambda: client.inspect("name").waiters, "a waiter")
         script.send(signal.SIGSTOP)
         lease.release()
         (holder,) = client.inspect("name").holders
         assert not holder.confirmed
-        with client.lock("name", ttl=20, timeout=5) as mine:
+        with client.lock("name", ttl=20, timeout=PATIENCE) as mine:
             assert mine.token > holder.token
             script.send(signal.SIGCONT)
             eventually(lambda: client.inspect("name").waiters, "the waiter, which did not take the old grant")
@@ -219,7 +207,10 @@ def test_a_suspended_machine_loses_the_lease_at_once(
 
 @pytest.mark.parametrize("colour", COLOURS)
 def test_a_release_wakes_one(redis_server: RedisServer, colour: str) -> None:
-    """However many wait, a release has one of them come, and no more than that asked of the server."""
+    """However many wait, a release has one of them come, and no more than that asked of the server.
+
+    But each waiter asks again after an interval, whatever happens, and a busy machine may take some of them.
+    """
     waiters = 12
 
     async def scene(kit: Kit) -> None:
@@ -240,10 +231,11 @@ def test_a_release_wakes_one(redis_server: RedisServer, colour: str) -> None:
         async def granted() -> bool:
             return bool(first)
 
-        before = requests()
+        began, before = steady(), requests()
         await lease.release()
         await kit.until(granted, "a waiter granted")
-        assert requests() - before < waiters
+        asked = requests() - before
+        assert asked < waiters * (1 + (steady() - began) / seconds(INTERVAL))
         assert len(first) == 1
 
     play(colour, redis_server.url, scene)
@@ -252,7 +244,7 @@ def test_a_release_wakes_one(redis_server: RedisServer, colour: str) -> None:
 FORK = """
 import os, sys, holdfast
 client = holdfast.Client(sys.argv[1], namespace=sys.argv[2])
-lease = client.lock("parent", ttl=1).acquire()
+lease = client.lock("parent", ttl=20).acquire()
 waited = client.lock("waited")
 
 def child():

