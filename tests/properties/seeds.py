@@ -44,5 +44,16 @@ FIRST = {
     "resized and stuck": 3,
     "resized silently": 3,
     "asked by no token": 2,
+    "one tombstone": 2,
+    "vote stamped": 4,
+    "vote by arrival": 10,
+    "vote far ahead": 28,
+    "vote not kept": 7,
+    "vote not kept at once": 5,
+    "vote kept from its own": 11,
+    "vote kept for who left": 4,
+    "vote kept for ever": 12,
+    "vote for nobody": 5,
+    "vote waited for twice": 11,
 }
 """By the name of the bug, the seed to begin with. One that does not meet it any more costs time, and nothing else."""
