@@ -54,6 +54,7 @@ THOROUGH = (
     "simulated/test_mutants.py",
     "simulated/test_promises.py::test_every_fault_happens",
     "simulated/test_promises.py::test_what_is_not_promised_is_seen_to_break",
+    "simulated/test_quorum.py",
     "simulated/test_replay.py::test_a_broken_promise_is_told_small",
     "simulated/test_replay.py::test_a_shrunk_run_still_fails",
     "simulated/test_replay.py::test_drift_beyond_the_allowance_is_seen",
