@@ -45,10 +45,10 @@ UPDATES = 10
 
 ERRORS = ("StoreUnavailable: ", "OutcomeUnknown: ", "LeaseLost: ")
 
-GOES_ON = 2.0
+GOES_ON = 1.0
 """For how many seconds after a stopped leader went on it may end sessions that another one has renewed."""
 
-TOLD = 0.5
+TOLD = 0.25
 """Within how many seconds whoever loses a lease so is told."""
 
 Fault = Callable[[Ensemble], str]
