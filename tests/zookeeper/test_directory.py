@@ -144,13 +144,14 @@ def test_a_change_before_the_watch_is_heard(member: MakeMember) -> None:
 
 
 def test_what_is_kept_ends_by_the_ensembles_time(member: MakeMember) -> None:
-    """What remains gets less until it is over, whoever asks; then it is removed."""
+    """What remains gets less until it is over, for each session that asks; then it is removed."""
     one, two = member(), member()
     long = Record(Kind.KEPT, "a1", keep=60.0)
     one.world.run(one.directory.change("long", [], [long], one.until))
     (entry,) = two.look("long")
-    left = [each.world.run(each.directory.remains("long", entry, each.until)) for each in (two, one)]
-    assert 0.0 < left[1] <= left[0] <= 60.0
+    for each in (two, one):  # each has its own estimate of the ensemble's time
+        earlier, later = (each.world.run(each.directory.remains("long", entry, each.until)) for _ in range(2))
+        assert 0.0 < later <= earlier <= 60.0
     kept = Record(Kind.KEPT, "a1", keep=0.1)
     began = one.world.runtime.now()
     one.world.run(one.directory.change("kept", [], [kept], one.until))
@@ -173,7 +174,8 @@ def test_a_block_counts_from_the_first_question(member: MakeMember) -> None:
     first = one.world.run(one.directory.remains("long block", entry, one.until))
     took = one.world.runtime.now() - asked
     assert 60.0 - took - 0.1 < first <= 60.0
-    assert two.world.run(two.directory.remains("long block", entry, two.until)) <= first
+    then = two.world.run(two.directory.remains("long block", entry, two.until))
+    assert then <= first + 0.001  # the ensemble counts milliseconds
     block = Record(Kind.BLOCK, "a1", keep=0.1, text="why")
     one.world.run(one.directory.change("block", [], [block], one.until))
     (entry,) = one.look("block")
