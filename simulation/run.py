@@ -137,7 +137,7 @@ class Run:
     def _make_node(self) -> tuple[Node, Callable[[SimRuntime, Link], Vanishing]]:
         """Make the node of the scenario, and what makes a client's store at it."""
         scenario, rng, world, checker = self._plan.scenario, self._rng, self._world, self._checker
-        rate, offset = self._rate(), rng.uniform(500.0, 5000.0)
+        rate, offset = self._rate(), 1000.0 + rng.uniform(0.0, 5000.0)  # stays above 0 when it steps back
         if scenario.redis is not None:
             from simulation.redis.node import RedisNode
             from simulation.redis.wiring import SimulatedRedisStore
