@@ -216,9 +216,12 @@ class Kit(ABC):
         self._closers: list[Callable[[], Coroutine[Any, Any, None]]] = []
 
     def client(self, wire: Wire | None = None, *, owner: str = "check", within: str = "") -> AsyncClient:
-        """Make a client, with `wire` between it and the store, in the namespace `within` of this check."""
-        source = self.source if wire is None else wire.tap(self.source)
-        return self.adopt(self._client(source, self.space + within, owner))
+        """Make a client, with `wire` between it and the store, in the namespace `within` of this check.
+
+        It allows a request much time, for the machine may be busy: unless a wire may swallow the request.
+        """
+        source, operation_timeout = (self.source, PATIENCE) if wire is None else (wire.tap(self.source), 1.0)
+        return self.adopt(self._client(source, self.space + within, owner, operation_timeout))
 
     def adopt(self, client: Client | AsyncClient) -> AsyncClient:
         """Return a client in the shape that checks work with; keep its leases, and close it at the end."""
@@ -279,7 +282,9 @@ class Kit(ABC):
         """Let others run."""
 
     @abstractmethod
-    def _client(self, source: StoreSource, namespace: str, owner: str) -> Client | AsyncClient: ...
+    def _client(
+        self, source: StoreSource, namespace: str, owner: str, operation_timeout: float
+    ) -> Client | AsyncClient: ...
 
     @abstractmethod
     def _runtime(self) -> Runtime: ...
@@ -336,8 +341,8 @@ class ThreadsKit(Kit):
         """Block this thread for a moment."""
         threading.Event().wait(seconds)
 
-    def _client(self, source: StoreSource, namespace: str, owner: str) -> Client:
-        return Client(store=source, namespace=namespace, owner=owner)
+    def _client(self, source: StoreSource, namespace: str, owner: str, operation_timeout: float) -> Client:
+        return Client(store=source, namespace=namespace, owner=owner, operation_timeout=operation_timeout)
 
     def _runtime(self) -> Runtime:
         return ThreadsRuntime()
@@ -384,8 +389,8 @@ class AsyncioKit(Kit):
         """Suspend for a moment."""
         await asyncio.sleep(seconds)
 
-    def _client(self, source: StoreSource, namespace: str, owner: str) -> AsyncClient:
-        return AsyncClient(store=source, namespace=namespace, owner=owner)
+    def _client(self, source: StoreSource, namespace: str, owner: str, operation_timeout: float) -> AsyncClient:
+        return AsyncClient(store=source, namespace=namespace, owner=owner, operation_timeout=operation_timeout)
 
     def _runtime(self) -> Runtime:
         return AsyncioRuntime()
