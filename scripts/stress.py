@@ -11,6 +11,7 @@ import argparse
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -120,6 +121,7 @@ def main() -> int:
         print(f"no freezer cgroup can be made here ({error}): run it on Linux, as root", file=sys.stderr)
         return 2
     failed = 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that nothing is left frozen
     try:
         with burners(options.burners), freezes(freezer, options.freeze, options.every):
             for number in range(1, options.rounds + 1):
