@@ -39,6 +39,32 @@ def test_it(holdfast_client, holdfast_chaos):
 """
 
 
+AMONG_OTHERS = """
+pytestmark = []
+
+def test_it(holdfast_client, holdfast_chaos):
+    class Store:
+        def put(self, **values):
+            raise AssertionError("the token is stale")
+
+    store = Store()
+    holdfast_chaos.watch(store, "put", token="fence")
+    lease = holdfast_client.lock("name").acquire()
+    holdfast_chaos.lose(lease)
+    with pytest.raises(holdfast.StaleTokenError, match="stale"):
+        store.put(value=1, fence=lease.token)
+"""
+
+
+MISSPELT = """
+pytestmark = []
+
+def test_it(holdfast_chaos, database):
+    with pytest.raises(holdfast.UsageError, match="fetch.* has no parameter of this name"):
+        holdfast_chaos.watch(database, "fetch", token="tokn")
+"""
+
+
 def run(pytester: pytest.Pytester, code: str) -> pytest.RunResult:
     """Run a file with one test, as a user does, with warnings as errors."""
     pytester.makepyfile(test_it=HEAD + code)
@@ -77,7 +103,9 @@ def test_a_test_that_could_find_nothing_fails(pytester: pytest.Pytester, code: s
     assert re.search(said, result.stdout.str()), result.stdout.str()
 
 
-@pytest.mark.parametrize("code", [REFUSED, FREED], ids=["refused", "freed"])
+@pytest.mark.parametrize(
+    "code", [REFUSED, FREED, AMONG_OTHERS, MISSPELT], ids=["refused", "freed", "among others", "misspelt"]
+)
 def test_a_loss_can_be_looked_at_without_the_marker(pytester: pytest.Pytester, code: str) -> None:
     """A watched function whose token is stale is not called; what is lost is free."""
     run(pytester, code).assert_outcomes(passed=1)

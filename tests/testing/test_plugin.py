@@ -41,6 +41,17 @@ class TestIt(unittest.TestCase):
         self.database.save()
 """
 
+MARKED = """
+import unittest
+
+import pytest
+
+class TestIt(unittest.TestCase):
+    @pytest.mark.holdfast_lose_lease
+    def test_it(self):
+        pass
+"""
+
 SIMPLE = """
 import pytest
 
@@ -97,7 +108,15 @@ def test_a_marked_test_of_unittest_is_refused(pytester: pytest.Pytester) -> None
     """It would run only once: so it fails, and says what to do."""
     pytester.makepyfile(UNITTEST.replace("    def test_it", "    @pytest.mark.holdfast_lose_lease\n    def test_it"))
     result = pytester.runpytest_inprocess("-p", "no:cacheprovider", "-p", "no:valkey")
-    result.assert_outcomes(passed=1, errors=1)
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*a method of a unittest.TestCase cannot be run again*"])
+
+
+def test_a_marked_test_of_unittest_is_refused_without_a_fixture(pytester: pytest.Pytester) -> None:
+    """A user who only marks it must not believe that it finds anything."""
+    pytester.makepyfile(MARKED)
+    result = pytester.runpytest_inprocess("-p", "no:cacheprovider", "-p", "no:valkey")
+    result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["*a method of a unittest.TestCase cannot be run again*"])
 
 

@@ -1,12 +1,11 @@
 """What makes a test fail that passed by itself: who overlapped, what was written without a lease."""
 
-import unittest
 from typing import Protocol
 
 import pytest
 
 from holdfast.testing.pytest.chaos import Chaos
-from holdfast.testing.pytest.reruns import NO_LEASE, NO_UNITTEST, RUN, told, verdict_of_writes
+from holdfast.testing.pytest.reruns import NO_LEASE, RUN, told, verdict_of_writes
 from holdfast.testing.pytest.sections import Sections
 
 CHAOS = pytest.StashKey[Chaos]()
@@ -59,8 +58,6 @@ def judge(item: pytest.Function, outcome: Outcome) -> None:
 def judge_late(item: pytest.Item) -> None:
     """Fail a test that was not judged when it ended, as one of unittest, when its fixtures are torn down."""
     verdict = "" if item.stash.get(_JUDGED, False) else _verdict(item)
-    if RUN in item.stash and issubclass(getattr(item, "cls", None) or object, unittest.TestCase):
-        verdict = NO_UNITTEST
     if CHAOS in item.stash:
         del item.stash[CHAOS]
     if SECTIONS in item.stash:

@@ -4,6 +4,7 @@ The first run loses nothing: the test must pass, and the points are counted. Run
 does not reach point k. Each run sets up and tears down the test's own fixtures; those of wider scopes stay.
 """
 
+import unittest
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any, cast
@@ -95,6 +96,11 @@ def run_again_and_again(item: pytest.Function, nextitem: pytest.Item | None, lim
     for report in reports:
         item.ihook.pytest_runtest_logreport(report=report)
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+
+
+def is_of_unittest(item: pytest.Item) -> bool:
+    """Tell whether a test is a method of a unittest.TestCase."""
+    return issubclass(getattr(item, "cls", None) or object, unittest.TestCase)
 
 
 def _run_once(item: pytest.Function, nextitem: pytest.Item | None, run: Run) -> list[pytest.TestReport]:

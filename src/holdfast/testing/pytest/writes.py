@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.errors import StaleTokenError
+from holdfast.errors import StaleTokenError, UsageError
 from holdfast.testing.pytest.leases import Leases
 from holdfast.testing.pytest.places import caller
 
@@ -40,11 +40,11 @@ class Writes:
     def watched(self, original: Function, name: str, token: str | None) -> Function:
         """Return the function `name` such that each call is judged; `token` is its parameter for the fencing token."""
         what = getattr(original, "__qualname__", name)
-        signature = inspect.signature(original)
+        token_of = _finder(original, what, token)
 
         def judge(arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
             self.count += 1
-            given = None if token is None else signature.bind(*arguments, **options).arguments.get(token)
+            given = token_of(arguments, options)
             if given is not None:
                 self._refuse_stale(what, given)
             elif why := self._leases.objection():
@@ -84,6 +84,27 @@ class Writes:
                 f"token {token} is stale: its lease has ended, and `holdfast_chaos` takes it that the next holder has "
                 f"been at {what}. Nothing was written."
             )
+
+
+def _finder(
+    original: Function, what: str, token: str | None
+) -> Callable[[tuple[Any, ...], dict[str, Any]], int | None]:
+    """Return what finds the token in the arguments of a call. Raises UsageError if the function takes no such one."""
+    if token is None:
+        return lambda _arguments, _options: None
+    signature = inspect.signature(original)
+    if token not in signature.parameters and all(
+        each.kind is not each.VAR_KEYWORD for each in signature.parameters.values()
+    ):
+        raise UsageError(
+            f"holdfast_chaos.watch(..., token={token!r}): {what}{signature} has no parameter of this name. "
+            "Name the parameter that takes the fencing token."
+        )
+
+    def find(arguments: tuple[Any, ...], options: dict[str, Any]) -> int | None:
+        return options[token] if token in options else signature.bind(*arguments, **options).arguments.get(token)
+
+    return find
 
 
 def _in_loop() -> bool:
