@@ -1,8 +1,8 @@
 """Time that is the test's own: leases run out when a test says so, however busy this machine is.
 
-`run` drives asyncio in virtual time: the loop's clock, which is also that of the clients and of `table()`, stands still
-while anything can be done, and then goes on to the next timer. `stopped_clock` is for threads: they block in real time,
-but no lease grows older until the test moves the clock.
+`run` drives asyncio in virtual time: the loop's clock, which is also that of the clients and of `source()`, stands
+still while anything can be done, and then goes on to the next timer. `stopped_clock` is for threads: they block in real
+time, but no lease grows older until the test moves the clock. tests/core/test_virtual.py shows how both are used.
 """
 
 import asyncio
@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 import pytest
 
 from holdfast.runtimes import clocks
-from holdfast.stores.memory import MemoryTable
+from holdfast.stores.memory import MemoryTable, memory_source
+from holdfast.stores.store import StoreSource
 
 T = TypeVar("T")
 
@@ -82,6 +83,18 @@ def stopped_clock() -> Generator[Clock]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(clocks, "steady", clock)
         yield clock
+
+
+def stand_still(seconds: float) -> None:
+    """In virtual time: let time pass all at once, as for a process that was stopped. Nothing is renewed meanwhile."""
+    clock = clocks.steady
+    assert isinstance(clock, Clock), "this is not virtual time"
+    clock.advance(seconds)
+
+
+def source() -> StoreSource:
+    """Make a store in memory whose clock is the replaced one, for clients that share it."""
+    return memory_source(table())
 
 
 def micros() -> int:

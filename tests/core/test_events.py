@@ -8,7 +8,6 @@ from contextlib import suppress
 import pytest
 
 from holdfast import AsyncClient, Client, EventKind, LockEvent, LockTimeout
-from holdfast.stores.memory import memory_source
 from tests import virtual
 from tests.hazards.helpers import PATIENCE, eventually
 
@@ -78,7 +77,7 @@ def test_a_wait_for_another_process_is_told_once() -> None:
     told: list[LockEvent] = []
 
     async def main() -> None:
-        source = memory_source(virtual.table())
+        source = virtual.source()
         async with AsyncClient(store=source) as holder, AsyncClient(store=source, on_event=told.append) as client:
             async with holder.lock("name"):
                 with pytest.raises(LockTimeout):
@@ -94,7 +93,7 @@ def test_a_renewal_is_told() -> None:
     told: list[LockEvent] = []
 
     async def main() -> None:
-        client = AsyncClient(store=memory_source(virtual.table()), on_event=told.append)
+        client = AsyncClient(store=virtual.source(), on_event=told.append)
         async with client, client.lock("name", ttl=30):
             await asyncio.sleep(15)
 
@@ -108,7 +107,7 @@ def test_a_loss_is_told() -> None:
     told: list[LockEvent] = []
 
     async def main() -> None:
-        async with AsyncClient(store=memory_source(virtual.table()), on_event=told.append) as client:
+        async with AsyncClient(store=virtual.source(), on_event=told.append) as client:
             lease = await client.lock("name", max_hold=10).acquire()
             assert await lease.lost.wait(20)
             await asyncio.sleep(0)

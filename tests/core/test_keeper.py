@@ -38,7 +38,7 @@ def test_many_leases_are_renewed_in_few_requests() -> None:
     counting = Counting()
 
     async def main() -> None:
-        async with AsyncClient(store=disturbed(memory_source(virtual.table()), counting)) as client:
+        async with AsyncClient(store=disturbed(virtual.source(), counting)) as client:
             leases = [await client.lock(f"{number}", ttl=30).acquire() for number in range(60)]
             await asyncio.sleep(15)
             assert all(lease.remaining() > 15 for lease in leases), "each was renewed"
@@ -84,7 +84,7 @@ def test_a_client_has_one_keeper_and_none_before_its_first_lease() -> None:
 
 def test_renewals_are_spread() -> None:
     """Leases of one ttl that were won together do not all fall due at the same moment."""
-    with virtual.stopped_clock(), Client(store=memory_source(virtual.table())) as client:
+    with virtual.stopped_clock(), Client(store=virtual.source()) as client:
         leases = [client.lock(f"{number}", ttl=30).acquire() for number in range(20)]
         waits = [lease._held.due_at - lease._held.valid_until for lease in leases]
         assert max(waits) - min(waits) > 0.2
@@ -112,7 +112,7 @@ def test_a_dropped_lease_warns_and_runs_out_and_is_not_unlocked() -> None:
     """A lease that was dropped without release is no longer renewed, ends at its ttl, and not before."""
 
     async def main() -> None:
-        async with AsyncClient(store=memory_source(virtual.table())) as client:
+        async with AsyncClient(store=virtual.source()) as client:
             box, dropped_at = [await client.lock("name", ttl=20).acquire()], clocks.steady()
             with pytest.warns(ResourceWarning, match="dropped without release"):
                 box.clear()
@@ -127,7 +127,7 @@ def test_a_zombie_loses_the_lease_at_max_hold() -> None:
     """A holder that works for ever loses the lease after max_hold, though its keeper lives."""
 
     async def main() -> None:
-        async with AsyncClient(store=memory_source(virtual.table())) as client:
+        async with AsyncClient(store=virtual.source()) as client:
             lease, since = await client.lock("name", ttl=20, max_hold=50).acquire(), clocks.steady()
             assert await lease.lost.wait(100)
             assert 49.9 < clocks.steady() - since <= 50
@@ -144,7 +144,7 @@ def test_one_release_wakes_one_waiter() -> None:
     counting = Counting()
 
     async def main() -> None:
-        source = disturbed(memory_source(virtual.table()), counting)
+        source = disturbed(virtual.source(), counting)
         async with AsyncExitStack() as stack:
             clients = [await stack.enter_async_context(AsyncClient(store=source)) for _ in range(6)]
             lease = await clients[0].lock("name", ttl=20).acquire()
@@ -224,7 +224,7 @@ def test_a_loss_and_a_foreign_end_keep_their_own_errors(foreign: str) -> None:
     """A cancellation or an asyncio.timeout() from outside is never turned into LeaseLost, nor the other way round."""
 
     async def main() -> None:
-        async with AsyncClient(store=memory_source(virtual.table())) as client:
+        async with AsyncClient(store=virtual.source()) as client:
 
             async def block() -> None:
                 async with client.lock("name", ttl=5):
@@ -254,7 +254,7 @@ def test_a_keeper_that_was_cancelled_is_started_again() -> None:
     """Whoever cancels every task of a loop cancels the keeper too; the next lease starts it anew, for all leases."""
 
     async def main() -> None:
-        async with AsyncClient(store=memory_source(virtual.table())) as client:
+        async with AsyncClient(store=virtual.source()) as client:
             first = await client.lock("first", ttl=1.5).acquire()
             for task in asyncio.all_tasks() - {asyncio.current_task()}:
                 task.cancel()

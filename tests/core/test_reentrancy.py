@@ -19,7 +19,7 @@ def run(work: Callable[[AsyncClient, AsyncClient], Coroutine[Any, Any, None]]) -
     """Run a coroutine in virtual time with two clients of one store."""
 
     async def main() -> None:
-        source = memory_source(virtual.table())
+        source = virtual.source()
         async with AsyncClient(store=source) as here, AsyncClient(store=source) as there:
             await work(here, there)
 
@@ -189,7 +189,7 @@ def test_a_loss_leaves_nested_bodies_as_lease_lost() -> None:
 
 def test_a_lease_that_is_dropped_ends_with_the_last() -> None:
     """One of several leases that is dropped does not end the others."""
-    source = memory_source(virtual.table())
+    source = virtual.source()
     with virtual.stopped_clock() as clock, Client(store=source) as client, Client(store=source) as other:
         lock = client.lock("name", ttl=20, reentrant=True)
         outer = lock.acquire()
@@ -215,7 +215,7 @@ def _run_through(thread: threading.Thread) -> None:
 
 def test_a_lease_is_collected_in_the_middle_of_anything() -> None:
     """The garbage collector may find one while its thread has the mutex of all leases, and must not wait for that."""
-    source = memory_source(virtual.table())
+    source = virtual.source()
     with virtual.stopped_clock() as clock, Client(store=source) as client, Client(store=source) as other:
         lock = client.lock("name", ttl=20, reentrant=True)
 

@@ -430,7 +430,7 @@ def test_a_lease_that_is_dropped_ends_for_those_who_wait_here_too(handed_on: boo
 
 def test_a_lease_that_a_thread_drops_ends_for_the_others_too() -> None:
     """The same among threads."""
-    with virtual.stopped_clock() as clock, Client(store=memory_source(virtual.table())) as client:
+    with virtual.stopped_clock() as clock, Client(store=virtual.source()) as client:
         lock = client.lock("name", ttl=20)
         box = [lock.acquire()]
         thread = threading.Thread(target=lambda: lock.acquire().release(), daemon=True)
@@ -487,7 +487,7 @@ def test_a_store_that_does_not_answer_is_ridden_out_by_all_at_once() -> None:
             raise StoreUnavailable("the connection is cut")
 
     async def main() -> None:
-        source = disturbed(memory_source(virtual.table()), cut)
+        source = disturbed(virtual.source(), cut)
         async with AsyncClient(store=source, retry_for=5) as client:
             await lined_up(client, "name", 0)
             start = clocks.steady()
@@ -520,7 +520,7 @@ def test_who_waits_here_goes_on_when_the_store_answers_again() -> None:
 
     async def main() -> None:
         nonlocal broken
-        async with AsyncClient(store=disturbed(memory_source(virtual.table()), cut), retry_for=PATIENCE) as client:
+        async with AsyncClient(store=disturbed(virtual.source(), cut), retry_for=PATIENCE) as client:
             await lined_up(client, "name", 0)  # it is open: from now on, first come is first served
             first = asyncio.create_task(client.lock("name").acquire(0.1))
             waiting = [asyncio.create_task(client.lock("name").acquire()) for _ in range(2)]
@@ -557,7 +557,7 @@ def test_an_interrupt_before_the_store_is_asked_leaves_no_queue(monkeypatch: pyt
 
 def test_an_interrupt_before_a_lease_is_handed_on_keeps_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C in the middle of a release leaves the name to others of this process when its ttl has run out."""
-    source = memory_source(virtual.table())
+    source = virtual.source()
     with virtual.stopped_clock() as clock, Client(store=source) as client, ThreadPoolExecutor() as pool:
         lock = client.lock("name", ttl=1.5)
         lease = lock.acquire()

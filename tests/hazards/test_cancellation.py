@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from holdfast import AsyncClient, AsyncLease, LockTimeout
-from holdfast.stores.memory import memory_source
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.stores.store import StoreSource
 from tests import virtual
@@ -124,7 +123,7 @@ ACTS: tuple[Act, ...] = (uncontended, handed_over, timed_out, within_a_block, ex
 def make_source(kind: str, folder: Path, number: int) -> StoreSource:
     """Make a store of its own for each run, in virtual time."""
     if kind == "memory":
-        return memory_source(virtual.table())
+        return virtual.source()
     path = folder / f"{number}.db"
     return StoreSource("sqlite", SqliteStore.capabilities, lambda runtime: SqliteStore(runtime, path, virtual.micros))
 

@@ -235,7 +235,7 @@ def test_lost_replies_to_renewals_do_not_end_a_lease() -> None:
                 raise OutcomeUnknown("the reply was lost")
 
     async def main() -> None:
-        async with AsyncClient(store=disturbed(memory_source(virtual.table()), every_other, local=False)) as client:
+        async with AsyncClient(store=disturbed(virtual.source(), every_other, local=False)) as client:
             lease = await client.lock("name", ttl=2).acquire()
             await soon(lambda: lease.state is LeaseState.AT_RISK, "a lease at risk")
             await soon(lambda: lease.state is LeaseState.HELD, "a lease held again")
@@ -336,7 +336,7 @@ def test_a_lease_is_lost_once_and_at_its_deadline_if_no_renewal_succeeds(error: 
     broken = Broken()
 
     async def main() -> None:
-        async with AsyncClient(store=disturbed(memory_source(virtual.table()), broken)) as client:
+        async with AsyncClient(store=disturbed(virtual.source(), broken)) as client:
             told: list[LeaseLost] = []
             lease = await client.lock("name", ttl=2.5, on_lost=told.append).acquire()
             other = await client.lock("other", ttl=30).acquire()
@@ -392,7 +392,7 @@ def test_a_renewal_that_is_never_awaited_does_not_hide_a_deadline() -> None:
             if operation == "renew":
                 await never.wait()
 
-        async with AsyncClient(store=disturbed(memory_source(virtual.table()), hang)) as client:
+        async with AsyncClient(store=disturbed(virtual.source(), hang)) as client:
             told: list[LeaseLost] = []
 
             async def block() -> None:

@@ -197,7 +197,7 @@ def test_a_loss_is_seen_at_the_local_deadline_of_any_name() -> None:
     """Whichever lease is over first, the whole is over; who waits for the loss is woken."""
 
     async def main() -> None:
-        async with AsyncClient(store=memory_source(virtual.table())) as client:
+        async with AsyncClient(store=virtual.source()) as client:
             lease = await client.multilock(["a", "b", "c"], ttl=TTL).acquire()
             deadline = lease._bundle.leases[1].valid_until = clocks.steady() + 0.05
             assert lease.remaining() == pytest.approx(0.05)
@@ -214,7 +214,7 @@ def test_names_that_go_with_a_lost_one_are_renewed_no_more() -> None:
     """A holder that does not let go after a loss keeps the other names from nobody for longer than its ttl."""
 
     async def main() -> None:
-        source = memory_source(virtual.table())
+        source = virtual.source()
         async with AsyncClient(store=source) as client, AsyncClient(store=source) as other:
             lease = await client.multilock(["a", "b"], ttl=TTL).acquire()
             await other.revoke("b", force=True)
@@ -262,7 +262,7 @@ def test_max_hold_counts_from_when_all_are_held() -> None:
     """A name that was held while others were waited for does not use up max_hold; then all end together."""
 
     async def main() -> None:
-        async with AsyncClient(store=memory_source(virtual.table())) as client:
+        async with AsyncClient(store=virtual.source()) as client:
             lease = await client.lock("b").acquire()
             waiting = asyncio.create_task(client.multilock(["a", "b"], ttl=TTL, max_hold=30).acquire())
             await asyncio.sleep(40)
@@ -298,7 +298,7 @@ def test_timeout_counts_for_all_together() -> None:
     """Waiting for one name leaves less time for the next."""
 
     async def main() -> None:
-        async with AsyncClient(store=memory_source(virtual.table())) as client:
+        async with AsyncClient(store=virtual.source()) as client:
             first, second = await client.lock("a").acquire(), await client.lock("b").acquire()
             begun = clocks.steady()
             waiting = asyncio.create_task(client.multilock(["a", "b"], ttl=TTL).acquire(timeout=8))

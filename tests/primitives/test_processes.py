@@ -8,7 +8,6 @@ import pytest
 
 from holdfast import AsyncClient, Client, Leader
 from holdfast.runtimes import clocks
-from holdfast.stores.memory import memory_source
 from tests import virtual
 from tests.hazards.helpers import PATIENCE, Script, eventually
 
@@ -113,7 +112,7 @@ def test_a_silent_leader_is_followed_within_50_ms_of_its_end() -> None:
     """The next candidate leads when the lease of a silent leader ends, and no earlier; observers see both."""
 
     async def main() -> None:
-        source = memory_source(virtual.table())
+        source = virtual.source()
         async with AsyncClient(store=source) as client, AsyncClient(store=source) as other:
             seen = other.election("boss").observe(PATIENCE, interval=0.02)
             assert await anext(seen) is None
