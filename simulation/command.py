@@ -63,9 +63,9 @@ def replay(plan: Plan, *, quiet: bool = False) -> int:
     return 1 if report.broken() else 0
 
 
-def replay_command(scenario: str, seed: int) -> str:
+def replay_command(scenario: str, seed: int, more: str = "") -> str:
     """Return the command that replays a run, and tells what happened."""
-    return f"{COMMAND} --scenario {scenario} --seed {seed}"
+    return f'make sim SIM_ARGS="--scenario {scenario} --seed {seed}{more}"'
 
 
 def table(tallies: Sequence[Tally]) -> str:
@@ -102,7 +102,7 @@ def _explain(tally: Tally) -> None:
     for line in _story(report, f"CHECK    {invariant}:"):
         _say(line)
     extra = "" if small.drawn() else f" --plan {small.text()}"
-    _say(f"replay it:  {replay_command(tally.scenario, small.seed)}{extra}")
+    _say(f"replay it:  {replay_command(tally.scenario, small.seed, extra)}")
 
 
 def _story(report: Report, until: str) -> list[str]:
