@@ -38,6 +38,8 @@ def main() -> None:
     parser.add_argument("--slowest", type=int, default=0, metavar="N", help="also name the N slowest tests")
     parser.add_argument("reports", nargs="+", type=Path)
     options = parser.parse_args()
+    if missing := [str(each) for each in options.reports if not each.is_file()]:
+        parser.error(f"no such report: {', '.join(missing)}; `make test-all` writes build/junit-*.xml")
     cases = cases_of(options.reports)
     seconds: defaultdict[str, float] = defaultdict(float)
     tests: defaultdict[str, int] = defaultdict(int)
