@@ -113,6 +113,8 @@ def main() -> int:
     parser.add_argument("--logs", type=Path, default=Path("build/stress"), help="the folder for what it prints")
     parser.add_argument("command", nargs="+")
     options = parser.parse_args()
+    if options.rounds < 1:
+        parser.error("--rounds must be 1 or more")
     shutil.rmtree(options.logs, ignore_errors=True)
     options.logs.mkdir(parents=True)
     try:
@@ -121,7 +123,7 @@ def main() -> int:
         print(f"no freezer cgroup can be made here ({error}): run it on Linux, as root", file=sys.stderr)
         return 2
     failed = 0
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that nothing is left frozen
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(143))  # so that nothing is left frozen
     try:
         with burners(options.burners), freezes(freezer, options.freeze, options.every):
             for number in range(1, options.rounds + 1):

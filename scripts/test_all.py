@@ -14,6 +14,7 @@ Usage: python -m scripts.test_all [PYTEST_ARGUMENT...]   (from the top of the pr
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -27,6 +28,9 @@ OLDEST_CLIENTS = {"3.12": ("redis==6.0.0", "hiredis==3.2.0")}
 """On which Python the oldest supported versions of which client libraries are installed."""
 
 BUILD = Path("build")
+GRACE = 60.0
+"""How many seconds a session has to end after Ctrl-C."""
+
 NO_TESTS = 5
 """The status of pytest if the arguments select no test."""
 
@@ -48,6 +52,8 @@ class Session:
         else:
             self._process = subprocess.Popen(command, env=environment)
         self._background = background
+        self.ran = True
+        """Whether there was a test to run."""
 
     def failed(self) -> bool:
         """Wait for its end, and tell whether a test failed, or was skipped that must not be."""
@@ -56,6 +62,7 @@ class Session:
             print(self.log.read_text("utf-8", "replace"), flush=True)
         print(f"{self.title}: status {status} after {time.monotonic() - self._began:.0f} s", flush=True)
         if status == NO_TESTS:
+            self.ran = False
             return False
         found = complaints(self.report)
         for complaint in found:
@@ -63,10 +70,14 @@ class Session:
         return status != 0 or bool(found)
 
     def end(self) -> None:
-        """End it, if it still runs."""
+        """End it as Ctrl-C does, if it still runs, so that it stops the servers that it started."""
         if self._process.poll() is None:
-            self._process.terminate()
-            self._process.wait()
+            self._process.send_signal(signal.SIGINT)
+            try:
+                self._process.wait(GRACE)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
 
 
 def find_python(version: str) -> str | None:
@@ -104,18 +115,21 @@ def main(arguments: Sequence[str]) -> int:
     """Run all; return 1 if anything failed."""
     BUILD.mkdir(exist_ok=True)
     jobs = ["-n", os.environ.get("JOBS", "auto")]
-    computing = Session("computing", sys.executable, ["-n", "2", "-m", "computing", *arguments], background=True)
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(143))  # so that no session goes on by itself
     failed: list[str] = []
+    sessions = [Session("computing", sys.executable, ["-n", "2", "-m", "computing", *arguments], background=True)]
     try:
         for version, python in other_pythons():
-            selection = ["-m", "not thorough and not computing"]
-            session = Session(f"python{version}", environment_for(version, python), [*jobs, *selection, *arguments])
-            if session.failed():
-                failed.append(session.title)
-        waiting = Session("waiting", sys.executable, [*jobs, "-m", "not computing", *arguments])
-        failed += [session.title for session in (waiting, computing) if session.failed()]
+            selection = [*jobs, "-m", "not thorough and not computing", *arguments]
+            sessions.append(Session(f"python{version}", environment_for(version, python), selection))
+            failed += [sessions[-1].title] if sessions[-1].failed() else []
+        sessions.append(Session("waiting", sys.executable, [*jobs, "-m", "not computing", *arguments]))
+        failed += [session.title for session in (sessions[-1], sessions[0]) if session.failed()]
     finally:
-        computing.end()
+        for session in sessions:
+            session.end()
+    if not any(session.ran for session in sessions):
+        failed.append(f"no test is selected by {' '.join(arguments)}")
     if not arguments and subprocess.run([sys.executable, "-m", "models.run"], check=False).returncode:
         failed.append("models")
     print(f"failed: {', '.join(failed)}" if failed else "everything passed")

@@ -22,7 +22,10 @@ ROW = "{:<17} {:>9} {:>7}  {:>9} {:>10} {:>9} {:>9}  {}"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do what the command line says; return 1 if a promise was broken, 2 if it makes no sense."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.seeds < 1 or options.jobs < 1:
+        parser.error("--seeds and --jobs must be 1 or more")
     chosen = options.scenario or ["all"]
     scenarios = SCENARIOS if "all" in chosen else tuple(BY_NAME[name] for name in dict.fromkeys(chosen))
     try:

@@ -111,3 +111,12 @@ def test_drift_beyond_the_allowance_is_seen() -> None:
     assert not any(breaks(plan, Invariant.BACKED) for plan in within)
     with patch.object(attempt, "valid_until", without_drift), patch.object(held, "valid_until", without_drift):
         assert any(breaks(plan, Invariant.BACKED) for plan in within)
+
+
+@pytest.mark.parametrize("option", ["--seeds", "--jobs"])
+def test_no_run_is_no_success(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Who asks for no seed by mistake is told."""
+    with pytest.raises(SystemExit) as ended:
+        main(["--scenario", "calm", option, "0"])
+    assert ended.value.code == 2
+    assert "must be 1 or more" in capsys.readouterr().err
