@@ -209,6 +209,90 @@ def test_it(holdfast_client, holdfast_chaos, database):
     if not holdfast_chaos.lost_at:
         assert database.rows == [0, 1, 2]
 """,
+    "a_lease_of_the_parent_for_each_thread": """
+from concurrent.futures import ThreadPoolExecutor
+
+def test_it(holdfast_client, database):
+    leases = [holdfast_client.lock(f"shard{number}").acquire() for number in range(2)]
+    def work(lease):
+        try:
+            for row in range(3):
+                lease.check()
+                database.save(row)
+        except holdfast.LeaseLost:
+            pass
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(work, leases))
+    for lease in leases:
+        lease.release()
+""",
+    "a_lease_of_the_parent_for_each_turn_of_one_thread": """
+from concurrent.futures import ThreadPoolExecutor
+
+def test_it(holdfast_client, database):
+    leases = [holdfast_client.lock(f"shard{number}").acquire() for number in range(3)]
+    def work(lease):
+        try:
+            for row in range(2):
+                lease.check()
+                database.save(row)
+        except holdfast.LeaseLost:
+            pass
+    with ThreadPoolExecutor(1) as pool:
+        list(pool.map(work, leases))
+    for lease in leases:
+        lease.release()
+""",
+    "a_lease_of_the_parent_for_each_task": """
+def test_it(holdfast_async_client, database):
+    async def work(lease):
+        try:
+            for row in range(3):
+                lease.check()
+                await database.store(row)
+        except holdfast.LeaseLost:
+            pass
+    async def main():
+        leases = [await holdfast_async_client.lock(f"shard{number}").acquire() for number in range(2)]
+        await asyncio.gather(*map(work, leases))
+        for lease in leases:
+            await lease.release()
+    asyncio.run(main())
+""",
+    "a_thread_that_once_held_another_lock": """
+def test_it(holdfast_client, database):
+    def work(lease):
+        with holdfast_client.lock("other"):
+            pass
+        try:
+            lease.check()
+            database.save(1)
+        except holdfast.LeaseLost:
+            pass
+    with holdfast_client.lock("name") as lease:
+        thread = threading.Thread(target=work, args=(lease,))
+        thread.start()
+        thread.join()
+""",
+    "leases_that_inner_tasks_acquired": """
+def test_it(holdfast_async_client, database):
+    async def work(name):
+        lease = await asyncio.create_task(holdfast_async_client.lock(name).acquire())  # as wait_for of Python 3.11 does
+        try:
+            for row in range(2):
+                lease.check()
+                await database.store(row)
+        except holdfast.LeaseLost:
+            pass
+        await lease.release()
+        lease = await asyncio.wait_for(holdfast_async_client.lock(name).acquire(), 5)
+        lease.check()
+        await database.store(2)
+        await lease.release()
+    async def main():
+        await asyncio.gather(work("one"), work("two"), return_exceptions=True)
+    asyncio.run(main())
+""",
 }
 """What passes: at no point does it write after a loss."""
 
@@ -301,6 +385,52 @@ def test_it(holdfast_client, database):
         database.save(1)  # LOST
         database.save(2)  # WRITTEN
     work()
+""",
+    "one_of_two_leases_is_checked": """
+def test_it(holdfast_client, database):
+    with holdfast_client.lock("one") as one, holdfast_client.lock("two") as two:
+        one.check()
+        for row in range(3):
+            two.check()
+            database.save(row)  # LOST WRITTEN
+""",
+    "one_of_two_leases_is_checked_in_a_task": """
+def test_it(holdfast_async_client, database):
+    async def work():
+        one = await holdfast_async_client.lock("one").acquire()
+        two = await holdfast_async_client.lock("two").acquire()
+        one.check()
+        for row in range(3):
+            await asyncio.sleep(0)  # LOST
+            two.check()
+            await database.store(row)  # WRITTEN
+        await one.release()
+        await two.release()
+    asyncio.run(work())
+""",
+    "a_child_with_a_lock_of_its_own": """
+def test_it(holdfast_async_client, database):
+    async def part(lease, number):
+        lease.check()
+        async with holdfast_async_client.lock(f"item{number}"):  # LOST
+            await asyncio.sleep(0)
+            await database.store(number)  # WRITTEN
+    async def work():
+        lease = await holdfast_async_client.lock("name").acquire()
+        await asyncio.gather(*(part(lease, number) for number in range(2)))
+        await lease.release()
+    asyncio.run(work())
+""",
+    "a_request_of_a_worker_thread": """
+from concurrent.futures import ThreadPoolExecutor
+
+def test_it(holdfast_client, database):
+    def work(lease):
+        lease.check()
+        holdfast_client.inspect("other")  # LOST
+        database.save(1)  # WRITTEN
+    with holdfast_client.lock("name") as lease, ThreadPoolExecutor() as pool:
+        pool.submit(work, lease).result()
 """,
 }
 """What fails, with the lines at which the lease is lost and at which the code writes after that."""

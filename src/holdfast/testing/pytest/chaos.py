@@ -141,8 +141,9 @@ class Chaos:
     def watch(self, owner: object, attribute: str, *, token: str | None = None) -> None:
         """Judge every call of `owner.attribute`, a function that writes, until the end of the test.
 
-        The test fails if it is called while its thread or task holds no lease, or has lost one that it has not
-        released. With `token`, the name of its parameter for the fencing token, a stale token raises StaleTokenError
+        The test fails if a lease is lost that the calling thread or task has acquired, or that it looked at last; or,
+        if it has none of these, if no lease is held. With `token`, the name of the parameter of `owner.attribute` for
+        the fencing token, a stale token raises StaleTokenError
         instead, as what is written to would.
 
         Args:

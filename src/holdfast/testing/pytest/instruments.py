@@ -24,18 +24,18 @@ LOOKS = ("check", "is_lost", "state")
 
 @contextmanager
 def instrumented(table: TestTable, points: Points) -> Generator[None, None, None]:
-    """Note every lease that is acquired from `table`; if points are wanted, every look at one and every await."""
+    """Note every lease that is acquired from `table` and every look at one; if points are wanted, every await."""
     instruments = _Instruments(table, points)
     with ExitStack() as patches:
         patches.enter_context(_replaced(LeaseBase, "__init__", instruments.noting))
         for multilease in (MultiLease, AsyncMultiLease):
             patches.enter_context(_replaced(multilease, "__init__", instruments.noting_all))
+        for kind in (HeldLease, Bundle):
+            for look in LOOKS:
+                patches.enter_context(_replaced(kind, look, instruments.looking))
+        for face in (LeaseBase, ReentrantLease, AsyncReentrantLease, MultiLease, AsyncMultiLease):
+            patches.enter_context(_replaced(face, "remaining", instruments.looking_at_what_remains))
         if points.wanted:
-            for kind in (HeldLease, Bundle):
-                for look in LOOKS:
-                    patches.enter_context(_replaced(kind, look, instruments.looking))
-            for face in (LeaseBase, ReentrantLease, AsyncReentrantLease, MultiLease, AsyncMultiLease):
-                patches.enter_context(_replaced(face, "remaining", instruments.looking_at_what_remains))
             patches.enter_context(_replaced(asyncio.BaseEventLoop, "create_task", instruments.following))
         yield
 

@@ -63,19 +63,18 @@ class Points:
 
     def look(self, held: Sequence[object]) -> None:
         """Note that the code looks at a lease: it may have been lost just before."""
-        if self._active:
-            every = [each for each in self.leases.all() if each.is_valid() and any(one in held for one in each.held)]
-            self.reach("just before this look at the lease", every[:1])
+        looked_at = self.leases.look(held)
+        if looked_at is not None and looked_at.is_valid():
+            self.reach("just before this look at the lease", [looked_at])
 
     def request(self) -> None:
-        """Note a request to the store, of a thread: what it holds may be lost meanwhile."""
-        if self._active and not threading.current_thread().name.startswith(INTERNAL):
-            self.reach("during this request to the store", self.leases.own_valid())
+        """Note a request to the store, of a thread: its leases may be lost meanwhile."""
+        if not threading.current_thread().name.startswith(INTERNAL):
+            self._reach("during this request to the store")
 
     def spent(self, kind: str) -> None:
         """Note that time may have gone by, in a call that does not await."""
-        if self._active:
-            self.reach(kind, self.leases.valid())
+        self._reach(kind, self.leases.valid())
 
     def acquired_by(self, task: "asyncio.Task[Any] | None") -> None:
         """Note that a task has acquired a lease: its awaits must be seen."""
@@ -90,8 +89,14 @@ class Points:
 
     def suspended(self, coroutine: object) -> None:
         """Note that the task of a coroutine suspends."""
-        if self._active:
-            self.reach("during this await", self.leases.valid(), lambda: suspended(coroutine))
+        self._reach("during this await", self.leases.valid(), lambda: suspended(coroutine))
+
+    def _reach(self, kind: str, others: Sequence[Acquired] = (), place: Callable[[], str] = caller) -> None:
+        """Note points at which the caller's leases may be lost: all, and each alone; or `others` if it has none."""
+        own = [each for each in self.leases.of_caller() if each.is_valid()]
+        self.reach(kind, own or others, place)
+        for each in own if len(own) > 1 else ():
+            self.reach(kind, [each], place)
 
 
 class Followed(Coroutine[Any, Any, Any]):
