@@ -293,6 +293,15 @@ def test_it(holdfast_async_client, database):
         await asyncio.gather(work("one"), work("two"), return_exceptions=True)
     asyncio.run(main())
 """,
+    "a_test_of_a_class_that_keeps_state": """
+class TestIt:
+    def test_it(self, holdfast_client, database):
+        assert not hasattr(self, "lease")
+        self.lease = holdfast_client.lock("name").acquire()
+        for row in range(2):
+            self.lease.check()
+            database.save(row)
+""",
 }
 """What passes: at no point does it write after a loss."""
 
@@ -461,6 +470,17 @@ def test_it(holdfast_client):
     "it has very many points": (
         """
 @pytest.mark.holdfast_lose_lease(runs=5)
+def test_it(holdfast_client, database):
+    with holdfast_client.lock("name") as lease:
+        for row in range(6):
+            lease.check()
+            database.save(row, lease.token)
+""",
+        r"more than 5 points.*runs=",
+    ),
+    "it has very many points, and its marker no keyword": (
+        """
+@pytest.mark.holdfast_lose_lease(5)
 def test_it(holdfast_client, database):
     with holdfast_client.lock("name") as lease:
         for row in range(6):

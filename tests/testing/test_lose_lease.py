@@ -90,7 +90,9 @@ def test_wrong_code_is_told_where(pytester: pytest.Pytester, code: str) -> None:
     result.assert_outcomes(failed=1)
     report = result.stdout.str()
     assert re.search(rf"lost at    test_it\.py:{line_of(code, 'LOST')} in \w+: \S.*\(.*\)", report), report
-    assert re.search(rf"written at test_it\.py:{line_of(code, 'WRITTEN')} in \w+: .*\(Database\.s\w+: ", report), report
+    assert re.search(
+        rf"written at test_it\.py:{line_of(code, 'WRITTEN')} in \w+: .*\((Database|Shop)\.\w+: ", report
+    ), report
     assert "Call `lease.check()`" in report
     assert "lease.token" in report
 
@@ -101,6 +103,14 @@ def test_a_test_that_could_find_nothing_fails(pytester: pytest.Pytester, code: s
     result = run(pytester, code)
     result.assert_outcomes(failed=1)
     assert re.search(said, result.stdout.str()), result.stdout.str()
+
+
+@pytest.mark.parametrize("arguments", ["'500'", "runs=0", "runs=True", "run=500", "5, 6", "5, runs=6"])
+def test_a_marker_that_says_something_else_is_refused(pytester: pytest.Pytester, arguments: str) -> None:
+    """An argument that the marker does not know fails the test, and the report says which there is."""
+    result = run(pytester, f"@pytest.mark.holdfast_lose_lease({arguments})\ndef test_it():\n    pass\n")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines([f"*one argument, `runs`*It was given ({arguments})."])
 
 
 @pytest.mark.parametrize(
