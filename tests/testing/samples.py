@@ -441,6 +441,31 @@ def test_it(holdfast_client, database):
     with holdfast_client.lock("name") as lease, ThreadPoolExecutor() as pool:
         pool.submit(work, lease).result()
 """,
+    "an_async_function_under_a_sync_decorator": """
+import functools
+
+def logged(function):
+    @functools.wraps(function)
+    def call(*arguments):
+        return function(*arguments)
+    return call
+
+class Shop:
+    @logged
+    async def put(self, row):
+        pass
+
+def test_it(holdfast_async_client, holdfast_chaos, database):
+    shop = Shop()
+    holdfast_chaos.watch(shop, "put")
+    async def work():
+        lease = await holdfast_async_client.lock("name").acquire()
+        lease.check()
+        await shop.put(1)  # LOST
+        await shop.put(2)  # WRITTEN
+        await lease.release()
+    asyncio.run(work())
+""",
 }
 """What fails, with the lines at which the lease is lost and at which the code writes after that."""
 
@@ -503,6 +528,54 @@ def test_it(holdfast_async_client, database):
         runner.run(work())
 """,
         r"cannot be seen.*asyncio\.run",
+    ),
+    "its loop is not one whose awaits are seen, and a thread holds the lease": (
+        """
+class Loop(asyncio.SelectorEventLoop):
+    def create_task(self, coroutine, **options):
+        return asyncio.Task(coroutine, loop=self, **options)
+
+def test_it(holdfast_client, database):
+    async def work(lease):
+        lease.check()
+        await asyncio.sleep(0)
+        await database.store(1)
+        await database.store(2)
+    with holdfast_client.lock("name") as lease, asyncio.Runner(loop_factory=Loop) as runner:
+        runner.run(work(lease))
+""",
+        r"cannot be seen.*asyncio\.run",
+    ),
+    "its code runs in a task of an earlier run": (
+        """
+@pytest.fixture(scope="module")
+def server():
+    jobs, tasks, loop = [], [], asyncio.new_event_loop()
+    async def serve():
+        while True:
+            while not jobs:
+                await asyncio.sleep(0)
+            job, done = jobs.pop()
+            await job()
+            done.set_result(None)
+    async def hand_over(job):
+        if not tasks:
+            tasks.append(asyncio.create_task(serve()))
+        jobs.append((job, done := asyncio.Future()))
+        await done
+    yield lambda job: loop.run_until_complete(hand_over(job))
+    tasks[0].cancel()
+    with pytest.raises(asyncio.CancelledError):
+        loop.run_until_complete(tasks[0])
+    loop.close()
+
+def test_it(server, holdfast_async_client, database):
+    async def work():
+        async with holdfast_async_client.lock("name") as lease:
+            await database.store(1)
+    server(work)
+""",
+        r"cannot be seen.*begun before the test",
     ),
     "it writes without a lock": (
         """

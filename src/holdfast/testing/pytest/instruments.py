@@ -11,7 +11,6 @@ from holdfast.core.together import Bundle
 from holdfast.lease import LeaseBase
 from holdfast.primitives.multilock import AsyncMultiLease, MultiLease
 from holdfast.primitives.reentrant import AsyncReentrantLease, ReentrantLease
-from holdfast.testing.pytest.leases import current_task
 from holdfast.testing.pytest.places import is_called_by_holdfast
 from holdfast.testing.pytest.points import Points
 from holdfast.testing.pytest.stores import ForcedStore, TestStore, TestTable
@@ -87,7 +86,7 @@ class _Instruments:
         store = session.store
         if isinstance(store, TestStore) and store.table is self._table and not isinstance(store, ForcedStore):
             self._points.leases.note(session, held, face)
-            self._points.acquired_by(current_task())
+            self._points.must_see()
 
 
 @contextmanager
