@@ -302,6 +302,29 @@ class TestIt:
             self.lease.check()
             database.save(row)
 """,
+    "a_loss_at_the_look_of_another_thread": """
+from concurrent.futures import ThreadPoolExecutor
+
+def test_it(holdfast_client, database):
+    seen, lost = threading.Event(), threading.Event()
+    def first(lease):
+        try:
+            lease.check()
+        finally:
+            seen.set()
+        lost.wait()
+        database.save(1)
+    def second(lease):
+        seen.wait()
+        try:
+            lease.check()
+        finally:
+            lost.set()
+    with holdfast_client.lock("name") as lease, ThreadPoolExecutor() as pool:
+        jobs = [pool.submit(work, lease) for work in (first, second)]
+        for job in jobs:
+            job.result()
+""",
 }
 """What passes: at no point does it write after a loss."""
 
@@ -585,6 +608,16 @@ def test_it(holdfast_client, database):
     database.save(1)
 """,
         "no lease was held",
+    ),
+    "it loses a lease by itself and goes on writing": (
+        """
+def test_it(holdfast_client, holdfast_chaos, database):
+    with holdfast_client.lock("name") as lease:
+        lease.check()
+        holdfast_chaos.lose(lease)
+        database.save(1)
+""",
+        "run 0: the code wrote while it held no valid lease",
     ),
     "it fails without a loss": (
         """

@@ -85,7 +85,7 @@ class _Instruments:
     def _note(self, session: Session, held: tuple[HeldLease, ...], face: object) -> None:
         store = session.store
         if isinstance(store, TestStore) and store.table is self._table and not isinstance(store, ForcedStore):
-            self._points.leases.note(session, held, face)
+            self._points.freshen(self._points.leases.note(session, held, face))
             self._points.must_see()
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from holdfast.core.held import HeldLease
@@ -61,10 +61,12 @@ class Leases:
         self._looked_at: dict[object, Acquired] = {}
         """What each thread or task looked at last."""
 
-    def note(self, session: Session, held: tuple[HeldLease, ...], face: object) -> None:
-        """Note an acquisition of the calling thread or task."""
+    def note(self, session: Session, held: tuple[HeldLease, ...], face: object) -> Acquired:
+        """Note an acquisition of the calling thread or task, and return it."""
+        acquired = Acquired(session, held, mark(), weakref.ref(face))
         with self._mutex:
-            self._acquired.append(Acquired(session, held, mark(), weakref.ref(face)))
+            self._acquired.append(acquired)
+        return acquired
 
     def all(self) -> list[Acquired]:
         """Return all acquisitions, the oldest first."""
@@ -103,16 +105,17 @@ class Leases:
         """Return what is held."""
         return [each for each in self.all() if each.is_valid()]
 
-    def objection(self) -> str:
+    def objection(self, excused: Collection[Acquired] = ()) -> str:
         """Return why the calling thread or task must not write; "" if it may.
 
-        It may if of every name of its own leases the newest is held. If it has none, it may if any lease is held.
+        It may if of every name of its own leases the newest is held, or excused. If it has none, it may if any lease
+        is held.
         """
         own = self.of_caller()
         if not own and self.valid():
             return ""
         newest = {each.names: each for each in own or self.all() if each.is_open()}
-        lost = [each for each in newest.values() if not each.is_valid()]
+        lost = [each for each in newest.values() if not each.is_valid() and each not in excused]
         return "" if own and not lost else " and ".join(map(_lost, lost)) or "no lease was held"
 
     def is_stale(self, token: int) -> bool:

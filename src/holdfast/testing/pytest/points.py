@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from typing import Any, TypeVar, cast
 
-from holdfast.testing.pytest.leases import Acquired, Leases, current_task
+from holdfast.testing.pytest.leases import Acquired, Leases, current_task, mark
 from holdfast.testing.pytest.places import RUNNERS, caller, suspended
 
 T = TypeVar("T")
@@ -32,6 +32,8 @@ class Points:
         """Whether it was lost in an event loop."""
         self.unseen = ""
         """Where a task whose awaits cannot be seen has acquired a lease or written, if one has."""
+        self._fresh: dict[object, set[Acquired]] = {}
+        """The leases that each thread or task has acquired, or has seen valid, since its last point."""
         self._lose = lose
         self._target = target
         self._active = False
@@ -61,8 +63,27 @@ class Points:
     def look(self, held: Sequence[object]) -> None:
         """Note that the code looks at a lease: it may have been lost just before."""
         looked_at = self.leases.look(held)
-        if looked_at is not None and looked_at.is_valid():
+        if looked_at is None:
+            return
+        if looked_at.is_valid():
             self.reach("just before this look at the lease", [looked_at])
+        self.freshen(looked_at)
+
+    def freshen(self, acquired: Acquired) -> None:
+        """Note that the caller has just learnt whether a lease is held."""
+        fresh = self._fresh.setdefault(mark(), set())
+        if self._active and acquired.is_valid():
+            fresh.add(acquired)
+        else:
+            fresh.discard(acquired)
+
+    def objection(self) -> str:
+        """Return why the caller must not write; "" if it may.
+
+        If a point of another thread loses a lease between this thread's look and its write, the write is right: this
+        thread has points of its own for its mistakes. Otherwise chance would decide which thread is accused.
+        """
+        return self.leases.objection(self._fresh.get(mark(), ()) if self.hit else ())
 
     def request(self) -> None:
         """Note a request to the store, of a thread: its leases may be lost meanwhile."""
@@ -92,6 +113,7 @@ class Points:
 
     def _reach(self, kind: str, others: Sequence[Acquired] = (), place: Callable[[], str] = caller) -> None:
         """Note points at which the caller's leases may be lost: all, and each alone; or `others` if it has none."""
+        self._fresh.pop(mark(), None)
         own = [each for each in self.leases.of_caller() if each.is_valid()]
         self.reach(kind, own or others, place)
         for each in own if len(own) > 1 else ():

@@ -48,7 +48,7 @@ class Writes:
             given = token_of(arguments, options)
             if given is not None:
                 self._refuse_stale(what, given)
-            elif why := self._points.leases.objection():
+            elif why := self._points.objection():
                 self.unprotected.append(Unprotected(what, caller(what), why))
 
         async def suspending(coroutine: Coroutine[Any, Any, Any]) -> object:
