@@ -325,6 +325,25 @@ def test_it(holdfast_client, database):
         for job in jobs:
             job.result()
 """,
+    "threads_that_share_a_lease": """
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+@pytest.fixture
+def many_switches():
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+def test_it(holdfast_client, database, many_switches):
+    def work(lease):
+        for row in range(5):
+            lease.check()
+            database.save(row)
+    with holdfast_client.lock("name") as lease, ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, [lease] * 4))
+""",
 }
 """What passes: at no point does it write after a loss."""
 

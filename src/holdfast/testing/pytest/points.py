@@ -83,7 +83,8 @@ class Points:
         If a point of another thread loses a lease between this thread's look and its write, the write is right: this
         thread has points of its own for its mistakes. Otherwise chance would decide which thread is accused.
         """
-        return self.leases.objection(self._fresh.get(mark(), ()) if self.hit else ())
+        why = self.leases.objection()
+        return self.leases.objection(self._fresh.get(mark(), ())) if why and self.hit else why
 
     def request(self) -> None:
         """Note a request to the store, of a thread: its leases may be lost meanwhile."""
