@@ -84,22 +84,22 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     marker = item.get_closest_marker(MARKER)
     if marker is None or not isinstance(item, pytest.Function):
         return None
-    from holdfast.testing.pytest.reruns import RUNS, is_of_unittest, run_again_and_again
+    from holdfast.testing.pytest.reruns import refusal, run_again_and_again
 
-    if is_of_unittest(item):
+    if refusal(item, marker):
         return None
-    run_again_and_again(item, nextitem, marker.kwargs.get("runs", RUNS))
+    run_again_and_again(item, nextitem, marker)
     return True
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Refuse a marked method of a unittest.TestCase: it would run only once, and find nothing."""
-    if item.get_closest_marker(MARKER) is not None:
-        from holdfast.testing.pytest.reruns import NO_UNITTEST, is_of_unittest
+    """Refuse a marked test that cannot be run again and again: it would run only once, and find nothing."""
+    if marker := item.get_closest_marker(MARKER):
+        from holdfast.testing.pytest.reruns import refusal
 
-        if is_of_unittest(item):
-            pytest.fail(NO_UNITTEST, pytrace=False)
+        if why := refusal(item, marker):
+            pytest.fail(why, pytrace=False)
 
 
 @pytest.hookimpl(hookwrapper=True, tryfirst=True)

@@ -209,6 +209,141 @@ def test_it(holdfast_client, holdfast_chaos, database):
     if not holdfast_chaos.lost_at:
         assert database.rows == [0, 1, 2]
 """,
+    "a_lease_of_the_parent_for_each_thread": """
+from concurrent.futures import ThreadPoolExecutor
+
+def test_it(holdfast_client, database):
+    leases = [holdfast_client.lock(f"shard{number}").acquire() for number in range(2)]
+    def work(lease):
+        try:
+            for row in range(3):
+                lease.check()
+                database.save(row)
+        except holdfast.LeaseLost:
+            pass
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(work, leases))
+    for lease in leases:
+        lease.release()
+""",
+    "a_lease_of_the_parent_for_each_turn_of_one_thread": """
+from concurrent.futures import ThreadPoolExecutor
+
+def test_it(holdfast_client, database):
+    leases = [holdfast_client.lock(f"shard{number}").acquire() for number in range(3)]
+    def work(lease):
+        try:
+            for row in range(2):
+                lease.check()
+                database.save(row)
+        except holdfast.LeaseLost:
+            pass
+    with ThreadPoolExecutor(1) as pool:
+        list(pool.map(work, leases))
+    for lease in leases:
+        lease.release()
+""",
+    "a_lease_of_the_parent_for_each_task": """
+def test_it(holdfast_async_client, database):
+    async def work(lease):
+        try:
+            for row in range(3):
+                lease.check()
+                await database.store(row)
+        except holdfast.LeaseLost:
+            pass
+    async def main():
+        leases = [await holdfast_async_client.lock(f"shard{number}").acquire() for number in range(2)]
+        await asyncio.gather(*map(work, leases))
+        for lease in leases:
+            await lease.release()
+    asyncio.run(main())
+""",
+    "a_thread_that_once_held_another_lock": """
+def test_it(holdfast_client, database):
+    def work(lease):
+        with holdfast_client.lock("other"):
+            pass
+        try:
+            lease.check()
+            database.save(1)
+        except holdfast.LeaseLost:
+            pass
+    with holdfast_client.lock("name") as lease:
+        thread = threading.Thread(target=work, args=(lease,))
+        thread.start()
+        thread.join()
+""",
+    "leases_that_inner_tasks_acquired": """
+def test_it(holdfast_async_client, database):
+    async def work(name):
+        lease = await asyncio.create_task(holdfast_async_client.lock(name).acquire())  # as wait_for of Python 3.11 does
+        try:
+            for row in range(2):
+                lease.check()
+                await database.store(row)
+        except holdfast.LeaseLost:
+            pass
+        await lease.release()
+        lease = await asyncio.wait_for(holdfast_async_client.lock(name).acquire(), 5)
+        lease.check()
+        await database.store(2)
+        await lease.release()
+    async def main():
+        await asyncio.gather(work("one"), work("two"), return_exceptions=True)
+    asyncio.run(main())
+""",
+    "a_test_of_a_class_that_keeps_state": """
+class TestIt:
+    def test_it(self, holdfast_client, database):
+        assert not hasattr(self, "lease")
+        self.lease = holdfast_client.lock("name").acquire()
+        for row in range(2):
+            self.lease.check()
+            database.save(row)
+""",
+    "a_loss_at_the_look_of_another_thread": """
+from concurrent.futures import ThreadPoolExecutor
+
+def test_it(holdfast_client, database):
+    seen, lost = threading.Event(), threading.Event()
+    def first(lease):
+        try:
+            lease.check()
+        finally:
+            seen.set()
+        lost.wait()
+        database.save(1)
+    def second(lease):
+        seen.wait()
+        try:
+            lease.check()
+        finally:
+            lost.set()
+    with holdfast_client.lock("name") as lease, ThreadPoolExecutor() as pool:
+        jobs = [pool.submit(work, lease) for work in (first, second)]
+        for job in jobs:
+            job.result()
+""",
+    "threads_that_share_a_lease": """
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+@pytest.fixture
+def many_switches():
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+def test_it(holdfast_client, database, many_switches):
+    def work(lease):
+        for row in range(5):
+            lease.check()
+            database.save(row)
+    with holdfast_client.lock("name") as lease, ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, [lease] * 4))
+""",
 }
 """What passes: at no point does it write after a loss."""
 
@@ -302,6 +437,77 @@ def test_it(holdfast_client, database):
         database.save(2)  # WRITTEN
     work()
 """,
+    "one_of_two_leases_is_checked": """
+def test_it(holdfast_client, database):
+    with holdfast_client.lock("one") as one, holdfast_client.lock("two") as two:
+        one.check()
+        for row in range(3):
+            two.check()
+            database.save(row)  # LOST WRITTEN
+""",
+    "one_of_two_leases_is_checked_in_a_task": """
+def test_it(holdfast_async_client, database):
+    async def work():
+        one = await holdfast_async_client.lock("one").acquire()
+        two = await holdfast_async_client.lock("two").acquire()
+        one.check()
+        for row in range(3):
+            await asyncio.sleep(0)  # LOST
+            two.check()
+            await database.store(row)  # WRITTEN
+        await one.release()
+        await two.release()
+    asyncio.run(work())
+""",
+    "a_child_with_a_lock_of_its_own": """
+def test_it(holdfast_async_client, database):
+    async def part(lease, number):
+        lease.check()
+        async with holdfast_async_client.lock(f"item{number}"):  # LOST
+            await asyncio.sleep(0)
+            await database.store(number)  # WRITTEN
+    async def work():
+        lease = await holdfast_async_client.lock("name").acquire()
+        await asyncio.gather(*(part(lease, number) for number in range(2)))
+        await lease.release()
+    asyncio.run(work())
+""",
+    "a_request_of_a_worker_thread": """
+from concurrent.futures import ThreadPoolExecutor
+
+def test_it(holdfast_client, database):
+    def work(lease):
+        lease.check()
+        holdfast_client.inspect("other")  # LOST
+        database.save(1)  # WRITTEN
+    with holdfast_client.lock("name") as lease, ThreadPoolExecutor() as pool:
+        pool.submit(work, lease).result()
+""",
+    "an_async_function_under_a_sync_decorator": """
+import functools
+
+def logged(function):
+    @functools.wraps(function)
+    def call(*arguments):
+        return function(*arguments)
+    return call
+
+class Shop:
+    @logged
+    async def put(self, row):
+        pass
+
+def test_it(holdfast_async_client, holdfast_chaos, database):
+    shop = Shop()
+    holdfast_chaos.watch(shop, "put")
+    async def work():
+        lease = await holdfast_async_client.lock("name").acquire()
+        lease.check()
+        await shop.put(1)  # LOST
+        await shop.put(2)  # WRITTEN
+        await lease.release()
+    asyncio.run(work())
+""",
 }
 """What fails, with the lines at which the lease is lost and at which the code writes after that."""
 
@@ -339,6 +545,17 @@ def test_it(holdfast_client, database):
 """,
         r"more than 5 points.*runs=",
     ),
+    "it has very many points, and its marker no keyword": (
+        """
+@pytest.mark.holdfast_lose_lease(5)
+def test_it(holdfast_client, database):
+    with holdfast_client.lock("name") as lease:
+        for row in range(6):
+            lease.check()
+            database.save(row, lease.token)
+""",
+        r"more than 5 points.*runs=",
+    ),
     "its loop is not one whose awaits are seen": (
         """
 class Loop(asyncio.SelectorEventLoop):
@@ -354,6 +571,54 @@ def test_it(holdfast_async_client, database):
 """,
         r"cannot be seen.*asyncio\.run",
     ),
+    "its loop is not one whose awaits are seen, and a thread holds the lease": (
+        """
+class Loop(asyncio.SelectorEventLoop):
+    def create_task(self, coroutine, **options):
+        return asyncio.Task(coroutine, loop=self, **options)
+
+def test_it(holdfast_client, database):
+    async def work(lease):
+        lease.check()
+        await asyncio.sleep(0)
+        await database.store(1)
+        await database.store(2)
+    with holdfast_client.lock("name") as lease, asyncio.Runner(loop_factory=Loop) as runner:
+        runner.run(work(lease))
+""",
+        r"cannot be seen.*asyncio\.run",
+    ),
+    "its code runs in a task of an earlier run": (
+        """
+@pytest.fixture(scope="module")
+def server():
+    jobs, tasks, loop = [], [], asyncio.new_event_loop()
+    async def serve():
+        while True:
+            while not jobs:
+                await asyncio.sleep(0)
+            job, done = jobs.pop()
+            await job()
+            done.set_result(None)
+    async def hand_over(job):
+        if not tasks:
+            tasks.append(asyncio.create_task(serve()))
+        jobs.append((job, done := asyncio.Future()))
+        await done
+    yield lambda job: loop.run_until_complete(hand_over(job))
+    tasks[0].cancel()
+    with pytest.raises(asyncio.CancelledError):
+        loop.run_until_complete(tasks[0])
+    loop.close()
+
+def test_it(server, holdfast_async_client, database):
+    async def work():
+        async with holdfast_async_client.lock("name") as lease:
+            await database.store(1)
+    server(work)
+""",
+        r"cannot be seen.*begun before the test",
+    ),
     "it writes without a lock": (
         """
 def test_it(holdfast_client, database):
@@ -362,6 +627,16 @@ def test_it(holdfast_client, database):
     database.save(1)
 """,
         "no lease was held",
+    ),
+    "it loses a lease by itself and goes on writing": (
+        """
+def test_it(holdfast_client, holdfast_chaos, database):
+    with holdfast_client.lock("name") as lease:
+        lease.check()
+        holdfast_chaos.lose(lease)
+        database.save(1)
+""",
+        "run 0: the code wrote while it held no valid lease",
     ),
     "it fails without a loss": (
         """

@@ -90,7 +90,9 @@ def test_wrong_code_is_told_where(pytester: pytest.Pytester, code: str) -> None:
     result.assert_outcomes(failed=1)
     report = result.stdout.str()
     assert re.search(rf"lost at    test_it\.py:{line_of(code, 'LOST')} in \w+: \S.*\(.*\)", report), report
-    assert re.search(rf"written at test_it\.py:{line_of(code, 'WRITTEN')} in \w+: .*\(Database\.s\w+: ", report), report
+    assert re.search(
+        rf"written at test_it\.py:{line_of(code, 'WRITTEN')} in \w+: .*\((Database|Shop)\.\w+: ", report
+    ), report
     assert "Call `lease.check()`" in report
     assert "lease.token" in report
 
@@ -101,6 +103,14 @@ def test_a_test_that_could_find_nothing_fails(pytester: pytest.Pytester, code: s
     result = run(pytester, code)
     result.assert_outcomes(failed=1)
     assert re.search(said, result.stdout.str()), result.stdout.str()
+
+
+@pytest.mark.parametrize("arguments", ["'500'", "runs=0", "runs=True", "run=500", "5, 6", "5, runs=6"])
+def test_a_marker_that_says_something_else_is_refused(pytester: pytest.Pytester, arguments: str) -> None:
+    """An argument that the marker does not know fails the test, and the report says which there is."""
+    result = run(pytester, f"@pytest.mark.holdfast_lose_lease({arguments})\ndef test_it():\n    pass\n")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines([f"*one argument, `runs`*It was given ({arguments})."])
 
 
 @pytest.mark.parametrize(
@@ -190,6 +200,9 @@ BROKEN: list[tuple[type, str, Callable[..., object], str, str]] = [
     (Points, "look", nothing, WRONG["a_write_although_it_is_told"], "passed"),
     (Points, "request", nothing, WRONG["another_lock_after_the_check"], "passed"),
     (TestTable, "expire", nothing, FREED, "failed"),
+    (Points, "freshen", nothing, RIGHT["a_loss_at_the_look_of_another_thread"], "failed"),
+    (Points, "must_see", nothing, MISTAKEN["its code runs in a task of an earlier run"][0], "passed"),
+    (Leases, "of_caller", list, WRONG["one_of_two_leases_is_checked"], "passed"),
 ]
 
 

@@ -1,6 +1,5 @@
 """What goes wrong in a test on demand: a lease is lost, a name taken, the store down, the process paused."""
 
-import inspect
 import itertools
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
@@ -15,11 +14,12 @@ from holdfast.runtimes.runtime import Runtime
 from holdfast.stores.memory import forget_table, share_table
 from holdfast.stores.store import StoreSource
 from holdfast.stores.urls import VARIABLE
+from holdfast.testing.pytest.functions import replace
 from holdfast.testing.pytest.instruments import instrumented
 from holdfast.testing.pytest.leases import Acquired, Leases
 from holdfast.testing.pytest.points import Points
 from holdfast.testing.pytest.stores import ForcedStore, TestStore, TestTable, unavailable
-from holdfast.testing.pytest.writes import Function, Writes
+from holdfast.testing.pytest.writes import Writes
 
 AnyLease = Lease | AsyncLease | MultiLease | AsyncMultiLease
 
@@ -42,7 +42,7 @@ class Chaos:
         self._leases = Leases()
         self.points = Points(self._leases, self._lose, target)
         """Internal: the points at which a lease may be lost."""
-        self.writes = Writes(self._leases, self.points.spent)
+        self.writes = Writes(self.points)
         """Internal: what the code under test wrote."""
         self._down = False
         self._table = TestTable(self._arrive)
@@ -63,6 +63,7 @@ class Chaos:
     def close(self) -> None:
         """End the test: close what was left open, and undo what was replaced. Internal."""
         self._down = False
+        self.writes.over = True
         for session in self._leases.sessions():
             if isinstance(session.face, Client):
                 session.face.close()
@@ -141,9 +142,11 @@ class Chaos:
     def watch(self, owner: object, attribute: str, *, token: str | None = None) -> None:
         """Judge every call of `owner.attribute`, a function that writes, until the end of the test.
 
-        The test fails if it is called while its thread or task holds no lease, or has lost one that it has not
-        released. With `token`, the name of its parameter for the fencing token, a stale token raises StaleTokenError
-        instead, as what is written to would.
+        The test fails if a lease is lost that the calling thread or task has acquired, or that it looked at last; or,
+        if it has none of these, if no lease is held. With `token`, the name of the parameter for the fencing token, a
+        stale token raises StaleTokenError instead, as what is written to would.
+
+        Raises UsageError if that is no function, or one whose calls cannot be seen.
 
         Args:
             owner: an object, class or module.
@@ -151,14 +154,14 @@ class Chaos:
             token: the name of the parameter that takes the fencing token.
 
         """
-        self._replace(owner, attribute, lambda original: self.writes.watched(original, attribute, token))
+        self._undo.callback(replace(owner, attribute, lambda original: self.writes.watched(original, attribute, token)))
 
     def slow(self, owner: object, attribute: str) -> None:
         """Take it that every call of `owner.attribute` takes long, until the end of the test.
 
         For code that does not await: a test marked `holdfast_lose_lease` then also loses the lease during each call.
         """
-        self._replace(owner, attribute, self.writes.slow)
+        self._undo.callback(replace(owner, attribute, lambda original: self.writes.slow(original, attribute)))
 
     @property
     def lost_at(self) -> str:
@@ -166,11 +169,6 @@ class Chaos:
         return self.points.hit
 
     # -- what it is made of --------------------------------------------------------------------------------
-
-    def _replace(self, owner: object, attribute: str, wrap: Callable[[Function], Function]) -> None:
-        wrapped = wrap(getattr(owner, attribute))
-        bound = isinstance(inspect.getattr_static(owner, attribute), (staticmethod, classmethod))
-        self._patches.setattr(owner, attribute, staticmethod(wrapped) if bound and inspect.isclass(owner) else wrapped)
 
     def _arrive(self, store: TestStore) -> None:
         if store.runtime.colour == "threads":

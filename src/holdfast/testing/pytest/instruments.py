@@ -11,7 +11,6 @@ from holdfast.core.together import Bundle
 from holdfast.lease import LeaseBase
 from holdfast.primitives.multilock import AsyncMultiLease, MultiLease
 from holdfast.primitives.reentrant import AsyncReentrantLease, ReentrantLease
-from holdfast.testing.pytest.leases import current_task
 from holdfast.testing.pytest.places import is_called_by_holdfast
 from holdfast.testing.pytest.points import Points
 from holdfast.testing.pytest.stores import ForcedStore, TestStore, TestTable
@@ -24,18 +23,18 @@ LOOKS = ("check", "is_lost", "state")
 
 @contextmanager
 def instrumented(table: TestTable, points: Points) -> Generator[None, None, None]:
-    """Note every lease that is acquired from `table`; if points are wanted, every look at one and every await."""
+    """Note every lease that is acquired from `table` and every look at one; if points are wanted, every await."""
     instruments = _Instruments(table, points)
     with ExitStack() as patches:
         patches.enter_context(_replaced(LeaseBase, "__init__", instruments.noting))
         for multilease in (MultiLease, AsyncMultiLease):
             patches.enter_context(_replaced(multilease, "__init__", instruments.noting_all))
+        for kind in (HeldLease, Bundle):
+            for look in LOOKS:
+                patches.enter_context(_replaced(kind, look, instruments.looking))
+        for face in (LeaseBase, ReentrantLease, AsyncReentrantLease, MultiLease, AsyncMultiLease):
+            patches.enter_context(_replaced(face, "remaining", instruments.looking_at_what_remains))
         if points.wanted:
-            for kind in (HeldLease, Bundle):
-                for look in LOOKS:
-                    patches.enter_context(_replaced(kind, look, instruments.looking))
-            for face in (LeaseBase, ReentrantLease, AsyncReentrantLease, MultiLease, AsyncMultiLease):
-                patches.enter_context(_replaced(face, "remaining", instruments.looking_at_what_remains))
             patches.enter_context(_replaced(asyncio.BaseEventLoop, "create_task", instruments.following))
         yield
 
@@ -86,8 +85,8 @@ class _Instruments:
     def _note(self, session: Session, held: tuple[HeldLease, ...], face: object) -> None:
         store = session.store
         if isinstance(store, TestStore) and store.table is self._table and not isinstance(store, ForcedStore):
-            self._points.leases.note(session, held, face)
-            self._points.acquired_by(current_task())
+            self._points.freshen(self._points.leases.note(session, held, face))
+            self._points.must_see()
 
 
 @contextmanager

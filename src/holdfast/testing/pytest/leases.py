@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from holdfast.core.held import HeldLease
@@ -58,11 +58,15 @@ class Leases:
         """Start with none."""
         self._mutex = threading.Lock()
         self._acquired: list[Acquired] = []
+        self._looked_at: dict[object, Acquired] = {}
+        """What each thread or task looked at last."""
 
-    def note(self, session: Session, held: tuple[HeldLease, ...], face: object) -> None:
-        """Note an acquisition of the calling thread or task."""
+    def note(self, session: Session, held: tuple[HeldLease, ...], face: object) -> Acquired:
+        """Note an acquisition of the calling thread or task, and return it."""
+        acquired = Acquired(session, held, mark(), weakref.ref(face))
         with self._mutex:
-            self._acquired.append(Acquired(session, held, mark(), weakref.ref(face)))
+            self._acquired.append(acquired)
+        return acquired
 
     def all(self) -> list[Acquired]:
         """Return all acquisitions, the oldest first."""
@@ -83,30 +87,36 @@ class Leases:
             "`holdfast_async_client`, or with a client of the URL `holdfast_url`, after the fixtures are set up."
         )
 
+    def look(self, held: Sequence[object]) -> Acquired | None:
+        """Note that the calling thread or task looks at what it or another one acquired, and return that."""
+        found = next((each for each in self.all() if each.is_open() and any(one in held for one in each.held)), None)
+        if found is not None:
+            with self._mutex:
+                self._looked_at[mark()] = found
+        return found
+
     def of_caller(self) -> list[Acquired]:
-        """Return what the calling thread or task acquired; what all acquired if it never acquired anything."""
-        by, acquired = mark(), self.all()
-        return [each for each in acquired if each.by is by] or acquired
+        """Return what the calling thread or task acquired and what it looked at last, unless that was let go."""
+        by = mark()
+        looked_at = self._looked_at.get(by)
+        return [each for each in self.all() if each.is_open() and (each.by is by or each is looked_at)]
 
     def valid(self) -> list[Acquired]:
-        """Return what the calling thread or task holds; what all hold if it never acquired anything."""
-        return [each for each in self.of_caller() if each.is_valid()]
+        """Return what is held."""
+        return [each for each in self.all() if each.is_valid()]
 
-    def own_valid(self) -> list[Acquired]:
-        """Return what the calling thread or task itself holds."""
-        by = mark()
-        return [each for each in self.all() if each.by is by and each.is_valid()]
-
-    def objection(self) -> str:
+    def objection(self, excused: Collection[Acquired] = ()) -> str:
         """Return why the calling thread or task must not write; "" if it may.
 
-        It may if it holds a lease, and of every name that it has not let go the newest lease is held.
+        It may if of every name of its own leases the newest is held, or excused. If it has none, it may if any lease
+        is held.
         """
-        newest = {each.names: each for each in self.of_caller() if each.is_open()}
-        if not newest:
-            return "no lease was held"
-        lost = [each for each in newest.values() if not each.is_valid()]
-        return " and ".join(_lost(each) for each in lost)
+        own = self.of_caller()
+        if not own and self.valid():
+            return ""
+        newest = {each.names: each for each in own or self.all() if each.is_open()}
+        lost = [each for each in newest.values() if not each.is_valid() and each not in excused]
+        return "" if own and not lost else " and ".join(map(_lost, lost)) or "no lease was held"
 
     def is_stale(self, token: int) -> bool:
         """Tell whether a fence that the next holder has touched refuses a token."""

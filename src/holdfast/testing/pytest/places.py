@@ -26,8 +26,11 @@ def is_called_by_holdfast() -> bool:
     return frame.f_code.co_filename.startswith(HOLDFAST)
 
 
-def caller() -> str:
-    """Return the innermost place of the user's code among the calls of this task, or else of this thread."""
+def caller(what: str = "what") -> str:
+    """Return the innermost place of the user's code among the calls of this task, or else of this thread.
+
+    If there is none, as in a thread that runs nothing but `what`, say that.
+    """
     calls: list[tuple[CodeType, int]] = []
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - quick
     while frame is not None:
@@ -36,18 +39,18 @@ def caller() -> str:
             begun_at: str = frame.f_locals["self"].begun_at
             return begun_at
         frame = frame.f_back
-    return _of_user(calls)
+    return _of_user(calls) or f"{what}, called directly by a thread"
 
 
-def suspended(awaitable: object) -> str:
-    """Return the innermost place of the user's code at which a suspended coroutine awaits."""
+def suspended(awaitable: object, begun_at: str) -> str:
+    """Return the innermost place of the user's code at which a suspended coroutine awaits, or else `begun_at`."""
     calls: list[tuple[CodeType, int]] = []
     while awaitable is not None:
         frame, inner = _look_into(awaitable)
         if frame is not None:
             calls.insert(0, (frame.f_code, frame.f_lineno))
         awaitable = inner
-    return _of_user(calls)
+    return _of_user(calls) or begun_at
 
 
 def _look_into(awaitable: object) -> tuple[FrameType | None, object]:
@@ -60,10 +63,9 @@ def _look_into(awaitable: object) -> tuple[FrameType | None, object]:
 
 def _of_user(calls: list[tuple[CodeType, int]]) -> str:
     """Describe the innermost of the calls, given innermost first, that is the user's own, as far as that is known."""
-    best = max(calls, key=lambda call: _nearness(call[0].co_filename), default=None)
-    if best is None:
-        return "an unknown place"
-    code, line = best
+    code, line = max(calls, key=lambda call: _nearness(call[0].co_filename), default=(None, 0))
+    if code is None or not _nearness(code.co_filename):
+        return ""
     return f"{_short(code.co_filename)}:{line} in {code.co_name}: {linecache.getline(code.co_filename, line).strip()}"
 
 
@@ -78,5 +80,8 @@ def _nearness(path: str) -> int:
 
 def _short(path: str) -> str:
     """Return a path relative to the working directory, if it lies below that."""
-    below = os.path.relpath(path)
+    try:
+        below = os.path.relpath(path)
+    except OSError:  # the working directory was removed
+        return path
     return path if below.startswith(os.pardir) else below

@@ -2,13 +2,10 @@
 
 import threading
 from collections.abc import Callable, Coroutine, Generator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
-from holdfast.testing.pytest.leases import Acquired, Leases, current_task
+from holdfast.testing.pytest.leases import Acquired, Leases, current_task, mark
 from holdfast.testing.pytest.places import RUNNERS, caller, suspended
-
-if TYPE_CHECKING:
-    import asyncio
 
 T = TypeVar("T")
 
@@ -34,7 +31,9 @@ class Points:
         self.hit_in_task = False
         """Whether it was lost in an event loop."""
         self.unseen = ""
-        """Where a lease was acquired by a task whose awaits cannot be seen, if one was."""
+        """Where a task whose awaits cannot be seen has acquired a lease or written, if one has."""
+        self._fresh: dict[object, set[Acquired]] = {}
+        """The leases that each thread or task has acquired, or has seen valid, since its last point."""
         self._lose = lose
         self._target = target
         self._active = False
@@ -63,24 +62,45 @@ class Points:
 
     def look(self, held: Sequence[object]) -> None:
         """Note that the code looks at a lease: it may have been lost just before."""
-        if self._active:
-            every = [each for each in self.leases.all() if each.is_valid() and any(one in held for one in each.held)]
-            self.reach("just before this look at the lease", every[:1])
+        looked_at = self.leases.look(held)
+        if looked_at is None:
+            return
+        if looked_at.is_valid():
+            self.reach("just before this look at the lease", [looked_at])
+        self.freshen(looked_at)
+
+    def freshen(self, acquired: Acquired) -> None:
+        """Note that the caller has just learnt whether a lease is held."""
+        fresh = self._fresh.setdefault(mark(), set())
+        if self._active and acquired.is_valid():
+            fresh.add(acquired)
+        else:
+            fresh.discard(acquired)
+
+    def objection(self) -> str:
+        """Return why the caller must not write; "" if it may.
+
+        If a point of another thread loses a lease between this thread's look and its write, the write is right: this
+        thread has points of its own for its mistakes. Otherwise chance would decide which thread is accused.
+        """
+        why = self.leases.objection()
+        return self.leases.objection(self._fresh.get(mark(), ())) if why and self.hit else why
 
     def request(self) -> None:
-        """Note a request to the store, of a thread: what it holds may be lost meanwhile."""
-        if self._active and not threading.current_thread().name.startswith(INTERNAL):
-            self.reach("during this request to the store", self.leases.own_valid())
+        """Note a request to the store, of a thread: its leases may be lost meanwhile."""
+        if not threading.current_thread().name.startswith(INTERNAL):
+            self._reach("during this request to the store")
 
-    def spent(self, kind: str) -> None:
-        """Note that time may have gone by, in a call that does not await."""
-        if self._active:
-            self.reach(kind, self.leases.valid())
+    def spent(self, kind: str, what: str) -> None:
+        """Note that time may have gone by in a call of `what`, which does not await."""
+        self._reach(kind, self.leases.valid(), lambda: caller(what))
 
-    def acquired_by(self, task: "asyncio.Task[Any] | None") -> None:
-        """Note that a task has acquired a lease: its awaits must be seen."""
-        if self._active and task is not None and not isinstance(task.get_coro(), Followed):
-            self.unseen = caller()
+    def must_see(self) -> None:
+        """Note that the caller acquires a lease or writes: if it is a task, its awaits must be seen."""
+        task = current_task() if self._active else None
+        coroutine = None if task is None else task.get_coro()
+        if task is not None and not (isinstance(coroutine, Followed) and coroutine.points is self):
+            self.unseen = self.unseen or caller()
 
     def follow(self, coroutine: T, name: object) -> "T | Followed":
         """Return a coroutine that reaches a point whenever it suspends a task that holds a lease."""
@@ -88,10 +108,17 @@ class Points:
             return coroutine
         return Followed(cast("Coroutine[Any, Any, Any]", coroutine), self)
 
-    def suspended(self, coroutine: object) -> None:
+    def suspended(self, coroutine: object, begun_at: str) -> None:
         """Note that the task of a coroutine suspends."""
-        if self._active:
-            self.reach("during this await", self.leases.valid(), lambda: suspended(coroutine))
+        self._reach("during this await", self.leases.valid(), lambda: suspended(coroutine, begun_at))
+
+    def _reach(self, kind: str, others: Sequence[Acquired] = (), place: Callable[[], str] = caller) -> None:
+        """Note points at which the caller's leases may be lost: all, and each alone; or `others` if it has none."""
+        self._fresh.pop(mark(), None)
+        own = [each for each in self.leases.of_caller() if each.is_valid()]
+        self.reach(kind, own or others, place)
+        for each in own if len(own) > 1 else ():
+            self.reach(kind, [each], place)
 
 
 class Followed(Coroutine[Any, Any, Any]):
@@ -101,22 +128,22 @@ class Followed(Coroutine[Any, Any, Any]):
         """Run `coroutine`."""
         self.begun_at = caller()
         self._coroutine = coroutine
-        self._points = points
+        self.points = points
         self._held_back = 0
 
     def send(self, value: object) -> object:
         """Go on until the coroutine suspends again. Just after a loss, only let the event loop go on."""
-        if self._points.hit_in_task and self._held_back < HELD_BACK:
+        if self.points.hit_in_task and self._held_back < HELD_BACK:
             self._held_back += 1
             return None
         awaited = self._coroutine.send(value)
-        self._points.suspended(self._coroutine)
+        self.points.suspended(self._coroutine, self.begun_at)
         return awaited
 
     def throw(self, *error: Any) -> object:  # noqa: ANN401 - whatever a coroutine takes
         """Raise an error where the coroutine is suspended, and go on until it suspends again."""
         awaited = self._coroutine.throw(*error)
-        self._points.suspended(self._coroutine)
+        self.points.suspended(self._coroutine, self.begun_at)
         return awaited
 
     def close(self) -> None:

@@ -34,10 +34,16 @@ NO_UNITTEST = (
     "a method of a class that is no TestCase."
 )
 
+WRONG_ARGUMENTS = (
+    "holdfast_lose_lease takes one argument, `runs`: how many points the test may have, an int of at least 1. It was "
+    "given ({given})."
+)
+
 UNSEEN = (
-    "holdfast_lose_lease: the awaits of the task that acquired the lease at\n  {place}\ncannot be seen, for it was "
+    "holdfast_lose_lease: a task acquired a lease or wrote at\n  {place}\nand its awaits cannot be seen, for it was "
     "begun before the test, or by an event loop that is not asyncio's own. Run the code by asyncio.run(), or in a task "
-    "that the test starts."
+    "that the test starts. If the test is async, it may run in a task that an async fixture began: name "
+    "`holdfast_chaos` or a client of Holdfast's before all async fixtures, and give none of these a wider scope."
 )
 
 WROTE_ON = """\
@@ -84,13 +90,15 @@ class Run:
 RUN = pytest.StashKey[Run]()
 
 
-def run_again_and_again(item: pytest.Function, nextitem: pytest.Item | None, limit: int) -> None:
-    """Run a marked test until it is known to be right, or to be wrong; report its last run."""
+def run_again_and_again(item: pytest.Function, nextitem: pytest.Item | None, marker: pytest.Mark) -> None:
+    """Run a marked test, which `refusal` has nothing against, until it is right or wrong; report its last run."""
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     reports: list[pytest.TestReport] = []
+    properties = list(item.user_properties)
     number, again = 0, True
     while again:
-        run = item.stash[RUN] = Run(number, limit)
+        item.user_properties[:] = properties
+        run = item.stash[RUN] = Run(number, _limit(marker) or RUNS)
         reports = _run_once(item, nextitem, run)
         again, number = run.again, number + 1
     for report in reports:
@@ -98,9 +106,27 @@ def run_again_and_again(item: pytest.Function, nextitem: pytest.Item | None, lim
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
 
 
-def is_of_unittest(item: pytest.Item) -> bool:
-    """Tell whether a test is a method of a unittest.TestCase."""
-    return issubclass(getattr(item, "cls", None) or object, unittest.TestCase)
+def refusal(item: pytest.Item, marker: pytest.Mark) -> str:
+    """Return why a marked test cannot be run again and again; "" if it can."""
+    if issubclass(getattr(item, "cls", None) or object, unittest.TestCase):
+        return NO_UNITTEST
+    if _limit(marker) is None:
+        given = [*map(repr, marker.args), *(f"{name}={value!r}" for name, value in marker.kwargs.items())]
+        return WRONG_ARGUMENTS.format(given=", ".join(given))
+    return ""
+
+
+def _limit(marker: pytest.Mark) -> int | None:
+    """Return how many points a test may have; None if its marker does not say that."""
+
+    def given(runs: object = RUNS) -> object:
+        return runs
+
+    try:
+        runs = given(*marker.args, **marker.kwargs)
+    except TypeError:
+        return None
+    return runs if isinstance(runs, int) and not isinstance(runs, bool) and runs >= 1 else None
 
 
 def _run_once(item: pytest.Function, nextitem: pytest.Item | None, run: Run) -> list[pytest.TestReport]:
@@ -111,6 +137,9 @@ def _run_once(item: pytest.Function, nextitem: pytest.Item | None, run: Run) -> 
     """
     phase: Phase = import_module("_pytest.runner").call_and_report
     inner = cast("Any", item)
+    if item.cls is not None:  # a new instance of the class; pytest makes it when it is asked for either of these
+        vars(item).pop("_instance", None)
+        vars(item).pop("_obj", None)
     if not inner._request:  # noqa: SLF001
         inner._initrequest()  # noqa: SLF001
     inner._report_sections.clear()  # noqa: SLF001

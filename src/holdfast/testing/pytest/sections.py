@@ -13,14 +13,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from holdfast.errors import UsageError
 from holdfast.testing.pytest.leases import current_task, mark
 from holdfast.testing.pytest.places import caller
 
 LONGEST = 4096
 """The longest description of who is in, in bytes."""
 
-NOT_FIRST = -1
-"""What stands for the descriptor of whoever was not alone."""
+NO_LOCK = -1
+"""What stands for the descriptor of whoever was in already, or was not alone."""
+
+_inside: dict[object, list[int]] = {}
+"""The descriptors by which each thread or task is in each section, by process, for a fork copies this."""
 
 
 class Section:
@@ -30,36 +34,30 @@ class Section:
         """Note overlaps of those who enter `name` in `folder`."""
         self.name = name
         self._folder = folder
-        self._inside: dict[object, list[int]] = {}
 
     def __reduce__(self) -> tuple[type["Section"], tuple[str, Path]]:
         return Section, (self.name, self._folder)
 
     def __enter__(self) -> Self:
-        """Go in, and note if another is in."""
-        who = _who()
-        file = self._folder / hashlib.sha256(self.name.encode()).hexdigest()
-        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._note(who, _read(descriptor))
-            os.close(descriptor)
-            descriptor = NOT_FIRST
-        else:
-            os.pwrite(descriptor, who.encode()[:LONGEST], 0)
-        self._inside.setdefault(mark(), []).append(descriptor)
+        """Go in, and note if another is in. A thread or task that is in already may go in again."""
+        stack = _inside.setdefault(self._key(), [])
+        stack.append(NO_LOCK if stack else self._lock())
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Go out."""
-        stack = self._inside[mark()]
+        """Go out. Raises UsageError in a thread or task that is not in."""
+        stack = _inside.get(self._key())
+        if stack is None:
+            raise UsageError(
+                f"the section {self.name!r} was left by {_who()}, which did not enter it. Leave a section in the "
+                "thread or task that entered it."
+            )
         descriptor = stack.pop()
         if not stack:
-            del self._inside[mark()]
-        if descriptor != NOT_FIRST:
+            del _inside[self._key()]
+        if descriptor != NO_LOCK:
             os.ftruncate(descriptor, 0)
             fcntl.flock(descriptor, fcntl.LOCK_UN)  # a process that was forked meanwhile has a copy of the descriptor
             os.close(descriptor)
@@ -73,6 +71,23 @@ class Section:
     ) -> None:
         """Go out."""
         self.__exit__(kind, error, trace)
+
+    def _key(self) -> object:
+        return self._folder, self.name, os.getpid(), mark()
+
+    def _lock(self) -> int:
+        """Return a descriptor that is locked; if another has the lock, note that, and return NO_LOCK."""
+        who = _who()
+        file = self._folder / hashlib.sha256(self.name.encode()).hexdigest()
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._note(who, _read(descriptor))
+            os.close(descriptor)
+            return NO_LOCK
+        os.pwrite(descriptor, who.encode()[:LONGEST], 0)
+        return descriptor
 
     def _note(self, who: str, other: str) -> None:
         line = f"{self.name!r} was entered by {who}\n  while {other} was in\n"

@@ -3,15 +3,14 @@
 import asyncio
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from holdfast.errors import StaleTokenError, UsageError
-from holdfast.testing.pytest.leases import Leases
+from holdfast.testing.pytest.functions import Function, label_of
 from holdfast.testing.pytest.places import caller
-
-Function = Callable[..., Any]
+from holdfast.testing.pytest.points import Points
 
 
 @dataclass(slots=True, frozen=True)
@@ -29,70 +28,83 @@ class Unprotected:
 class Writes:
     """Judges the calls of the functions that write."""
 
-    def __init__(self, leases: Leases, spent: Callable[[str], None]) -> None:
-        """Judge by `leases`; `spent` is called after what may take long and does not await, with what it was."""
-        self._leases = leases
-        self._spent = spent
+    def __init__(self, points: Points) -> None:
+        """Judge by the leases of `points`."""
+        self._points = points
         self.count = 0
         """How many writes there were, refused ones included."""
         self.unprotected: list[Unprotected] = []
+        self.over = False
+        """Whether the test has ended: a function that is still replaced then does what it did before."""
 
     def watched(self, original: Function, name: str, token: str | None) -> Function:
         """Return the function `name` such that each call is judged; `token` is its parameter for the fencing token."""
-        what = getattr(original, "__qualname__", name)
+        what = label_of(original, name)
         token_of = _finder(original, what, token)
 
         def judge(arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
             self.count += 1
+            self._points.must_see()
             given = token_of(arguments, options)
             if given is not None:
                 self._refuse_stale(what, given)
-            elif why := self._leases.objection():
-                self.unprotected.append(Unprotected(what, caller(), why))
+            elif why := self._points.objection():
+                self.unprotected.append(Unprotected(what, caller(what), why))
+
+        async def suspending(coroutine: Coroutine[Any, Any, Any]) -> object:
+            result: object = await coroutine
+            await asyncio.sleep(0)  # a fake may not suspend, but what it stands for does
+            return result
 
         @functools.wraps(original)
         def write(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - whatever the original takes and returns
+            if self.over:
+                return original(*arguments, **options)
             judge(arguments, options)
             result = original(*arguments, **options)
+            if inspect.iscoroutine(result):
+                return suspending(result)
             if not _in_loop():
-                self._spent("just after this write")
+                self._points.spent("just after this write", what)
             return result
 
         @functools.wraps(original)
         async def write_async(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - as above
-            judge(arguments, options)
-            result = await original(*arguments, **options)
-            await asyncio.sleep(0)  # a fake may not suspend, but what it stands for does
-            return result
+            result = write(*arguments, **options)
+            return await result
 
         return write_async if inspect.iscoroutinefunction(original) else write
 
-    def slow(self, original: Function) -> Function:
-        """Return `original` such that a lease may be lost during each call."""
+    def slow(self, original: Function, name: str) -> Function:
+        """Return the function `name` such that a lease may be lost during each call."""
 
         @functools.wraps(original)
         def call(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - as above
             result = original(*arguments, **options)
-            self._spent("during this call")
+            if not self.over:
+                self._points.spent("during this call", label_of(original, name))
             return result
 
         return call
 
-    def _refuse_stale(self, what: str, token: int) -> None:
-        if self._leases.is_stale(token):
+    def _refuse_stale(self, what: str, given: object) -> None:
+        token = _number(what, given)
+        if self._points.leases.is_stale(token):
             raise StaleTokenError(
                 f"token {token} is stale: its lease has ended, and `holdfast_chaos` takes it that the next holder has "
                 f"been at {what}. Nothing was written."
             )
 
 
-def _finder(
-    original: Function, what: str, token: str | None
-) -> Callable[[tuple[Any, ...], dict[str, Any]], int | None]:
+def _finder(original: Function, what: str, token: str | None) -> Callable[[tuple[Any, ...], dict[str, Any]], object]:
     """Return what finds the token in the arguments of a call. Raises UsageError if the function takes no such one."""
     if token is None:
         return lambda _arguments, _options: None
-    signature = inspect.signature(original)
+    try:
+        signature = inspect.signature(original)
+    except ValueError:
+        message = f"holdfast_chaos.watch(..., token={token!r}): {what} does not tell its parameters. Leave `token` out."
+        raise UsageError(message) from None
     if token not in signature.parameters and all(
         each.kind is not each.VAR_KEYWORD for each in signature.parameters.values()
     ):
@@ -101,10 +113,18 @@ def _finder(
             "Name the parameter that takes the fencing token."
         )
 
-    def find(arguments: tuple[Any, ...], options: dict[str, Any]) -> int | None:
+    def find(arguments: tuple[Any, ...], options: dict[str, Any]) -> object:
         return options[token] if token in options else signature.bind(*arguments, **options).arguments.get(token)
 
     return find
+
+
+def _number(what: str, given: object) -> int:
+    try:
+        return int(cast("int", given))
+    except (TypeError, ValueError):
+        message = f"{what} was given {given!r}, of type {type(given).__name__}, as a fencing token: pass `lease.token`"
+        raise UsageError(message) from None
 
 
 def _in_loop() -> bool:

@@ -1,0 +1,61 @@
+"""Replaces a function of the code under test, wherever it stands: in an object, a class or a module."""
+
+import contextlib
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from holdfast.errors import UsageError
+
+Function = Callable[..., Any]
+
+BINDING: tuple[Any, ...] = (staticmethod, classmethod)
+"""What a class keeps a function in that it does not bind to its objects."""
+
+
+def label_of(function: Function, name: str) -> str:
+    """Return what to call the function `name` in a report."""
+    return str(getattr(function, "__qualname__", name))
+
+
+def replace(owner: object, name: str, wrap: Callable[[Function], Function]) -> Callable[[], None]:
+    """Replace the function `owner.name` by what `wrap` makes of it, and return what undoes that.
+
+    Raises UsageError if that is no function, or none whose calls can be seen.
+    """
+    _refuse_special(owner, name)
+    static: Any = inspect.getattr_static(owner, name, None) if inspect.isclass(owner) else None
+    bind = next((kind for kind in BINDING if isinstance(static, kind)), None)
+    function: Function = getattr(owner, name) if bind is None else static.__func__
+    _refuse_what_is_no_call(owner, name, function)
+    wrapped = wrap(function)
+    patch = pytest.MonkeyPatch()
+    try:
+        patch.setattr(owner, name, wrapped if bind is None else bind(wrapped))
+    except (AttributeError, TypeError) as error:
+        raise UsageError(
+            f"{name!r} of {owner!r} cannot be replaced ({error}). Name a function of your own that calls it."
+        ) from None
+    return patch.undo
+
+
+def _refuse_special(owner: object, name: str) -> None:
+    if name.startswith("__") and name.endswith("__") and not inspect.isclass(owner):
+        kind = type(owner).__name__
+        raise UsageError(f"Python looks up {name} in the class: name the class, {kind}, instead of the object")
+
+
+def _refuse_what_is_no_call(owner: object, name: str, function: object) -> None:
+    """Raise UsageError for what cannot be called, and for what does its work after its call has returned."""
+    if not callable(function):
+        raise UsageError(f"{name!r} of {owner!r} is no function. Name the function that writes or takes long.")
+    code = getattr(function, "__code__", None)
+    is_context = getattr(code, "co_filename", "") == contextlib.__file__
+    if is_context or inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise UsageError(
+            f"{label_of(function, name)} is a {'context manager' if is_context else 'generator'}: it does its work "
+            "after the call, where `holdfast_chaos` does not see it. Name the function called inside it that writes "
+            "or takes long."
+        )
