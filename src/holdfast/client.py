@@ -118,11 +118,11 @@ class _ClientBase:
 
     def _options(self, ttl: float, timeout: float | None, options: Options) -> LockOptions:
         able = self._source.capabilities
-        return LockOptions(ttl=ttl, timeout=timeout, **options).check(able.min_ttl, able.max_ttl)
+        return LockOptions(ttl=ttl, timeout=timeout, **options).check(able)
 
     def _plain_options(self, ttl: float, timeout: float | None, options: PlainOptions) -> PlainLockOptions:
         able = self._source.capabilities
-        made = PlainLockOptions(ttl=ttl, timeout=timeout, **options).check(able.min_ttl, able.max_ttl)
+        made = PlainLockOptions(ttl=ttl, timeout=timeout, **options).check(able)
         if made.linger and (able.span == 1 or not (able.queue or able.tells)):
             raise UsageError(f"{self._source.title}: {NO_LINGER if able.span > 1 else NO_TOKENS}")
         return made

@@ -13,7 +13,6 @@ from typing import Protocol, Self
 
 from holdfast.core.deadlines import seconds
 from holdfast.core.held import FORKED, HeldLease, LeaseState
-from holdfast.core.limits import check_duration
 from holdfast.core.session import Session
 from holdfast.errors import LeaseLost, UsageError
 from holdfast.guard import Guard, Guarding
@@ -219,10 +218,9 @@ class Lease(LeaseBase):
     def extend(self, ttl: float | None = None) -> float:
         """Renew now, with a new `ttl` in seconds if given; return the seconds that remain.
 
-        Raises LeaseLost if the lease is lost, StoreError if the store did not answer (then nothing changed).
+        Raises LeaseLost if the lease is lost, StoreError if the store did not answer (then nothing changed), UsageError
+        if the store grants no lease for this ttl.
         """
-        if ttl is not None:
-            check_duration(ttl, "ttl", self._session.store.capabilities.min_ttl)
         drive(self._session.extend(self._held, ttl))
         return self._held.remaining()
 
@@ -266,10 +264,9 @@ class AsyncLease(LeaseBase):
     async def extend(self, ttl: float | None = None) -> float:
         """Renew now, with a new `ttl` in seconds if given; return the seconds that remain.
 
-        Raises LeaseLost if the lease is lost, StoreError if the store did not answer (then nothing changed).
+        Raises LeaseLost if the lease is lost, StoreError if the store did not answer (then nothing changed), UsageError
+        if the store grants no lease for this ttl.
         """
-        if ttl is not None:
-            check_duration(ttl, "ttl", self._session.store.capabilities.min_ttl)
         await self._session.extend(self._held, ttl)
         return self._held.remaining()
 

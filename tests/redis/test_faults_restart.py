@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import AsyncLease, Client, Lease, Outcome
+from holdfast import AsyncLease, Client, Lease, Outcome, UsageError
 from holdfast.runtimes.clocks import steady
 from holdfast.testing.conformance.kit import Kit
 from tests.faults.scenes import play
@@ -159,6 +159,28 @@ def test_a_strict_guard_waits_at_a_new_server(tmp_path: Path) -> None:
         with Client(f"{server.url}?max_ttl={MAX_TTL}&guard=strict") as client:
             client.lock("name", ttl=TTL).acquire().release()
         assert steady() - began > at_once + MAX_TTL
+
+
+@pytest.mark.parametrize("colour", ["threads", "asyncio"])
+def test_no_lease_is_extended_beyond_max_ttl(tmp_path: Path, colour: str) -> None:
+    """After a restart that forgot it, a strict guard would not wait for its end."""
+    with RedisServer(tmp_path) as server:
+
+        async def scene(kit: Kit) -> None:
+            client = kit.client()
+            for lock in (
+                client.lock("name", ttl=TTL),
+                client.lock("again", ttl=TTL, reentrant=True),
+                client.multilock(["one", "two"], ttl=TTL),
+            ):
+                lease = await lock.acquire()
+                with pytest.raises(UsageError, match="longer than this store's max_ttl"):
+                    await lease.extend(MAX_TTL + 0.1)
+                assert lease.remaining() <= MAX_TTL
+                assert await lease.extend(MAX_TTL) > 0.0
+                await lease.release()
+
+        play(colour, f"{server.url}?max_ttl={MAX_TTL}&guard=strict", scene)
 
 
 @pytest.mark.parametrize(("skew", "colour"), [(0.0, "threads"), (20.0, "asyncio"), (-20.0, "threads")])

@@ -1,6 +1,11 @@
 """What a name, a duration and a number may be. Every refusal says what is allowed."""
 
+from typing import TYPE_CHECKING
+
 from holdfast.errors import UsageError
+
+if TYPE_CHECKING:
+    from holdfast.stores.store import Capabilities
 
 NAME_BYTES = 512
 LONGEST = 366 * 86_400.0
@@ -35,6 +40,18 @@ def check_duration(value: object, what: str, least: float = 0.0) -> float:
     if not least <= value <= LONGEST:  # False for NaN as well
         raise UsageError(allowed)
     return float(value)
+
+
+def check_ttl(value: object, able: "Capabilities") -> float:
+    """Return `value` if a store with these capabilities may grant a lease for it, in seconds; else raise UsageError."""
+    ttl = check_duration(value, "ttl", able.min_ttl)
+    if ttl > able.max_ttl:
+        raise UsageError(
+            f"ttl={ttl:g} is longer than this store's max_ttl of {able.max_ttl:g} s, for which it grants nothing after "
+            "a restart. Take a shorter ttl (a lease is renewed for as long as it is held), or give the store a longer "
+            f"max_ttl, as in redis://host?max_ttl={ttl:g}."
+        )
+    return ttl
 
 
 def check_timeout(value: object) -> float | None:

@@ -11,6 +11,7 @@ from holdfast.core.deadlocks import Actors, find_deadlocks
 from holdfast.core.events import Events, LockEvent
 from holdfast.core.held import REFUSED, REVOKED, TAKEN, HeldLease, report_loss
 from holdfast.core.keeper import Keeper
+from holdfast.core.limits import check_ttl
 from holdfast.core.messages import Adjust, HolderView, Left, NameView, Notice, NoticeKind, Release
 from holdfast.core.nests import Nests
 from holdfast.core.turnstile import Budget, Turnstile
@@ -262,8 +263,11 @@ class Session:
     async def renew_now(self, leases: Sequence[HeldLease], ttl: float | None) -> None:
         """Renew leases in one request, for `ttl` seconds (None: as before). Whoever asks looks which of them are lost.
 
-        Raises StoreError if the store did not answer; then they live as long as before.
+        Raises StoreError if the store did not answer; then they live as long as before. UsageError if the store grants
+        no lease for this ttl: every way to a longer lease comes through here.
         """
+        if ttl is not None:
+            check_ttl(ttl, self.store.capabilities)
         sent = self.runtime.now()
         wanted = [held.ttl if ttl is None else micros(ttl) for held in leases]
         renewals = [held.renewal(each) for held, each in zip(leases, wanted, strict=True)]

@@ -15,7 +15,7 @@ from typing import Any, ParamSpec, Self, TypeVar
 
 from holdfast.core.deadlines import micros, seconds
 from holdfast.core.held import FORKED, NEVER, HeldLease, LeaseState
-from holdfast.core.limits import check_duration, check_name
+from holdfast.core.limits import check_name
 from holdfast.core.session import Session
 from holdfast.core.together import Bundle, Missed, acquire_all
 from holdfast.errors import LeaseLost, LockTimeout, UsageError
@@ -128,10 +128,9 @@ class MultiLease(_MultiLeaseBase):
     def extend(self, ttl: float | None = None) -> float:
         """Renew all names now, with a new `ttl` in seconds if given; return the seconds that remain.
 
-        Raises LeaseLost if one is lost, StoreError if the store did not answer (then nothing is known to be changed).
+        Raises LeaseLost if one is lost, StoreError if the store did not answer (then nothing is known to be changed),
+        UsageError if the store grants no lease for this ttl.
         """
-        if ttl is not None:
-            check_duration(ttl, "ttl", self._bundle.session.store.capabilities.min_ttl)
         drive(self._bundle.extend(ttl))
         return self.remaining()
 
@@ -170,8 +169,6 @@ class AsyncMultiLease(_MultiLeaseBase):
 
     async def extend(self, ttl: float | None = None) -> float:
         """Renew all names now, as `MultiLease.extend`."""
-        if ttl is not None:
-            check_duration(ttl, "ttl", self._bundle.session.store.capabilities.min_ttl)
         await self._bundle.extend(ttl)
         return self.remaining()
 

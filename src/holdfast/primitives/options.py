@@ -4,8 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
-from holdfast.core.limits import check_duration, check_timeout
+from holdfast.core.limits import check_duration, check_timeout, check_ttl
 from holdfast.errors import LeaseLost, UsageError
+from holdfast.stores.store import Capabilities
 
 
 class Options(TypedDict, total=False):
@@ -39,19 +40,13 @@ class LockOptions:
     on_revoke: Callable[[Any], object] | None = None
     detect_deadlock: bool = False
 
-    def check(self, min_ttl: float, max_ttl: float) -> "LockOptions":
-        """Return self if every value is allowed; else raise UsageError."""
-        check_duration(self.ttl, "ttl", min_ttl)
-        if self.ttl > max_ttl:
-            raise UsageError(
-                f"ttl={self.ttl:g} is longer than this store's max_ttl of {max_ttl:g} s, for which it grants nothing "
-                "after a restart. Take a shorter ttl (a lease is renewed for as long as it is held), or give the store "
-                f"a longer max_ttl, as in redis://host?max_ttl={self.ttl:g}."
-            )
+    def check(self, able: Capabilities) -> "LockOptions":
+        """Return self if a store with these capabilities allows every value; else raise UsageError."""
+        check_ttl(self.ttl, able)
         check_timeout(self.timeout)
         check_duration(self.lock_delay, "lock_delay")
         if self.max_hold is not None:
-            check_duration(self.max_hold, "max_hold (or None, for no limit)", min_ttl)
+            check_duration(self.max_hold, "max_hold (or None, for no limit)", able.min_ttl)
         self._check_min_hold()
         return self
 
@@ -75,9 +70,9 @@ class PlainLockOptions(LockOptions):
     linger: float = 0.0
     reentrant: bool = False
 
-    def check(self, min_ttl: float, max_ttl: float) -> "PlainLockOptions":
-        """Return self if every value is allowed; else raise UsageError."""
-        LockOptions.check(self, min_ttl, max_ttl)
+    def check(self, able: Capabilities) -> "PlainLockOptions":
+        """Return self if a store with these capabilities allows every value; else raise UsageError."""
+        LockOptions.check(self, able)
         check_duration(self.linger, "linger")
         if self.linger and self.min_hold:
             message = "linger and min_hold exclude each other: what is kept for others to stay away is not kept for us"
