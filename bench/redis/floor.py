@@ -17,6 +17,7 @@ from holdfast.core.messages import Ask
 from holdfast.stores.redis import codec, messagepack, scripts, wire
 from holdfast.stores.redis.link import Word
 from holdfast.stores.redis.names import NODE, state_key
+from holdfast.stores.redis.wire import number
 from tests.servers import RedisServer
 
 OWN = "bare socket, own scripts"
@@ -103,16 +104,16 @@ class OwnScripts:
     def acquire(self) -> tuple[Word, ...]:
         """Return the next acquire."""
         self._ask.request = next(self._requests)
-        return self._evalsha(scripts.ACQUIRE, self._about_ask, self._ask.request, 0, 1)
+        return self._evalsha(scripts.ACQUIRE, self._about_ask, self._ask.request, b"0", b"1")
 
     def release(self, token: int) -> tuple[Word, ...]:
         """Return the release of the last acquire."""
-        return self._evalsha(scripts.RELEASE, self._about, self._ask.request, token, 0, 0)
+        return self._evalsha(scripts.RELEASE, self._about, self._ask.request, number(token), b"0", b"0")
 
     def _evalsha(self, script: scripts.Script, about: bytes, request: str, *args: Word) -> tuple[Word, ...]:
         state = self._state
         keys = (NODE, state, state + ":q", f"{state}:t:{request}")
-        return (b"EVALSHA", script.digest, len(keys), *keys, about, self._seen, request, *args, self._run_id)
+        return (b"EVALSHA", script.digest, number(len(keys)), *keys, about, self._seen, request, *args, self._run_id)
 
 
 class BareHandle:
@@ -179,11 +180,11 @@ def own_pair(bare: BareSocket) -> Callable[[], object]:
 def minimal_pair(bare: BareSocket) -> Callable[[], object]:
     """Return the pair that every plain lock in Redis is made of."""
     take, let_go = (bare.ask("SCRIPT", "LOAD", text) for text in (TAKE, LET_GO))
-    ttl = int(TTL * 1000)
+    ttl = number(int(TTL * 1000))
 
     def pair() -> None:
-        taken = bare.ask(b"EVALSHA", take, 1, "bare", "0123456789abcdef0123456789abcdef", ttl)
-        released = bare.ask(b"EVALSHA", let_go, 1, "bare", "0123456789abcdef0123456789abcdef")
+        taken = bare.ask(b"EVALSHA", take, b"1", "bare", "0123456789abcdef0123456789abcdef", ttl)
+        released = bare.ask(b"EVALSHA", let_go, b"1", "bare", "0123456789abcdef0123456789abcdef")
         assert (taken, released) == (b"OK", 1)  # noqa: S101
 
     return pair

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from bench.redis.floor import GRANTED, LET_GO, BareSocket, OwnScripts, pack
 from bench.redis.redlocks import LEAST, OWN, TTL
+from holdfast.stores.redis.wire import number
 
 KEY, VALUE = "bare", "0123456789abcdef0123456789abcdef"
 
@@ -22,8 +23,8 @@ def least_pair(bares: Sequence[BareSocket]) -> Pair:
     majority = len(bares) // 2 + 1
     first, rest = bares[:majority], bares[majority:]
     (let_go,) = {bare.ask("SCRIPT", "LOAD", LET_GO) for bare in bares}
-    take = pack((b"SET", KEY, VALUE, "NX", "PX", int(TTL * 1000)))
-    release = pack((b"EVALSHA", let_go, 1, KEY, VALUE))
+    take = pack((b"SET", KEY, VALUE, "NX", "PX", number(int(TTL * 1000))))
+    release = pack((b"EVALSHA", let_go, b"1", KEY, VALUE))
 
     def pair() -> None:
         for bare in bares:

@@ -86,7 +86,7 @@ def test_a_script_gets_its_arguments_and_the_run_id(redis_server: RedisServer) -
 def test_without_a_guard_nobody_is_asked_who_it_is(redis_server: RedisServer) -> None:
     """Where the guard is off, the run id is empty."""
     with linked(redis_server, identify=None) as driven:
-        assert driven.run(WHOLE, 1) == [b"key", b"1", b""]
+        assert driven.run(WHOLE, "1") == [b"key", b"1", b""]
 
 
 def test_a_server_that_forgot_its_scripts_is_told_again(redis_server: RedisServer) -> None:
@@ -96,7 +96,7 @@ def test_a_server_that_forgot_its_scripts_is_told_again(redis_server: RedisServe
             if number % 5 == 0:
                 redis_server.command("SCRIPT", "FLUSH")
             asking = (driven.link.run, driven.link.run_asking, partial(driven.link.run_replicated, replicas=0))
-            answer = drive(asking[number % 3](ECHO, ("key",), (number,), until=driven.soon()))
+            answer = drive(asking[number % 3](ECHO, ("key",), (str(number),), until=driven.soon()))
             assert answer.value == str(number).encode()
 
 
@@ -156,14 +156,14 @@ def test_late_replies_answer_nobody(proxy: Proxy) -> None:
         while min(outcomes.values()) < 100:
             number = next(numbers)
             try:
-                assert driven.run(ECHO, number, within=middle * chance.uniform(0.5, 1.5)) == b"%d" % number
+                assert driven.run(ECHO, str(number), within=middle * chance.uniform(0.5, 1.5)) == b"%d" % number
                 outcomes["answered"] += 1
                 middle *= 0.9
             except OutcomeUnknown:
                 outcomes["unknown"] += 1
                 middle *= 1.1
             except StoreUnavailable:
-                driven.run(ECHO, 0)  # connecting takes longer than some have time
+                driven.run(ECHO, "0")  # connecting takes longer than some have time
 
     with linked(proxy.address) as driven:
         at_once([partial(hammer, driven, random.Random(seed)) for seed in range(8)])
@@ -330,7 +330,7 @@ def test_a_crash_under_load_is_survived(tmp_path: Path) -> None:
             again = 0
             while again < 10:
                 try:
-                    assert driven.run(ECHO, number) == b"%d" % number
+                    assert driven.run(ECHO, str(number)) == b"%d" % number
                     again += back.is_set()
                 except StoreUnavailable:
                     back.wait(PATIENCE)
@@ -507,7 +507,7 @@ def test_close_while_others_are_inside(redis_server: RedisServer) -> None:
 
     def ask(driven: Driven) -> None:
         for number in itertools.count():
-            assert driven.run(ECHO, number) == b"%d" % number
+            assert driven.run(ECHO, str(number)) == b"%d" % number
             begun.release()
 
     def work(driven: Driven) -> None:

@@ -1,6 +1,8 @@
 """Errors say what happened and whether asking again may help, and never a secret."""
 
 import ssl
+import subprocess
+import sys
 
 import pytest
 import redis.exceptions as from_redis
@@ -88,8 +90,8 @@ def test_a_server_that_hides_its_run_id_is_refused(reply: object) -> None:
 
 def test_waiting_for_replicas_ends() -> None:
     """WAIT gets a time that ends before ours, and never 0, which is for ever."""
-    assert wire.wait(2, 1.0) == wire.command("WAIT", 2, 800)
-    assert wire.wait(2, 0.0) == wire.command("WAIT", 2, 1)
+    assert wire.wait(2, 1.0) == wire.command("WAIT", "2", "800")
+    assert wire.wait(2, 0.0) == wire.command("WAIT", "2", "1")
 
 
 def test_error_replies_are_values() -> None:
@@ -102,3 +104,45 @@ def test_error_replies_are_values() -> None:
     with pytest.raises(ReplyError, match="NOGO not"):
         wire.raise_if_error(reply)
     assert reader.gets() is None
+
+
+INTERRUPTED = """
+import random, signal
+
+from holdfast.stores.redis import scripts, wire
+
+class Interrupt(Exception):
+    pass
+
+armed = False
+
+def interrupt(*_):
+    global armed
+    if armed:
+        armed = False
+        raise Interrupt
+
+signal.signal(signal.SIGALRM, interrupt)
+chance = random.Random(1)
+hits = 0
+keys = ("holdfast:node", "holdfast:{name}", "holdfast:{name}:q", "holdfast:{name}:t:0123456789abcdef")
+while hits < 3000:
+    try:
+        try:
+            armed = True
+            signal.setitimer(signal.ITIMER_REAL, chance.uniform(1e-6, 30e-6))
+            while armed:
+                token = wire.number(1795368212968102)
+                wire.evalsha(scripts.RELEASE, keys, (b"packed", b"seen", "request", token, b"0", b"0"), b"run id")
+        finally:
+            armed = False
+    except Interrupt:
+        hits += 1
+print(hits)
+"""
+
+
+def test_an_interrupt_while_packing_crashes_nothing() -> None:
+    """A signal handler may raise at any moment: hiredis would crash the process if it packed an int then."""
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "3000\n"), done.stderr

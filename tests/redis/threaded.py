@@ -58,15 +58,15 @@ class Driven:
         """Return an instant."""
         return self.runtime.now() + seconds
 
-    def run(self, what: Script, *args: str | bytes | int, key: str = "key", within: float = PATIENCE) -> Any:  # noqa: ANN401
+    def run(self, what: Script, *args: str | bytes, key: str = "key", within: float = PATIENCE) -> Any:  # noqa: ANN401
         """Run a script, return its value."""
         return self.ask(what, *args, key=key, within=within).value
 
-    def ask(self, what: Script, *args: str | bytes | int, key: str = "key", within: float = PATIENCE) -> Answer:
+    def ask(self, what: Script, *args: str | bytes, key: str = "key", within: float = PATIENCE) -> Answer:
         """Run a script."""
         return drive(self.link.run(what, (key,), args, self.soon(within)))
 
-    def command(self, *words: str | bytes | int, within: float = PATIENCE) -> Any:  # noqa: ANN401
+    def command(self, *words: str | bytes, within: float = PATIENCE) -> Any:  # noqa: ANN401
         """Send a plain command."""
         return drive(self.link.command(*words, until=self.soon(within)))
 

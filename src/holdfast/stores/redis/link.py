@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, Protocol
 
 from holdfast.stores.redis.scripts import Script
 
-Word = str | bytes | int
-"""A part of a command. Text travels as UTF-8."""
+Word = str | bytes
+"""A part of a command. Text travels as UTF-8. No int: hiredis crashes the process on one if a signal handler raises."""
 
 
 class Address(NamedTuple):

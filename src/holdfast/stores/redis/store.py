@@ -36,6 +36,7 @@ from holdfast.stores.redis.names import NODE, Markers, name_of, pattern, slot_of
 from holdfast.stores.redis.scripts import Script
 from holdfast.stores.redis.topology import OpenLink, Topology
 from holdfast.stores.redis.trouble import ELSEWHERE, STALE, explain
+from holdfast.stores.redis.wire import number
 from holdfast.stores.store import Capabilities
 
 log = logging.getLogger("holdfast")
@@ -139,7 +140,7 @@ class RedisStore:
             taken = await self._take_or_listen(ask, until)
             if taken is not None:
                 return taken
-        args = (self._about_ask(ask), ask.request, ask.proposal, 1 if ask.wait else 0)
+        args = (self._about_ask(ask), ask.request, number(ask.proposal), b"1" if ask.wait else b"0")
         answer = await self._run(scripts.ACQUIRE, ask.name, ask.request, args, until)
         reply = codec.reply_of(answer.value)
         if answer.acknowledged < self._replicas and isinstance(reply, Granted):
@@ -180,7 +181,7 @@ class RedisStore:
             keys += [state, state + ":q", f"{state}:t:{each.request}"]
         ask = asks[0]
         proposal = max(each.proposal for each in asks)
-        args = (self._about_ask(ask), proposal, 1 if ask.wait else 0, *(each.request for each in asks))
+        args = (self._about_ask(ask), number(proposal), b"1" if ask.wait else b"0", *(each.request for each in asks))
         answer = await self._call(scripts.ACQUIRE_MANY, ask.name, tuple(keys), args, until)
         replies = [codec.reply_of(each) for each in answer.value]
         if answer.acknowledged < self._replicas and any(isinstance(each, Granted) for each in replies):
@@ -189,7 +190,8 @@ class RedisStore:
 
     async def release(self, release: Release, until: float) -> Outcome:
         """Let go, and hand over in the same step."""
-        args = (self._about, release.request, release.token, 1 if release.unsure else 0, release.keep)
+        unsure = b"1" if release.unsure else b"0"
+        args = (self._about, release.request, number(release.token), unsure, number(release.keep))
         answer = await self._run(scripts.RELEASE, release.name, release.request, args, until)
         return codec.outcome_of(answer.value)
 
@@ -219,12 +221,13 @@ class RedisStore:
 
     async def adjust(self, adjust: Adjust, until: float) -> RenewReply:
         """Change a holding without a gap."""
-        args = (self._about, adjust.request, adjust.token, adjust.weight, adjust.owner, adjust.raise_to)
+        numbers = number(adjust.token), number(adjust.weight), adjust.owner, number(adjust.raise_to)
+        args = (self._about, adjust.request, *numbers)
         return codec.renewed((await self._run(scripts.ADJUST, adjust.name, adjust.request, args, until)).value)
 
     async def leave(self, leave: Leave, until: float) -> Left:
         """Give up waiting; pass on a grant that crossed this."""
-        args = (self._about, leave.request, 1 if leave.unsure else 0)
+        args = (self._about, leave.request, b"1" if leave.unsure else b"0")
         return codec.left_of((await self._run(scripts.LEAVE, leave.name, leave.request, args, until)).value)
 
     async def inspect(self, name: str, until: float) -> NameView:
@@ -239,7 +242,8 @@ class RedisStore:
 
     async def resize(self, name: str, before: int, after: int, until: float) -> int:
         """Change the capacity of a name."""
-        return int((await self._run(scripts.RESIZE, name, "", (self._about, before, after), until)).value)
+        args = (self._about, number(before), number(after))
+        return int((await self._run(scripts.RESIZE, name, "", args, until)).value)
 
     async def revoke(self, name: str, until: float) -> list[HolderView]:
         """Take a name from its holders, and tell them."""
@@ -259,15 +263,15 @@ class RedisStore:
 
     async def _scan(self, address: Address, match: str, until: float) -> set[str]:
         found: set[str] = set()
-        cursor: Word = 0
+        cursor = b"0"
         while True:
             try:
-                reply = await self._link(address).command("SCAN", cursor, "MATCH", match, "COUNT", 1000, until=until)
+                reply = await self._link(address).command("SCAN", cursor, "MATCH", match, "COUNT", "1000", until=until)
             except ReplyError as error:
                 raise explain(address, error) from error
-            cursor = int(reply[0])
+            cursor = reply[0]
             found |= {name for key in reply[1] if (name := name_of(key.decode("utf-8", "replace"))) is not None}
-            if cursor == 0:
+            if cursor == b"0":
                 return found
 
     # -- requests ------------------------------------------------------------------------------------------

@@ -35,6 +35,9 @@ DURABLE: Final = b"durable:"
 
 _pack: Callable[[tuple[Word, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]  # pyright: ignore[reportUnknownMemberType]
 
+number: Callable[[int], bytes] = b"%d".__mod__
+"""Write a whole number as a word of a command."""
+
 _RUN_ID = re.compile(rb"^(?:txt:)?run_id:(\w+)", re.MULTILINE)
 _ECHO = ", with args beginning with:"
 
@@ -54,7 +57,7 @@ def command(*words: Word) -> bytes:
 
 def evalsha(script: Script, keys: tuple[Word, ...], args: tuple[Word, ...], run_id: bytes) -> bytes:
     """Pack the call of a script that the server knows, with the run id as its last argument."""
-    return _pack((b"EVALSHA", script.digest, len(keys), *keys, *args, run_id))
+    return _pack((b"EVALSHA", script.digest, number(len(keys)), *keys, *args, run_id))
 
 
 def evalsha_alike(script: Script, keys: tuple[Word, ...], args: tuple[Word, ...], run_id: bytes) -> bytes:
@@ -65,7 +68,7 @@ def evalsha_alike(script: Script, keys: tuple[Word, ...], args: tuple[Word, ...]
     return b"".join(
         (
             b"*%d\r\n" % (4 + len(keys) + len(args)),
-            _words(b"EVALSHA", script.digest, len(keys), *keys),
+            _words(b"EVALSHA", script.digest, number(len(keys)), *keys),
             _words(*args[:2]),
             _words(*args[2:]),
             _words(run_id),
@@ -81,12 +84,12 @@ def _words(*words: Word) -> bytes:
 
 def eval_text(script: Script, keys: tuple[Word, ...], args: tuple[Word, ...], run_id: bytes) -> bytes:
     """Pack the same with the script's text: the answer to NOSCRIPT. The server knows it from then on."""
-    return _pack((b"EVAL", script.text, len(keys), *keys, *args, run_id))
+    return _pack((b"EVAL", script.text, number(len(keys)), *keys, *args, run_id))
 
 
 def wait(replicas: int, left: float) -> bytes:
     """Pack a WAIT whose answer comes before `left` seconds have gone by."""
-    return command(b"WAIT", replicas, max(1, int(left * 800)))  # 0 would wait for ever
+    return command(b"WAIT", number(replicas), number(max(1, int(left * 800))))  # 0 would wait for ever
 
 
 def is_error(reply: object, code: str) -> bool:
