@@ -1,11 +1,13 @@
 """Every exception that Holdfast raises, in one tree.
 
 The rule of this file: a message is a sentence that says what happened and what to do about it, and it never
-contains a secret of a URL.
+contains a secret of a URL, nor text from others that is not escaped.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from holdfast.escaping import shown
 
 
 class HoldfastError(Exception):
@@ -67,7 +69,10 @@ class Wait:
 
     def __str__(self) -> str:
         waiting, holding = self.waiting.partition(" ")[2], self.holding.partition(" ")[2]
-        return f"{self.waiter} ({waiting}) waits for {self.name!r}, which {self.holder} ({holding}) holds"
+        return (
+            f"{shown(self.waiter)} ({shown(waiting)}) waits for {self.name!r}, "
+            f"which {shown(self.holder)} ({shown(holding)}) holds"
+        )
 
 
 class DeadlockDetected(HoldfastError):

@@ -10,9 +10,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.cli.say import Status, escape, seconds, tell
+from holdfast.cli.say import Status, seconds, tell
 from holdfast.client import Client
 from holdfast.core.messages import HolderView, NameView, WaiterView
+from holdfast.escaping import escape
 
 
 def list_names(client: Client, *, as_json: bool) -> int:

@@ -1,15 +1,14 @@
 """What the command prints, and the statuses it exits with.
 
-Names and owners are chosen by whoever takes a lock. Nothing of them may move a cursor, colour a line or forge one,
-so every text that came from outside is escaped before it is printed.
+Every text that came from outside is escaped before it is printed.
 """
 
 import logging
 import sys
-import unicodedata
 from enum import IntEnum
 
 from holdfast.errors import LeaseLost
+from holdfast.escaping import escape
 
 
 class Status(IntEnum):
@@ -29,18 +28,6 @@ class Status(IntEnum):
     NOT_FOUND = 127
     SIGNALLED = 128
     """Plus the number of the signal that ended the command, or the wait for the lock."""
-
-
-def escape(text: str) -> str:
-    """Return `text` on one line, with everything that is not plainly visible written as an escape sequence."""
-    return "".join(_visible(character) for character in text)
-
-
-def _visible(character: str) -> str:
-    category = unicodedata.category(character)
-    if category[0] == "C" or category in ("Zl", "Zp"):
-        return character.encode("unicode_escape", "surrogatepass").decode("ascii")
-    return character
 
 
 def tell(message: object) -> None:

@@ -22,6 +22,7 @@ from holdfast.core.limits import check_name, check_timeout
 from holdfast.core.messages import Left
 from holdfast.core.session import Session
 from holdfast.errors import LockTimeout, UsageError
+from holdfast.escaping import escape, shown
 from holdfast.lease import AsyncLease, Lease
 from holdfast.primitives.decorating import label_of, name_from_call, refuse_generator
 from holdfast.primitives.options import LockOptions
@@ -163,12 +164,14 @@ class LockBase:
 
     def _show(self) -> str:
         """Say what to type to learn more."""
+        if escape(self._want.name) != self._want.name:  # it cannot be typed
+            return "`holdfast ls` for how long it will still be held"
         return f"`holdfast show {quote(self._want.name)}` for how long it will still be held, and who waits"
 
 
 def _list(owners: Sequence[str]) -> str:
     """Name holders, each once, and not too many."""
-    names = list(dict.fromkeys(owners))
+    names = list(dict.fromkeys(map(shown, owners)))
     if len(names) > NAMED:
         names[NAMED:] = [f"{len(names) - NAMED} others"]
     return " and ".join(names) or "nobody by now"

@@ -7,6 +7,7 @@ from holdfast.core.deadlines import seconds
 from holdfast.core.labels import read_label
 from holdfast.core.messages import Ask, Busy, Granted, Release, Reply
 from holdfast.errors import StoreError, Vote
+from holdfast.escaping import shown
 
 SPAN = 16
 """How many tokens are reserved at most: the low bits of a token count through them."""
@@ -157,5 +158,5 @@ def say(reply: Reply | Exception | None) -> str:
             wait = f"{seconds(reply.quarantine):.1f} s"
             return f"gives no vote for another {wait}: it restarted or is new, and may have forgotten"
         owners = list(dict.fromkeys(read_label(holder).owner for holder in reply.holders))
-        return f"held by {' and '.join(owners)}" if owners else "kept from all by a lock delay"
+        return f"held by {' and '.join(map(shown, owners))}" if owners else "kept from all by a lock delay"
     return "refused: it is in use as something else, or was given up"
