@@ -62,12 +62,15 @@ class Want:
     linger: float = 0.0
     """For how many seconds it is kept when it is released, in case this process wants it again."""
 
+    resizable: bool = False
+    """Whether its capacity may change while it is held: then others of this process are the store's to let in."""
+
     key: tuple[str, int, int] | None = field(init=False)
     """What all wants have in common that may hand a lease on to each other; None if this one may not."""
 
     def __post_init__(self) -> None:
         """Make the key."""
-        alone = self.weight == self.capacity == 1 and not self.min_hold and not self.label
+        alone = self.weight == self.capacity == 1 and not (self.resizable or self.min_hold or self.label)
         self.key = (self.name, self.ttl, self.lock_delay) if alone else None
 
 

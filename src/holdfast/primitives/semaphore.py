@@ -26,6 +26,7 @@ class _SemaphoreBase(LockBase):
     def __init__(self, client: Sessions, name: str, permits: int, options: LockOptions) -> None:
         """Make a semaphore; nothing is acquired yet."""
         super().__init__(client, name, options, capacity=check_number(permits, "permits", EVERYBODY - 1))
+        self._want = replace(self._want, resizable=True)
 
     @property
     def permits(self) -> int:

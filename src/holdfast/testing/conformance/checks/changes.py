@@ -151,6 +151,21 @@ async def more_permits_let_waiters_in(kit: Kit) -> None:
 
 
 @check(weights=True, queue=True)
+async def more_permits_let_waiters_of_one_client_in(kit: Kit) -> None:
+    """A semaphore of one permit that grows lets in those of the same client who waited, and keeps its number."""
+    client = kit.client()
+    semaphore = client.semaphore("name", 1, ttl=LONG)
+    lease = await semaphore.acquire()
+    waiting = kit.start(semaphore.acquire)
+    await kit.waiters(client, "name", 1)
+    await semaphore.resize(3)
+    (await waiting.result()).check()
+    expect(await semaphore.try_acquire() is not None, "the name has the new number of permits")
+    await lease.release()
+    expect(await semaphore.try_acquire() is not None, "and keeps it when the first of them is released")
+
+
+@check(weights=True, queue=True)
 async def fewer_permits_take_nothing_away(kit: Kit) -> None:
     """A semaphore that shrinks leaves holders what they hold, and waiters their places, but who wants too much."""
     here, there = kit.client(), kit.client()
