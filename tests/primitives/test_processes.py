@@ -81,7 +81,7 @@ def test_a_killed_waiter_for_several_names_gives_back_what_it_held(url: str) -> 
     """A process that is killed while it waits for one name frees those that it held already, within their ttl."""
     with Client(url) as client:
         held = client.lock("b", ttl=20).acquire()
-        script = Script(TAKE, url, "0.5")
+        script = Script(TAKE, url, "3")  # which a starved process can keep
         eventually(lambda: client.inspect("b").waiters and client.inspect("a").holders, "waiting")
         script.kill()
         with client.lock("a", timeout=PATIENCE):

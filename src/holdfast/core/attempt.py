@@ -6,7 +6,8 @@ The rules, each of which has a model-checked counterexample when it is dropped:
 *   A pushed token counts only if it is larger than the counter in the last "waiting" reply; else it belongs to a
     grant of an earlier life, which may have ended.
 *   A pushed lease is valid from the *send* of the ask that this reply answered: the grant came after that ask was
-    carried out, so the store keeps it at least that long.
+    carried out, so the store keeps it at least that long. A push that was heard before that send counts no more: a
+    store that knows of the grant answers with it, and one that does not has forgotten it.
 *   Whoever leaves without a lease (timeout, cancellation, error) tells the store, which passes on a grant that
     crossed the message. If an ask went unanswered, it leaves a tombstone against its late arrival.
 """
@@ -188,6 +189,7 @@ class Attempt:
         while True:
             self._engaged = True
             self._called = False
+            self._granted = 0  # what was heard before counts no more: the store tells it again, or has forgotten it
             sent = self._sent = self._runtime.now()
             try:
                 reply = await self._put(sent + self._patience())
