@@ -13,7 +13,8 @@ import pytest
 
 import holdfast
 from holdfast.cli.app import run_app
-from holdfast.cli.say import escape, seconds
+from holdfast.cli.say import seconds
+from holdfast.escaping import escape
 from tests.cli.conftest import PATIENCE, Command, Done, until
 
 

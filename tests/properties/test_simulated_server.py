@@ -50,7 +50,7 @@ class Real:
         self._clock._rate, self._clock._wall_base = 0.0, now * 1_000
         self._clock._write()
 
-    def answer(self, *words: Word) -> Any:  # noqa: ANN401 - whatever the command answers
+    def answer(self, *words: Word | int) -> Any:  # noqa: ANN401 - whatever the command answers
         """Return what a command answers, bytes as hiredis reads them; an error by its code."""
         text = [word.decode("utf-8", "surrogateescape") if isinstance(word, bytes) else word for word in words]
         try:
@@ -299,7 +299,7 @@ def test_commands_do_the_same_on_a_real_server(real: Real, steps: list[tuple[tup
     for words, as_numbers, by in steps:
         real.set_clock(now)
         keys = ("a", "b", "c")
-        args = (1 if as_numbers else 0, *words)
+        args = (b"1" if as_numbers else b"0", *words)
         said = real.answer("EVAL", CALL, len(keys), *keys, *args)
         try:
             expected = simulated.eval(CALL, keys, args)
