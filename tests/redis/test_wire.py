@@ -126,16 +126,18 @@ signal.signal(signal.SIGALRM, interrupt)
 chance = random.Random(1)
 hits = 0
 keys = ("holdfast:node", "holdfast:{name}", "holdfast:{name}:q", "holdfast:{name}:t:0123456789abcdef")
+
+def pack_until_interrupted():
+    global armed
+    armed = True
+    signal.setitimer(signal.ITIMER_REAL, chance.uniform(1e-6, 30e-6))
+    while armed:
+        token = wire.number(1795368212968102)
+        wire.evalsha(scripts.RELEASE, keys, (b"packed", b"seen", "request", token, b"0", b"0"), b"run id")
+
 while hits < 3000:
     try:
-        try:
-            armed = True
-            signal.setitimer(signal.ITIMER_REAL, chance.uniform(1e-6, 30e-6))
-            while armed:
-                token = wire.number(1795368212968102)
-                wire.evalsha(scripts.RELEASE, keys, (b"packed", b"seen", "request", token, b"0", b"0"), b"run id")
-        finally:
-            armed = False
+        pack_until_interrupted()
     except Interrupt:
         hits += 1
 print(hits)
