@@ -189,8 +189,8 @@ class Attempt:
         while True:
             self._engaged = True
             self._called = False
-            self._granted = 0  # what was heard before counts no more: the store tells it again, or has forgotten it
             sent = self._sent = self._runtime.now()
+            self._granted = 0  # what was heard before counts no more: the store tells it again, or has forgotten it
             try:
                 reply = await self._put(sent + self._patience())
             except StoreUnavailable as error:
