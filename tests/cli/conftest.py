@@ -64,7 +64,7 @@ class Command:
 
 @dataclass
 class Done:
-    """What came of a command."""
+    """The status and the output of a command that has ended."""
 
     status: int
     output: str

@@ -107,7 +107,7 @@ def test_a_wrong_call_is_told_where_to_read_on(here: Here, arguments: list[str],
 
 
 def test_a_process_exits_with_the_status(command: Command) -> None:
-    """What is run here by a function is what a shell sees."""
+    """A shell sees the same as the tests here, which call a function."""
     done = command.run("bogus")
     assert (done.returncode, done.stdout) == (64, "")
     assert done.stderr.startswith("holdfast: ")

@@ -26,13 +26,13 @@ BATCHES = 5
 """How many batches there are for each worker."""
 
 EXACT, WRONG, NO_LOG, USAGE, FAILED = 0, 1, 2, 64, 69
-"""What `show_demo` returns, to exit with; where the `holdfast` command has the same status, the number is the same."""
+"""The exit statuses of the demo. A status that the `holdfast` command has too has the same number there."""
 
 
 def show_demo(
     log: Path | None = None, *, workers: int = 8, out: Path | None = None, url: str | None = None, as_json: bool = False
 ) -> int:
-    """Count `log` (default: one made up) with so many processes, print what came of it, and return a status.
+    """Count `log` (default: a generated one) with so many processes, print what came of it, and return a status.
 
     A file a day is written to the folder `out`. `url` is the store of the lock. Default: fresh temporary ones.
     """

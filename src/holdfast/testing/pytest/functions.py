@@ -12,7 +12,7 @@ from holdfast.errors import UsageError
 Function = Callable[..., Any]
 
 BINDING: tuple[Any, ...] = (staticmethod, classmethod)
-"""What a class keeps a function in that it does not bind to its objects."""
+"""The wrappers of functions that a class does not bind to its objects."""
 
 
 def label_of(function: Function, name: str) -> str:

@@ -59,7 +59,7 @@ class Leases:
         self._mutex = threading.Lock()
         self._acquired: list[Acquired] = []
         self._looked_at: dict[object, Acquired] = {}
-        """What each thread or task looked at last."""
+        """By mark of a thread or task: the acquisition whose lease it looked at last."""
 
     def note(self, session: Session, held: tuple[HeldLease, ...], face: object) -> Acquired:
         """Note an acquisition of the calling thread or task, and return it."""

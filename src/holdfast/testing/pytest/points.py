@@ -31,7 +31,7 @@ class Points:
         self.hit_in_task = False
         """Whether it was lost in an event loop."""
         self.unseen = ""
-        """Where a task whose awaits cannot be seen has acquired a lease or written, if one has."""
+        """Where a task acquired a lease or wrote although its awaits cannot be seen; "" if none did."""
         self._fresh: dict[object, set[Acquired]] = {}
         """The leases that each thread or task has acquired, or has seen valid, since its last point."""
         self._lose = lose

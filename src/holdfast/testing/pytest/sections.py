@@ -21,7 +21,7 @@ LONGEST = 4096
 """The longest description of who is in, in bytes."""
 
 NO_LOCK = -1
-"""What stands for the descriptor of whoever was in already, or was not alone."""
+"""Stands for a descriptor where no file was locked: the thread or task was inside already, or another one was."""
 
 _inside: dict[object, list[int]] = {}
 """The descriptors by which each thread or task is in each section, by process, for a fork copies this."""
