@@ -122,14 +122,22 @@ def test_large_requests_and_replies_arrive_whole(redis_server: RedisServer) -> N
 
 def test_replicas_are_counted(tmp_path: Path) -> None:
     """A script's answer tells how many replicas have what it wrote, and the server waits no longer than we do."""
-    with Clock(tmp_path / "clock") as clock, RedisServer(tmp_path / "master", clock=clock) as master:
+    silent = ("--repl-ping-replica-period", "3600")  # the replica has nothing to acknowledge but what is written
+    with Clock(tmp_path / "clock") as clock, RedisServer(tmp_path / "master", options=silent, clock=clock) as master:
         follow = ("--replicaof", "127.0.0.1", str(master.port))
         with RedisServer(tmp_path / "replica", options=follow) as replica, linked(master) as driven:
             wait_until(lambda: replica.follows(master), "a replica that follows")
             ask = partial(driven.link.run_replicated, COUNT, ("key",), ())
             assert drive(ask(until=driven.soon(), replicas=1)).acknowledged == 1
 
+            def acknowledged() -> int:
+                return int(master.info("replication")["slave0"].partition("offset=")[2].partition(",")[0])
+
+            written = int(master.info("replication")["master_repl_offset"])
+
             def pass_time() -> None:
+                # The WAIT must not end before the replica has said that it has what the script wrote.
+                wait_until(lambda: acknowledged() > written, "what the replica acknowledges")
                 wait_until(lambda: master.info("clients")["blocked_clients"] == "1", "a WAIT")
                 clock.step(0.9 * PATIENCE)
 
