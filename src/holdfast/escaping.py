@@ -8,16 +8,24 @@ import unicodedata
 MOST = 120
 """How many characters of an owner stand in an error or a log."""
 
+ERROR = 500
+"""How many of the text of an error, which a server may have written."""
+
 
 def escape(text: str) -> str:
     """Return `text` on one line, with everything that is not plainly visible written as an escape sequence."""
     return text if text.isascii() and text.isprintable() else "".join(map(_visible, text))
 
 
-def shown(owner: str) -> str:
-    """Return an owner as it stands in an error or a log: escaped, and not too long."""
-    text = escape(owner[: MOST + 1])
-    return text if len(text) <= MOST else text[:MOST] + "..."
+def shown(text: str, most: int = MOST) -> str:
+    """Return an owner, or another text, as it stands in an error or a log: escaped, and not too long."""
+    escaped = escape(text[: most + 1])
+    return escaped if len(escaped) <= most else escaped[:most] + "..."
+
+
+def told(error: BaseException) -> str:
+    """Return the text of an error as it stands in a log or another error."""
+    return shown(str(error), ERROR).rstrip(".")
 
 
 def _visible(character: str) -> str:

@@ -23,6 +23,7 @@ from holdfast.core.held import NEVER, HeldLease
 from holdfast.core.limits import EVERYBODY
 from holdfast.core.messages import Ask, Busy, Granted, Leave, Left, Mismatch, Notice, NoticeKind, Reply, Waiting
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable, UsageError
+from holdfast.escaping import told
 
 if TYPE_CHECKING:
     from holdfast.core.deadlocks import Actor
@@ -137,9 +138,9 @@ class Attempt:
             return await self._until_held()
         except GeneratorExit:
             raise
-        except BaseException:
+        except BaseException as error:
             if self._engaged:
-                await self._runtime.finish(self._leave())
+                await self._runtime.finish(self._leave(error))
             raise
         finally:
             attempts.pop(request, None)
@@ -199,9 +200,11 @@ class Attempt:
                 give_up_at = give_up_at or self._give_up_at(self.troubled_since)
                 if self._runtime.now() + delay >= give_up_at:
                     raise
-                log.debug("asking for %r again: %s", self._want.name, error)
+                self._session.note_trouble(self._want.name, error, self.troubled_since, give_up_at)
             else:
-                self.troubled_since = NEVER
+                if self.troubled_since != NEVER:
+                    self._session.note_answer(self.troubled_since)
+                    self.troubled_since = NEVER
                 return reply
             await self._runtime.sleep(delay * (0.5 + self._runtime.random()))
             delay = min(delay * 2, 0.5)
@@ -310,7 +313,7 @@ class Attempt:
         session.note_token(token)
         return held
 
-    async def _leave(self) -> Left:
+    async def _leave(self, ended_by: BaseException | None = None) -> Left:
         """Tell the store that we are gone, trying twice; a store that does not answer forgets us by itself."""
         unsure = self._unsure or not self._session.store.capabilities.local
         leave = Leave(self._want.name, self._ask.request, unsure)
@@ -318,10 +321,11 @@ class Attempt:
             return await self._session.persist(lambda until: self._session.store.leave(leave, until), self._patience())
         except StoreError as error:
             lapse = seconds(max(self._ask.patience, self._ask.first_ttl))
-            log.warning(
+            log.log(
+                logging.DEBUG if _lasts(error) and ended_by is not None and _lasts(ended_by) else logging.WARNING,
                 "could not leave the queue of %r (%s); what is left there lapses within %.1f s",
                 self._want.name,
-                error,
+                told(error),
                 lapse,
             )
             return Left()
@@ -341,6 +345,11 @@ class Attempt:
 
     def _patience(self) -> float:
         return self._session.patience(self._want.ttl)
+
+
+def _lasts(error: BaseException) -> bool:
+    """Tell whether asking again cannot mend it."""
+    return isinstance(error, StoreError) and not isinstance(error, StoreUnavailable)
 
 
 def _kind_of(capacity: int) -> str:

@@ -45,6 +45,8 @@ class LockEvent:
     seconds: float = 0.0
     """A duration: see the kinds."""
     detail: str = ""
+    cause: BaseException | None = None
+    """Of a loss: the error of the store because of which the lease could not be renewed, if there was one."""
 
 
 class Events:
@@ -68,7 +70,7 @@ class Events:
         self._say(EventKind.ACQUIRED, held.name, held.token, now - asked_at)
 
         def lost(why: str) -> None:
-            self._say(EventKind.LOST, held.name, held.token, self._held_for(held), why)
+            self._say(EventKind.LOST, held.name, held.token, self._held_for(held), why, cause=held.trouble)
 
         held.when_lost(lost)
 
@@ -88,8 +90,17 @@ class Events:
         now = self._now()
         return now - self._since.get(held, now)
 
-    def _say(self, kind: EventKind, name: str, token: int = 0, seconds: float = 0.0, detail: str = "") -> None:
+    def _say(
+        self,
+        kind: EventKind,
+        name: str,
+        token: int = 0,
+        seconds: float = 0.0,
+        detail: str = "",
+        *,
+        cause: BaseException | None = None,
+    ) -> None:
         try:
-            self._tell(LockEvent(kind, name.removeprefix(self._prefix), self._owner, token, seconds, detail))
+            self._tell(LockEvent(kind, name.removeprefix(self._prefix), self._owner, token, seconds, detail, cause))
         except (Exception, SystemExit):  # SystemExit would end the keeper's thread, or leave a lease to nobody
             log.exception("the on_event callback raised; the lock goes on")

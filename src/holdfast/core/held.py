@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.core.deadlines import DRIFT, EPSILON, MICROS, valid_until
 from holdfast.core.messages import Ask, Renewal
 from holdfast.errors import ForkedLeaseError, LeaseLost
+from holdfast.escaping import told
 from holdfast.outcome import Outcome
 from holdfast.runtimes.runtime import Event, Runtime
 
@@ -40,6 +41,10 @@ TAKEN = "the store has given the name to another holder"
 REVOKED = "somebody took the name by force"
 OVERHELD = "it was held for as long as max_hold allows"
 FORKED = "it belongs to the parent of this process"
+NOT_BY_TROUBLE = frozenset({REVOKED, OVERHELD})
+"""Losses that no renewal could have prevented."""
+UNTRIED = "; none was tried in time, so this process or its event loop may have stood still"
+"""What is added to EXPIRED if no renewal had failed, and none was under way."""
 
 
 class LeaseState(Enum):
@@ -101,6 +106,8 @@ class HeldLease:
     """Before which local instant nobody else is to get the name, were our clock as fast as it may be."""
     asked: bool = False
     """Whether its holder was asked to let go."""
+    trouble: Exception | None = None
+    """Why the last renewal failed; None if one has succeeded since."""
     _when_asked: tuple[Callable[[], object], ...] = ()
 
     def trusted(self) -> bool:
@@ -132,11 +139,19 @@ class HeldLease:
                 "release it. Acquire one in the child."
             )
         if self.lost_because:
-            return LeaseLost(
-                f"the lease of {self.name!r} (token {self.token}) is lost: {self.lost_because}. "
+            lost = LeaseLost(
+                f"the lease of {self.name!r} (token {self.token}) is lost: {self.why_lost()}. "
                 "Another holder may be at work: stop, and do not write."
             )
+            lost.__cause__ = self.trouble
+            return lost
         return LeaseLost(f"the lease of {self.name!r} (token {self.token}) was released; acquire a new one.")
+
+    def why_lost(self) -> str:
+        """Tell why it is lost, and why it could not be renewed; "" while it is not."""
+        if self.trouble is None:
+            return self.lost_because
+        return f"{self.lost_because}; the last renewal failed: {told(self.trouble)}"
 
     def state(self) -> LeaseState:
         """Tell HELD, AT_RISK, LOST and RELEASED apart."""
@@ -151,6 +166,8 @@ class HeldLease:
                 self.void = True
                 return False
             self.lost_because = because
+            if because in NOT_BY_TROUBLE:
+                self.trouble = None
         self.runtime.post(self._tell)  # whoever noticed may be a thread beside the loop, or the body itself
         return True
 
@@ -164,6 +181,7 @@ class HeldLease:
                 self.kept_until = max(self.kept_until, valid_until(sent, ttl))
                 self.valid_until = min(self.kept_until, self.ends_at)
                 self.failures = 0
+                self.trouble = None
         return alive or not self._expire()
 
     def let_it_go(self) -> bool:
@@ -180,7 +198,7 @@ class HeldLease:
             if not self.lost_because:
                 self._callbacks += (tell,)
                 return
-        self.runtime.post(partial(_call, tell, self.lost_because, self.name))
+        self.runtime.post(partial(_call, tell, self.why_lost(), self.name))
 
     def ask_back(self) -> None:
         """Tell the holder, once, that somebody asks it to let go. Errors of whoever it tells are logged."""
@@ -279,7 +297,10 @@ class HeldLease:
         with self.mutex:
             if self.runtime.now() < self.valid_until:
                 return False
-        self.lose(OVERHELD if self.valid_until >= self.ends_at - HAIR else EXPIRED)
+        if self.valid_until >= self.ends_at - HAIR:
+            self.lose(OVERHELD)
+        else:
+            self.lose(EXPIRED if self.failures or self.renewing else EXPIRED + UNTRIED)
         return True
 
     def _tell(self) -> None:
@@ -290,7 +311,15 @@ class HeldLease:
         if self.stile is not None:
             self.stile.lost(self)
         for tell in callbacks:
-            _call(tell, self.lost_because, self.name)
+            _call(tell, self.why_lost(), self.name)
+
+
+def why_refused(reply: Outcome, renewal: Renewal) -> str:
+    """Tell why a store has refused a renewal."""
+    why = renewal.refused_because
+    if reply is Outcome.TAKEN_OVER:
+        return f"{why}, and {TAKEN}" if why else TAKEN
+    return why or REFUSED
 
 
 def report_loss(lease: HeldLease) -> None:

@@ -12,9 +12,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.held import NEVER, REFUSED, TAKEN, HeldLease, report_loss
-from holdfast.core.messages import RenewReply
-from holdfast.outcome import Outcome
+from holdfast.core.held import NEVER, HeldLease, report_loss, why_refused
+from holdfast.core.messages import Renewal, RenewReply
+from holdfast.escaping import told
 from holdfast.runtimes.runtime import Runtime, Task
 from holdfast.stores.store import Store
 
@@ -229,11 +229,10 @@ class Keeper:
         try:
             replies = await self._store.renew(renewals, until)
         except Exception as error:  # noqa: BLE001 - whatever ails a store, the other leases must be kept
-            for lease in batch:
-                self._failed(self._now_held(lease), error)
+            self._failed([self._now_held(lease) for lease in batch], error)
         else:
             for lease, renewal, reply in zip(batch, renewals, replies, strict=True):
-                self._answered(self._now_held(lease), sent, renewal.ttl, reply)
+                self._answered(self._now_held(lease), sent, renewal, reply)
         finally:
             for lease in batch:
                 lease.renewing = self._now_held(lease).renewing = False
@@ -242,26 +241,35 @@ class Keeper:
         """Return what became of a lease: it may have been handed on meanwhile."""
         return self._leases.get(lease.request, lease)
 
-    def _answered(self, lease: HeldLease, sent: float, ttl: int, reply: RenewReply) -> None:
+    def _answered(self, lease: HeldLease, sent: float, renewal: Renewal, reply: RenewReply) -> None:
         if reply is None:
-            if lease.renewed(sent, ttl):
+            if lease.renewed(sent, renewal.ttl):
                 lease.schedule(self._runtime.random())
                 if self.events is not None:
                     self.events.renewed(lease)
         else:
-            lost = self.lose(lease, TAKEN if reply is Outcome.TAKEN_OVER else REFUSED)
+            lost = self.lose(lease, why_refused(reply, renewal))
             if lost is not None:
                 report_loss(lost)
 
-    def _failed(self, lease: HeldLease, error: Exception) -> None:
-        lease.failures += 1
-        delay = min(0.05 * 2 ** min(lease.failures, 10), 1.0) * (0.5 + self._runtime.random())
+    def _failed(self, leases: Sequence[HeldLease], error: Exception) -> None:
+        """Plan to try again, and say so once: until a renewal of a lease succeeds nothing more is logged of it."""
+        error.__traceback__ = None  # the leases remember the error, and its frames would keep the leases
         now = self._runtime.now()
-        lease.due_at = now + min(delay, max(0.005, (lease.valid_until - now) / 4))
-        if lease.failures == 1:
+        at_risk: list[HeldLease] = []
+        for lease in leases:
+            lease.failures += 1
+            lease.trouble = error
+            delay = min(0.05 * 2 ** min(lease.failures, 10), 1.0) * (0.5 + self._runtime.random())
+            lease.due_at = now + min(delay, max(0.005, (lease.valid_until - now) / 4))
+            if lease.failures == 1:
+                at_risk.append(lease)
+        if at_risk:
+            first = min(at_risk, key=lambda lease: lease.valid_until)
             log.warning(
-                "the lease of %r is at risk: its renewal failed (%s); trying again for %.1f s",
-                lease.name,
-                error,
-                max(0.0, lease.valid_until - now),
+                "the lease of %r%s is at risk: its renewal failed (%s); trying again for %.1f s",
+                first.name,
+                f" and {len(at_risk) - 1} more" if len(at_risk) > 1 else "",
+                told(error),
+                max(0.0, first.valid_until - now),
             )

@@ -9,13 +9,14 @@ from holdfast.core.attempt import Attempt, Want
 from holdfast.core.deadlines import micros, seconds
 from holdfast.core.deadlocks import Actors, find_deadlocks
 from holdfast.core.events import Events, LockEvent
-from holdfast.core.held import REFUSED, REVOKED, TAKEN, HeldLease, report_loss
+from holdfast.core.held import REVOKED, HeldLease, report_loss, why_refused
 from holdfast.core.keeper import Keeper
 from holdfast.core.limits import check_ttl
 from holdfast.core.messages import Adjust, HolderView, Left, NameView, Notice, NoticeKind, Release
 from holdfast.core.nests import Nests
 from holdfast.core.turnstile import Budget, Turnstile
 from holdfast.errors import SelfDeadlock, StoreError, StoreUnavailable, UsageError, Wait
+from holdfast.escaping import told
 from holdfast.outcome import Outcome
 from holdfast.runtimes.runtime import Runtime
 from holdfast.runtimes.single import SingleFlight
@@ -37,6 +38,9 @@ NO_TOKENS = (
     "linger is not to be had here: in this store each holding has a fencing token of its own, and none can be put by "
     "for the next. Make the lock without linger, or use another store, such as redis://host."
 )
+
+RIDDEN_OUT = 1.0
+"""For how many seconds a store may not answer before that is logged."""
 
 GAP_SPREAD = 0.05
 """Within how many seconds all waiters of a client ask again after its inbox was cut off."""
@@ -99,6 +103,8 @@ class Session:
         self._opening = SingleFlight(runtime)
         self._closed = False
         self._abandoned = False
+        self._troubled = False
+        """Whether it was logged that the store does not answer acquisitions, and none was answered since."""
 
     # -- life ----------------------------------------------------------------------------------------------
 
@@ -236,7 +242,7 @@ class Session:
                 outcome = await self.persist(lambda until: self.store.release(release, until), self.patience(held.ttl))
         except StoreError as error:
             level = logging.DEBUG if held.lost_because else logging.WARNING
-            log.log(level, "the release of %r got no answer (%s); it ends at its ttl at the latest", held.name, error)
+            log.log(level, "%r could not be released (%s); it ends at its ttl at the latest", held.name, told(error))
             outcome = Outcome.UNKNOWN
         if not outcome.kept and not held.lost_because and self.runtime.now() < held.valid_until:
             outcome = Outcome.RELEASED  # it cannot have run out yet: the first attempt did it, and its reply was lost
@@ -275,7 +281,7 @@ class Session:
         replies = await self.store.renew(renewals, sent + patience)
         for held, each, renewal, reply in zip(leases, wanted, renewals, replies, strict=True):
             if reply is not None:
-                self.keeper.lose(held, TAKEN if reply is Outcome.TAKEN_OVER else REFUSED)
+                self.keeper.lose(held, why_refused(reply, renewal))
             elif held.renewed(sent, renewal.ttl):
                 held.ttl = each
                 self.keeper.plan(held)
@@ -448,6 +454,26 @@ class Session:
                 "until the oldest of them has run out",
                 seconds,
             )
+
+    def note_trouble(self, name: str, error: StoreUnavailable, since: float, give_up_at: float) -> None:
+        """Log that an acquisition rides out a store that does not answer: once a trouble, after a second."""
+        now = self.runtime.now()
+        if self._troubled or now < since + RIDDEN_OUT:
+            return
+        self._troubled = True
+        log.warning(
+            "the store has not answered for %.1f s (%s); asking for %r again for another %.1f s",
+            now - since,
+            told(error),
+            name,
+            max(0.0, give_up_at - now),
+        )
+
+    def note_answer(self, since: float) -> None:
+        """Log that a trouble which was logged has ended."""
+        if self._troubled:
+            self._troubled = False
+            log.warning("the store answers again, after %.1f s", self.runtime.now() - since)
 
     def note_token(self, token: int) -> None:
         """Remember the highest token seen, so that a store that lost its state is told of it."""

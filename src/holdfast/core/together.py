@@ -272,8 +272,8 @@ class _Leader(Attempt):
         gone = {id(each) for each in doubtful}
         self._followers[:] = [each for each in self._followers if id(each) not in gone]
 
-    async def _leave(self) -> Left:
-        left = await super()._leave()
+    async def _leave(self, ended_by: BaseException | None = None) -> Left:
+        left = await super()._leave(ended_by)
         for each in self._followers:
             if each.is_engaged():
                 await each.give_up()

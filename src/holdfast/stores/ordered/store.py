@@ -61,6 +61,10 @@ LONGEST_POKE = 20.0
 HEARD = 1.0
 """How long, in seconds, a waiter that was woken has at least to ask whether it holds now."""
 
+SESSION_ENDED = "this client's session has ended: the servers had not heard of it for longer than a session lasts"
+GONE = "its entry is gone: this client's session has ended, or somebody has removed the entry"
+"""Why a renewal is refused."""
+
 CAPABILITIES = Capabilities(
     min_ttl=0.05,
     queue=True,
@@ -411,12 +415,18 @@ class OrderedStore:
         replies: list[RenewReply] = []
         for renewal, place in zip(renewals, places, strict=True):
             if place is None or not next(there):
+                renewal.refused_because = self._why_gone(renewal.request)
                 if place is not None:
                     self._places.end_of(renewal.request, renewal.token, Outcome.EXPIRED)
                 replies.append(await self._fate(renewal.name, renewal.request, until))
             else:
                 replies.append(await self._renewed(place, renewal, sent, until))
         return replies
+
+    def _why_gone(self, request: str) -> str:
+        place = self._places.live.get(request)
+        entry = None if place is None else place.entry
+        return GONE if entry is None or entry.session == self.directory.session() else SESSION_ENDED
 
     def _renewable(self, renewal: Renewal, until: float) -> Place | None:
         """Return the place of a renewal if it may be there still, and keep it from being ended meanwhile."""

@@ -348,6 +348,7 @@ class QuorumStore:
             elif votes is None or answered - kept > self._panel.may_fail:
                 if votes is not None:
                     self._ledger.lose(renewal.request, votes)
+                renewal.refused_because = f"only {kept} of {len(self._nodes)} nodes know it still"
                 results.append(Outcome.TAKEN_OVER if _some_taken(replies, place) else Outcome.EXPIRED)
             else:
                 raise self._panel.unknown()

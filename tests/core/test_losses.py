@@ -1,0 +1,162 @@
+"""What is told of a loss, and of a store that does not answer: the cause, once, and nothing that it does not say."""
+
+import asyncio
+import logging
+
+import pytest
+
+from holdfast import AsyncClient, AsyncLease, LeaseLost, LockEvent, StoreError, StoreUnavailable
+from tests import virtual
+from tests.hazards.helpers import disturbed
+
+FORGED = "\x1b[2J\nCRITICAL: forged " + "x" * 5000
+
+
+class Broken:
+    """Fails the operations that it is told to fail."""
+
+    def __init__(self, **failing: Exception) -> None:
+        self.failing = failing
+
+    async def __call__(self, operation: str, done: bool) -> None:
+        """Fail before the operation."""
+        if not done and operation in self.failing:
+            raise self.failing[operation]
+
+
+def messages(caplog: pytest.LogCaptureFixture, level: int = logging.WARNING) -> list[str]:
+    """Return what was logged, from a level on."""
+    return [record.getMessage() for record in caplog.records if record.levelno >= level]
+
+
+def test_a_loss_names_the_error_of_the_last_renewal_everywhere(caplog: pytest.LogCaptureFixture) -> None:
+    """In `check`, `on_lost`, on leaving the body, in the event and in the log; as text and as cause."""
+    trouble = StoreError("the server is a replica (READONLY)")
+    broken = Broken()
+    told: list[LeaseLost] = []
+    events: list[LockEvent] = []
+
+    async def body(lease: AsyncLease) -> None:
+        async with lease:
+            await asyncio.sleep(60)
+
+    async def main() -> None:
+        store = disturbed(virtual.source(), broken)
+        async with AsyncClient(store=store, on_event=events.append) as client:
+            lock = client.lock("name", ttl=10, on_lost=told.append)
+            lease = await lock.acquire()
+            broken.failing["renew"] = trouble
+            with pytest.raises(
+                LeaseLost, match=r"last renewal failed: the server is a replica \(READONLY\)\. "
+            ) as left:
+                await body(lease)
+            with pytest.raises(LeaseLost) as checked:
+                lease.check()
+            assert {left.value.__cause__, checked.value.__cause__, told[0].__cause__} == {trouble}
+            assert str(left.value) == str(checked.value) == str(told[0])
+
+    virtual.run(main)
+    (lost,) = [event for event in events if event.kind == "lost"]
+    assert "READONLY" in lost.detail
+    assert lost.cause is trouble
+    assert len(messages(caplog)) == 2, "that it is at risk, and that it is lost"
+    assert all("READONLY" in message for message in messages(caplog))
+
+
+def test_a_loss_does_not_name_an_error_that_was_overcome() -> None:
+    """A renewal that succeeded since is what counts; and a loss by force has no error as its cause."""
+    broken = Broken()
+
+    async def main() -> None:
+        async with AsyncClient(store=disturbed(virtual.source(), broken)) as client:
+            lease = await client.lock("name", ttl=10).acquire()
+            broken.failing["renew"] = StoreUnavailable("nobody listens")
+            await asyncio.sleep(4)
+            broken.failing.clear()
+            await asyncio.sleep(4)
+            await client.revoke("name", force=True)
+            await asyncio.sleep(0.1)
+            with pytest.raises(LeaseLost, match=r"is lost: somebody took the name by force\. ") as caught:
+                lease.check()
+            assert caught.value.__cause__ is None
+            lease = await client.lock("other", ttl=10).acquire()
+            broken.failing["renew"] = StoreUnavailable("nobody listens")
+            await asyncio.sleep(5)
+            await client.revoke("other", force=True)
+            await asyncio.sleep(0.1)
+            with pytest.raises(LeaseLost, match=r"is lost: somebody took the name by force\. ") as caught:
+                lease.check()
+            assert caught.value.__cause__ is None
+
+    virtual.run(main)
+
+
+def test_a_lease_that_nobody_tried_to_renew_says_that_the_process_stood_still() -> None:
+    """Then no store is to blame: the loop was blocked, or the process stopped."""
+
+    async def main() -> None:
+        async with AsyncClient(store=virtual.source()) as client:
+            lease = await client.lock("name", ttl=10).acquire()
+            virtual.stand_still(20)
+            with pytest.raises(LeaseLost, match="this process or its event loop may have stood still"):
+                lease.check()
+
+    virtual.run(main)
+
+
+def test_many_leases_at_risk_are_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """A server that fails does not fill the log with a line for each lease; nor does its text forge any."""
+    broken = Broken()
+
+    async def main() -> None:
+        async with AsyncClient(store=disturbed(virtual.source(), broken)) as client:
+            leases = [await client.lock(f"{number}", ttl=30).acquire() for number in range(50)]
+            broken.failing["renew"] = StoreUnavailable(FORGED)
+            await asyncio.sleep(15)
+            broken.failing.clear()
+            for lease in leases:
+                await lease.release()
+
+    virtual.run(main)
+    (line,) = messages(caplog)
+    assert "49 more are at risk" in line.replace(" is at risk", " are at risk")
+    assert line.isprintable()
+    assert len(line) < 1000
+
+
+def test_what_is_ridden_out_is_logged_once_after_a_second(caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever wonders why a lock takes long finds one line while the store is silent, and one when it answers."""
+    broken = Broken()
+
+    async def main() -> None:
+        async with AsyncClient(store=disturbed(virtual.source(), broken), retry_for=30) as client:
+            await client.names()
+            broken.failing["acquire"] = StoreUnavailable("nobody listens")
+            waiting = [asyncio.create_task(client.lock(f"{number}").acquire()) for number in range(3)]
+            await asyncio.sleep(0.9)
+            assert not messages(caplog)
+            await asyncio.sleep(9)
+            (line,) = messages(caplog)
+            assert "nobody listens" in line
+            broken.failing.clear()
+            for lease in await asyncio.gather(*waiting):
+                await lease.release()
+
+    virtual.run(main)
+    assert len(messages(caplog)) == 2
+    assert "the store answers again" in messages(caplog)[1]
+
+
+def test_an_error_that_lasts_is_not_repeated_as_a_queue_that_could_not_be_left(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A wrong password is the caller's error, once; the same answer to the leave is no news."""
+    refused = StoreError("wants a password")
+
+    async def main() -> None:
+        async with AsyncClient(store=disturbed(virtual.source(), Broken(acquire=refused, leave=refused))) as client:
+            with pytest.raises(StoreError, match="wants a password"):
+                await client.lock("name").acquire()
+
+    virtual.run(main)
+    assert not messages(caplog)
