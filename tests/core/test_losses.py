@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from holdfast import AsyncClient, AsyncLease, LeaseLost, LockEvent, StoreError, StoreUnavailable
+from holdfast import AsyncClient, AsyncLease, LeaseLost, LockEvent, LockTimeout, StoreError, StoreUnavailable
 from tests import virtual
 from tests.hazards.helpers import disturbed
 
@@ -160,3 +160,37 @@ def test_an_error_that_lasts_is_not_repeated_as_a_queue_that_could_not_be_left(
 
     virtual.run(main)
     assert not messages(caplog)
+
+
+def test_a_timeout_under_a_lock_delay_says_so() -> None:
+    """Nobody holds the name then, and there is nobody to look for."""
+
+    async def main() -> None:
+        async with AsyncClient(store=virtual.source()) as client:
+            lock = client.lock("name", ttl=10, lock_delay=30)
+            lease = await lock.acquire()
+            await client.revoke("name", force=True)
+            with pytest.raises(LockTimeout, match="its lock_delay keeps the name from everybody for another 28"):
+                await lock.acquire(timeout=2)
+            with pytest.raises(LockTimeout, match="its lock_delay keeps the name from everybody for another 28"):
+                await lock.acquire(timeout=0)
+            with pytest.raises(LockTimeout, match="its lock_delay keeps the name from everybody for another 27"):
+                await client.multilock(["name", "other"]).acquire(timeout=1)
+            with pytest.raises(LockTimeout, match="its lock_delay keeps the name from everybody for another 26"):
+                await client.election("name").campaign(timeout=1)
+            await lease.release()
+
+    virtual.run(main)
+
+
+def test_a_timeout_under_a_min_hold_says_so() -> None:
+    """The holder that is named may have let go already."""
+
+    async def main() -> None:
+        async with AsyncClient(store=virtual.source()) as client:
+            lock = client.lock("name", ttl=10, min_hold=10)
+            await (await lock.acquire()).release()
+            with pytest.raises(LockTimeout, match="keeps the name until min_hold=10 s after its grant"):
+                await lock.acquire(timeout=2)
+
+    virtual.run(main)

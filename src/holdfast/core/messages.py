@@ -170,6 +170,8 @@ class Left:
     quarantine: int = 0
     votes: tuple[Vote, ...] = ()
     """What each node of a quorum said last."""
+    blocked: int = 0
+    """For how long a lock delay keeps the name from everybody. No store says so; `Session.explain` asks."""
 
 
 class NoticeKind(StrEnum):

@@ -316,6 +316,16 @@ class Session:
         view.waiters += self.turnstile.waiting(name)
         return view
 
+    async def explain(self, name: str, left: Left) -> Left:
+        """Return what is known of why a name was not granted in time: it is asked for if nobody holds the name."""
+        if left.holders or left.quarantine:
+            return left
+        try:
+            view = await self.inspect(name)
+        except (StoreError, UsageError):
+            return left
+        return replace(left, blocked=micros(view.blocked_for))
+
     async def names(self, prefix: str) -> list[str]:
         """List the names in use."""
         await self.open()

@@ -149,10 +149,22 @@ class LockBase:
                 f"{seconds(left.quarantine):.1f} s, until the oldest lease has run out. Wait longer.",
                 left.votes,
             )
+        if left.blocked:
+            return LockTimeout(
+                f"{self._name!r} was not granted within {timeout or 0:g} s: a lease of it ran out or was taken by "
+                f"force, and its lock_delay keeps the name from everybody for another {seconds(left.blocked):.1f} s. "
+                "Wait longer.",
+                left.votes,
+            )
         owners = [read_label(holder).owner for holder in left.holders]
         holders = _list(owners)
         if owner in owners:
             holders += f" (which is this client, or one of the same owner: {self._kind} {self._if_held})"
+        if self._options.min_hold and owners:
+            holders += (
+                f" (whose lease keeps the name until min_hold={self._options.min_hold:g} s after its grant, even if it "
+                "is released before)"
+            )
         ahead = f", {left.ahead} waited before us" if left.ahead else ""
         if timeout == 0:
             return LockTimeout(f"{self._name!r} is held by {holders}. {TO_WAIT}, or see {self._show()}.", left.votes)
@@ -208,7 +220,7 @@ class BlockingLockBase(LockBase):
             want = session.actors.speak_for(want)
         won = drive(session.acquire(want, timeout))
         if isinstance(won, Left):
-            raise self._timed_out(won, timeout, session.owner)
+            raise self._timed_out(drive(session.explain(want.name, won)), timeout, session.owner)
         return self._lease(session, won)
 
     def _try_acquire(self, want: Want) -> Lease | None:
@@ -288,7 +300,7 @@ class AsyncLockBase(LockBase):
             want = session.actors.speak_for(want)
         won = await session.acquire(want, timeout)
         if isinstance(won, Left):
-            raise self._timed_out(won, timeout, session.owner)
+            raise self._timed_out(await session.explain(want.name, won), timeout, session.owner)
         return self._lease(session, won)
 
     async def _try_acquire(self, want: Want) -> AsyncLease | None:

@@ -300,7 +300,7 @@ class Election(_ElectionBase[Leadership]):
         session = self._client.session()
         won = drive(session.acquire(self._want_with(session, value), timeout))
         if isinstance(won, Left):
-            raise self._timed_out(won, timeout, session.owner)
+            raise self._timed_out(drive(session.explain(self._want.name, won)), timeout, session.owner)
         term = self._term = Leadership(session, won, self._name, value)
         if self._options.on_lost is not None:
             term.on_lost(self._options.on_lost)
@@ -349,7 +349,7 @@ class AsyncElection(_ElectionBase[AsyncLeadership]):
         session = self._client.session()
         won = await session.acquire(self._want_with(session, value), timeout)
         if isinstance(won, Left):
-            raise self._timed_out(won, timeout, session.owner)
+            raise self._timed_out(await session.explain(self._want.name, won), timeout, session.owner)
         term = self._term = AsyncLeadership(session, won, self._name, value)
         if self._options.on_lost is not None:
             term.on_lost(self._options.on_lost)

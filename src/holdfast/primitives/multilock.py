@@ -228,6 +228,13 @@ class _MultiLockBase(LockBase):
             session, self._wants, timeout, self._max_hold, detect_deadlock=self._options.detect_deadlock
         )
 
+    async def _acquire_or_miss(self, session: Session, timeout: float | None) -> list[HeldLease]:
+        won = await self._acquire_all(session, timeout)
+        if isinstance(won, Missed):
+            left = await session.explain(self._wants[won.place].name, won.left)
+            raise self._missed(replace(won, left=left), timeout, session.owner)
+        return won
+
     def _missed(self, missed: Missed, timeout: float | None, owner: str) -> LockTimeout:
         error = self._named(self._names[missed.place])._timed_out(missed.left, timeout, owner)  # noqa: SLF001 - of us
         return LockTimeout(f"{error} Of {', '.join(map(repr, self._names))}, none is held now.")
@@ -271,9 +278,7 @@ class MultiLock(_MultiLockBase):
         """
         timeout = self._timeout(timeout)
         session = self._client.session()
-        won = drive(self._acquire_all(session, timeout))
-        if isinstance(won, Missed):
-            raise self._missed(won, timeout, session.owner)
+        won = drive(self._acquire_or_miss(session, timeout))
         return MultiLease(self._bundle(session, won), self._names)
 
     def try_acquire(self) -> MultiLease | None:
@@ -324,9 +329,7 @@ class AsyncMultiLock(_MultiLockBase):
         """Acquire all names, as `MultiLock.acquire`. Cancelled at any point, it leaves nothing behind."""
         timeout = self._timeout(timeout)
         session = self._client.session()
-        won = await self._acquire_all(session, timeout)
-        if isinstance(won, Missed):
-            raise self._missed(won, timeout, session.owner)
+        won = await self._acquire_or_miss(session, timeout)
         return AsyncMultiLease(self._bundle(session, won), self._names)
 
     async def try_acquire(self) -> AsyncMultiLease | None:
