@@ -221,7 +221,8 @@ class Judge:
         if renewal.token == before.counter:
             newest = not taken.live and renewal.request != self.last_released
         room = ask is not None and (ask.weight == ask.capacity or _fits_beside(ask, before, taken.live))
-        if not (ask and taken.quarantine and newest and room):
+        buried = self.given_up.get(renewal.request, 0) > taken.now
+        if not (ask and taken.quarantine and newest and room) or buried:
             assert not taken.taken_up, "a lease was taken up that is over"
             return
         assert taken.taken_up, "a lease that was forgotten was not taken up"
@@ -348,7 +349,7 @@ class Judge:
             assert taken.answer is Outcome.RELEASED
         else:
             assert taken.answer is self._fate(taken, release.token)
-        if release.unsure:
+        if release.unsure or (taken.quarantine and release.request not in taken.live):
             self._give_up(taken, release.request)
 
     def _judge_renewal(self, taken: Taken, renewal: Renewal) -> None:

@@ -99,8 +99,9 @@ class RedisMachine(StoreMachine):
     def conclude(self, client: int, steps: dict[str, Step], ttl: int | None, buries: str) -> None:
         """Compare the markers, and note what the oracle did."""
         for name, step in steps.items():
-            if buries:
-                self.buried.setdefault(name, {})[buries] = self.clocks.now + TOMBSTONE
+            until = self.clocks.now + TOMBSTONE
+            buried = [request for request, ends in step.state.tombstones.items() if ends == until]
+            self.buried.setdefault(name, {}).update(dict.fromkeys([buries] if buries else buried, until))
             self.tokens |= {holder.request: holder.token for holder in step.state.holders}
         marker = marker_at(self.server.keys, NODE)
         if ttl is None:

@@ -170,6 +170,7 @@ WRONG_SCRIPTS: dict[str, tuple[type[StoreMachine], str, str]] = {
     "late": (RESTARTS, "weighs == 0 or now >= quarantine(0) or", "weighs == 0 or"),
     "told nothing": (RESTARTS, "weighs == 0 or now", "now"),
     "queued": (RESTARTS, "capacity = fills\n    dequeue(request)", "capacity = fills"),
+    "released in quarantine": (RESTARTS, "bury(request) -- a late renewal", "-- a late renewal"),
     "unbound": (RESTARTS, "math.max(longest_known or 0, bound, longest_asked)", "math.max(longest_known or 0, bound)"),
     "trusting": (RESTARTS, "doubtful = doubtful or known or seen ~= ''", "doubtful = doubtful or known"),
     "up for too long": (UptimeMachine, "math.max(0, uptime - 1)", "uptime"),

@@ -70,6 +70,12 @@ def step_back_and_restart(plan: Plan) -> Plan:
     return replace(plan, faults=Faults(restarts=2, clock_back=2))
 
 
+def release_in_a_quarantine(plan: Plan) -> Plan:
+    """Have renewals that are late, and leases that are released in a quarantine by a clock that stepped back."""
+    faults = Faults(straggler=0.1, cancel=0.2, pauses=1, clock_back=1, restarts=1)
+    return replace(plan, clients=2, tasks=1, rounds=3, names=1, duration=3.0, faults=faults)
+
+
 # -- around the scripts ------------------------------------------------------------------------------------
 
 
@@ -249,6 +255,13 @@ LUA_MUTANTS: Sequence[Mutant] = (
         "what ran out is taken up again",
         ("weighs == 0 or now >= quarantine(0) or", "weighs == 0 or"),
         aim=be_late,
+    ),
+    lua(
+        "what was released in a quarantine is taken up again",
+        ("if buried and tonumber(buried) > now then return end", ""),
+        scenario="redis_several",
+        aim=release_in_a_quarantine,
+        first=232,
     ),
     lua(
         "who takes it up again still waits",

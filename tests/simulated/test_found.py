@@ -19,6 +19,15 @@ FOUND = {
         7375336872,
         "clients=3,tasks=2,rounds=3,names=2,duration=4.623532098254451,cuts=1,pauses=1,restarts=1,failovers=1",
     ),
+    # A late renewal took a lease up again in a quarantine, after its release: the server did not know the lease.
+    "a late renewal of what was released in a quarantine": (
+        "redis_several",
+        7375335116,
+        (
+            "clients=2,tasks=1,rounds=3,names=1,duration=2.8393837095140277,straggler=0.06699936615614809,"
+            "cancel=0.13417883354554982,pauses=1,clock_back=1,restarts=1"
+        ),
+    ),
 }
 
 

@@ -633,6 +633,16 @@ def test_what_was_released_is_not_taken_up() -> None:
     assert name.holders() == ""
 
 
+def test_what_was_released_in_quarantine_is_not_taken_up() -> None:
+    """The store does not know the lease; it remembers the release all the same, for renewals that are under way."""
+    name = Name()
+    token = name.win("a")
+    name.forget(QUARANTINE)
+    assert name.release("a", token) is Outcome.EXPIRED
+    assert name.take_up("a", token) is Outcome.EXPIRED
+    assert name.holders() == ""
+
+
 def test_an_exclusive_lease_ends_older_ones_when_it_is_taken_up() -> None:
     """Whatever the store thinks is held: it had ended when a later lease of everything was granted."""
     name = Name()

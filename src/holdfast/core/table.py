@@ -144,6 +144,9 @@ class Step:
             self._pass_on()
             return Outcome.RELEASED
         kept = self._holder(KEPT + release.request)
+        if self._quarantine():
+            self._bury(release.request)  # a late renewal must not take it up again
+            self._drop(release.request)  # the store may have forgotten that it was granted
         self._pass_on()
         return Outcome.RELEASED if kept or state.last_released == release.request else self._fate(release.token)
 
@@ -325,6 +328,8 @@ class Step:
         ask, state = renewal.ask, self.state
         if ask is None or self.now >= self.quarantined_until or renewal.token < state.counter:
             return None
+        if renewal.request in state.tombstones:
+            return None  # it was released, or given up, in this quarantine
         if renewal.token == state.counter and (state.holders or renewal.request == state.last_released):
             return None
         if ask.weight == ask.capacity:

@@ -209,7 +209,7 @@ class RedisStore:
         keys: list[Word] = []
         for renewal in renewals:
             state = state_key(renewal.name)
-            keys += [state, state + ":q"]
+            keys += [state, state + ":q", f"{state}:t:{renewal.request}"]
         name = renewals[0].name
         inbox, owner = codec.about_renewals(renewals)
         about = pack(self._publish, self._rules.guard, self._bound, inbox, owner)

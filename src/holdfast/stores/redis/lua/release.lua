@@ -83,6 +83,10 @@ if unsure then
 end
 local kept = holder_of(KEPT .. request)
 local holder = holder_of(request)
+if not holder and quarantined_for() > 0 then
+    bury(request) -- a late renewal must not take it up again
+    dequeue(request) -- this server may have forgotten that it was granted
+end
 if holder then
     released = request
     if keeps > 0 then
