@@ -37,6 +37,7 @@ class Command:
         """Start `holdfast ARGUMENTS`."""
         process = subprocess.Popen(
             [sys.executable, "-m", "holdfast", *arguments],
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env={**os.environ, "HOLDFAST_URL": self.url},
@@ -57,7 +58,7 @@ class Command:
             if process.poll() is None:
                 process.kill()
                 process.wait(PATIENCE)
-            for pipe in (process.stdout, process.stderr):
+            for pipe in (process.stdin, process.stdout, process.stderr):
                 if pipe is not None:
                     pipe.close()
 

@@ -1,4 +1,4 @@
-"""`holdfast ls`, `show` and `release`, what they print, and what is escaped."""
+"""`holdfast ls`, `show`, `wait`, `revoke` and `release`: what they do, what they print, and what is escaped."""
 
 import functools
 import json
@@ -8,14 +8,19 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
+from typing import cast
 
 import pytest
 
 import holdfast
 from holdfast.cli.app import run_app
+from holdfast.cli.look import wait_for_name
 from holdfast.cli.say import seconds
+from holdfast.core.messages import HolderView, NameView
 from holdfast.escaping import escape
 from tests.cli.conftest import PATIENCE, Command, Done, until
+
+Here = Callable[..., Done]
 
 
 def test_ls_lists_holders_and_waiters(
@@ -73,7 +78,173 @@ def _as_many_wait(client: holdfast.Client, count: int) -> bool:
 def test_show_of_a_free_name(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
     """A name that nobody holds is free; that is no error."""
     assert run_app(["show", "orders", "--url", command.url]) == 0
-    assert capsys.readouterr().out == "orders is free.\n"
+    assert capsys.readouterr().out == "free\n"
+
+
+# -- a pipe and a terminal -----------------------------------------------------------------------------------
+
+LONG = "orders:" + "x" * 300
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the command print for a terminal of 80 columns."""
+    monkeypatch.setattr("holdfast.cli.output.is_terminal", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+def test_a_name_is_one_line_of_a_pipe(here: Here, client: holdfast.Client) -> None:
+    """However long names and owners are: `holdfast ls | grep NAME` finds a name, and `cut -f` its token."""
+    with client.lock(LONG) as lease, client.lock("tab\tand\nline") as other:
+        lines = here("ls").output.splitlines()
+    fields = [line.split("\t") for line in lines]
+    assert [field[:3] for field in fields] == [
+        [LONG, "the test", str(lease.token)],
+        [r"tab\tand\nline", "the test", str(other.token)],
+    ]
+    for _, _, _, held_for, expires_in, waiters in fields:
+        assert float(held_for) >= 0
+        assert 0 < float(expires_in) <= 30
+        assert waiters == "0"
+    assert here("ls").output == ""
+
+
+def test_several_holders_are_one_line_of_a_pipe(here: Here, command: Command, client: holdfast.Client) -> None:
+    """A name is one line, whoever holds it; `show` has a line for each."""
+    with holdfast.Client(command.url, owner="other") as second:
+        a, b = client.semaphore("gpu", 2).acquire(), second.semaphore("gpu", 2).acquire()
+        (line,) = here("ls").output.splitlines()
+        shown = [line.split("\t") for line in here("show", "gpu").output.splitlines()]
+        a.release()
+        b.release()
+    assert line.split("\t")[:3] == ["gpu", "the test, other", f"{a.token}, {b.token}"]
+    assert [fields[:3] for fields in shown] == [
+        ["holder", "the test", str(a.token)],
+        ["holder", "other", str(b.token)],
+    ]
+
+
+@pytest.mark.usefixtures("terminal")
+def test_a_terminal_gets_tables_and_sentences(here: Here, client: holdfast.Client) -> None:
+    """People read headings and durations with units."""
+    assert here("ls").output == "Nothing is locked.\n"
+    assert here("ls", "a*").output == "Nothing like a* is locked.\n"
+    assert here("show", "orders").output == "orders is free.\n"
+    lease = client.lock("orders").acquire()
+    assert "Expires in" in here("ls").output
+    assert "orders is held by the test." in here("show", "orders").output
+    assert here("revoke", "orders").output == f"Asked the test to let go of orders (token {lease.token}).\n"
+    assert here("release", "orders", "--force").output == f"Took orders from the test (token {lease.token}).\n"
+    assert lease.release() is holdfast.Outcome.TAKEN_OVER
+
+
+def test_a_reader_that_leaves_ends_the_command(command: Command, client: holdfast.Client) -> None:
+    """`holdfast ls | head -1` ends as a pipe ends everything, without a traceback."""
+    with client.lock("orders"):
+        listing = command.start("ls")
+        assert listing.stdout is not None
+        listing.stdout.close()
+        assert listing.stderr is not None
+        assert listing.stderr.read() == ""
+        assert listing.wait(PATIENCE) == 128 + 13
+
+
+def test_ls_lists_what_matches(here: Here, client: holdfast.Client) -> None:
+    """Wildcards are those of a shell; a name without one is itself."""
+    with client.multilock(["orders:1", "orders:22", "report"]):
+        for pattern, found in (("orders:*", ["orders:1", "orders:22"]), ("*:?", ["orders:1"]), ("report", ["report"])):
+            assert [line.split("\t")[0] for line in here("ls", pattern).output.splitlines()] == found
+            assert [each["name"] for each in json.loads(here("ls", pattern, "--json").output)] == found
+        assert here("ls", "repor").output == ""
+
+
+# -- waiting, asking and taking ------------------------------------------------------------------------------
+
+
+def test_wait_ends_when_nobody_holds_the_name(here: Here, command: Command, client: holdfast.Client) -> None:
+    """0 at once if it is free, and as soon as it is; meanwhile it is in nobody's way."""
+    assert here("wait", "orders").status == 0
+    with client.lock("orders"):
+        waiting = command.start("wait", "orders")
+        assert here("wait", "orders", "--timeout", "0.1").status == 75
+        assert client.inspect("orders").waiters == []
+        assert waiting.poll() is None
+    assert waiting.wait(PATIENCE) == 0
+    done = json.loads(here("wait", "orders", "--json").output)
+    assert (done["name"], done["holders"]) == ("orders", [])
+
+
+def test_wait_tells_who_held_the_name_all_the_time(here: Here, client: holdfast.Client) -> None:
+    """75, and one line that names the holder."""
+    with client.lock("orders"):
+        done = here("wait", "orders", "--timeout", "0")
+    assert (done.status, done.output) == (75, "")
+    assert done.errors == "holdfast: orders is held by the test after 0 s.\n"
+
+
+class Scripted:
+    """A client that shows what the test says, in order; then the last for ever."""
+
+    def __init__(self, *shown: NameView | Exception) -> None:
+        self._shown = list(shown)
+
+    def inspect(self, name: str) -> NameView:
+        """Show what comes next."""
+        shown = self._shown.pop(0) if len(self._shown) > 1 else self._shown[0]
+        if isinstance(shown, Exception):
+            raise shown
+        return shown
+
+
+def held_as(token: int) -> NameView:
+    """Return what is shown of a name that somebody holds."""
+    return NameView("orders", 1, token, [HolderView("somebody", token, 1, 1.0, 29.0, 30.0, confirmed=True)])
+
+
+@pytest.mark.parametrize(("change", "ends_with"), [(False, []), (True, [8])])
+def test_wait_for_a_change(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    *,
+    change: bool,
+    ends_with: list[int],
+) -> None:
+    """With --change it ends when somebody else holds the name, though it was never seen free."""
+    monkeypatch.setattr("holdfast.cli.look.INTERVAL", 0.0)
+    client = Scripted(held_as(7), held_as(7), held_as(8), NameView("orders", 1, 8))
+    assert wait_for_name(cast("holdfast.Client", client), "orders", None, change=change, as_json=True) == 0
+    assert [holder["token"] for holder in json.loads(capsys.readouterr().out)["holders"]] == ends_with
+
+
+def test_wait_rides_out_a_store_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one that is not up yet: for as long as --timeout says, and then it says what is wrong."""
+    monkeypatch.setattr("holdfast.cli.look.INTERVAL", 0.0)
+    down = holdfast.StoreUnavailable("it is down")
+    comes = cast("holdfast.Client", Scripted(down, down, NameView("orders", 1, 0)))
+    assert wait_for_name(comes, "orders", None, change=False, as_json=False) == 0
+    stays = cast("holdfast.Client", Scripted(down))
+    with pytest.raises(holdfast.StoreUnavailable, match="it is down"):
+        wait_for_name(stays, "orders", 0.05, change=False, as_json=False)
+
+
+def test_what_a_lock_delay_keeps_is_not_free() -> None:
+    """`wait` goes on, and `show` says for how long."""
+    blocked = cast("holdfast.Client", Scripted(NameView("orders", 1, 7, blocked_for=9.0)))
+    with pytest.raises(holdfast.LockTimeout, match=r"is kept from everyone for 9.0 s by a lock delay after 0 s"):
+        wait_for_name(blocked, "orders", 0, change=True, as_json=False)
+
+
+def test_revoke_asks_and_takes_nothing(here: Here, client: holdfast.Client) -> None:
+    """The holder is asked and keeps its lease; 1 if nobody is there to be asked."""
+    asked = threading.Event()
+    with client.lock("orders", on_revoke=lambda _: asked.set()) as lease:
+        done = here("revoke", "orders", "--json")
+        assert asked.wait(PATIENCE)
+        lease.check()
+    assert done.status == 0
+    assert [(each["name"], each["token"]) for each in json.loads(done.output)] == [("orders", lease.token)]
+    free = here("revoke", "orders")
+    assert (free.status, free.output, free.errors) == (1, "", "holdfast: nobody held 'orders'.\n")
 
 
 def test_release_needs_force(command: Command, client: holdfast.Client, capsys: pytest.CaptureFixture[str]) -> None:
@@ -95,11 +266,11 @@ def test_release_tells_the_victim(
     assert run_app(["release", "--force", "orders", "--url", command.url]) == 0
     assert told.wait(PATIENCE)
     assert lease.lost
-    assert f"from the test (token {lease.token})" in capsys.readouterr().out
+    assert capsys.readouterr().out == f"orders\tthe test\t{lease.token}\n"
     assert lease.release() is holdfast.Outcome.TAKEN_OVER
 
 
-def test_the_help_of_release_says_what_it_does(here: Callable[..., Done]) -> None:
+def test_the_help_of_release_says_what_it_does(here: Here) -> None:
     """Before anybody takes a lock from a program that is at work."""
     said = " ".join(here("release", "--help").output.split())
     for each in ("`holdfast release NAME --force`", "`holdfast show NAME`", "lost at once", "without --force nothing"):
@@ -127,13 +298,21 @@ EVIL = "a\x1b[2J\rb\x9b\u202e\n\x7fc"
 def test_nothing_from_outside_moves_the_cursor(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
     """Control characters in names and owners are printed as escapes, and markup is printed as it is."""
     with holdfast.Client(command.url, owner=f"[red]{EVIL}") as client, client.lock(EVIL).acquire():
-        for arguments in (["ls"], ["show", EVIL], ["ls", "--json"], ["run", EVIL, "--no-wait", "--", "true"]):
+        for arguments in (
+            ["ls"],
+            ["ls", EVIL[::-1]],
+            ["show", EVIL],
+            ["ls", "--json"],
+            ["run", EVIL, "--no-wait", "--", "true"],
+            ["wait", EVIL, "--timeout", "0"],
+            ["revoke", EVIL],
+        ):
             # one that is refused puts the owner into its message
             assert run_app([*arguments[:1], "--url", command.url, *arguments[1:]]) in (0, 75)
             captured = capsys.readouterr()
             printed = captured.out + captured.err
             assert not set(printed) & set(EVIL) - set("abc2J[\n")
-            assert arguments[-1] == "--json" or "[red]" in printed
+            assert arguments[-1] in ("--json", EVIL[::-1]) or "[red]" in printed
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import os
 import signal
 import stat
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -136,7 +137,62 @@ def test_who_is_not_granted_it_is_told_by_whom_it_is_held(
         assert client.inspect(name).waiters == []
         assert f"held by the test. {advice} `holdfast show '{name}'` for how long it will still be held" in done.errors
         shown = here("show", name)
-    assert f"{name} is held by the test." in shown.output
+    assert shown.output.startswith("holder\tthe test\t")
+
+
+def test_the_status_of_a_conflict_can_be_chosen(here: Here, client: holdfast.Client) -> None:
+    """As with flock(1), for jobs to which it is no failure."""
+    with client.lock("job"):
+        assert here("run", "job", "-n", "-E", "0", "--", "false").status == 0
+        assert here("run", "job", "--timeout", "0.1", "--conflict-exit-code", "9", "--", "true").status == 9
+    assert here("run", "job", "-E", "9", "--", "true").status == 0
+
+
+def test_a_script_is_run_by_the_shell(here: Here) -> None:
+    """-c takes a script instead of a command and its arguments."""
+    assert here("run", "job", "-c", 'echo "$HOLDFAST_NAME" | tr a-z A-Z; exit 3') == Done(3, "JOB\n", "")
+    both = here("run", "job", "-c", "true", "--", "true")
+    assert (both.status, both.output) == (64, "")
+
+
+def test_several_names_are_held_at_once(here: Here, client: holdfast.Client) -> None:
+    """All before `--`; their tokens come in the order in which they were given."""
+    names = ["b", "a", "c"]
+    tokens = "import os, holdfast; c = holdfast.Client(); print([c.inspect(n).holders[0].token for n in 'bac'])"
+    done = here("run", *names, "-c", f'echo $HOLDFAST_NAME; echo $HOLDFAST_TOKEN; {sys.executable} -c "{tokens}"')
+    said, given, held = done.output.splitlines()
+    assert said.split() == names
+    assert given.split() == held.strip("[]").split(", ")
+    assert client.names() == []
+    with client.lock("c"):
+        assert here("run", *names, "--no-wait", "--", "echo", "ran").status == 75
+    assert here("run", *names, "--", "echo", "ran").output == "ran\n"
+
+
+def test_readers_and_permits(here: Here, client: holdfast.Client) -> None:
+    """--shared lets readers in beside each other, --exclusive nobody; --permits so many."""
+    with client.rwlock("data").read():
+        assert here("run", "data", "--shared", "--no-wait", "--", "true").status == 0
+        assert here("run", "data", "--exclusive", "--no-wait", "--", "true").status == 75
+    with client.rwlock("data").write():
+        assert here("run", "data", "-s", "-n", "--", "true").status == 75
+    assert here("run", "data", "-x", "-n", "--", "true").status == 0
+    with client.semaphore("gpu", 2) as first:
+        assert here("run", "gpu", "--permits", "2", "-n", "--", "true").status == 0
+        with client.semaphore("gpu", 2):
+            assert here("run", "gpu", "--permits", "2", "-n", "--", "true").status == 75
+        first.check()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["--shared", "--exclusive"], ["--shared", "--permits", "2"], ["other", "--shared"], ["other", "--min-hold=9"]],
+)
+def test_kinds_of_locks_contradict_each_other(here: Here, options: list[str]) -> None:
+    """64, and the command never runs."""
+    done = here("run", "job", *options, "--", "echo", "ran")
+    assert (done.status, done.output) == (64, "")
+    assert done.errors.count("\n") == 1
 
 
 def test_an_interrupted_wait_leaves_nothing_behind(command: Command, client: holdfast.Client) -> None:

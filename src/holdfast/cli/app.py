@@ -1,11 +1,38 @@
 """The commands and their options. What they do is in the files beside this one."""
 
+import os
+import signal
+import sys
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated, Any, cast
 
 import typer
+from typer.core import TyperGroup
 
-from holdfast.cli.look import list_names, release_name, show_name
+from holdfast.cli.acquisition import Lock, Wish
+from holdfast.cli.address import Address, find_address
+from holdfast.cli.hold import hold_lock
+from holdfast.cli.look import list_names, release_name, revoke_name, show_name, wait_for_name
+from holdfast.cli.options import (
+    AFTER_DASHES,
+    AsJson,
+    ConflictStatus,
+    DashesCommand,
+    Exclusive,
+    LockDelay,
+    MaxHold,
+    Name,
+    Namespace,
+    NoWait,
+    Owner,
+    PassUrl,
+    Permits,
+    Shared,
+    Timeout,
+    Ttl,
+    Url,
+    UrlFile,
+)
 from holdfast.cli.run import Job, run_job
 from holdfast.cli.say import Status, tell
 from holdfast.client import DEFAULT_TTL, Client
@@ -13,18 +40,28 @@ from holdfast.demo.show import show_demo
 from holdfast.errors import HoldfastError, LockTimeout, StoreError, UsageError
 from holdfast.primitives.base import TO_WAIT
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+class Commands(TyperGroup):
+    """All commands, which end as a pipe ends everything when nobody reads what they print."""
+
+    def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override] # noqa: ANN401 - typer's own is of click
+        """Run the command that was asked for."""
+        try:
+            status = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter writes the rest at its end
+            return Status.SIGNALLED + signal.SIGPIPE
+        return status
+
+
+app = typer.Typer(cls=Commands, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 CLICK_ERROR = cast("type[typer.BadParameter]", typer.BadParameter.__mro__[2])
 """The base of all errors in arguments; which module it is in depends on the version of typer."""
 
-Name = Annotated[str, typer.Argument(help="What is locked.", show_default=False)]
-Url = Annotated[
-    str | None,
-    typer.Option(envvar="HOLDFAST_URL", show_envvar=True, help="The store. Default: a lock file of this user."),
-]
-Namespace = Annotated[str, typer.Option(help="A prefix of all names, so that programs can share a store.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+STORE_RIDE_OUT = 10.0
+"""For how long a store that is not up is waited for, in seconds, if no --timeout says so."""
 
 
 def run_app(arguments: list[str] | None = None) -> int:
@@ -38,7 +75,7 @@ def run_app(arguments: list[str] | None = None) -> int:
         tell(error)
         return _status_of(error)
     except (KeyboardInterrupt, typer.Abort):
-        return Status.SIGNALLED + 2
+        return Status.SIGNALLED + signal.SIGINT
 
 
 def _in_words(error: typer.BadParameter) -> str:
@@ -59,7 +96,11 @@ def holdfast(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,  # noqa: FBT002 - a flag
 ) -> None:
-    """Distributed locks that you can trust."""
+    """Distributed locks that you can trust.
+
+    What every command exits with: 0 if it did what it was asked; 64: wrong usage; 69: the store failed; 128+N: signal N
+    ended it. The help of a command says what else it exits with.
+    """
     if version:
         from holdfast import __version__
 
@@ -69,66 +110,211 @@ def holdfast(
         raise typer.Exit(Status.USAGE)
 
 
-@app.command()
+@app.command(cls=DashesCommand)
 def run(  # noqa: PLR0917 - typer tells options from arguments by their annotations
-    name: Name,
-    command: Annotated[list[str], typer.Argument(help="The command and its arguments, after `--`.")],
-    ttl: Annotated[float, typer.Option(help="Seconds that the lock outlives a holder that fell silent.")] = DEFAULT_TTL,
-    timeout: Annotated[float | None, typer.Option(help="Seconds to wait for the lock. Default: for ever.")] = None,
-    no_wait: Annotated[bool, typer.Option("--no-wait", help="Give up at once if it is held, with 75.")] = False,  # noqa: FBT002
-    max_hold: Annotated[
-        float | None, typer.Option(help="Seconds after which a command that still runs is ended.")
+    context: typer.Context,
+    names: Annotated[
+        list[str], typer.Argument(metavar="NAME... -- COMMAND...", help="What is locked, `--`, and what is run.")
+    ],
+    shell: Annotated[
+        str | None, typer.Option("-c", metavar="SCRIPT", help="Run this by /bin/sh, instead of COMMAND.")
     ] = None,
+    ttl: Ttl = DEFAULT_TTL,
+    timeout: Timeout = None,
+    no_wait: NoWait = False,  # noqa: FBT002 - a flag
+    shared: Shared = False,  # noqa: FBT002 - a flag
+    exclusive: Exclusive = False,  # noqa: FBT002 - a flag
+    permits: Permits = None,
+    max_hold: MaxHold = None,
     min_hold: Annotated[
         float, typer.Option(help="Seconds after the grant for which nobody else gets it, however quick the command is.")
     ] = 0.0,
-    lock_delay: Annotated[float, typer.Option(help="Seconds for which nobody gets it after a lease ran out.")] = 0.0,
+    lock_delay: LockDelay = 0.0,
     grace: Annotated[float, typer.Option(min=0, help="Seconds from SIGTERM to SIGKILL if the lease is lost.")] = 10.0,
+    conflict_status: ConflictStatus = Status.NOT_GRANTED,
     url: Url = None,
+    url_file: UrlFile = None,
+    pass_url: PassUrl = False,  # noqa: FBT002 - a flag
     namespace: Namespace = "",
-    owner: Annotated[str | None, typer.Option(help="Who you are, for others to read. Default: host/pid.")] = None,
+    owner: Owner = None,
 ) -> int:
-    """Run a command under a lock: `holdfast run NAME -- COMMAND...`.
+    """Run a command under a lock, or under several: `holdfast run NAME... -- COMMAND...`.
 
-    The command gets its fencing token in HOLDFAST_TOKEN, the name in HOLDFAST_NAME, and the signals sent to holdfast.
-    If the lease is lost, the command and all it started get SIGTERM, and SIGKILL after the grace.
+    The command gets its fencing token in HOLDFAST_TOKEN, the name in HOLDFAST_NAME (of several names, one a line), the
+    store in HOLDFAST_URL without its password, and the signals sent to holdfast. If the lease is lost, the command and
+    all it started get SIGTERM, and SIGKILL after the grace.
 
-    Exits with the status of the command (128+N if signal N ended it); 64: wrong usage; 69: the store failed; 75: not
-    granted in time; 76: the lease was lost; 126: the command cannot be run; 127: it is not found.
+    Exits with the status of the command (128+N if signal N ended it); 64: wrong usage; 69: the store failed; 75 (or
+    that of -E): not granted in time; 76: the lease was lost; 126: the command cannot be run; 127: it is not found.
     """
+    locked, command = _split(names, cast("list[str] | None", context.meta.get(AFTER_DASHES)), shell)
+    address, wait = find_address(url, url_file), _wait(timeout, no_wait=no_wait)
+    wish = Wish(locked, ttl, wait, shared, exclusive, permits, max_hold, min_hold, lock_delay)
+    client, lock = _prepare(address, wish, namespace, owner)
+    job = Job(command, locked, grace, address.environment(pass_url=pass_url))
+    try:
+        return run_job(client, lock, job)
+    except LockTimeout as error:
+        return _not_granted(error, conflict_status)
+
+
+def _split(names: list[str], after_dashes: list[str] | None, shell: str | None) -> tuple[list[str], list[str]]:
+    """Return the names and the command. Without `--` and -c, the first word is the name."""
+    if shell is not None:
+        if after_dashes:
+            raise UsageError("give the command after `--` or by -c, not both.")
+        return names, ["/bin/sh", "-c", shell]
+    command = names[1:] if after_dashes is None else after_dashes
+    if not command:
+        raise UsageError("there is no command to run. Give it after `--`, or by -c. See `holdfast run --help`.")
+    return names[:1] if after_dashes is None else names, command
+
+
+def _wait(timeout: float | None, *, no_wait: bool) -> float | None:
+    """Return for how long to wait. Raises UsageError if that is contradictory."""
     if no_wait and timeout is not None:
         raise UsageError("--no-wait and --timeout contradict each other; give one of them.")
-    client = Client(url, namespace=namespace, owner=owner)
-    wait = 0 if no_wait else timeout
-    lock = client.lock(name, ttl, wait, lock_delay=lock_delay, max_hold=max_hold, min_hold=min_hold)
-    environment = {"HOLDFAST_NAME": name, **({"HOLDFAST_URL": url} if url else {})}
+    return 0 if no_wait else timeout
+
+
+def _prepare(address: Address, wish: Wish, namespace: str, owner: str | None) -> tuple[Client, Lock]:
+    """Return a client that waits for its store as long as it may wait for the lock, and the lock."""
+    ride_out = STORE_RIDE_OUT if wish.timeout is None else wish.timeout
+    client = address.client(namespace=namespace, owner=owner, retry_for=ride_out)
+    return client, wish.lock(client)
+
+
+def _not_granted(error: LockTimeout, status: int) -> int:
+    tell(str(error).replace(TO_WAIT, "Leave --no-wait out to wait for it"))
+    return status
+
+
+@app.command("lock")
+def hold(  # noqa: PLR0917 - typer tells options from arguments by their annotations
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="What is locked.", show_default=False)],
+    ttl: Ttl = DEFAULT_TTL,
+    timeout: Timeout = None,
+    no_wait: NoWait = False,  # noqa: FBT002 - a flag
+    shared: Shared = False,  # noqa: FBT002 - a flag
+    exclusive: Exclusive = False,  # noqa: FBT002 - a flag
+    permits: Permits = None,
+    max_hold: MaxHold = None,
+    lock_delay: LockDelay = 0.0,
+    conflict_status: ConflictStatus = Status.NOT_GRANTED,
+    url: Url = None,
+    url_file: UrlFile = None,
+    namespace: Namespace = "",
+    owner: Owner = None,
+    as_json: AsJson = False,  # noqa: FBT002 - a flag
+) -> int:
+    """Hold a lock without a command, until the standard input ends or a signal comes: `holdfast lock NAME`.
+
+    Prints a line for each name once all are held: the name, a tab, and the fencing token.
+
+    Exits with 0 if its input ended, and 128+N if signal N came: then it has let go; 64: wrong usage; 69: the store
+    failed; 75 (or that of -E): not granted in time; 76: the lease was lost.
+    """
+    wish = Wish(names, ttl, _wait(timeout, no_wait=no_wait), shared, exclusive, permits, max_hold, 0.0, lock_delay)
+    client, lock = _prepare(find_address(url, url_file), wish, namespace, owner)
     try:
-        return run_job(client, lock, Job(command, grace, environment))
+        return hold_lock(client, lock, as_json=as_json)
     except LockTimeout as error:
-        tell(str(error).replace(TO_WAIT, "Leave --no-wait out to wait for it"))
-        return Status.NOT_GRANTED
-
-
-@app.command("ls")
-def list_(url: Url = None, namespace: Namespace = "", as_json: Json = False) -> int:  # noqa: FBT002 - a flag
-    """List what is held or waited for."""
-    with Client(url, namespace=namespace) as client:
-        return list_names(client, as_json=as_json)
+        return _not_granted(error, conflict_status)
 
 
 @app.command()
-def show(name: Name, url: Url = None, namespace: Namespace = "", as_json: Json = False) -> int:  # noqa: FBT002 - a flag
-    """Show who holds a name, and who waits for it, in order."""
-    with Client(url, namespace=namespace) as client:
+def wait(  # noqa: PLR0917 - typer tells options from arguments by their annotations
+    name: Name,
+    timeout: Annotated[
+        float | None, typer.Option("-w", "--timeout", help="Seconds to wait. Default: for ever.")
+    ] = None,
+    change: Annotated[bool, typer.Option("--change", help="Also end when somebody else holds it than now.")] = False,  # noqa: FBT002 - a flag
+    url: Url = None,
+    url_file: UrlFile = None,
+    namespace: Namespace = "",
+    as_json: AsJson = False,  # noqa: FBT002 - a flag
+) -> int:
+    """Wait until nobody holds a name. It looks twice a second, and stands in no queue: it keeps nobody waiting.
+
+    When it ends, others may be granted the name at once. To do something while nobody else holds it, use
+    `holdfast run`.
+
+    Exits with 0 if nobody holds it (with --change: or somebody else); 64: wrong usage; 69: the store failed; 75: it was
+    held all the time.
+    """
+    with find_address(url, url_file).client(namespace=namespace) as client:
+        return wait_for_name(client, name, timeout, change=change, as_json=as_json)
+
+
+@app.command("ls")
+def list_(
+    pattern: Annotated[
+        str | None,
+        typer.Argument(help="List names like this only: * ? [abc] as in a shell. Quote it.", show_default=False),
+    ] = None,
+    url: Url = None,
+    url_file: UrlFile = None,
+    namespace: Namespace = "",
+    as_json: AsJson = False,  # noqa: FBT002 - a flag
+) -> int:
+    """List what is held or waited for.
+
+    Into a pipe, a name is one line with tabs between its fields: name, holders, tokens, seconds held, seconds until it
+    expires, number of waiters.
+
+    Exits with 0, also if there is nothing to list; 64: wrong usage; 69: the store failed.
+    """
+    with find_address(url, url_file).client(namespace=namespace) as client:
+        return list_names(client, pattern, as_json=as_json)
+
+
+@app.command()
+def show(
+    name: Name,
+    url: Url = None,
+    url_file: UrlFile = None,
+    namespace: Namespace = "",
+    as_json: AsJson = False,  # noqa: FBT002 - a flag
+) -> int:
+    """Show who holds a name, and who waits for it, in order.
+
+    Into a pipe, each is one line with tabs between its fields: `holder`, owner, token, seconds held, seconds until it
+    expires; `waiter` (or `gone`, if it will be skipped), owner, seconds waited; or `free`; or `blocked`, for so many
+    seconds.
+
+    Exits with 0, also if nobody holds it; 64: wrong usage; 69: the store failed.
+    """
+    with find_address(url, url_file).client(namespace=namespace) as client:
         return show_name(client, name, as_json=as_json)
 
 
 @app.command()
-def release(
+def revoke(
+    name: Name,
+    url: Url = None,
+    url_file: UrlFile = None,
+    namespace: Namespace = "",
+    as_json: AsJson = False,  # noqa: FBT002 - a flag
+) -> int:
+    """Ask the holders of a name to let go. They may go on: nothing is lost.
+
+    A program hears of it by `on_revoke`; `holdfast run` and `holdfast lock` say so on standard error, and go on. To
+    take the name whatever its holders do, there is `holdfast release NAME --force`.
+
+    Exits with 0 if somebody was asked; 1: nobody held it; 64: wrong usage; 69: the store failed.
+    """
+    with find_address(url, url_file).client(namespace=namespace) as client:
+        return revoke_name(client, name, as_json=as_json)
+
+
+@app.command()
+def release(  # noqa: PLR0917 - typer tells options from arguments by their annotations
     name: Name,
     force: Annotated[bool, typer.Option("--force", help="Take it from whoever holds it.")] = False,  # noqa: FBT002
     url: Url = None,
+    url_file: UrlFile = None,
     namespace: Namespace = "",
+    as_json: AsJson = False,  # noqa: FBT002 - a flag
 ) -> int:
     """Take a name from whoever holds it: `holdfast release NAME --force`.
 
@@ -139,8 +325,8 @@ def release(
     Exits with 0 if it was taken from somebody; 1: nobody held it; 64: without --force nothing is done; 69: the store
     failed.
     """
-    with Client(url, namespace=namespace) as client:
-        return release_name(client, name, force=force)
+    with find_address(url, url_file).client(namespace=namespace) as client:
+        return release_name(client, name, force=force, as_json=as_json)
 
 
 @app.command()
@@ -149,7 +335,7 @@ def demo(
     workers: Annotated[int, typer.Option(min=3, max=64, help="How many processes work on it.")] = 8,
     out: Annotated[Path | None, typer.Option(help="Folder for a file a day. Default: a fresh temporary one.")] = None,
     url: Annotated[str | None, typer.Option(help="The store. Default: a fresh lock file.")] = None,
-    as_json: Json = False,  # noqa: FBT002 - a flag
+    as_json: AsJson = False,  # noqa: FBT002 - a flag
 ) -> int:
     """See what a lock is good for: processes that count a web access log into one shared record.
 

@@ -1,49 +1,129 @@
-"""`holdfast ls`, `show` and `release`: look at locks, and take one from its holder."""
+"""`holdfast ls`, `show`, `wait`, `revoke` and `release`: look at locks, wait for one, and get one from its holder."""
 
-import json
-from dataclasses import asdict
+import math
+import time
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
 from shlex import quote
-from typing import Any
 
-from rich import box
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from holdfast.cli import output
 from holdfast.cli.say import Status, seconds, tell
 from holdfast.client import Client
 from holdfast.core.messages import HolderView, NameView, WaiterView
+from holdfast.errors import LockTimeout, StoreUnavailable
 from holdfast.escaping import escape
 
+INTERVAL = 0.5
+"""How often `wait` looks, in seconds."""
 
-def list_names(client: Client, *, as_json: bool) -> int:
-    """Print all names that are held or waited for."""
-    views = [view for name in client.names() if (view := client.inspect(name)).holders or view.waiters]
+RIDE_OUT = 10.0
+"""For how long `wait` rides out a store that does not answer, in seconds, if it was given no time."""
+
+
+def list_names(client: Client, pattern: str | None, *, as_json: bool) -> int:
+    """Print the names that match a pattern and are held or waited for."""
+    views = _views(client, pattern)
     if as_json:
-        print_json([asdict(view) for view in views])
-    elif views:
-        Console().print(_names_table(views))
+        output.print_json([output.name_json(view) for view in views])
+    elif not output.is_terminal():
+        for view in views:
+            output.print_line(*_name_fields(view))
+    elif listed := list(views):
+        output.print_table(_names_table(listed))
     else:
-        print("Nothing is locked.")
+        print("Nothing is locked." if pattern is None else f"Nothing like {escape(pattern)} is locked.")
     return Status.DONE
+
+
+def _views(client: Client, pattern: str | None) -> Iterator[NameView]:
+    for name in client.names():
+        if pattern is None or fnmatchcase(name, pattern):
+            view = client.inspect(name)
+            if view.holders or view.waiters:
+                yield view
 
 
 def show_name(client: Client, name: str, *, as_json: bool) -> int:
     """Print who holds a name, and who waits for it, in order."""
     view = client.inspect(name)
     if as_json:
-        print_json(asdict(view))
-        return Status.DONE
-    console = Console()
-    console.print(Text(_summary(view)))
-    if view.holders:
-        console.print(_holders_table(view.holders))
-    if view.waiters:
-        console.print(_waiters_table(view.waiters))
+        output.print_json(output.name_json(view))
+    elif output.is_terminal():
+        _print_name(view)
+    else:
+        _print_lines(view)
     return Status.DONE
 
 
-def release_name(client: Client, name: str, *, force: bool) -> int:
+def _print_name(view: NameView) -> None:
+    output.print_text(_summary(view))
+    if view.holders:
+        output.print_table(_holders_table(view.holders))
+    if view.waiters:
+        output.print_table(_waiters_table(view.waiters))
+
+
+def _print_lines(view: NameView) -> None:
+    if not view.holders:
+        output.print_line(*(("blocked", output.plain(view.blocked_for)) if view.blocked_for else ("free",)))
+    for holder in view.holders:
+        output.print_line("holder", holder.owner, *_holder_fields(holder))
+    for waiter in view.waiters:
+        output.print_line("waiter" if waiter.alive else "gone", waiter.owner, output.plain(waiter.waited_for))
+
+
+# -- waiting for a name --------------------------------------------------------------------------------------
+
+
+def wait_for_name(client: Client, name: str, timeout: float | None, *, change: bool, as_json: bool) -> int:
+    """Wait until nobody holds a name, or with `change` until somebody else does, and return the status.
+
+    Raises LockTimeout if that does not come in time.
+    """
+    give_up_at = math.inf if timeout is None else time.monotonic() + timeout
+    view = first = _look(client, name, give_up_at)
+    while not (_is_free(view) or (change and _tokens(view) != _tokens(first))):
+        if (left := give_up_at - time.monotonic()) <= 0:
+            raise LockTimeout(f"{_summary(view).rstrip('.')} after {timeout or 0:g} s.")
+        time.sleep(min(INTERVAL, left))
+        view = _look(client, name, give_up_at)
+    if as_json:
+        output.print_json(output.name_json(view))
+    return Status.DONE
+
+
+def _look(client: Client, name: str, give_up_at: float) -> NameView:
+    """Look at a name, again and again while the store does not answer."""
+    give_up_at = time.monotonic() + RIDE_OUT if give_up_at == math.inf else give_up_at
+    while True:
+        try:
+            return client.inspect(name)
+        except StoreUnavailable:
+            if (left := give_up_at - time.monotonic()) <= 0:
+                raise
+            time.sleep(min(INTERVAL, left))
+
+
+def _is_free(view: NameView) -> bool:
+    return not view.holders and not view.blocked_for
+
+
+def _tokens(view: NameView) -> set[int]:
+    return {holder.token for holder in view.holders}
+
+
+# -- getting a name from its holder --------------------------------------------------------------------------
+
+
+def revoke_name(client: Client, name: str, *, as_json: bool) -> int:
+    """Ask the holders of a name to let go, and say who was asked."""
+    return _told("Asked {} to let go of {} (token {}).", name, client.revoke(name), as_json=as_json)
+
+
+def release_name(client: Client, name: str, *, force: bool, as_json: bool) -> int:
     """Take a name from whoever holds it, and say from whom."""
     if not force:
         tell(
@@ -52,48 +132,66 @@ def release_name(client: Client, name: str, *, force: bool) -> int:
             f"`holdfast show {quote(name)}` tells who it is."
         )
         return Status.USAGE
-    victims = client.revoke(name, force=True)
-    for victim in victims:
-        print(f"Took {escape(name)} from {escape(victim.owner)} (token {victim.token}).")
-    if not victims:
+    return _told("Took {1} from {0} (token {2}).", name, client.revoke(name, force=True), as_json=as_json)
+
+
+def _told(sentence: str, name: str, holders: Sequence[HolderView], *, as_json: bool) -> int:
+    """Say what was done to the holders of a name; if it has none, that nothing was."""
+    if as_json:
+        output.print_json([{"name": name, **output.holder_json(holder)} for holder in holders])
+    for holder in () if as_json else holders:
+        if output.is_terminal():
+            print(sentence.format(escape(holder.owner), escape(name), holder.token))
+        else:
+            output.print_line(name, holder.owner, holder.token)
+    if not holders:
         tell(f"nobody held {name!r}.")
-    return Status.DONE if victims else Status.NOBODY
+    return Status.DONE if holders else Status.NOBODY
 
 
-def print_json(value: Any) -> None:  # noqa: ANN401 - whatever JSON can say
-    """Print JSON in ASCII, without a control character in it."""
-    print(json.dumps(value, indent=2).replace("\x7f", "\\u007f"))
+# -- tables and fields ---------------------------------------------------------------------------------------
 
 
-def _names_table(views: list[NameView]) -> Table:
-    table = _table("Name", "Holder")
-    for heading in ("Token", "Held for", "Expires in", "Waiters"):
-        table.add_column(heading, justify="right", no_wrap=True)
+def _name_fields(view: NameView) -> Iterator[object]:
+    """Yield the fields of a name in a line of `ls`; of several holders all are in one field."""
+    yield view.name
+    yield output.join(holder.owner for holder in view.holders)
+    for values in zip(*map(_holder_fields, view.holders), strict=True) if view.holders else [()] * 3:
+        yield output.join(values)
+    yield len(view.waiters)
+
+
+def _holder_fields(holder: HolderView) -> tuple[str, str, str]:
+    return str(holder.token), output.plain(holder.held_for), output.plain(holder.expires_in)
+
+
+FACTS = ("Token", "Held for", "Expires in")
+
+
+def _names_table(views: Sequence[NameView]) -> Table:
+    table = output.table("Name", "Holder", numbers=(*FACTS, "Waiters"))
     for view in views:
         waiters = str(len(view.waiters))
-        name = _text(view.name)
+        name = output.cell(view.name)
         for holder in view.holders:
-            table.add_row(name, _text(holder.owner), *_facts(holder), waiters)
+            table.add_row(name, output.cell(holder.owner), *_facts(holder), waiters)
             name, waiters = Text(""), ""
         if not view.holders:
             table.add_row(name, Text("nobody", "dim"), "", "", "", waiters)
     return table
 
 
-def _holders_table(holders: list[HolderView]) -> Table:
-    table = _table("Holder")
-    for heading in ("Token", "Held for", "Expires in"):
-        table.add_column(heading, justify="right", no_wrap=True)
+def _holders_table(holders: Sequence[HolderView]) -> Table:
+    table = output.table("Holder", numbers=FACTS)
     for holder in holders:
-        table.add_row(_text(holder.owner), *_facts(holder))
+        table.add_row(output.cell(holder.owner), *_facts(holder))
     return table
 
 
-def _waiters_table(waiters: list[WaiterView]) -> Table:
-    table = Table("", "Waiter", box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("Waited for", justify="right", no_wrap=True)
+def _waiters_table(waiters: Sequence[WaiterView]) -> Table:
+    table = output.table("", "Waiter", numbers=("Waited for",))
     for place, waiter in enumerate(waiters, 1):
-        owner = _text(waiter.owner) + Text("" if waiter.alive else " (gone; will be skipped)", "dim")
+        owner = output.cell(waiter.owner) + Text("" if waiter.alive else " (gone; will be skipped)", "dim")
         table.add_row(str(place), owner, seconds(waiter.waited_for))
     return table
 
@@ -109,14 +207,3 @@ def _summary(view: NameView) -> str:
         state = f"is kept from everyone for {seconds(view.blocked_for)} by a lock delay"
     waiting = f"; {len(view.waiters)} waiting" if view.waiters else ""
     return f"{escape(view.name)} {state}{waiting}."
-
-
-def _table(*headings: str) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
-    return table
-
-
-def _text(text: str) -> Text:
-    return Text(escape(text))

@@ -13,11 +13,16 @@ from holdfast.stores.store import StoreSource
 
 VARIABLE = "HOLDFAST_URL"
 
+FILE_VARIABLE = "HOLDFAST_URL_FILE"
+"""Names a file that holds the URL, so that a password stands in no environment."""
+
 FILE_FORMS = "for a lock file write sqlite:///absolute/path, sqlite:///~/path or sqlite:relative/path"
 
 
 def store_source(url: object = None) -> StoreSource:
-    """Return the store of a URL or of a client, else of HOLDFAST_URL, else of a lock file of this user.
+    """Return the store of a URL or of a client, else of the environment, else of a lock file of this user.
+
+    The environment has the URL in HOLDFAST_URL, or the name of a file that holds it in HOLDFAST_URL_FILE.
 
     Raises UsageError if the URL can't be understood. Nothing is connected yet.
     """
@@ -26,7 +31,7 @@ def store_source(url: object = None) -> StoreSource:
         from holdfast.stores.redis import redis_source
 
         return redis_source(url)
-    url = os.environ.get(VARIABLE) if url is None else url
+    url = _from_environment() if url is None else url
     if url is None:
         return _default()
     if url == "":
@@ -38,6 +43,23 @@ def store_source(url: object = None) -> StoreSource:
     if make is None:
         raise UsageError(f"no store is known by the scheme {parts.scheme!r}; {_known_like(parts.scheme)}")
     return make(parts)
+
+
+def _from_environment() -> str | None:
+    url, file = os.environ.get(VARIABLE), os.environ.get(FILE_VARIABLE)
+    return url if url is not None or file is None else read_url(Path(file))
+
+
+def read_url(file: Path) -> str:
+    """Return the URL that a file holds: its only line. Raises UsageError if it holds none."""
+    try:
+        lines = file.read_text("utf-8").strip().splitlines()
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise UsageError(f"the file {str(file)!r}, which is to hold the store URL, cannot be read ({why}).") from None
+    if len(lines) != 1:
+        raise UsageError(f"the file {str(file)!r} must hold one line: the store URL.")
+    return lines[0]
 
 
 def _known_like(scheme: str) -> str:

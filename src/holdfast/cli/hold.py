@@ -1,0 +1,92 @@
+"""`holdfast lock`: hold a name without a command, for as long as whoever started it keeps its standard input open.
+
+It prints one line a name once it has them all: the name, a tab, the fencing token. It lets go at a signal, or when its
+input ends, as it does when the script that opened it dies. A job of a terminal in the background may not read from it,
+and so holds until a signal.
+"""
+
+import errno
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+
+from holdfast.cli import output
+from holdfast.cli.acquisition import TO_GROUP, InterruptedWait, Lease, Lock, acquire, loss_of, tokens_of
+from holdfast.cli.child import stop_oneself
+from holdfast.cli.say import Status, tell, tell_warnings
+from holdfast.cli.wakeups import Wakeups
+from holdfast.client import Client
+
+TAKEN = (*TO_GROUP, signal.SIGTSTP)
+STDIN = 0
+PIECE = 65536
+
+
+def hold_lock(client: Client, lock: Lock, *, as_json: bool) -> int:
+    """Hold `lock` until the standard input ends or a signal comes, and return the status to exit with.
+
+    Raises LockTimeout or StoreError if the lock was not granted. The client is closed at the end.
+    """
+    tell_warnings()
+    with Wakeups(TAKEN) as wakeups, client:
+        try:
+            lease = acquire(client, lock, wakeups)
+        except InterruptedWait as interrupted:
+            return interrupted.status
+        try:
+            _print_tokens(lease, as_json=as_json)
+            status = _hold(lease, wakeups)
+        finally:
+            kept = lease.release().kept
+        if kept and status != Status.LEASE_LOST:
+            return status
+        tell(loss_of(lease))
+        return Status.LEASE_LOST
+
+
+def _print_tokens(lease: Lease, *, as_json: bool) -> None:
+    tokens = tokens_of(lease)
+    if as_json:
+        output.print_json([{"name": name, "token": token} for name, token in tokens.items()])
+    for name, token in () if as_json else tokens.items():
+        output.print_line(name, token)
+    sys.stdout.flush()
+    if sys.stdin is not None and sys.stdin.isatty():
+        tell("held. Ctrl-D lets go.")
+
+
+def _hold(lease: Lease, wakeups: Wakeups) -> int:
+    """Wait for the end of the input, a signal, or the loss of the lease."""
+    lease.on_lost(lambda _loss: wakeups.poke())
+    source = _Input(wakeups.poke)
+    source.start()
+    while not lease.lost:
+        for number in wakeups.wait(lease.remaining()):
+            if number in TO_GROUP:
+                return Status.SIGNALLED + number
+            stop_oneself()
+        if source.ended:
+            return Status.DONE
+    return Status.LEASE_LOST
+
+
+class _Input(threading.Thread):
+    """Reads the standard input to its end, and throws away what comes."""
+
+    def __init__(self, done: Callable[[], None]) -> None:
+        super().__init__(name="holdfast-input", daemon=True)
+        self._tell = done
+        self.ended = False
+
+    def run(self) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTIN})  # else a job in the background would be stopped
+        try:
+            while sys.stdin is not None and os.read(STDIN, PIECE):
+                pass
+        except OSError as error:
+            if error.errno == errno.EIO:  # a terminal that is not ours to read from now
+                return
+        self.ended = True
+        self._tell()
