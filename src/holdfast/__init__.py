@@ -4,7 +4,9 @@ from holdfast.client import AsyncClient, Client
 from holdfast.core.events import EventKind, LockEvent
 from holdfast.core.held import LeaseState
 from holdfast.core.messages import HolderView, NameView, WaiterView
+from holdfast.core.stop import Stop
 from holdfast.errors import (
+    BlockedEventLoop,
     DeadlockDetected,
     ForkedLeaseError,
     HoldfastError,
@@ -13,8 +15,10 @@ from holdfast.errors import (
     OutcomeUnknown,
     SelfDeadlock,
     StaleTokenError,
+    Stopped,
     StoreError,
     StoreUnavailable,
+    UnknownArgument,
     UsageError,
     Vote,
     Wait,
@@ -42,6 +46,7 @@ __all__ = [
     "AsyncMultiLock",
     "AsyncRWLock",
     "AsyncSemaphore",
+    "BlockedEventLoop",
     "Client",
     "DeadlockDetected",
     "Election",
@@ -69,8 +74,11 @@ __all__ = [
     "SelfDeadlock",
     "Semaphore",
     "StaleTokenError",
+    "Stop",
+    "Stopped",
     "StoreError",
     "StoreUnavailable",
+    "UnknownArgument",
     "UsageError",
     "Vote",
     "Wait",

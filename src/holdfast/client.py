@@ -2,13 +2,15 @@
 
 import atexit
 import contextlib
+import inspect
 import os
 import platform
+import sys
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Never, Self, Unpack
 
 from holdfast import fork
 from holdfast.core.events import LockEvent
@@ -16,21 +18,35 @@ from holdfast.core.limits import check_count, check_duration, check_name
 from holdfast.core.messages import HolderView, NameView
 from holdfast.core.session import NO_LINGER, NO_TOKENS, Session, Settings
 from holdfast.core.turnstile import Budget
-from holdfast.errors import LeaseLost, UsageError, Wait
+from holdfast.errors import BlockedEventLoop, UsageError, Wait
 from holdfast.primitives.election import AsyncElection, Election
 from holdfast.primitives.lock import AsyncLock, Lock
 from holdfast.primitives.multilock import AsyncMultiLock, MultiLock
-from holdfast.primitives.options import LockOptions, Options, PlainLockOptions, PlainOptions
+from holdfast.primitives.options import (
+    ElectionOptions,
+    LockOptions,
+    Options,
+    PlainLockOptions,
+    PlainOptions,
+    TogetherOptions,
+    refuse_unknown,
+)
 from holdfast.primitives.reentrant import AsyncReentrantLock, ReentrantLock
 from holdfast.primitives.rwlock import AsyncRWLock, RWLock
 from holdfast.primitives.semaphore import AsyncSemaphore, Semaphore
-from holdfast.runtimes.aio import AsyncioRuntime
+from holdfast.runtimes.aio import AsyncioRuntime, in_event_loop
 from holdfast.runtimes.runtime import Runtime
 from holdfast.runtimes.threads import ThreadsRuntime, drive
 from holdfast.stores.store import StoreSource
 from holdfast.stores.urls import store_source
 
 DEFAULT_TTL = 30.0
+
+COMMON = ("name", "ttl", "timeout")
+"""What everything that can be locked takes."""
+PLAIN, SHARED = PlainOptions.__optional_keys__, Options.__optional_keys__
+TOGETHER, ELECTION = TogetherOptions.__optional_keys__, ElectionOptions.__optional_keys__
+"""What else."""
 
 
 def _this_process() -> str:
@@ -53,6 +69,7 @@ class _ClientBase:
         on_event: Callable[[LockEvent], object] | None = None,
         store: StoreSource | None = None,
         quorum: Sequence[object] | None = None,
+        **unknown: Never,
     ) -> None:
         """Prepare a client; the store is opened by the first operation.
 
@@ -77,6 +94,8 @@ class _ClientBase:
 
         Raises UsageError if something can't be right.
         """
+        if unknown:
+            refuse_unknown(type(self).__name__, unknown, inspect.signature(_ClientBase).parameters.keys() - {"unknown"})
         if sum(each is not None for each in (url, store, quorum)) > 1:
             message = "give one of url, store and quorum"
             raise UsageError(message)
@@ -116,12 +135,23 @@ class _ClientBase:
         session.face = self
         return session
 
-    def _options(self, ttl: float, timeout: float | None, options: Options) -> LockOptions:
+    def _options(
+        self,
+        kind: str,
+        allowed: frozenset[str],
+        ttl: float,
+        timeout: float | None,
+        options: Options | TogetherOptions | ElectionOptions,
+    ) -> LockOptions:
         able = self._source.capabilities
+        if not options.keys() <= allowed:
+            refuse_unknown(kind, options, (*COMMON, *allowed))
         return LockOptions(ttl=ttl, timeout=timeout, **options).check(able)
 
     def _plain_options(self, ttl: float, timeout: float | None, options: PlainOptions) -> PlainLockOptions:
         able = self._source.capabilities
+        if not options.keys() <= PLAIN:
+            refuse_unknown("lock", options, (*COMMON, *PLAIN))
         made = PlainLockOptions(ttl=ttl, timeout=timeout, **options).check(able)
         if made.linger and (able.span == 1 or not (able.queue or able.tells)):
             raise UsageError(f"{self._source.title}: {NO_LINGER if able.span > 1 else NO_TOKENS}")
@@ -209,7 +239,7 @@ class Client(_ClientBase):
         The other arguments and errors are those of `lock`; also raises UsageError if the store keeps no semaphores.
         """
         self._shared("semaphores")
-        return Semaphore(self, name, permits, self._options(ttl, timeout, options))
+        return Semaphore(self, name, permits, self._options("semaphore", SHARED, ttl, timeout, options))
 
     def rwlock(
         self,
@@ -227,18 +257,14 @@ class Client(_ClientBase):
         The arguments and errors are those of `lock`; also raises UsageError if the store keeps no reader/writer locks.
         """
         self._shared("reader/writer locks")
-        return RWLock(self, name, self._options(ttl, timeout, options))
+        return RWLock(self, name, self._options("rwlock", SHARED, ttl, timeout, options))
 
     def multilock(
         self,
         names: Iterable[str],
         ttl: float = DEFAULT_TTL,
         timeout: float | None = None,
-        *,
-        lock_delay: float = 0.0,
-        max_hold: float | None = None,
-        on_lost: Callable[[LeaseLost], object] | None = None,
-        detect_deadlock: bool = False,
+        **options: Unpack[TogetherOptions],
     ) -> MultiLock:
         """Make a lock on several names (up to 1000), of which one holder has all or none.
 
@@ -251,18 +277,14 @@ class Client(_ClientBase):
         are taken as they stand. The other arguments and errors are those of `lock`; also raises UsageError if a name
         is given twice.
         """
-        options = Options(lock_delay=lock_delay, max_hold=max_hold, on_lost=on_lost, detect_deadlock=detect_deadlock)
-        return MultiLock(self, names, self._options(ttl, timeout, options))
+        return MultiLock(self, names, self._options("multilock", TOGETHER, ttl, timeout, options))
 
     def election(
         self,
         name: str,
         ttl: float = DEFAULT_TTL,
         timeout: float | None = None,
-        *,
-        lock_delay: float = 0.0,
-        max_hold: float | None = None,
-        on_lost: Callable[[LeaseLost], object] | None = None,
+        **options: Unpack[ElectionOptions],
     ) -> Election:
         """Make an election by `name`: `campaign` in it to become the leader, or `observe` who leads.
 
@@ -270,8 +292,7 @@ class Client(_ClientBase):
         if there is a `max_hold`. The arguments and errors are those of `lock`, and so is the name: who holds a lock of
         this name is the leader.
         """
-        options = Options(lock_delay=lock_delay, max_hold=max_hold, on_lost=on_lost)
-        return Election(self, name, self._options(ttl, timeout, options))
+        return Election(self, name, self._options("election", ELECTION, ttl, timeout, options))
 
     def inspect(self, name: str) -> NameView:
         """Show who holds `name` and who waits for it."""
@@ -312,6 +333,13 @@ class Client(_ClientBase):
         return session if session is not None else self._begin()
 
     def _begin(self) -> Session:
+        if in_event_loop():
+            warnings.warn(
+                f"{self!r} is used in a thread that runs an event loop, which stands still while it waits: use "
+                "AsyncClient there, or asyncio.to_thread().",
+                BlockedEventLoop,
+                stacklevel=_stack_level(),
+            )
         with self._beginning:
             if self._session is None:
                 self._session = self._start(ThreadsRuntime())
@@ -355,7 +383,7 @@ class AsyncClient(_ClientBase):
     ) -> AsyncSemaphore:
         """Make a semaphore of `permits` on `name`; arguments and errors as of `Client.semaphore`."""
         self._shared("semaphores")
-        return AsyncSemaphore(self, name, permits, self._options(ttl, timeout, options))
+        return AsyncSemaphore(self, name, permits, self._options("semaphore", SHARED, ttl, timeout, options))
 
     def rwlock(
         self,
@@ -366,36 +394,27 @@ class AsyncClient(_ClientBase):
     ) -> AsyncRWLock:
         """Make a reader/writer lock on `name`; arguments and errors as of `Client.rwlock`."""
         self._shared("reader/writer locks")
-        return AsyncRWLock(self, name, self._options(ttl, timeout, options))
+        return AsyncRWLock(self, name, self._options("rwlock", SHARED, ttl, timeout, options))
 
     def multilock(
         self,
         names: Iterable[str],
         ttl: float = DEFAULT_TTL,
         timeout: float | None = None,
-        *,
-        lock_delay: float = 0.0,
-        max_hold: float | None = None,
-        on_lost: Callable[[LeaseLost], object] | None = None,
-        detect_deadlock: bool = False,
+        **options: Unpack[TogetherOptions],
     ) -> AsyncMultiLock:
         """Make a lock on several names; arguments and errors as of `Client.multilock`."""
-        options = Options(lock_delay=lock_delay, max_hold=max_hold, on_lost=on_lost, detect_deadlock=detect_deadlock)
-        return AsyncMultiLock(self, names, self._options(ttl, timeout, options))
+        return AsyncMultiLock(self, names, self._options("multilock", TOGETHER, ttl, timeout, options))
 
     def election(
         self,
         name: str,
         ttl: float = DEFAULT_TTL,
         timeout: float | None = None,
-        *,
-        lock_delay: float = 0.0,
-        max_hold: float | None = None,
-        on_lost: Callable[[LeaseLost], object] | None = None,
+        **options: Unpack[ElectionOptions],
     ) -> AsyncElection:
         """Make an election by `name`; arguments and errors as of `Client.election`."""
-        options = Options(lock_delay=lock_delay, max_hold=max_hold, on_lost=on_lost)
-        return AsyncElection(self, name, self._options(ttl, timeout, options))
+        return AsyncElection(self, name, self._options("election", ELECTION, ttl, timeout, options))
 
     async def inspect(self, name: str) -> NameView:
         """Show who holds `name` and who waits for it."""
@@ -458,6 +477,15 @@ class AsyncClient(_ClientBase):
 
 
 _at_exit: "weakref.WeakSet[Client]" = weakref.WeakSet()
+
+
+def _stack_level() -> int:
+    """Return how far up the code is that called Holdfast, for a warning that is raised by the caller."""
+    package = f"{__name__.partition('.')[0]}."
+    level, frame = 1, sys._getframe(1)  # noqa: SLF001 - as the warnings module
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(package):
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def _quorum_of(nodes: Sequence[object]) -> StoreSource:

@@ -14,18 +14,25 @@ class HoldfastError(Exception):
     """Base of every error that Holdfast raises."""
 
 
+class BlockedEventLoop(RuntimeWarning):
+    """A blocking `Client` is used in a thread that runs an event loop. A warning: filter it if that is meant."""
+
+
 class UsageError(HoldfastError, ValueError):
     """The call cannot be right, whatever the store says; the message tells what is allowed."""
+
+
+class UnknownArgument(UsageError, TypeError):
+    """A keyword that a call does not take; the message tells what was meant."""
 
 
 class SelfDeadlock(UsageError):
     """A thread or task that holds a lock would wait for itself, for ever. It does not, and stands in no queue."""
 
-    def __init__(self, name: str, token: int) -> None:
-        """Name the lock, and the token of the lease that is held."""
+    def __init__(self, name: str, token: int, advice: str) -> None:
+        """Name the lock, the token of the lease that is held, and what to do instead."""
         super().__init__(
-            f"this thread or task holds {name!r} already (token {token}), and would wait for itself for ever. Make the "
-            "lock with reentrant=True to acquire it again, or release it first, or give a timeout."
+            f"this thread or task holds {name!r} already (token {token}), and would wait for itself for ever. {advice}"
         )
 
 
@@ -89,6 +96,10 @@ class DeadlockDetected(HoldfastError):
             f"a deadlock: {told}. Release what you hold and begin again; and take these locks in the same order "
             "everywhere, or all at once."
         )
+
+
+class Stopped(HoldfastError):
+    """A thread was told to wait no more, by the `Stop` that it was given. Nothing is held or left behind."""
 
 
 class LeaseLost(HoldfastError):

@@ -7,9 +7,9 @@ always over here before it is over in the store. Check it before every effect th
 
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Generator
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Any, Protocol, Self, TypeVar
 
 from holdfast.core.deadlines import seconds
 from holdfast.core.held import FORKED, HeldLease, LeaseState
@@ -195,6 +195,56 @@ class LeaseBase:
             raise_or_note(self._held.loss(), error)
 
 
+class Enterable(Protocol):
+    """What an asyncio acquisition leads to: a lease."""
+
+    async def __aenter__(self) -> Self:
+        """Enter a body that is cancelled if the lease is lost."""
+        ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Release."""
+
+
+E_co = TypeVar("E_co", bound=Enterable, covariant=True)
+
+
+class Acquiring(Coroutine[Any, Any, E_co]):
+    """An acquisition in asyncio: await it for the lease, or enter the lease at once by `async with`."""
+
+    __slots__ = ("_acquisition", "_lease")
+
+    def __init__(self, acquisition: Coroutine[Any, Any, E_co]) -> None:
+        """Wrap the coroutine that acquires."""
+        self._acquisition = acquisition
+
+    def __await__(self) -> Generator[Any, Any, E_co]:
+        return self._acquisition.__await__()
+
+    def send(self, value: Any, /) -> Any:  # noqa: ANN401 - as of any coroutine
+        """Run on."""
+        return self._acquisition.send(value)
+
+    def throw(self, *error: Any) -> Any:  # noqa: ANN401 - as of any coroutine
+        """Raise an error inside."""
+        return self._acquisition.throw(*error)
+
+    def close(self) -> None:
+        """End it."""
+        self._acquisition.close()
+
+    async def __aenter__(self) -> E_co:
+        lease = self._lease = await self._acquisition
+        return await lease.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._lease.__aexit__(kind, error, trace)
+
+
 class Lease(LeaseBase):
     """One holding of a lock, from `Client`. Use it with `with`, or call `release()`."""
 
@@ -216,7 +266,10 @@ class Lease(LeaseBase):
         return drive(self._session.release(held))
 
     def extend(self, ttl: float | None = None) -> float:
-        """Renew now, with a new `ttl` in seconds if given; return the seconds that remain.
+        """Renew now, for `ttl` seconds if given, and from then on for as long; return the seconds that remain.
+
+        Never shorter than it was: with a smaller ttl, what remains runs down to it before the lease is renewed for it.
+        Never longer than `max_hold` leaves: what it cuts off is logged, and missing in what is returned.
 
         Raises LeaseLost if the lease is lost, StoreError if the store did not answer (then nothing changed), UsageError
         if the store grants no lease for this ttl.
@@ -262,7 +315,10 @@ class AsyncLease(LeaseBase):
         return await self._session.release(self._held)
 
     async def extend(self, ttl: float | None = None) -> float:
-        """Renew now, with a new `ttl` in seconds if given; return the seconds that remain.
+        """Renew now, for `ttl` seconds if given, and from then on for as long; return the seconds that remain.
+
+        Never shorter than it was: with a smaller ttl, what remains runs down to it before the lease is renewed for it.
+        Never longer than `max_hold` leaves: what it cuts off is logged, and missing in what is returned.
 
         Raises LeaseLost if the lease is lost, StoreError if the store did not answer (then nothing changed), UsageError
         if the store grants no lease for this ttl.

@@ -178,7 +178,8 @@ def test_errors_are_one_tree() -> None:
     """Every error can be caught as HoldfastError, and as what the standard library would call it."""
     errors = [each for each in vars(holdfast).values() if isinstance(each, type) and issubclass(each, Exception)]
     assert len(errors) >= 9
-    assert all(issubclass(each, holdfast.HoldfastError) for each in errors)
+    assert all(issubclass(each, holdfast.HoldfastError | Warning) for each in errors)
+    assert issubclass(holdfast.BlockedEventLoop, RuntimeWarning)
     assert issubclass(LockTimeout, TimeoutError)
     assert issubclass(UsageError, ValueError)
     assert issubclass(holdfast.OutcomeUnknown, holdfast.StoreUnavailable)

@@ -28,6 +28,7 @@ from holdfast.escaping import told
 if TYPE_CHECKING:
     from holdfast.core.deadlocks import Actor
     from holdfast.core.session import Session
+    from holdfast.core.stop import Stop
     from holdfast.runtimes.runtime import Event
 
 log = logging.getLogger("holdfast")
@@ -63,6 +64,12 @@ class Want:
     """Who it is for, if that one is looked at for deadlocks."""
     linger: float = 0.0
     """For how many seconds it is kept when it is released, in case this process wants it again."""
+
+    advice: str = "Release it first, or give a timeout."
+    """What to do instead, for who would wait for itself."""
+
+    stop: "Stop | None" = None
+    """What tells the thread that waits to stop."""
 
     resizable: bool = False
     """Whether its capacity may change while it is held: then others of this process are the store's to let in."""
@@ -156,8 +163,12 @@ class Attempt:
         if self._signal is not None:
             self._signal.set()
 
+    def waits_with(self, stop: "Stop") -> bool:
+        """Tell whether it is to look when `stop` is set."""
+        return self._want.stop is stop
+
     def dismiss(self) -> None:
-        """Wake up and see that the client is closed."""
+        """Wake up and see that the client is closed, or the wait stopped."""
         self._poke_at = 0.0
         if self._signal is not None:
             self._signal.set()
@@ -200,6 +211,7 @@ class Attempt:
                 give_up_at = give_up_at or self._give_up_at(self.troubled_since)
                 if self._runtime.now() + delay >= give_up_at:
                     raise
+                self._session.refuse_to_wait(self._want)
                 self._session.note_trouble(self._want.name, error, self.troubled_since, give_up_at)
             else:
                 if self.troubled_since != NEVER:
@@ -246,7 +258,7 @@ class Attempt:
         signal = self._make_signal()
         while True:
             signal.clear()
-            self._session.refuse_if_closed()
+            self._session.refuse_to_wait(self._want)
             if self._granted > reply.counter:
                 return self._enter_pushed(self._granted) if self._session.store.capabilities.pushes_count else None
             if self._is_over() or now() >= self._poke_at:
@@ -259,7 +271,7 @@ class Attempt:
 
     def _make_signal(self) -> "Event":
         if self._signal is None:
-            if self._until is None and self._want.weight == self._want.capacity == 1:
+            if self._until is None:
                 self._session.refuse_to_wait_for_oneself(self._want)
             self._signal = self._runtime.event()
             if self._session.events is not None and self._ask.span == 1:  # else it was told before, in the local queue
@@ -273,7 +285,7 @@ class Attempt:
         signal = self._make_signal()
         while True:
             signal.clear()
-            self._session.refuse_if_closed()
+            self._session.refuse_to_wait(self._want)
             if self._is_over() or now() >= self._poke_at:
                 return
             await signal.wait(self._poke_at if self._until is None else min(self._poke_at, self._until))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from holdfast.core.attempt import Attempt, Want
-from holdfast.core.deadlines import micros, seconds
+from holdfast.core.deadlines import DRIFT, EPSILON, micros, seconds
 from holdfast.core.deadlocks import Actors, find_deadlocks
 from holdfast.core.events import Events, LockEvent
 from holdfast.core.held import REVOKED, HeldLease, report_loss, why_refused
@@ -14,6 +14,7 @@ from holdfast.core.keeper import Keeper
 from holdfast.core.limits import check_ttl
 from holdfast.core.messages import Adjust, HolderView, Left, NameView, Notice, NoticeKind, Release
 from holdfast.core.nests import Nests
+from holdfast.core.stop import Stop
 from holdfast.core.turnstile import Budget, Turnstile
 from holdfast.errors import SelfDeadlock, StoreError, StoreUnavailable, UsageError, Wait
 from holdfast.escaping import told
@@ -285,6 +286,14 @@ class Session:
             elif held.renewed(sent, renewal.ttl):
                 held.ttl = each
                 self.keeper.plan(held)
+        if ttl is not None:
+            self._tell_what_max_hold_cuts_off(leases[0], ttl)
+
+    def _tell_what_max_hold_cuts_off(self, held: HeldLease, ttl: float) -> None:
+        left = held.remaining()
+        if held.ends_at <= held.valid_until and 0.0 < left < ttl * (1.0 - DRIFT) - EPSILON:
+            name = held.name.removeprefix(self.prefix)
+            log.warning("extend(%g) of %r: max_hold ends the lease in %.1f s, whatever is renewed", ttl, name, left)
 
     async def adjust(self, held: HeldLease, *, weight: int = 0, owner: str = "") -> None:
         """Change a lease that goes on: to a smaller `weight` (0: as it is), or to another `owner` ("": as it is).
@@ -378,14 +387,27 @@ class Session:
             victim.read_label()
         return victims
 
+    def refuse_to_wait(self, want: Want) -> None:
+        """Raise UsageError once the client is closed, and Stopped once this wait is to stop."""
+        self.refuse_if_closed()
+        if want.stop is not None:
+            want.stop.check(want.name.removeprefix(self.prefix))
+
+    def wake_all(self, stop: Stop) -> None:
+        """Have all that wait with `stop` look at it."""
+        self.turnstile.wake_all(stop)
+        for attempt in list(self.attempts.values()):
+            if attempt.waits_with(stop):
+                attempt.dismiss()
+
     def refuse_to_wait_for_oneself(self, want: Want) -> None:
-        """Raise SelfDeadlock if the calling thread or task holds the lock that it is about to wait for, for ever."""
+        """Raise SelfDeadlock if the calling thread or task is about to wait for ever for what it holds itself."""
         mark = self.runtime.mark()
         if mark is None or want.actor is not None:  # who looks for deadlocks finds this one, too
             return
-        for held in self.keeper.kept():
-            if held.by is mark and held.name == want.name and held.ask.capacity == 1 and held.trusted():
-                raise SelfDeadlock(held.name.removeprefix(self.prefix), held.token)
+        mine = [held for held in self.keeper.kept() if held.by is mark and held.name == want.name and held.trusted()]
+        if mine and sum(held.ask.weight for held in mine) + want.weight > want.capacity:
+            raise SelfDeadlock(want.name.removeprefix(self.prefix), mine[-1].token, want.advice)
 
     # -- for the protocol ----------------------------------------------------------------------------------
 

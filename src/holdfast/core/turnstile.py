@@ -28,6 +28,7 @@ from holdfast.core.deadlines import MICROS, seconds
 from holdfast.core.departures import Departures
 from holdfast.core.held import NEVER, HeldLease
 from holdfast.core.messages import Left, WaiterView
+from holdfast.core.stop import Stop
 from holdfast.errors import StoreUnavailable
 from holdfast.outcome import Outcome
 
@@ -310,6 +311,14 @@ class Turnstile:
         for contender in waiting:
             contender.event.set()
 
+    def wake_all(self, stop: Stop) -> None:
+        """Wake all who wait here with `stop`, to find it set."""
+        with self._mutex:
+            waiting = [contender for stile in self._stiles.values() for contender in stile.contenders or ()]
+        for contender in waiting:
+            if contender.want.stop is stop:
+                contender.event.set()
+
     def abandon(self) -> None:
         """In a forked child: hand nothing on, and wait for no thread that is not here."""
         self._dismissed = True
@@ -326,7 +335,7 @@ class Turnstile:
             if until is None and held is not None and held.by is self._runtime.mark():
                 self._session.refuse_to_wait_for_oneself(contender.want)
             while not contender.is_called():
-                self._session.refuse_if_closed()
+                self._session.refuse_to_wait(contender.want)
                 if not await contender.event.wait(until) and self._withdraw(stile, contender):
                     return self._left(stile, contender.place)
         except GeneratorExit:  # nothing can be awaited any more

@@ -8,24 +8,25 @@ its own, so one object may be shared by any number of threads or tasks.
 import copy
 import functools
 import inspect
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from shlex import quote
 from types import TracebackType
-from typing import Any, Generic, ParamSpec, Protocol, Self, TypeVar
+from typing import Any, Generic, Never, ParamSpec, Protocol, Self, TypeVar
 
 from holdfast.core.attempt import Want
 from holdfast.core.deadlines import micros, seconds
 from holdfast.core.held import NEVER, HeldLease, LeaseState
 from holdfast.core.labels import read_label
 from holdfast.core.limits import check_name, check_timeout
-from holdfast.core.messages import Left
+from holdfast.core.messages import Left, NameView
 from holdfast.core.session import Session
+from holdfast.core.stop import Stop
 from holdfast.errors import LockTimeout, UsageError
 from holdfast.escaping import escape, shown
-from holdfast.lease import AsyncLease, Lease
+from holdfast.lease import Acquiring, AsyncLease, Lease
 from holdfast.primitives.decorating import label_of, name_from_call, refuse_generator
-from holdfast.primitives.options import LockOptions
+from holdfast.primitives.options import LockOptions, refuse_unknown
 from holdfast.runtimes import aio, threads
 from holdfast.runtimes.threads import drive
 
@@ -84,14 +85,14 @@ class Entered(Generic[L]):
             self._leases[where] = before
         return lease
 
-    def holds(self, name: str) -> bool:
-        """Tell whether a lease that was entered here is still held."""
+    def held(self, name: str) -> L | None:
+        """Return a lease that was entered here and is still held, if there is one."""
         leases = self._leases.get((self._here(), name))
         while leases is not None:
             lease, leases = leases
             if lease.state in (LeaseState.HELD, LeaseState.AT_RISK):
-                return True
-        return False
+                return lease
+        return None
 
 
 class LockBase:
@@ -101,6 +102,8 @@ class LockBase:
     """What this is, for errors."""
     _if_held = "is not reentrant"
     """What is to be said of it to whoever may hold it already."""
+    _advice = "Make the lock with reentrant=True to acquire it again, or release it first, or give a timeout."
+    """What whoever would wait for itself is told to do."""
 
     def __init__(
         self, client: Sessions, name: str, options: LockOptions, *, capacity: int = 1, weight: int = 1
@@ -118,6 +121,7 @@ class LockBase:
             weight,
             capacity,
             micros(options.min_hold),
+            advice=self._advice,
         )
 
     @property
@@ -140,6 +144,11 @@ class LockBase:
 
     def _timeout(self, given: float | None) -> float | None:
         return self._options.timeout if given is UNSET else check_timeout(given)
+
+    def _is_full(self, view: NameView) -> bool:
+        """Tell whether holders leave no room for this, or a lock delay keeps it from everybody."""
+        held = sum(holder.weight for holder in view.holders)
+        return view.blocked_for > 0 or bool(held and held + self._want.weight > self._want.capacity)
 
     def _timed_out(self, left: Left, timeout: float | None, owner: str) -> LockTimeout:
         if left.quarantine:
@@ -192,6 +201,9 @@ def _list(owners: Sequence[str]) -> str:
 class BlockingLockBase(LockBase):
     """All that is common to what a `Client` makes."""
 
+    _takes: tuple[str, ...] = ("timeout", "stop")
+    """The keywords of `acquire`."""
+
     def __init__(
         self, client: Sessions, name: str, options: LockOptions, *, capacity: int = 1, weight: int = 1
     ) -> None:
@@ -200,16 +212,36 @@ class BlockingLockBase(LockBase):
         self._entered = Entered[Lease](threads.here)
         self._face: type[Lease] = Lease
 
-    def acquire(self, timeout: float | None = UNSET) -> Lease:
+    def acquire(self, timeout: float | None = UNSET, *, stop: Stop | None = None, **unknown: Never) -> Lease:
         """Acquire, waiting up to `timeout` seconds (0: ask once; None: for ever; default: the lock's own).
 
-        Raises LockTimeout if it was not granted in time, StoreError if the store did not answer.
+        Raises LockTimeout if it was not granted in time, StoreError if the store did not answer, and Stopped if `stop`
+        is set meanwhile, by another thread.
         """
+        if stop is not None or unknown:
+            return self._acquire_or_stop(self._want, timeout, stop, unknown)
         return self._acquire(self._want, timeout)
 
     def try_acquire(self) -> Lease | None:
         """Acquire if it is free at once; else return None. Raises StoreError if the store did not answer."""
         return self._try_acquire(self._want)
+
+    def locked(self) -> bool:
+        """Ask the store whether others leave no room: who asked for this now, would have to wait.
+
+        It may be untrue as soon as it is said: to take the lock if it is free, call `try_acquire`.
+        """
+        return self._is_full(drive(self._client.session().inspect(self._want.name)))
+
+    def _acquire_or_stop(
+        self, want: Want, timeout: float | None, stop: Stop | None, unknown: Mapping[str, object]
+    ) -> Lease:
+        if unknown:
+            refuse_unknown("acquire", unknown, self._takes)
+        if stop is None:
+            return self._acquire(want, timeout)
+        with stop.watching(self._client.session(), self._name):
+            return self._acquire(replace(want, stop=stop), timeout)
 
     def _acquire(self, want: Want, timeout: float | None) -> Lease:
         timeout = self._timeout(timeout)
@@ -241,7 +273,7 @@ class BlockingLockBase(LockBase):
 
     def __enter__(self) -> Lease:
         """Acquire; raises as `acquire` does."""
-        lease = self.acquire()
+        lease = self._acquire(self._want, UNSET)
         self._entered.push(self._name, lease)
         return lease
 
@@ -279,17 +311,24 @@ class AsyncLockBase(LockBase):
         self._entered = Entered[AsyncLease](aio.here)
         self._face: type[AsyncLease] = AsyncLease
 
-    async def acquire(self, timeout: float | None = UNSET) -> AsyncLease:
+    def acquire(self, timeout: float | None = UNSET, **unknown: Never) -> Acquiring[AsyncLease]:
         """Acquire, waiting up to `timeout` seconds (0: ask once; None: for ever; default: the lock's own).
 
-        Raises LockTimeout if it was not granted in time, StoreError if the store did not answer. Cancelled at any
-        point, it leaves no holder and no waiter behind.
+        Await it for the lease, or enter the lease at once: `async with lock.acquire(timeout=5) as lease`. Raises
+        LockTimeout if it was not granted in time, StoreError if the store did not answer. Cancelled at any point, it
+        leaves no holder and no waiter behind.
         """
-        return await self._acquire(self._want, timeout)
+        if unknown:
+            refuse_unknown("acquire", unknown, ("timeout",))
+        return Acquiring(self._acquire(self._want, timeout))
 
     async def try_acquire(self) -> AsyncLease | None:
         """Acquire if it is free at once; else return None. Raises StoreError if the store did not answer."""
         return await self._try_acquire(self._want)
+
+    async def locked(self) -> bool:
+        """Ask the store whether others leave no room, as `Lock.locked`."""
+        return self._is_full(await self._client.session().inspect(self._want.name))
 
     async def _acquire(self, want: Want, timeout: float | None) -> AsyncLease:
         timeout = self._timeout(timeout)
@@ -321,7 +360,7 @@ class AsyncLockBase(LockBase):
 
     async def __aenter__(self) -> AsyncLease:
         """Acquire; raises as `acquire` does. The body is cancelled if the lease is lost."""
-        lease = await self.acquire()
+        lease = await self._acquire(self._want, UNSET)
         self._entered.push(self._name, lease)
         return await lease.__aenter__()
 

@@ -8,10 +8,9 @@ deadline alone, which is over here before it is over in the store; and whatever 
 compare the token. What `leader()` and `observe()` say was true when the store said it, and may not be any more.
 """
 
-from collections.abc import Coroutine, Generator
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Generic, Never, Self, TypeVar
 
 from holdfast.core.attempt import Want
 from holdfast.core.held import HeldLease
@@ -19,11 +18,13 @@ from holdfast.core.labels import Label
 from holdfast.core.limits import check_duration, check_timeout
 from holdfast.core.messages import Left, NameView
 from holdfast.core.session import Session
+from holdfast.core.stop import Stop
 from holdfast.errors import StoreError, StoreUnavailable, UsageError
-from holdfast.lease import AsyncLease, Lease
+from holdfast.lease import Acquiring, AsyncLease, Lease
 from holdfast.outcome import Outcome
 from holdfast.primitives.base import UNSET, LockBase, Sessions
-from holdfast.primitives.options import LockOptions
+from holdfast.primitives.options import LockOptions, refuse_unknown
+from holdfast.runtimes import aio, threads
 from holdfast.runtimes.threads import drive
 
 INTERVAL = 1.0
@@ -125,42 +126,6 @@ class AsyncLeadership(AsyncLease):
         self._value = value
 
 
-class Campaign(Coroutine[Any, Any, AsyncLeadership]):
-    """A campaign, to be awaited, or entered by `async with` as the term that it leads to."""
-
-    __slots__ = ("_campaigning", "_term")
-
-    def __init__(self, campaigning: Coroutine[Any, Any, AsyncLeadership]) -> None:
-        """Wrap the coroutine that waits to be elected."""
-        self._campaigning = campaigning
-        self._term: AsyncLeadership | None = None
-
-    def __await__(self) -> Generator[Any, Any, AsyncLeadership]:
-        return self._campaigning.__await__()
-
-    def send(self, value: Any, /) -> Any:  # noqa: ANN401 - as of any coroutine
-        """Run on."""
-        return self._campaigning.send(value)
-
-    def throw(self, *error: Any) -> Any:  # noqa: ANN401 - as of any coroutine
-        """Raise an error inside."""
-        return self._campaigning.throw(*error)
-
-    def close(self) -> None:
-        """End it."""
-        self._campaigning.close()
-
-    async def __aenter__(self) -> AsyncLeadership:
-        term = self._term = await self._campaigning
-        return await term.__aenter__()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._term is not None:
-            await self._term.__aexit__(kind, error, trace)
-
-
 class _ObservationBase:
     """Changes of the leader, as somebody sees them who asks the store now and then."""
 
@@ -260,6 +225,7 @@ class _ElectionBase(LockBase, Generic[T]):
     """All of an election that needs no store."""
 
     _kind = "an election"
+    _advice = "It leads already: publish() another value, or resign() first, or give a timeout."
 
     def __init__(self, client: Sessions, name: str, options: LockOptions) -> None:
         """Make it; nobody campaigns yet."""
@@ -288,19 +254,27 @@ class _ElectionBase(LockBase, Generic[T]):
 class Election(_ElectionBase[Leadership]):
     """An election of a `Client`. Made by `Client.election`."""
 
-    def campaign(self, value: str = "", timeout: float | None = UNSET) -> Leadership:
+    def campaign(
+        self, value: str = "", timeout: float | None = UNSET, *, stop: Stop | None = None, **unknown: Never
+    ) -> Leadership:
         """Wait to be elected, up to `timeout` seconds (0: ask once; None: for ever), and lead, publishing `value`.
 
         First come, first served. The lease that is returned is the term: renewed until it is released, `resign` is
         called or it is lost. Raises LockTimeout, which says who leads, if it was not in time; StoreError if the store
-        did not answer; UsageError if the value has more than 4096 bytes of UTF-8.
+        did not answer; UsageError if the value has more than 4096 bytes of UTF-8; Stopped if `stop` is set
+        meanwhile, by another thread.
         """
+        if unknown:
+            refuse_unknown("campaign", unknown, ("value", "timeout", "stop"))
         check_value(value)
         timeout = self._timeout(timeout)
         session = self._client.session()
-        won = drive(session.acquire(self._want_with(session, value), timeout))
+        want = replace(self._want_with(session, value), stop=stop)
+        with nullcontext() if stop is None else stop.watching(session, self._name):
+            won = drive(session.acquire(want, timeout))
         if isinstance(won, Left):
             raise self._timed_out(drive(session.explain(self._want.name, won)), timeout, session.owner)
+        won.by = threads.mark()
         term = self._term = Leadership(session, won, self._name, value)
         if self._options.on_lost is not None:
             term.on_lost(self._options.on_lost)
@@ -338,18 +312,21 @@ class Election(_ElectionBase[Leadership]):
 class AsyncElection(_ElectionBase[AsyncLeadership]):
     """An election of an `AsyncClient`. Made by `AsyncClient.election`."""
 
-    def campaign(self, value: str = "", timeout: float | None = UNSET) -> Campaign:
+    def campaign(self, value: str = "", timeout: float | None = UNSET, **unknown: Never) -> Acquiring[AsyncLeadership]:
         """Wait to be elected, as `Election.campaign`: await it, or enter it by `async with`.
 
         Cancelled at any point, it leaves no leader and no candidate behind. A body is cancelled if the term is lost.
         """
-        return Campaign(self._campaign(check_value(value), self._timeout(timeout)))
+        if unknown:
+            refuse_unknown("campaign", unknown, ("value", "timeout"))
+        return Acquiring(self._campaign(check_value(value), self._timeout(timeout)))
 
     async def _campaign(self, value: str, timeout: float | None) -> AsyncLeadership:
         session = self._client.session()
         won = await session.acquire(self._want_with(session, value), timeout)
         if isinstance(won, Left):
             raise self._timed_out(await session.explain(self._want.name, won), timeout, session.owner)
+        won.by = aio.mark()
         term = self._term = AsyncLeadership(session, won, self._name, value)
         if self._options.on_lost is not None:
             term.on_lost(self._options.on_lost)

@@ -9,21 +9,23 @@ import functools
 import inspect
 import warnings
 from collections.abc import Callable, Coroutine, Iterable
+from contextlib import nullcontext
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import Any, Never, ParamSpec, Self, TypeVar
 
 from holdfast.core.deadlines import micros, seconds
 from holdfast.core.held import FORKED, NEVER, HeldLease, LeaseState
 from holdfast.core.limits import check_name
 from holdfast.core.session import Session
+from holdfast.core.stop import Stop
 from holdfast.core.together import Bundle, Missed, acquire_all
 from holdfast.errors import LeaseLost, LockTimeout, UsageError
-from holdfast.lease import AsyncLoss, Loss, raise_or_note
+from holdfast.lease import Acquiring, AsyncLoss, Loss, raise_or_note
 from holdfast.outcome import Outcome
 from holdfast.primitives.base import UNSET, LockBase, Sessions
 from holdfast.primitives.decorating import label_of, refuse_generator
-from holdfast.primitives.options import LockOptions
+from holdfast.primitives.options import LockOptions, refuse_unknown
 from holdfast.runtimes import aio, threads
 from holdfast.runtimes.aio import BodyGuard
 from holdfast.runtimes.threads import drive
@@ -126,7 +128,7 @@ class MultiLease(_MultiLeaseBase):
         return drive(self._bundle.release())
 
     def extend(self, ttl: float | None = None) -> float:
-        """Renew all names now, with a new `ttl` in seconds if given; return the seconds that remain.
+        """Renew all names now, for `ttl` seconds if given; return the seconds that remain. See `Lease.extend`.
 
         Raises LeaseLost if one is lost, StoreError if the store did not answer (then nothing is known to be changed),
         UsageError if the store grants no lease for this ttl.
@@ -198,6 +200,7 @@ class _MultiLockBase(LockBase):
     """All of a multilock that needs no store."""
 
     _kind = "a multilock"
+    _advice = "Take all names at once, by one multilock; or release the other first, or give a timeout."
 
     def __init__(self, client: Sessions, names: Iterable[str], options: LockOptions) -> None:
         """Make it; nothing is acquired yet."""
@@ -223,13 +226,17 @@ class _MultiLockBase(LockBase):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {list(self._names)!r} ttl={self._options.ttl:g}>"
 
-    async def _acquire_all(self, session: Session, timeout: float | None) -> list[HeldLease] | Missed:
-        return await acquire_all(
-            session, self._wants, timeout, self._max_hold, detect_deadlock=self._options.detect_deadlock
-        )
+    async def _acquire_all(
+        self, session: Session, timeout: float | None, stop: Stop | None = None
+    ) -> list[HeldLease] | Missed:
+        wants = self._wants if stop is None else [replace(want, stop=stop) for want in self._wants]
+        return await acquire_all(session, wants, timeout, self._max_hold, detect_deadlock=self._options.detect_deadlock)
 
-    async def _acquire_or_miss(self, session: Session, timeout: float | None) -> list[HeldLease]:
-        won = await self._acquire_all(session, timeout)
+    async def _acquire_or_miss(
+        self, session: Session, timeout: float | None, stop: Stop | None = None
+    ) -> list[HeldLease]:
+        with nullcontext() if stop is None else stop.watching(session, self.name):
+            won = await self._acquire_all(session, timeout, stop)
         if isinstance(won, Missed):
             left = await session.explain(self._wants[won.place].name, won.left)
             raise self._missed(replace(won, left=left), timeout, session.owner)
@@ -270,15 +277,17 @@ class MultiLock(_MultiLockBase):
         super().__init__(client, names, options)
         self._inside: dict[object, list[MultiLease]] = {}
 
-    def acquire(self, timeout: float | None = UNSET) -> MultiLease:
+    def acquire(self, timeout: float | None = UNSET, *, stop: Stop | None = None, **unknown: Never) -> MultiLease:
         """Acquire all names, waiting up to `timeout` seconds for all of them (0: ask once; None: for ever).
 
-        Raises LockTimeout, which says which name was not to be had, or StoreError if the store did not answer: then
-        none of them is held.
+        Raises LockTimeout, which says which name was not to be had, StoreError if the store did not answer, or Stopped
+        if `stop` is set meanwhile, by another thread: then none of them is held.
         """
+        if unknown:
+            refuse_unknown("acquire", unknown, ("timeout", "stop"))
         timeout = self._timeout(timeout)
         session = self._client.session()
-        won = drive(self._acquire_or_miss(session, timeout))
+        won = drive(self._acquire_or_miss(session, timeout, stop))
         return MultiLease(self._bundle(session, won), self._names)
 
     def try_acquire(self) -> MultiLease | None:
@@ -286,6 +295,11 @@ class MultiLock(_MultiLockBase):
         session = self._client.session()
         won = drive(self._acquire_all(session, 0))
         return None if isinstance(won, Missed) else MultiLease(self._bundle(session, won), self._names)
+
+    def locked(self) -> bool:
+        """Ask the store whether any of the names is held. It may be untrue as soon as it is said."""
+        session = self._client.session()
+        return any(self._is_full(drive(session.inspect(want.name))) for want in self._wants)
 
     def __enter__(self) -> MultiLease:
         """Acquire; raises as `acquire` does."""
@@ -325,8 +339,16 @@ class AsyncMultiLock(_MultiLockBase):
         super().__init__(client, names, options)
         self._inside: dict[object, list[AsyncMultiLease]] = {}
 
-    async def acquire(self, timeout: float | None = UNSET) -> AsyncMultiLease:
-        """Acquire all names, as `MultiLock.acquire`. Cancelled at any point, it leaves nothing behind."""
+    def acquire(self, timeout: float | None = UNSET, **unknown: Never) -> Acquiring[AsyncMultiLease]:
+        """Acquire all names, as `MultiLock.acquire`: await it, or enter it by `async with`.
+
+        Cancelled at any point, it leaves nothing behind.
+        """
+        if unknown:
+            refuse_unknown("acquire", unknown, ("timeout",))
+        return Acquiring(self._acquire(timeout))
+
+    async def _acquire(self, timeout: float | None) -> AsyncMultiLease:
         timeout = self._timeout(timeout)
         session = self._client.session()
         won = await self._acquire_or_miss(session, timeout)
@@ -338,9 +360,17 @@ class AsyncMultiLock(_MultiLockBase):
         won = await self._acquire_all(session, 0)
         return None if isinstance(won, Missed) else AsyncMultiLease(self._bundle(session, won), self._names)
 
+    async def locked(self) -> bool:
+        """Ask the store whether any of the names is held, as `MultiLock.locked`."""
+        session = self._client.session()
+        for want in self._wants:
+            if self._is_full(await session.inspect(want.name)):
+                return True
+        return False
+
     async def __aenter__(self) -> AsyncMultiLease:
         """Acquire; raises as `acquire` does. The body is cancelled if a name is lost."""
-        lease = await self.acquire()
+        lease = await self._acquire(UNSET)
         self._inside.setdefault(aio.here(), []).append(lease)
         return await lease.__aenter__()
 
@@ -359,7 +389,7 @@ class AsyncMultiLock(_MultiLockBase):
 
         @functools.wraps(function)
         async def locked(*args: P.args, **kwargs: P.kwargs) -> R:
-            async with await self.acquire():
+            async with await self._acquire(UNSET):
                 return await function(*args, **kwargs)
 
         return locked

@@ -1,11 +1,13 @@
 """What may be said of a lock when it is made, and what is allowed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from difflib import get_close_matches
+from typing import Any, NoReturn, TypedDict
 
 from holdfast.core.limits import check_duration, check_timeout, check_ttl
-from holdfast.errors import LeaseLost, UsageError
+from holdfast.errors import LeaseLost, UnknownArgument, UsageError
+from holdfast.escaping import escape
 from holdfast.stores.store import Capabilities
 
 
@@ -25,6 +27,82 @@ class PlainOptions(Options, total=False):
 
     linger: float
     reentrant: bool
+
+
+class TogetherOptions(TypedDict, total=False):
+    """The options of a multilock. `Client.lock` says what they mean."""
+
+    lock_delay: float
+    max_hold: float | None
+    on_lost: Callable[[LeaseLost], object] | None
+    detect_deadlock: bool
+
+
+class ElectionOptions(TypedDict, total=False):
+    """The options of an election. `Client.lock` says what they mean."""
+
+    lock_delay: float
+    max_hold: float | None
+    on_lost: Callable[[LeaseLost], object] | None
+
+
+_TTL = "give the lock a ttl: for how many seconds it outlives a holder that fell silent (one that lives is renewed)"
+_TIMEOUT = "give a timeout, in seconds (0: ask once; None: wait for ever)"
+_RENEWED = "a lease is renewed for as long as it is held; leave it out, or limit that by the lock's max_hold"
+_TOLD = "who waits is told when it is granted, and does not poll; leave it out"
+_OBJECT = "a lease belongs to whoever has its object, in any thread; leave it out"
+_OWNER = "give the client an owner: Client(url, owner=...)"
+_NAMESPACE = "give the client a namespace: Client(url, namespace=...)"
+_PERMITS = "make a semaphore: client.semaphore(name, permits)"
+
+MEANT = {
+    **dict.fromkeys(
+        ("expire", "expiry", "expires", "expiration", "ex", "px", "lease", "lease_time", "leaseTime"), _TTL
+    ),
+    **dict.fromkeys(("lease_duration", "lock_timeout", "lock_ttl", "auto_release_time", "duration", "validity"), _TTL),
+    **dict.fromkeys(("blocking_timeout", "wait", "wait_time", "wait_timeout", "waitTime", "acquire_timeout"), _TIMEOUT),
+    **dict.fromkeys(("max_wait", "deadline"), _TIMEOUT),
+    **dict.fromkeys(("blocking", "block", "nowait"), "to ask once, give timeout=0, or call try_acquire()"),
+    **dict.fromkeys(("auto_renewal", "auto_renew", "renew", "watchdog", "keepalive", "heartbeat"), _RENEWED),
+    **dict.fromkeys(("sleep", "poll_interval", "poll", "interval", "retry_interval", "retry_delay", "delay"), _TOLD),
+    **dict.fromkeys(("retry_times", "retry_count", "retries", "max_retries", "num_tries", "check_interval"), _TOLD),
+    **dict.fromkeys(("thread_local", "thread_id"), _OBJECT),
+    **dict.fromkeys(("id", "identifier", "client_id", "holder"), _OWNER),
+    **dict.fromkeys(("prefix", "key_prefix"), _NAMESPACE),
+    **dict.fromkeys(("value", "limit", "max_leases", "count", "maxsize"), _PERMITS),
+}
+"""What the keywords of other libraries are here: redis-py, python-redis-lock, Redlock, Redisson, filelock, kazoo."""
+
+ELSEWHERE = {
+    "ttl": "client.lock(name, ttl=...)",
+    "timeout": "client.lock(name, timeout=...), or lock.acquire(timeout=...)",
+    "weight": "semaphore.acquire(weight=...)",
+    "stop": "lock.acquire(stop=...), of a blocking Client",
+    "permits": "client.semaphore(name, permits)",
+    **dict.fromkeys(("owner", "namespace", "retry_for", "operation_timeout", "on_event"), "Client(url, ...)"),
+    **{each: f"client.lock(name, {each}=...)" for each in PlainOptions.__optional_keys__},
+}
+"""Where our own keywords belong."""
+
+
+def refuse_unknown(call: str, given: Iterable[str], known: Iterable[str]) -> NoReturn:
+    """Raise UnknownArgument for the first of the keywords `given` that is not `known`, and say what was meant."""
+    known = sorted(known)
+    word = next(each for each in given if each not in known)
+    meant = word if word in MEANT or word in ELSEWHERE else _nearest(word.lower(), (*known, *MEANT, *ELSEWHERE))
+    if meant in known:
+        advice = f"did you mean {meant}?"
+    elif meant in MEANT:
+        advice = f"{MEANT[meant]}."
+    elif meant in ELSEWHERE:
+        advice = f"it belongs to {ELSEWHERE[meant]}."
+    else:
+        advice = f"there are {', '.join(known)}."
+    raise UnknownArgument(f"{call}() has no argument {escape(word)!r}: {advice}")
+
+
+def _nearest(word: str, words: Iterable[str]) -> str:
+    return next(iter(get_close_matches(word, list(words), 1)), "")
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)

@@ -10,11 +10,13 @@ seen, it is refused.
 """
 
 from collections.abc import Iterable
-from typing import Generic, NoReturn, TypeVar, cast
+from typing import Generic, Never, NoReturn, TypeVar, cast
 
+from holdfast.core.attempt import Want
 from holdfast.core.limits import EVERYBODY
-from holdfast.errors import UsageError
-from holdfast.lease import AsyncLease, Lease
+from holdfast.core.stop import Stop
+from holdfast.errors import SelfDeadlock, UsageError
+from holdfast.lease import Acquiring, AsyncLease, Lease
 from holdfast.primitives.base import (
     UNSET,
     AsyncLockBase,
@@ -34,6 +36,11 @@ R = TypeVar("R", bound=LockBase)
 W = TypeVar("W", bound=LockBase)
 
 KIND = "a reader/writer lock"
+
+ADVICE = (
+    "A read lease does not become a write lease, and neither is reentrant: leave the `with`, or release its lease, "
+    "before you enter the next; or enter write() in the first place, and downgrade() it to read on."
+)
 
 READER = 1
 """The weight of a reader."""
@@ -90,6 +97,7 @@ class Side(BlockingLockBase, Generic[B]):
     """One side of an `RWLock`, to be used as a `Lock` is."""
 
     _kind = KIND
+    _advice = ADVICE
 
     def __init__(
         self,
@@ -107,18 +115,22 @@ class Side(BlockingLockBase, Generic[B]):
         self._entered = entered
         self._excluded_by = excluded_by
 
-    def acquire(self, timeout: float | None = UNSET) -> B:
+    def acquire(self, timeout: float | None = UNSET, *, stop: Stop | None = None, **unknown: Never) -> B:
         """Acquire, waiting up to `timeout` seconds (0: ask once; None: for ever; default: the lock's own).
 
-        Raises LockTimeout if it was not granted in time, StoreError if the store did not answer, and UsageError if
-        this thread is in a `with` of the other side (or of the writers, again), so that it would wait for itself.
+        Raises LockTimeout if it was not granted in time, StoreError if the store did not answer, SelfDeadlock if this
+        thread is in a `with` of the other side (or of the writers, again), so that it would wait for itself, and
+        Stopped if `stop` is set meanwhile, by another thread.
         """
-        _refuse_to_wait_for_oneself(self._excluded_by, self._name)
-        return cast("B", super().acquire(timeout))
+        return cast("B", super().acquire(timeout, stop=stop, **unknown))
 
     def try_acquire(self) -> B | None:
         """Acquire if it is free at once; else return None. Raises StoreError if the store did not answer."""
         return cast("B | None", super().try_acquire())
+
+    def _acquire(self, want: Want, timeout: float | None) -> Lease:
+        _refuse_to_wait_for_oneself(self._excluded_by, self._name, want.advice)
+        return super()._acquire(want, timeout)
 
     def __enter__(self) -> B:
         """Acquire; raises as `acquire` does."""
@@ -129,6 +141,7 @@ class AsyncSide(AsyncLockBase, Generic[A]):
     """One side of an `AsyncRWLock`, to be used as an `AsyncLock` is."""
 
     _kind = KIND
+    _advice = ADVICE
 
     def __init__(
         self,
@@ -146,14 +159,20 @@ class AsyncSide(AsyncLockBase, Generic[A]):
         self._entered = entered
         self._excluded_by = excluded_by
 
-    async def acquire(self, timeout: float | None = UNSET) -> A:
-        """Acquire, as `Side.acquire`. Cancelled at any point, it leaves no holder and no waiter behind."""
-        _refuse_to_wait_for_oneself(self._excluded_by, self._name)
-        return cast("A", await super().acquire(timeout))
+    def acquire(self, timeout: float | None = UNSET, **unknown: Never) -> Acquiring[A]:
+        """Acquire, as `Side.acquire`: await it, or enter it by `async with`.
+
+        Cancelled at any point, it leaves no holder and no waiter behind.
+        """
+        return cast("Acquiring[A]", super().acquire(timeout, **unknown))
 
     async def try_acquire(self) -> A | None:
         """Acquire if it is free at once; else return None. Raises StoreError if the store did not answer."""
         return cast("A | None", await super().try_acquire())
+
+    async def _acquire(self, want: Want, timeout: float | None) -> AsyncLease:
+        _refuse_to_wait_for_oneself(self._excluded_by, self._name, want.advice)
+        return await super()._acquire(want, timeout)
 
     async def __aenter__(self) -> A:
         """Acquire; raises as `acquire` does. The body is cancelled if the lease is lost."""
@@ -219,10 +238,7 @@ def _no_upgrade(name: str) -> UsageError:
     )
 
 
-def _refuse_to_wait_for_oneself(excluded_by: Iterable[Entered[L]], name: str) -> None:
-    if any(entered.holds(name) for entered in excluded_by):
-        raise UsageError(
-            f"this thread or task is in a `with` of {name!r} already, and would wait for itself: a read lease does not "
-            "become a write lease, and neither is reentrant. Leave the `with`, or release its lease, before you enter "
-            "the next; or enter write() in the first place."
-        )
+def _refuse_to_wait_for_oneself(excluded_by: Iterable[Entered[L]], name: str, advice: str) -> None:
+    for entered in excluded_by:
+        if (lease := entered.held(name)) is not None:
+            raise SelfDeadlock(name, lease.token, advice)

@@ -8,13 +8,15 @@ not raise a fence with it.
 """
 
 from dataclasses import replace
+from typing import Never
 
 from holdfast.core.attempt import Want
 from holdfast.core.limits import EVERYBODY, check_number
+from holdfast.core.stop import Stop
 from holdfast.errors import UsageError
-from holdfast.lease import AsyncLease, Lease
+from holdfast.lease import Acquiring, AsyncLease, Lease
 from holdfast.primitives.base import UNSET, AsyncLockBase, BlockingLockBase, LockBase, Sessions
-from holdfast.primitives.options import LockOptions
+from holdfast.primitives.options import LockOptions, refuse_unknown
 from holdfast.runtimes.threads import drive
 
 
@@ -22,6 +24,7 @@ class _SemaphoreBase(LockBase):
     """All of a semaphore that needs no store."""
 
     _kind = "a semaphore"
+    _advice = "Acquire all permits that it needs at once, with weight=, or release some first, or give a timeout."
 
     def __init__(self, client: Sessions, name: str, permits: int, options: LockOptions) -> None:
         """Make a semaphore; nothing is acquired yet."""
@@ -57,6 +60,8 @@ class Semaphore(_SemaphoreBase, BlockingLockBase):
     Made by `Client.semaphore`. Only `acquire` and `try_acquire` take more than one permit.
     """
 
+    _takes = ("timeout", "weight", "stop")
+
     def resize(self, permits: int) -> None:
         """Change the number of permits to `permits`, from 1 to 1048575, while the name is in use.
 
@@ -70,13 +75,17 @@ class Semaphore(_SemaphoreBase, BlockingLockBase):
         check_number(permits, "permits", EVERYBODY - 1)
         self._resized(permits, drive(self._client.session().resize(self._want.name, self.permits, permits)))
 
-    def acquire(self, timeout: float | None = UNSET, weight: int = 1) -> Lease:
+    def acquire(
+        self, timeout: float | None = UNSET, weight: int = 1, *, stop: Stop | None = None, **unknown: Never
+    ) -> Lease:
         """Acquire `weight` permits, waiting up to `timeout` seconds (0: ask once; None: for ever).
 
-        Raises LockTimeout if they were not granted in time, StoreError if the store did not answer, and UsageError if
-        the weight is above the number of permits or the name is in use with another number.
+        Raises LockTimeout if they were not granted in time, StoreError if the store did not answer, UsageError if the
+        weight is above the number of permits or the name is in use with another number, and Stopped if `stop` is set
+        meanwhile, by another thread.
         """
-        return self._acquire(self._weighing(weight), timeout)
+        want = self._weighing(weight)
+        return self._acquire_or_stop(want, timeout, stop, unknown) if stop or unknown else self._acquire(want, timeout)
 
     def try_acquire(self, weight: int = 1) -> Lease | None:
         """Acquire `weight` permits if they are free at once; else return None. Raises as `acquire` does."""
@@ -94,9 +103,14 @@ class AsyncSemaphore(_SemaphoreBase, AsyncLockBase):
         check_number(permits, "permits", EVERYBODY - 1)
         self._resized(permits, await self._client.session().resize(self._want.name, self.permits, permits))
 
-    async def acquire(self, timeout: float | None = UNSET, weight: int = 1) -> AsyncLease:
-        """Acquire `weight` permits, as `Semaphore.acquire`. Cancelled at any point, it leaves nothing behind."""
-        return await self._acquire(self._weighing(weight), timeout)
+    def acquire(self, timeout: float | None = UNSET, weight: int = 1, **unknown: Never) -> Acquiring[AsyncLease]:
+        """Acquire `weight` permits, as `Semaphore.acquire`: await it, or enter it by `async with`.
+
+        Cancelled at any point, it leaves nothing behind.
+        """
+        if unknown:
+            refuse_unknown("acquire", unknown, ("timeout", "weight"))
+        return Acquiring(self._acquire(self._weighing(weight), timeout))
 
     async def try_acquire(self, weight: int = 1) -> AsyncLease | None:
         """Acquire `weight` permits if they are free at once; else return None. Raises as `acquire` does."""

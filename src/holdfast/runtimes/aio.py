@@ -18,6 +18,15 @@ T = TypeVar("T")
 log = logging.getLogger("holdfast")
 
 
+def in_event_loop() -> bool:
+    """Tell whether this thread runs an event loop."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
 def here() -> object:
     """Identify the calling task."""
     return asyncio.current_task()

@@ -58,6 +58,7 @@ class Chaos:
         self._undo.callback(self._patches.undo)
         self._patches.setenv(VARIABLE, self.url)
         self._thief = Client(store=self.source(lambda runtime: ForcedStore(runtime, self._table)), owner=THIEF)
+        self._thief.session()  # it may be called in an event loop, but never waits there
         self._undo.callback(self._thief.close)
 
     def close(self) -> None:

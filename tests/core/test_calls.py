@@ -1,0 +1,398 @@
+"""How locks are called: what may be written, and what is said to whoever writes something else."""
+
+import asyncio
+import logging
+import threading
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from holdfast import (
+    AsyncClient,
+    BlockedEventLoop,
+    Client,
+    HoldfastError,
+    Lease,
+    LeaseState,
+    LockTimeout,
+    MultiLease,
+    SelfDeadlock,
+    Stop,
+    Stopped,
+    StoreUnavailable,
+    UnknownArgument,
+)
+from holdfast.stores.memory import MemoryTable, memory_source
+from tests import virtual
+from tests.core.test_losses import Broken
+from tests.hazards.helpers import PATIENCE, disturbed, eventually
+
+
+def client_in_memory() -> Client:
+    """Make a client with a table of its own."""
+    return Client(store=memory_source(MemoryTable()))
+
+
+# -- asyncio: both forms -----------------------------------------------------------------------------------------
+
+KINDS: dict[str, Callable[[AsyncClient], Any]] = {
+    "lock": lambda client: client.lock("name").acquire(timeout=5),
+    "reentrant": lambda client: client.lock("name", reentrant=True).acquire(),
+    "semaphore": lambda client: client.semaphore("name", 5).acquire(weight=3),
+    "read": lambda client: client.rwlock("name").read().acquire(),
+    "write": lambda client: client.rwlock("name").write().acquire(timeout=5),
+    "multilock": lambda client: client.multilock(["name", "other"]).acquire(timeout=5),
+    "election": lambda client: client.election("name").campaign("value"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_acquisition_is_awaited_or_entered(kind: str) -> None:
+    """Both lead to the same lease; entered, it is released at the end and its body cancelled by a loss."""
+
+    async def main() -> None:
+        async with AsyncClient(store=virtual.source()) as client:
+            acquire = KINDS[kind]
+            lease = await acquire(client)
+            assert lease.state is LeaseState.HELD
+            await lease.release()
+            async with acquire(client) as entered:
+                assert entered.state is LeaseState.HELD
+            assert entered.remaining() == 0
+            async with asyncio.timeout(60), await acquire(client):
+                assert await client.names()
+            task = asyncio.create_task(acquire(client))
+            await (await asyncio.wait_for(task, 60)).release()
+            with pytest.raises(ZeroDivisionError):
+                await in_body(acquire(client), ZeroDivisionError())
+            assert not await client.names(), "released, although the body raised"
+
+    virtual.run(main)
+
+
+async def in_body(acquiring: Any, error: Exception) -> None:  # noqa: ANN401 - an acquisition of any kind
+    """Raise inside a body."""
+    async with acquiring:
+        raise error
+
+
+def test_a_body_that_was_entered_by_its_acquisition_is_cancelled_by_a_loss() -> None:
+    """As one that was entered by its lock or lease."""
+
+    async def main() -> None:
+        async with AsyncClient(store=virtual.source()) as client:
+            reached: list[str] = []
+
+            async def work() -> None:
+                async with client.lock("name", ttl=10).acquire(timeout=1):
+                    await client.revoke("name", force=True)
+                    await asyncio.sleep(1000)
+                    reached.append("the end")
+
+            with pytest.raises(Exception, match="somebody took the name by force"):
+                await work()
+            assert not reached
+
+    virtual.run(main)
+
+
+def test_an_acquisition_that_is_not_awaited_is_told_of() -> None:
+    """As any coroutine: a lock that was not taken is no lock."""
+
+    async def main() -> None:
+        async with AsyncClient(store=virtual.source()) as client:
+            acquiring = client.lock("name").acquire()
+            with pytest.warns(RuntimeWarning, match="never awaited"):
+                del acquiring
+            client.lock("name").acquire().close()
+
+    virtual.run(main)
+
+
+# -- keywords ----------------------------------------------------------------------------------------------------
+
+CALLS: dict[str, tuple[Callable[[Any], object], str]] = {
+    "expire": (lambda client: client.lock("name", expire=5), "'expire': give the lock a ttl"),
+    "lease_time": (lambda client: client.lock("name", lease_time=5), "'lease_time': give the lock a ttl"),
+    "blocking_timeout": (lambda client: client.lock("name", blocking_timeout=5), "give a timeout, in seconds"),
+    "blocking": (lambda client: client.lock("name").acquire(blocking=False), "give timeout=0, or call try_acquire"),
+    "expire of acquire": (lambda client: client.lock("name").acquire(expire=5), "give the lock a ttl"),
+    "auto_renewal": (lambda client: client.lock("name", auto_renewal=True), "a lease is renewed for as long as it is"),
+    "thread_local": (lambda client: client.lock("name", thread_local=False), "belongs to whoever has its object"),
+    "mistyped": (lambda client: client.lock("name", maxhold=5), "did you mean max_hold?"),
+    "mistyped of another": (lambda client: client.lock("name", blockin_timeout=5), "give a timeout, in seconds"),
+    "semaphore": (lambda client: client.semaphore("name", 3, max_hol=5), "semaphore.. has no .*did you mean max_hold?"),
+    "rwlock": (
+        lambda client: client.rwlock("name", expire=5),
+        "rwlock.. has no argument 'expire': give the lock a ttl",
+    ),
+    "multilock": (lambda client: client.multilock(["name"], reentrant=True), "reentrant.*belongs to client.lock"),
+    "election": (lambda client: client.election("name", min_hold=3), "it belongs to client.lock.name, min_hold"),
+    "ttl of acquire": (lambda client: client.lock("name").acquire(ttl=3), "it belongs to client.lock.name, ttl=...."),
+    "weight of a lock": (lambda client: client.lock("name").acquire(weight=3), "belongs to semaphore.acquire"),
+    "semaphore's acquire": (lambda client: client.semaphore("name", 3).acquire(weigth=3), "did you mean weight?"),
+    "read side": (lambda client: client.rwlock("name").read().acquire(blocking=False), "give timeout=0"),
+    "multilock's acquire": (lambda client: client.multilock(["name"]).acquire(blocking=False), "give timeout=0"),
+    "campaign": (lambda client: client.election("name").campaign(val="me"), "did you mean value?"),
+    "nonsense": (lambda client: client.lock("name").acquire(xyzzy=1), "'xyzzy': there are .*timeout"),
+    "client": (
+        lambda client: type(client)("memory://", ttl=5),
+        "Client.. has no argument 'ttl': it belongs to client.lock",
+    ),
+    "client's owner": (lambda client: type(client)("memory://", ownr="me"), "did you mean owner?"),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("colour", ["threads", "asyncio"])
+def test_an_unknown_keyword_is_told_what_was_meant(call: str, colour: str) -> None:
+    """Mistyped, from another library, or of another call. It is a TypeError, as everywhere in Python."""
+    write, said = CALLS[call]
+    kind = Client if colour == "threads" else AsyncClient
+    client = kind(store=memory_source(MemoryTable()))
+    with pytest.raises(UnknownArgument, match=said) as caught:
+        write(client)
+    assert isinstance(caught.value, TypeError)
+
+
+# -- locked ------------------------------------------------------------------------------------------------------
+
+
+def test_locked_tells_whether_others_leave_no_room() -> None:
+    """Of every kind, in threads and asyncio."""
+    client = client_in_memory()
+    with client:
+        lock, semaphore = client.lock("lock"), client.semaphore("semaphore", 2)
+        rwlock, multilock = client.rwlock("rwlock"), client.multilock(["lock", "other"])
+        assert not any(each.locked() for each in (lock, semaphore, rwlock.read(), rwlock.write(), multilock))
+        with lock:
+            assert lock.locked()
+            assert multilock.locked()
+        with semaphore:
+            assert not semaphore.locked()
+            with semaphore:
+                assert semaphore.locked()
+        with rwlock.read():
+            assert not rwlock.read().locked()
+            assert rwlock.write().locked()
+        with rwlock.write():
+            assert rwlock.read().locked()
+
+
+def test_locked_in_asyncio() -> None:
+    """The same; and a lock delay is as good as a holder."""
+
+    async def main() -> None:
+        async with AsyncClient(store=virtual.source()) as client:
+            lock, multilock = client.lock("lock", lock_delay=10), client.multilock(["lock", "other"])
+            assert not await lock.locked()
+            assert not await multilock.locked()
+            lease = await lock.acquire()
+            assert await lock.locked()
+            assert await multilock.locked()
+            await client.revoke("lock", force=True)
+            await lease.release()
+            assert await lock.locked()
+            await asyncio.sleep(11)
+            assert not await lock.locked()
+
+    virtual.run(main)
+
+
+# -- waiting for oneself -----------------------------------------------------------------------------------------
+
+
+def test_every_kind_refuses_to_wait_for_oneself_and_says_what_to_do() -> None:
+    """Also without `with`; the advice is that of the kind."""
+    with client_in_memory() as client:
+        semaphore = client.semaphore("semaphore", 3)
+        with semaphore.acquire(weight=2), pytest.raises(SelfDeadlock, match="all permits that it needs at once"):
+            semaphore.acquire(weight=2)
+        rwlock = client.rwlock("rwlock")
+        for held, wanted in ((rwlock.read(), rwlock.write()), (rwlock.write(), rwlock.read())):
+            with held.acquire(), pytest.raises(SelfDeadlock, match=r"downgrade\(\) it to read on"):
+                wanted.acquire()
+            with held, pytest.raises(SelfDeadlock, match=r"downgrade\(\) it to read on"), wanted:
+                pass
+        with client.election("election").campaign(), pytest.raises(SelfDeadlock, match=r"resign\(\) first"):
+            client.election("election").campaign()
+        with client.lock("lock"), pytest.raises(SelfDeadlock, match="reentrant=True"):
+            client.lock("lock").acquire()
+        with client.lock("lock"), pytest.raises(SelfDeadlock, match="by one multilock"):
+            client.multilock(["lock", "other"]).acquire()
+
+
+def test_whoever_may_be_let_in_is_not_refused() -> None:
+    """What a thread holds of a semaphore counts only if it leaves no room; a wait that ends is no deadlock."""
+    with client_in_memory() as client:
+        semaphore = client.semaphore("semaphore", 3)
+        with semaphore, semaphore, semaphore, pytest.raises(LockTimeout):
+            semaphore.acquire(timeout=0.01)
+        held = [semaphore.acquire()]
+        other = threading.Thread(target=lambda: held.append(semaphore.acquire(weight=2)))
+        other.start()
+        other.join(PATIENCE)
+        timer = threading.Timer(0.05, held[1].release)
+        timer.start()
+        held.append(semaphore.acquire())  # others can make room
+        for lease in held:
+            lease.release()
+
+
+def test_every_kind_refuses_in_asyncio() -> None:
+    """By the task, not by the loop."""
+
+    async def main() -> None:
+        async with AsyncClient(store=virtual.source()) as client:
+            semaphore = client.semaphore("semaphore", 3)
+            async with semaphore.acquire(weight=2):
+                with pytest.raises(SelfDeadlock, match="all permits that it needs at once"):
+                    await semaphore.acquire(weight=2)
+                with pytest.raises(LockTimeout):
+                    await asyncio.create_task(semaphore.acquire(weight=2, timeout=1))
+            rwlock = client.rwlock("rwlock")
+            async with rwlock.read().acquire():
+                with pytest.raises(SelfDeadlock, match="downgrade"):
+                    await rwlock.write().acquire()
+            async with client.election("election").campaign():
+                with pytest.raises(SelfDeadlock, match="resign"):
+                    await client.election("election").campaign()
+
+    virtual.run(main)
+
+
+# -- stopping ----------------------------------------------------------------------------------------------------
+
+WAITS: dict[str, Callable[[Client, Stop], Lease | MultiLease]] = {
+    "lock": lambda client, stop: client.lock("name").acquire(stop=stop),
+    "lock with a timeout": lambda client, stop: client.lock("name").acquire(timeout=PATIENCE, stop=stop),
+    "semaphore": lambda client, stop: client.semaphore("name", 1).acquire(stop=stop),
+    "multilock": lambda client, stop: client.multilock(["free", "name"]).acquire(stop=stop),
+    "election": lambda client, stop: client.election("name").campaign(stop=stop),
+}
+
+
+def waiting(client: Client) -> int:
+    """Count who waits, for either name."""
+    return sum(len(client.inspect(name).waiters) for name in ("name", "free"))
+
+
+@pytest.mark.parametrize("where", ["this client", "another client"])
+@pytest.mark.parametrize("kind", WAITS)
+def test_waiting_threads_are_told_to_stop(kind: str, where: str) -> None:
+    """They get an error of its own, hold nothing and stand in no queue; who waits without that Stop goes on."""
+    source = memory_source(MemoryTable())
+    stop, other = Stop(), Stop()
+    ended: list[BaseException | Lease | MultiLease] = []
+    with Client(store=source) as holding, Client(store=source) as client:
+        lease = (client if where == "this client" else holding).lock("name").acquire()
+
+        def wait(stop: Stop) -> None:
+            try:
+                ended.append(WAITS[kind](client, stop))
+            except HoldfastError as error:
+                ended.append(error)
+
+        threads = [threading.Thread(target=wait, args=[each]) for each in (stop, stop, stop, other)]
+        for thread in threads:
+            thread.start()
+        eventually(lambda: waiting(client) == 4, "all wait")
+        stop.set()
+        for thread in threads[:3]:
+            thread.join(PATIENCE)
+        assert [type(each) for each in ended] == [Stopped] * 3
+        assert all("name" in str(each) or "free" in str(each) for each in ended)
+        eventually(lambda: waiting(client) == 1, "the other one waits on")
+        with pytest.raises(Stopped):  # at once
+            WAITS[kind](client, stop)
+        lease.release()
+        threads[3].join(PATIENCE)
+        assert isinstance(ended[3], Lease | MultiLease)
+        ended[3].release()
+        assert not client.names()
+        assert not stop._waits
+        assert not other._waits
+
+
+def test_a_stop_ends_the_wait_for_a_store_that_does_not_answer() -> None:
+    """Not after `retry_for`, but when the request that is under way has ended."""
+    stop = Stop()
+    ended: list[BaseException] = []
+    broken = Broken(acquire=StoreUnavailable("nobody listens"))
+    with Client(store=disturbed(memory_source(MemoryTable()), broken), retry_for=1000) as client:
+
+        def wait() -> None:
+            with pytest.raises(Stopped) as caught:
+                client.lock("name").acquire(stop=stop)
+            ended.append(caught.value)
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        eventually(lambda: client.session().attempts, "it asks")
+        stop.set()
+        thread.join(PATIENCE)
+        assert len(ended) == 1
+
+
+# -- extend ------------------------------------------------------------------------------------------------------
+
+
+def test_extend_says_what_max_hold_did_to_it(caplog: pytest.LogCaptureFixture) -> None:
+    """What it returns is what remains, and the log says why that is less than was asked for."""
+
+    async def main() -> None:
+        async with AsyncClient(store=virtual.source()) as client:
+            lease = await client.lock("name", ttl=10, max_hold=30).acquire()
+            assert 19 < await lease.extend(20) < 20
+            assert not caplog.records
+            await asyncio.sleep(5)
+            assert 24 < await lease.extend(60) <= 25
+            (record,) = [each for each in caplog.records if each.levelno >= logging.WARNING]
+            assert "extend(60) of 'name': max_hold ends the lease in 25.0 s" in record.getMessage()
+            await lease.release()
+
+    virtual.run(main)
+
+
+def test_a_shorter_extension_runs_down_to_it() -> None:
+    """Nothing that was granted is shortened; and once it has run down, a holder that dies is gone after the new ttl."""
+
+    async def main() -> None:
+        async with AsyncClient(store=virtual.source()) as client:
+            lease = await client.lock("name", ttl=30).acquire()
+            assert 29 < await lease.extend(2) < 30
+            await asyncio.sleep(60)
+            assert 0 < lease.remaining() <= 2
+            assert (await client.inspect("name")).holders[0].expires_in <= 2
+            lease.check()
+            await lease.release()
+
+    virtual.run(main)
+
+
+# -- a blocking client in an event loop --------------------------------------------------------------------------
+
+
+def test_a_blocking_client_in_an_event_loop_warns_once() -> None:
+    """By a class of its own, and at the line that calls; not in a thread, where it belongs."""
+
+    async def main() -> None:
+        await asyncio.to_thread(use, client_in_memory())
+        client = client_in_memory()
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            use(client)
+            use(client)
+        (warning,) = seen
+        assert warning.category is BlockedEventLoop
+        assert warning.filename == __file__
+        assert "AsyncClient" in str(warning.message)
+        client.close()
+
+    def use(client: Client) -> None:
+        with client.lock("name"):
+            pass
+
+    asyncio.run(main())
