@@ -5,12 +5,11 @@ import contextlib
 import inspect
 import os
 import platform
-import sys
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import Never, Self, Unpack
+from typing import Never, Self, Unpack, cast
 
 from holdfast import fork
 from holdfast.core.events import LockEvent
@@ -136,12 +135,7 @@ class _ClientBase:
         return session
 
     def _options(
-        self,
-        kind: str,
-        allowed: frozenset[str],
-        ttl: float,
-        timeout: float | None,
-        options: Options | TogetherOptions | ElectionOptions,
+        self, kind: str, allowed: frozenset[str], ttl: float, timeout: float | None, options: Options
     ) -> LockOptions:
         able = self._source.capabilities
         if not options.keys() <= allowed:
@@ -277,7 +271,7 @@ class Client(_ClientBase):
         are taken as they stand. The other arguments and errors are those of `lock`; also raises UsageError if a name
         is given twice.
         """
-        return MultiLock(self, names, self._options("multilock", TOGETHER, ttl, timeout, options))
+        return MultiLock(self, names, self._options("multilock", TOGETHER, ttl, timeout, cast("Options", options)))
 
     def election(
         self,
@@ -292,7 +286,7 @@ class Client(_ClientBase):
         if there is a `max_hold`. The arguments and errors are those of `lock`, and so is the name: who holds a lock of
         this name is the leader.
         """
-        return Election(self, name, self._options("election", ELECTION, ttl, timeout, options))
+        return Election(self, name, self._options("election", ELECTION, ttl, timeout, cast("Options", options)))
 
     def inspect(self, name: str) -> NameView:
         """Show who holds `name` and who waits for it."""
@@ -404,7 +398,7 @@ class AsyncClient(_ClientBase):
         **options: Unpack[TogetherOptions],
     ) -> AsyncMultiLock:
         """Make a lock on several names; arguments and errors as of `Client.multilock`."""
-        return AsyncMultiLock(self, names, self._options("multilock", TOGETHER, ttl, timeout, options))
+        return AsyncMultiLock(self, names, self._options("multilock", TOGETHER, ttl, timeout, cast("Options", options)))
 
     def election(
         self,
@@ -414,7 +408,7 @@ class AsyncClient(_ClientBase):
         **options: Unpack[ElectionOptions],
     ) -> AsyncElection:
         """Make an election by `name`; arguments and errors as of `Client.election`."""
-        return AsyncElection(self, name, self._options("election", ELECTION, ttl, timeout, options))
+        return AsyncElection(self, name, self._options("election", ELECTION, ttl, timeout, cast("Options", options)))
 
     async def inspect(self, name: str) -> NameView:
         """Show who holds `name` and who waits for it."""
@@ -482,8 +476,8 @@ _at_exit: "weakref.WeakSet[Client]" = weakref.WeakSet()
 def _stack_level() -> int:
     """Return how far up the code is that called Holdfast, for a warning that is raised by the caller."""
     package = f"{__name__.partition('.')[0]}."
-    level, frame = 1, sys._getframe(1)  # noqa: SLF001 - as the warnings module
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(package):
+    level, frame = 0, inspect.currentframe()
+    while frame is not None and frame.f_globals.get("__name__", "").startswith(package):
         level, frame = level + 1, frame.f_back
     return level
 
