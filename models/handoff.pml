@@ -11,8 +11,8 @@
    or never. Pushes are lost, late, doubled and reordered. Anybody may die or be paused at every step. The table, in
    table.pml, may at any time take a live waiter for dead, and drop it from the queue.
 
-   BOUNDS  ASKS asks by each waiter, RENEWALS by each holder, one ask adrift per waiter, END ticks. TTL is 3 ticks, a
-   first or provisional lease 2. Not in the model: drift, capacity above 1, lock delay, a store that loses its state.
+   BOUNDS  ASKS asks by each waiter, RENEWALS by each holder, one ask adrift per waiter, END ticks. TTL is 2 ticks.
+   Not in the model: drift, capacity above 1, lock delay, a store that loses its state.
 
    VARIANT               drops this rule                                                                   expected
    SOUND                 (none)                                                                            ok
@@ -33,9 +33,7 @@
 #define END 5
 #endif
 
-#define TTL           3
-#define FIRST_TTL     2
-#define PUSHED_TTL    2
+#define TTL           2
 #define seems_dead(c) true
 #define listens(c)    true
 #define must_hear(c)  false
@@ -50,12 +48,12 @@ bool adrift[CLIENTS + 1]; /* an ask that its sender has given up on is still und
 
 #define holds_as_trusted(c) (holder == c && ends_at >= trusts_until[c])
 
-/* Trust the lease that `me` was told of for `ttl` ticks after `since`; `token` stays 0 if that is over. */
-inline enter(me, told, since, ttl) {
+/* Trust the lease that `me` was told of for TTL ticks after `since`; `token` stays 0 if that is over. */
+inline enter(me, told, since) {
 	if
-	:: now < since + ttl ->
+	:: now < since + TTL ->
 		token = told;
-		trusts_until[me] = since + ttl;
+		trusts_until[me] = since + TTL;
 		printf("%d: %d enters, token %d, and trusts it until %d\n", now, me, told, trusts_until[me]);
 		overlap = !holds_as_trusted(me);
 		assert(!overlap);
@@ -98,7 +96,7 @@ waiting:
 		:: atomic {
 			reply == GRANTED ->
 			sent = start_of(sent);
-			enter(me, seen, sent, FIRST_TTL);
+			enter(me, seen, sent);
 			sent = 0; seen = 0; reply = 0;
 			if
 			:: token != 0 -> goto settled
@@ -125,8 +123,8 @@ waiting:
 		:: (pushed[me] >> seen) & 1 -> break
 		od;
 		if
-		:: is(VALID_FROM_PUSH) -> enter(me, seen, now, PUSHED_TTL)
-		:: else -> enter(me, seen, sent, PUSHED_TTL)
+		:: is(VALID_FROM_PUSH) -> enter(me, seen, now)
+		:: else -> enter(me, seen, sent)
 		fi;
 		seen = 0;
 		if

@@ -9,14 +9,14 @@
    a reply, and DELAY ticks later the store has carried that out and answered. PUSHING: a push arrives within a tick.
    The table, in table.pml, drops none but dead waiters: a waiter's patience is longer than INTERVAL + DELAY.
 
-   BOUNDS  END ticks; time alone bounds the number of asks. INTERVAL is 2 ticks, DELAY 1, a provisional lease 4, which
-   is two intervals. INTERVAL stands for the longest that src/holdfast/core/table.py names, for a place far behind:
-   twice the interval in the ask, which src/holdfast/core/attempt.py makes at most a quarter of the provisional lease.
+   BOUNDS  END ticks; time alone bounds the number of asks. INTERVAL is 2 ticks, DELAY 1, TTL 4, which is two
+   intervals. INTERVAL stands for the longest that src/holdfast/core/table.py names, for a place far behind:
+   twice the interval in the ask, which src/holdfast/core/attempt.py makes at most a quarter of the ttl.
 
    VARIANT             NET       drops this rule                                              expected
    SOUND               ASKING    (none)                                                       ok
    SOUND               PUSHING   (none)                                                       ok
-   SHORT_PROVISIONAL   ASKING    a provisional lease is longer than INTERVAL + DELAY          unheard
+   SHORT_TTL           ASKING    a ttl is longer than INTERVAL + DELAY                        unheard
    LATE_INBOX          PUSHING   the inbox is open before the first ask                       unheard   */
 
 #define ASKING  1
@@ -33,9 +33,7 @@
 #define DELAY    1
 #define NEVER    255
 
-#define TTL           4
-#define FIRST_TTL     4
-#define PUSHED_TTL    (is(SHORT_PROVISIONAL) -> INTERVAL + DELAY : 2 * INTERVAL)
+#define TTL           (is(SHORT_TTL) -> INTERVAL + DELAY : 2 * INTERVAL)
 #define seems_dead(c) (!lives[c])
 #define listens(c)    (NET == PUSHING && has_inbox[c])
 #define must_hear(c)  stands[c]

@@ -73,7 +73,7 @@ CHECKS = (
     Check("fence", "NO_FENCE", "CLIENTS=2 ROUNDS=1", "lost_update"),
     Check("heard", "SOUND", "NET=ASKING END=10", least=10_000),
     Check("heard", "SOUND", "NET=PUSHING END=10", least=10_000),
-    Check("heard", "SHORT_PROVISIONAL", "NET=ASKING END=10", "unheard"),
+    Check("heard", "SHORT_TTL", "NET=ASKING END=10", "unheard"),
     Check("heard", "LATE_INBOX", "NET=PUSHING END=10", "unheard"),
     Check("tokens", "COUNTED", "ATTEMPTS=2 REPEATS=2 SPAN=2", least=300_000),
     Check("tokens", "COUNTED", "ATTEMPTS=3", least=2_000_000),

@@ -11,7 +11,7 @@
    -  A silent client needs no step of its own: nobody is ever made to take the next step, so everybody may be dead,
       or paused for as long as it takes, at every point. A search for what can go wrong tries that, too.
 
-   The including model says VARIANT, the lengths PUSHED_TTL, FIRST_TTL, TTL, when it is END, and:
+   The including model says VARIANT, the length TTL, when it is END, and:
      seems_dead(c)   whether the table may drop waiter c (its patience is over, or nobody listens at its inbox)
      listens(c)      whether a push that is sent to c now finds an open inbox
      must_hear(c)    whether c is owed to hear of the lease that it has before it ends
@@ -27,7 +27,7 @@
 #define PLAIN_DEQUEUE       4
 #define NO_TOMBSTONE        5
 #define RELEASE_KEEPS_PLACE 6
-#define SHORT_PROVISIONAL   7
+#define SHORT_TTL           7
 #define LATE_INBOX          8
 
 #ifndef VARIANT
@@ -78,10 +78,10 @@ inline expire() {
 }
 
 /* _grant */
-inline grant(whom, ttl) {
+inline grant(whom) {
 	counter++;
 	holder = whom;
-	ends_at = now + ttl;
+	ends_at = now + TTL;
 	printf("%d: %d is granted, token %d, until %d\n", now, whom, counter, ends_at);
 	overlap = trusted_by_another(whom);
 	assert(!overlap);
@@ -122,10 +122,10 @@ inline advance(asking) {
 		head = first;
 		shift();
 		if
-		:: head == asking -> grant(head, FIRST_TTL)
+		:: head == asking -> grant(head)
 		:: head != asking && seems_dead(head) -> printf("%d: %d seems dead, and is dropped\n", now, head)
 		:: head != asking ->
-			grant(head, PUSHED_TTL);
+			grant(head);
 			if
 			:: listens(head) -> pushed[head] = pushed[head] | (1 << counter)
 			:: else
@@ -142,7 +142,7 @@ inline carry_out_ask(who, answer) {
 	if
 	:: buried[who] -> answer = GONE
 	:: !buried[who] && holder == who ->
-		ends_at = longer(ends_at, now + FIRST_TTL);
+		ends_at = longer(ends_at, now + TTL);
 		answer = GRANTED
 	:: else ->
 		join(who);

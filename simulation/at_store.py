@@ -5,7 +5,6 @@ Follows one node. A store of several nodes needs one of these for each, and the 
 
 from dataclasses import dataclass, field
 
-from holdfast.core.attempt import FIRST_TTL
 from holdfast.core.deadlines import DRIFT, EPSILON
 from holdfast.core.state import KEPT, Holder, NameState, Waiter
 from holdfast.core.table import STAGGER
@@ -40,6 +39,8 @@ class Followed:
     holders: dict[str, Holder] = field(default_factory=dict[str, Holder])
     granted_at: dict[str, float] = field(default_factory=dict[str, float])
     """When each holder was granted the name, in true time."""
+    pushed: dict[str, int] = field(default_factory=dict[str, int])
+    """By request: until when it was granted by a push, while nothing shows that its client has asked since."""
     queue: dict[str, Place] = field(default_factory=dict[str, Place])
     delayed_until: int = 0
     """Until when, by the store's clock, an expiry keeps the name from all."""
@@ -166,7 +167,11 @@ class StoreChecks:
         if holder.granted_at < followed.delayed_until:
             early = (followed.delayed_until - holder.granted_at) / 1e6
             self._tell(Invariant.DELAY, f"{name}: {holder.request} was granted {early:.3f} s before the delay was over")
-        if node.pushes and not holder.confirmed:
+        if holder.expires_at - holder.granted_at < holder.ttl:
+            length = (holder.expires_at - holder.granted_at) / 1e6
+            self._tell(Invariant.WHOLE, f"{name}: {holder.request} was granted {length:.3f} s only")
+        if holder.request in node.granted_by_push:
+            followed.pushed[holder.request] = holder.expires_at
             self._check_push(node, name, holder, followed)
         self._check_overtaking(name, holder.request, state, followed)
 
@@ -177,9 +182,6 @@ class StoreChecks:
         if place is not None and place.fresh_until < holder.granted_at:
             silent = (holder.granted_at - place.fresh_until) / 1e6
             self._tell(Invariant.PUSH, f"{name}: {holder.request} was granted, and is silent {silent:.3f} s too long")
-        length = holder.expires_at - holder.granted_at
-        if length > FIRST_TTL:
-            self._tell(Invariant.PUSH, f"{name}: {holder.request} was granted {length / 1e6:.3f} s, heard or not")
 
     def _check_overtaking(self, name: str, request: str, state: NameState, followed: Followed) -> None:
         place = followed.queue.get(request)
@@ -246,7 +248,8 @@ class StoreChecks:
                 return
 
     def _check_unaware(self, node: Node, name: str, holder: Holder, followed: Followed) -> None:
-        if holder.confirmed or holder.request in self._settled or not node.listens(holder.inbox):
+        unheard = holder.expires_at <= followed.pushed.get(holder.request, 0) or not node.has_told(holder.request)
+        if not unheard or holder.request in self._settled or not node.listens(holder.inbox):
             return
         since = followed.granted_at.get(holder.request, self._world.time)
         if self._should_know(holder.inbox, since, self._prompt_within):

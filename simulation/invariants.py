@@ -15,7 +15,8 @@ MIN_HOLD      A name that was released is not free before the min_hold of its le
 KEPT          No lease is lost before its deadline; where nothing goes wrong, none is lost at all.
 GUARD         A Redis that may have forgotten grants, and is guarded, grants nobody for the longest ttl; only then are
               leases taken up again.
-PUSH          A grant by push goes to a waiter that asked not long ago, and is short until its holder is heard.
+PUSH          A grant by push goes to a waiter that asked not long ago.
+WHOLE         A grant is for the whole ttl, in a reply or by a push.
 PROMPT        A name that is free has no live waiter, and a waiter that was granted knows it: where nothing goes
               wrong, within milliseconds; where wake-ups may be lost, within two intervals of asking.
 CLEAN         An acquisition that ended without a lease has left. Once its leave (or a release that knows of an ask
@@ -49,6 +50,7 @@ class Invariant(StrEnum):
     KEPT = "kept"
     GUARD = "guard"
     PUSH = "push"
+    WHOLE = "whole"
     PROMPT = "prompt"
     CLEAN = "clean"
     DRAINED = "drained"

@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from holdfast.core.messages import Notice, Release
+from holdfast.core.messages import Notice, NoticeKind, Release
 from holdfast.core.state import NameState
 from holdfast.core.table import Step
 from holdfast.runtimes.simulated import EPOCH, World
@@ -31,8 +31,6 @@ class StepWatcher(Protocol):
 class Node(ABC):
     """Where the truth about locks lives in a run, whatever it consists of."""
 
-    pushes = True
-    """Whether a grant that its holder has not heard of is provisional, as one by a push is."""
     buries = False
     """Whether a waiter that died keeps its place until the node itself finds out."""
 
@@ -43,6 +41,8 @@ class Node(ABC):
         self.slow_until = 0.0
         self._rate = rate
         self._offset: float = offset
+        self.granted_by_push: frozenset[str] = frozenset()
+        """The requests to which the step that was just taken pushed a grant, whether anybody listens or not."""
 
     def is_down(self) -> bool:
         """Tell whether nobody is there to answer."""
@@ -71,6 +71,10 @@ class Node(ABC):
     @abstractmethod
     def listens(self, inbox: str) -> bool:
         """Tell whether somebody listens at an inbox."""
+
+    def has_told(self, request: str) -> bool:  # noqa: ARG002 - who is granted without a push has asked
+        """Tell whether a holder was told of its grant, in a reply or by a push."""
+        return True
 
     def keeps_until(self, name: str, request: str, token: int) -> float:
         """Return the true time until which a lease is kept as things are now; 0 if it is not."""
@@ -179,6 +183,8 @@ class TableNode(Node):
         for name, step in steps.taken.items():
             self._save(name, step.state)
         for name, step in steps.taken.items():
+            grants = [notice.request for notice in step.notices if notice.kind is NoticeKind.GRANTED]
+            self.granted_by_push = frozenset(grants)
             self._watcher.after_step(self, name)
             for notice in step.notices:
                 push = self._inboxes.get(notice.inbox)

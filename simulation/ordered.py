@@ -34,7 +34,6 @@ RECONNECTS = 0.1
 class OrderedNode(Node):
     """The ensemble, as the checks look at it and disasters happen to it."""
 
-    pushes = False
     buries = True
 
     def __init__(self, world: World, watcher: StepWatcher, rate: float, offset: float) -> None:
@@ -94,10 +93,7 @@ class OrderedNode(Node):
     def _holder(self, entry: Entry, request: str, ends_at: int, delay: int) -> Holder:
         granted_at = self._granted.setdefault(request, self.clock())
         inbox = entry.session if request == entry.request else ""
-        confirmed = request not in self.asks or request in self.told
-        return Holder(
-            request, inbox, "", entry.token, entry.weight, ends_at - granted_at, delay, granted_at, ends_at, confirmed
-        )
+        return Holder(request, inbox, "", entry.token, entry.weight, ends_at - granted_at, delay, granted_at, ends_at)
 
     def _queue(self, reading: Reading) -> list[Waiter]:
         queue: list[Waiter] = []
@@ -110,6 +106,10 @@ class OrderedNode(Node):
     def _ends_at(self, entry: Entry) -> int:
         session = self.ensemble.sessions.get(entry.session)
         return micros(session.ends_at) if session is not None else self.clock()
+
+    def has_told(self, request: str) -> bool:
+        """Tell whether a holder has had the reply that says so."""
+        return request not in self.asks or request in self.told
 
     def names(self) -> list[str]:
         """List all names that were ever used."""

@@ -22,6 +22,7 @@ ALWAYS = frozenset(
         Invariant.DELAY,
         Invariant.GUARD,
         Invariant.PUSH,
+        Invariant.WHOLE,
         Invariant.LOSS,
         Invariant.OVERHELD,
         Invariant.MIN_HOLD,

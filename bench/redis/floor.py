@@ -85,8 +85,7 @@ class OwnScripts:
         prefix = secrets.token_hex(16)
         self.inbox = f"{prefix}-0"
         self._requests = (f"{prefix}-{n:x}" for n in itertools.count(1))
-        ttl, first = micros(TTL), 5_000_000
-        self._ask = Ask(name, "", self.inbox, "host/1234", ttl, first, first, 1_000_000, 4_000_000)
+        self._ask = Ask(name, "", self.inbox, "host/1234", micros(TTL), 1_000_000, 4_000_000)
         about = ("PUBLISH", 1, 60_000_000)
         self._about = messagepack.pack(*about)
         self._about_ask = messagepack.pack(*about, *codec.about_ask(self._ask))

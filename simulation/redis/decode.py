@@ -55,9 +55,10 @@ def state_of(keys: Keyspace, name: str) -> NameState:
 def _waiter(name: str, request: bytes, packed: bytes, capacity: int) -> Waiter:
     """Read one place in the queue, which is looked at more often than it changes."""
     [waiter] = unpacked(packed)
-    inbox, owner, ttl, pushed_ttl, interval, patience, weight, delay, proposal, span, joined, fresh = waiter
-    times = (ttl, pushed_ttl, pushed_ttl, interval, patience)
-    ask = Ask(name, request.decode(), inbox, owner, *times, weight, capacity, delay, proposal, span=span)
+    inbox, owner, ttl, interval, patience, weight, delay, proposal, span, votes, joined, fresh = waiter
+    times = (ttl, interval, patience)
+    options = {"span": span, "votes": votes == 1}
+    ask = Ask(name, request.decode(), inbox, owner, *times, weight, capacity, delay, proposal, **options)
     return Waiter(ask, joined, fresh)
 
 

@@ -167,6 +167,8 @@ class RedisNode(Node):
             follow = partial(self._follow, replica, effects, self._changes)
             replica.due = max(replica.due, self.world.time + replica.lag)
             self.world.at(replica.due, partial(self._in_term, self._term, follow))
+        grants = [message for message in server.published if message[:1] in {b"G", b"g"}]
+        self.granted_by_push = frozenset(message.decode().split(" ", 2)[2] for message in grants)
         for name in {name: None for _, key, *_ in effects if (name := _name_of(key)) is not None}:
             self._names[name] = None
             self._watcher.after_step(self, name)

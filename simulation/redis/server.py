@@ -48,6 +48,8 @@ class Server:
         self._read_only = False
         """Whether the script that is running may not write."""
         self._pushes: list[tuple[Push, bytes]] = []
+        self.published: list[bytes] = []
+        """What the script that was run last published, whether anybody listened or not."""
 
     # -- scripts -------------------------------------------------------------------------------------------
 
@@ -79,6 +81,7 @@ class Server:
     def _run(self, script: Loaded, keys: list[bytes], args: list[bytes]) -> object:
         self.keys.now = self._clock()
         self._declared, self._read_only = frozenset(keys), script.read_only
+        self.published.clear()
         try:
             value = interpreter().run(script.text, keys, args, self._carry_out)
         except ScriptError as error:
@@ -127,6 +130,7 @@ class Server:
         """Carry out a plain command. Raises ReplyError as the server would answer it."""
         name, *rest = _words(words)
         self.keys.now = self._clock()
+        self.published.clear()
         if name == b"SCAN":
             return [b"0", self._scan(rest[rest.index(b"MATCH") + 1])]
         if name == b"INFO":
@@ -170,6 +174,7 @@ class Server:
 
     def _publish(self, channel: bytes, message: bytes) -> int:
         listeners = self._channels.get(channel, {})
+        self.published.append(message)
         self._pushes += [(push, message) for push in listeners.values()]
         return len(listeners)
 

@@ -198,7 +198,7 @@ class Scripted:
 
 def held_as(token: int) -> NameView:
     """Return what is shown of a name that somebody holds."""
-    return NameView("orders", 1, token, [HolderView("somebody", token, 1, 1.0, 29.0, 30.0, confirmed=True)])
+    return NameView("orders", 1, token, [HolderView("somebody", token, 1, 1.0, 29.0, 30.0)])
 
 
 @pytest.mark.parametrize(("change", "ends_with"), [(False, []), (True, [8])])

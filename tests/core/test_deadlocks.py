@@ -20,7 +20,7 @@ PAIRS = st.sets(st.tuples(st.sampled_from("abcdef"), st.sampled_from("abcdef")))
 
 def holder(actor: str, weight: int = 1) -> HolderView:
     """Make a holder."""
-    return HolderView(f"owner of {actor}", 1, weight, 0.0, 1.0, 1.0, confirmed=True, actor=actor)
+    return HolderView(f"owner of {actor}", 1, weight, 0.0, 1.0, 1.0, actor=actor)
 
 
 def waiter(actor: str, weight: int = 1, *, alive: bool = True) -> WaiterView:

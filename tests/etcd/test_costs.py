@@ -44,7 +44,7 @@ class Counted:
 
 def ask(name: str, request: str, *, wait: bool = True) -> Ask:
     """Ask for a lock."""
-    return Ask(name, request, "", "somebody", LONG, LONG, LONG, LONG, LONG, wait=wait)
+    return Ask(name, request, "", "somebody", LONG, LONG, LONG, wait=wait)
 
 
 def test_operations_take_no_more_requests_than_they_need(run: Run, etcd_server: EtcdServer, name: str) -> None:

@@ -117,7 +117,7 @@ def test_dead_waiters_form_no_convoy(url: str) -> None:
 
 
 def test_a_stopped_waiter_is_passed_over(url: str) -> None:
-    """A waiter that is stopped keeps the others waiting no longer than its patience and a provisional lease."""
+    """A waiter that is stopped keeps the others waiting no longer than its patience."""
     with Client(url) as client:
         lease = client.lock("name", ttl=20).acquire()
         script = Script("from holdfast.core import attempt; attempt.PATIENCE = 300_000\n" + WAITER, url)

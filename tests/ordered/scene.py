@@ -13,7 +13,7 @@ LONG = micros(1_000.0)
 
 def ask_of(request: str = "r1", *, ttl: int = LONG, lock_delay: float = 0.0) -> Ask:
     """Return a request for the name of these scenes."""
-    return Ask("name", request, "", "somebody", ttl, ttl, ttl, ttl, micros(4.0), lock_delay=micros(lock_delay))
+    return Ask("name", request, "", "somebody", ttl, ttl, micros(4.0), lock_delay=micros(lock_delay))
 
 
 class Scene:

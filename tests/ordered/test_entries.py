@@ -43,7 +43,7 @@ def compare(entries: list[Entry], going: list[Entry]) -> None:
     """Have some come, and go in another order."""
     state, now, there = NameState(), 1, list[Entry]()
     for entry in entries:
-        ask = Ask("name", entry.request, "inbox", "", 10**9, 10**9, 10**9, 10**6, 10**9, entry.weight, entry.capacity)
+        ask = Ask("name", entry.request, "inbox", "", 10**9, 10**6, 10**9, entry.weight, entry.capacity)
         Step(state, now, now, lambda _: True).acquire(ask)
         there.append(entry)
         assert holders(there) == [holder.request for holder in state.holders]

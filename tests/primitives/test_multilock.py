@@ -27,7 +27,6 @@ from holdfast import (
     StoreUnavailable,
     UsageError,
 )
-from holdfast.core import attempt
 from holdfast.core.messages import Ask, Gone, Granted, Leave, Left, Release, Reply, Waiting
 from holdfast.core.table import Step
 from holdfast.runtimes import clocks
@@ -480,10 +479,9 @@ class Interfering(MemoryStore):
 
 
 def test_names_of_a_lost_reply_are_left_before_an_earlier_one_is_waited_for(
-    table: MemoryTable, monkeypatch: pytest.MonkeyPatch
+    table: MemoryTable,
 ) -> None:
     """If an earlier name went to somebody else meanwhile, no later one is held while that is waited for."""
-    monkeypatch.setattr(attempt, "FIRST_TTL", 3_600_000_000)  # none of them ends by itself
     other = Client(store=memory_source(table), owner="other")
     taken: list[Any] = []
 

@@ -187,14 +187,13 @@ class Judge:
         cut = min(old.expires_at, taken.now + old.ttl)
         if isinstance(taken.request, Adjust) and taken.own == old.request and taken.request.token == old.token:
             weight, owner = min(old.weight, taken.request.weight or old.weight), taken.request.owner or old.owner
-            assert (new.weight, new.owner, new.expires_at, new.confirmed) == (weight, owner, cut, True)
+            assert (new.weight, new.owner, new.expires_at) == (weight, owner, cut)
             return
         assert (new.weight, new.owner) == (old.weight, old.owner), "a holding was changed unasked"
         if new.request == taken.own and isinstance(taken.request, Ask | Renewal):
             assert new.expires_at >= cut, "a lease was shortened"
         else:
             assert new.expires_at == cut, "a lease was changed by somebody else's request"
-            assert new.confirmed == old.confirmed
 
     def _judge_grants(self, taken: Taken) -> None:
         if taken.request is None and taken.live:
@@ -229,7 +228,7 @@ class Judge:
         [holder] = taken.taken_up
         assert (holder.token, holder.weight, holder.ttl) == (renewal.token, ask.weight, renewal.ttl)
         assert (holder.expires_at, holder.lock_delay) == (taken.now + renewal.ttl, ask.lock_delay)
-        assert (holder.inbox, holder.owner, holder.confirmed) == (ask.inbox, ask.owner, True)
+        assert (holder.inbox, holder.owner) == (ask.inbox, ask.owner)
         assert taken.after.capacity == ask.capacity
         assert taken.after.counter == renewal.token
         self.last_token = max(self.last_token, holder.token)
@@ -242,13 +241,10 @@ class Judge:
             assert request not in taken.stands, "somebody overtook the queue"
             gone = request == taken.own or request in taken.sent_away
             assert request in taken.held or gone or taken.dead(waiter)
-        pushed = granted.request != taken.asking
         ask = taken.ask_of(granted)
-        heard = isinstance(taken.request, Renewal) and taken.own == granted.request  # by a token of an earlier life
-        assert granted.confirmed is not pushed or heard
-        if pushed:
-            assert granted.expires_at <= taken.now + ask.pushed_ttl, "a push that nobody may have heard is too long"
-            assert taken.listening(ask.inbox), "granted to nobody"
+        renewed = isinstance(taken.request, Renewal) and taken.own == granted.request  # by a token of an earlier life
+        assert granted.expires_at == taken.now + ask.ttl or renewed, "a grant that is not for the whole ttl"
+        assert granted.request == taken.asking or taken.listening(ask.inbox), "granted to nobody"
 
     def _judge_queue(self, taken: Taken) -> None:
         stayed = [request for request in taken.stands if request in taken.stood]
@@ -312,15 +308,15 @@ class Judge:
         if self.given_up.get(ask.request, 0) > taken.now or ask.request == self.last_released:
             assert isinstance(answer, Gone)
         elif ask.request in taken.live:
-            assert answer == Granted(taken.live[ask.request].token, ask.first_ttl, wanted=bool(taken.stands))
-            assert taken.held[ask.request].expires_at >= taken.now + ask.first_ttl
+            assert answer == Granted(taken.live[ask.request].token, ask.ttl, wanted=bool(taken.stands))
+            assert taken.held[ask.request].expires_at >= taken.now + ask.ttl
         elif isinstance(answer, Mismatch):
             assert ask.request not in taken.stood, "a waiter is refused for what it asked for when it came"
             assert answer.capacity == taken.after.capacity != ask.capacity
             assert taken.after.holders or taken.after.queue, "a name that nobody uses takes any capacity"
         elif isinstance(answer, Granted):
-            assert answer == Granted(taken.held[ask.request].token, ask.first_ttl, wanted=bool(taken.stands))
-            assert taken.held[ask.request].expires_at == taken.now + ask.first_ttl
+            assert answer == Granted(taken.held[ask.request].token, ask.ttl, wanted=bool(taken.stands))
+            assert taken.held[ask.request].expires_at == taken.now + ask.ttl
         elif isinstance(answer, Waiting):
             assert ask.wait
             assert ask.capacity == taken.after.capacity or ask.request in taken.stood
@@ -359,7 +355,6 @@ class Judge:
             return
         assert taken.answer is None
         assert taken.held[renewal.request].expires_at >= taken.now + renewal.ttl
-        assert taken.held[renewal.request].confirmed
 
     def _judge_resize(self, taken: Taken, resize: Resize) -> None:
         """Capacity changes if it was agreed on, or nobody uses the name; nobody waits for more than there is."""

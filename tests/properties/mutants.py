@@ -158,15 +158,28 @@ class RenewalShortens(Step):
         return answer
 
 
-class PushesAreLong(Step):
-    """A grant that may not have been heard is as long as any."""
+class PushesAreShort(Step):
+    """A grant that may not have been heard is for less than its ttl."""
 
     def release(self, release: Release) -> Outcome:
+        before = {each.request for each in self.state.holders}
         outcome = super().release(release)
         for holder in self.state.holders:
-            if not holder.confirmed:
-                holder.expires_at = self.now + holder.ttl
+            if holder.inbox and holder.request not in before:
+                holder.expires_at = self.now + (holder.ttl + 1) // 2
         return outcome
+
+
+class RepliesAreShort(Step):
+    """A grant in a reply is for less than its ttl, until the first renewal."""
+
+    def acquire(self, ask: Ask) -> Reply:
+        held = {each.request for each in self.state.holders}
+        reply = super().acquire(ask)
+        for holder in self.state.holders:
+            if isinstance(reply, Granted) and holder.request == ask.request and ask.request not in held:
+                holder.expires_at = self.now + (holder.ttl + 1) // 2
+        return reply
 
 
 class CapacityIsExceeded(Step):

@@ -195,7 +195,7 @@ class StoreMachine(RuleBasedStateMachine):
         inbox = self.clients[client % 3].inbox if reachable else ""
         request = f"r{len(self.asks)}"
         owner = f"owner {len(self.asks)} é"
-        times = (ttl, ttl, ttl // 2, ttl // 8, patience)
+        times = (ttl, ttl // 8, patience)
         self.asks.append(Ask(name, request, inbox, owner, *times, weight, capacity, lock_delay, proposal, wait, span))
         self.ask_again(client, 0)
 
@@ -220,9 +220,9 @@ class StoreMachine(RuleBasedStateMachine):
     )
     def ask_for_a_vote(self, client: int, base: int, ttl: int, proposal: int, wait: bool, span: int) -> None:
         inbox = self.clients[client % 3].inbox
-        number, times = len(self.asks), (ttl, ttl, 0, SECOND // 5, SECOND)
+        number, times = len(self.asks), (ttl, SECOND // 5, SECOND)
         request = f"v{base}/{number}"
-        self.asks.append(Ask(VOTED, request, inbox, f"owner {number}", *times, 1, 1, 0, proposal, wait, span))
+        self.asks.append(Ask(VOTED, request, inbox, f"owner {number}", *times, 1, 1, 0, proposal, wait, span, True))
         self.ask_again(client, 0)
 
     @rule(client=picks, pick=picks, ahead=st.sampled_from([0, 1, 1, 7, 1000]))
@@ -271,7 +271,7 @@ class StoreMachine(RuleBasedStateMachine):
         span: int,
     ) -> None:
         inbox = self.clients[client % 3].inbox
-        number, times = len(self.asks), (ttl, ttl, ttl // 2, ttl // 8, SECOND)
+        number, times = len(self.asks), (ttl, ttl // 8, SECOND)
         asks = [
             Ask(name, f"r{number + i}", inbox, f"owner {number} é", *times, weight, capacity, 0, 0, wait, span)
             for i, name in enumerate(names[:count])

@@ -107,16 +107,13 @@ class TableMachine(RuleBasedStateMachine):
         span: int,
     ) -> None:
         number = len(self.asks)
-        pushed_ttl = ttl // 2 + 1
         ask = Ask(
             "name",
             f"r{number}",
             inbox,
             f"o{number}",
             ttl,
-            ttl,
-            pushed_ttl,
-            max(1, pushed_ttl // 4),
+            max(1, ttl // 8),
             patience,
             weight,
             capacity,

@@ -30,7 +30,7 @@ asks = st.builds(
     instants,
     instants,
     instants,
-    instants,
+    st.booleans(),
     instants,
     st.booleans(),
 )

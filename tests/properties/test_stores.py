@@ -211,7 +211,7 @@ WRONG_SCRIPTS: dict[str, tuple[type[StoreMachine], str, str]] = {
     "vote kept from its own": (VOTING, "    remove_holder(KEPT .. seat)\n", ""),
     "vote kept for who left": (VOTING, "remove_holder(KEPT .. request)\n", ""),
     "vote kept for ever": (VOTING, "dequeue(string.sub(request, 2))", "dequeue(request)"),
-    "vote for nobody": (VOTING, "it[W_PUSHED] == 0 and listening(it[W_INBOX])", "it[W_PUSHED] == 0"),
+    "vote for nobody": (VOTING, "it[W_VOTES] == 1 and listening(it[W_INBOX])", "it[W_VOTES] == 1"),
     "vote waited for twice": (VOTING, "        dequeue(seat)\n        hold(", "        hold("),
     "vote waited for silently": (VOTING, "if wait then join() else dequeue(seat) end", "if wait then join() end"),
     "spanned": (WAITING, "now + PROPOSAL_BOUND)) + span - 1", "now + PROPOSAL_BOUND))"),

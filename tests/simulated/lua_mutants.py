@@ -145,16 +145,14 @@ LUA_MUTANTS: Sequence[Mutant] = (
     # for how long
     lua("leases never end", ("if holder[EXPIRES] <= now then", "if false then"), scenario="redis_calm"),
     lua("leases end early", ("if holder[EXPIRES] <= now then", "if holder[EXPIRES] <= now + holder[TTL] / 10 then")),
-    lua(
-        "a push is granted in full",
-        ("it[W_PUSHED], false)", "it[W_TTL], false)"),
-        ("counter, lasts = last, it[W_PUSHED]", "counter, lasts = last, it[W_TTL]"),
-    ),
+    lua("a hand-off grants less than the ttl", ("last, it[W_TTL]", "last, math.min(it[W_TTL], 200000)")),
+    lua("a grant lasts less than the ttl", ("now, now + keeps, told }", "now, now + math.floor(keeps / 2), told }")),
+    lua("the usual grant lasts less than the ttl", ("= now, now + ttl, span > 1", "= now, now + ttl / 2, span > 1")),
     lua(
         "a renewal shortens the lease",
         ("holder[EXPIRES] = math.max(holder[EXPIRES], now + length)", "holder[EXPIRES] = now + math.floor(length / 2)"),
     ),
-    lua("asking again does not confirm", ("holder[EXPIRES] = math.max(holder[EXPIRES], now + first_ttl)", "")),
+    lua("asking again does not prolong the lease", ("holder[EXPIRES] = math.max(holder[EXPIRES], now + ttl)", "")),
     lua(
         "a clock that stepped back locks for hours",
         ("holder[EXPIRES] = math.min(holder[EXPIRES], now + holder[TTL])", ""),

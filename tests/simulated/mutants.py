@@ -128,7 +128,7 @@ async def count_place_from_reply(original: Any, self: Attempt) -> Any:
 
 
 def count_from_push(self: Attempt, token: int) -> HeldLease | None:
-    return self._enter(token, valid_until(self._runtime.now(), self._ask.pushed_ttl))
+    return self._enter(token, valid_until(self._runtime.now(), self._ask.ttl))
 
 
 async def trust_any_push(original: Any, self: Attempt, reply: Waiting) -> Any:
@@ -245,7 +245,7 @@ def forget_to_wake(self: Attempt, notice: Any) -> None:
 def overtake(original: Any, self: Step, ask: Ask) -> Any:
     if not self._holder(ask.request) and ask.request not in self.state.tombstones and self._fits(ask.weight):
         self._drop(ask.request)
-        return self._grant(ask, ask.first_ttl, confirmed=True)
+        return self._grant(ask)
     return original(self, ask)
 
 
@@ -300,8 +300,27 @@ def ask_the_dead(self: Step, asking: str) -> Ask | None:
     return self.state.queue[0].ask if self.state.queue else None
 
 
-def forget_to_confirm(self: Step, holder: Any, ask: Ask) -> Granted:
-    return Granted(holder.token, ask.first_ttl)
+def forget_to_prolong(self: Step, holder: Any, ask: Ask) -> Granted:
+    return Granted(holder.token, ask.ttl)
+
+
+def push_for_less(original: Any, self: Step, inbox: str, kind: NoticeKind, *args: Any, **options: Any) -> None:
+    if kind is NoticeKind.GRANTED:
+        self.state.holders[-1].expires_at = self.now + min(self.state.holders[-1].ttl, 200_000)
+    original(self, inbox, kind, *args, **options)
+
+
+def answer_for_less(original: Any, self: Step, ask: Ask) -> Any:
+    before = self._holder(ask.request)
+    reply = original(self, ask)
+    holder = self._holder(ask.request)
+    if before is None and holder is not None:
+        holder.expires_at = self.now + min(ask.ttl, 200_000)
+    return reply
+
+
+def count_push_for_longer(self: Attempt, token: int) -> HeldLease | None:
+    return self._enter(token, valid_until(self._sent, self._ask.ttl + self._ask.interval))
 
 
 def shorten_on_renewal(original: Any, self: Step, renewal: Any) -> Any:
@@ -313,9 +332,8 @@ def shorten_on_renewal(original: Any, self: Step, renewal: Any) -> Any:
 
 
 def shorten_on_asking(self: Step, holder: Any, ask: Ask) -> Granted:
-    holder.confirmed = True
-    holder.expires_at = self.now + min(ask.first_ttl, 200_000)
-    return Granted(holder.token, ask.first_ttl)
+    holder.expires_at = self.now + min(ask.ttl, 200_000)
+    return Granted(holder.token, ask.ttl)
 
 
 def grant_twice(original: Any, self: Step, request: str) -> Any:
@@ -423,7 +441,7 @@ MUTANTS: Sequence[Mutant] = (
     Mutant("the keeper does not watch deadlines", wrapped(Keeper, "_look", look_for_what_is_due_only)),
     Mutant("a renewal that hangs hides a deadline", wrapped(Keeper, "_look", tell_when_renewed)),
     Mutant("the keeper ignores a refusal", replaced(Keeper, "_answered", ignore_refusal), ("clock_forward",)),
-    Mutant("nothing is ever renewed or confirmed", replaced(Keeper, "_start_renewal", do_nothing), ("calm",)),
+    Mutant("nothing is ever renewed", replaced(Keeper, "_start_renewal", do_nothing), ("calm",)),
     Mutant("the keeper spins", replaced(Keeper, "_take_due", find_nothing), ("calm",)),
     Mutant("max_hold is forgotten", wrapped(Attempt, "_enter", hold_for_ever), ("calm",)),
     Mutant("a cancelled acquisition forgets to leave", replaced(Attempt, "run", forget_to_leave_when_cancelled)),
@@ -445,7 +463,10 @@ MUTANTS: Sequence[Mutant] = (
     Mutant("leaving does not pass on a grant", wrapped(Step, "leave", leave_the_queue_only)),
     Mutant("leaving keeps the place in the queue", wrapped(Step, "leave", leave_the_grant_only)),
     Mutant("grants are pushed to the dead", replaced(Step, "_live_head", ask_the_dead), ("calm",)),
-    Mutant("asking again does not confirm", replaced(Step, "_granted_before", forget_to_confirm)),
+    Mutant("asking again does not prolong the lease", replaced(Step, "_granted_before", forget_to_prolong)),
+    Mutant("a push grants less than the ttl", wrapped(Step, "_notify", push_for_less)),
+    Mutant("a reply grants less than the ttl", wrapped(Step, "acquire", answer_for_less)),
+    Mutant("a push is counted for longer than the ttl", replaced(Attempt, "_enter_pushed", count_push_for_longer)),
     Mutant("a renewal shortens the lease", wrapped(Step, "renew", shorten_on_renewal)),
     Mutant("asking again shortens the lease", replaced(Step, "_granted_before", shorten_on_asking)),
     Mutant("a request that is asked again is granted again", wrapped(Step, "_holder", grant_twice)),

@@ -228,7 +228,7 @@ class Clock:
 
 def ask(name: str, request: str) -> Ask:
     """Make a request for a second."""
-    return Ask(name, request, "", "test", 1_000_000, 1_000_000, 1_000_000, 100_000, 100_000)
+    return Ask(name, request, "", "test", 1_000_000, 100_000, 100_000)
 
 
 def acquire(database: Database, name: str, request: str) -> int:

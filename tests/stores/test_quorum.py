@@ -151,11 +151,11 @@ def test_who_has_waited_long_gets_a_token_of_its_own_time(five: Five) -> None:
 
     async def main() -> None:
         async with contextlib.AsyncExitStack() as stack:
-            clients = [AsyncClient(store=five.source()) for _ in range(3)]
+            clients = [AsyncClient(store=five.source(), retry_for=60.0) for _ in range(3)]
             first, second, third = [await stack.enter_async_context(client) for client in clients]
             held = await first.lock("name", ttl=60.0).acquire()
             await (await second.lock("other").acquire()).release()
-            waits = asyncio.create_task(third.lock("name", ttl=60.0).acquire(timeout=30.0))
+            waits = asyncio.create_task(third.lock("name", ttl=60.0).acquire(timeout=90.0))
             while not (await first.inspect("name")).waiters:  # noqa: ASYNC110 - it is in the store
                 await asyncio.sleep(0.01)
             nodes = [five.nodes[number : number + 5] for number in (0, 5, 10)]

@@ -56,7 +56,7 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
 def ask(name: str, request: str) -> Ask:
     """Return an ask for ten seconds."""
     ttl = 10 * SECOND
-    return Ask(name, request, "", "somebody", ttl, ttl, ttl, SECOND, 4 * SECOND, wait=False)
+    return Ask(name, request, "", "somebody", ttl, SECOND, 4 * SECOND, wait=False)
 
 
 def test_a_release_is_remembered_although_its_name_is_unused(bench: Bench) -> None:

@@ -3,7 +3,7 @@
 from holdfast.core.messages import Busy, Gone, Granted, Mismatch, NoticeKind, Waiting
 from holdfast.core.table import RETRY
 from holdfast.outcome import Outcome
-from tests.table.tools import PUSHED, TTL, Name
+from tests.table.tools import TTL, Name
 
 # -- a holding that is changed ----------------------------------------------------------------------------------
 
@@ -55,15 +55,15 @@ def test_a_holder_can_change_what_is_read_of_it() -> None:
     assert (holder.owner, holder.weight, holder.expires_in) == ("leader at b:80", 1, (TTL - 100) / 1e6)
 
 
-def test_a_change_says_that_its_holder_lives() -> None:
-    """A holder that was granted by a push and changes its holding has heard of it, but holds no longer for it."""
+def test_a_change_does_not_prolong() -> None:
+    """A holder that changes its holding holds it no longer for that."""
     name = Name()
     name.win("a")
     name.ask("b")
     name.release("a")
+    name.now += 100
     assert name.adjust("b", owner="new") is None
-    assert name.view().holders[0].confirmed
-    assert name.state.holders[0].expires_at == name.now + PUSHED
+    assert name.state.holders[0].expires_at == name.now - 100 + TTL
 
 
 def test_who_does_not_hold_changes_nothing() -> None:

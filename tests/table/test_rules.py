@@ -6,7 +6,7 @@ from holdfast.core.messages import Busy, Gone, Granted, Mismatch, NoticeKind, Wa
 from holdfast.core.table import PROPOSAL_BOUND, RETRY, STAGGER, TOMBSTONE
 from holdfast.outcome import Outcome
 from holdfast.stores.tabled import RETENTION
-from tests.table.tools import INTERVAL, PATIENCE, PUSHED, TTL, Name
+from tests.table.tools import INTERVAL, PATIENCE, TTL, Name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -195,13 +195,13 @@ def test_who_becomes_head_is_told_when_to_ask() -> None:
 
 
 def test_the_next_head_of_a_handed_over_name_is_told() -> None:
-    """A hand-off tells the next in line when the new holder's provisional lease ends."""
+    """A hand-off tells the next in line when the new holder's lease ends."""
     name = Name()
     name.win("a")
     name.ask("b")
     name.ask("c")
     name.release("a")
-    assert name.heard(NoticeKind.HEAD) == [("c", PUSHED)]
+    assert name.heard(NoticeKind.HEAD) == [("c", TTL)]
 
 
 def test_waiters_ask_again_one_after_another() -> None:
@@ -237,7 +237,7 @@ def test_a_refused_request_moves_the_queue_too() -> None:
     name.now += TTL
     assert isinstance(name.ask("z", capacity=2), Gone)
     assert (name.holders(), name.queue()) == ("bc", "d")
-    name.now += PUSHED
+    name.now += TTL
     assert isinstance(name.ask("b", capacity=2), Granted)
     assert name.holders() == "bd"
 
@@ -411,22 +411,23 @@ def test_what_became_of_a_lease_is_told() -> None:
     assert name.holders() == "b"
 
 
-# -- 6. pushes are provisional ------------------------------------------------------------------------------------
+# -- 6. a grant is for the whole ttl ------------------------------------------------------------------------------
 
 
-def test_a_grant_by_push_is_short_until_it_is_heard() -> None:
-    """A push may never arrive: its lease is short, until its holder renews it or asks."""
+def test_a_grant_is_for_the_whole_ttl() -> None:
+    """A lease lasts as long as its ttl from its first instant: in a reply, by a push, and from each later ask on."""
+    name = Name()
+    granted = name.ask("a")
+    assert isinstance(granted, Granted)
+    assert (granted.ttl, name.state.holders[0].expires_at) == (TTL, name.now + TTL)
+    name.ask("b")
+    name.release("a")
+    assert name.state.holders[0].expires_at == name.now + TTL
     answers: list[Callable[[Name], object]] = [lambda name: name.renew("b"), lambda name: name.ask("b")]
-    for heard in answers:
-        name = Name()
-        name.win("a")
-        name.ask("b")
-        name.release("a")
-        holder = name.state.holders[0]
-        assert (holder.confirmed, holder.expires_at) == (False, name.now + PUSHED)
-        heard(name)
-        holder = name.state.holders[0]
-        assert (holder.confirmed, holder.expires_at) == (True, name.now + TTL)
+    for prolong in answers:
+        name.now += TTL // 2
+        prolong(name)
+        assert name.state.holders[0].expires_at == name.now + TTL
 
 
 def test_a_push_that_nobody_heard_runs_out() -> None:
@@ -437,7 +438,7 @@ def test_a_push_that_nobody_heard_runs_out() -> None:
     name.ask("c")
     name.release("a")
     unheard = name.token("b")
-    name.now += PUSHED
+    name.now += TTL
     reply = name.ask("c")
     assert isinstance(reply, Granted)
     assert reply.token > unheard
@@ -552,7 +553,7 @@ def test_a_holder_takes_up_a_lease_that_was_forgotten() -> None:
     assert name.take_up("a", token) is None
     assert (name.holders(), name.token("a"), name.state.counter) == ("a", token, token)
     holder = name.state.holders[0]
-    assert (holder.expires_at, holder.lock_delay, holder.confirmed) == (name.now + TTL, 500, True)
+    assert (holder.expires_at, holder.lock_delay) == (name.now + TTL, 500)
     assert name.release("a") is Outcome.RELEASED
 
 

@@ -19,8 +19,8 @@ def name() -> Name:
 
 def vote(name: Name, who: str, round_: int = 1, *, proposal: int = WALL, wait: bool = True) -> Granted | Busy:
     """Ask for a vote."""
-    times = (TTL, TTL, 0, INTERVAL, PATIENCE)
-    ask = Ask("name", f"{who}/{round_}", who, f"owner {who}", *times, proposal=proposal, wait=wait)
+    times = (TTL, INTERVAL, PATIENCE)
+    ask = Ask("name", f"{who}/{round_}", who, f"owner {who}", *times, proposal=proposal, wait=wait, votes=True)
     reply = name.step().acquire(ask)
     assert isinstance(reply, Granted | Busy)
     return reply
@@ -143,7 +143,7 @@ def test_a_token_is_raised_once(name: Name) -> None:
 def test_a_vote_that_was_given_back_is_not_given_late(name: Name) -> None:
     """The ask of an attempt that is over finds a tombstone."""
     name.step().leave(Leave("name", "a/1", unsure=True))
-    times = (TTL, TTL, 0, INTERVAL, PATIENCE)
-    reply = name.step().acquire(Ask("name", "a/1", "a", "owner a", *times, proposal=WALL))
+    times = (TTL, INTERVAL, PATIENCE)
+    reply = name.step().acquire(Ask("name", "a/1", "a", "owner a", *times, proposal=WALL, votes=True))
     assert not isinstance(reply, Granted)
     assert name.step().release(Release("name", "a/1", 1)) is not Outcome.RELEASED

@@ -20,7 +20,6 @@ from holdfast.core.table import Step
 from holdfast.outcome import Outcome
 
 TTL = 1_000_000
-PUSHED = 400_000
 INTERVAL = 100_000
 PATIENCE = 10_000_000
 
@@ -53,8 +52,7 @@ class Name:
     ) -> Reply:
         """Ask, or ask again."""
         box = who if inbox is None else inbox
-        pushed = min(PUSHED, ttl)
-        times = (ttl, ttl, pushed, INTERVAL, patience)
+        times = (ttl, INTERVAL, patience)
         made = Ask("name", who, box, f"owner {who}", *times, weight, capacity, lock_delay, proposal, wait)
         self.asks[who] = made
         return self.step().acquire(made)

@@ -17,7 +17,7 @@ TTL = micros(60.0)
 
 def ask_of(name: str, request: str) -> Ask:
     """Return a request by whoever waits."""
-    return Ask(name, request, "", "somebody", TTL, TTL, TTL, TTL, micros(60.0))
+    return Ask(name, request, "", "somebody", TTL, TTL, micros(60.0))
 
 
 @pytest.mark.parametrize(

@@ -33,9 +33,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("holdfast")
 
-FIRST_TTL = 5_000_000
-"""Length of a lease until its holder is first heard again, where a request can outlive its caller; microseconds."""
-
 INTERVAL = 1_000_000
 """How often a waiter asks again, at the longest, in microseconds."""
 
@@ -291,9 +288,9 @@ class Attempt:
             await signal.wait(self._poke_at if self._until is None else min(self._poke_at, self._until))
 
     def _enter_pushed(self, token: int) -> HeldLease | None:
-        """Enter on a push if enough of the provisional lease is left to confirm it in time; else ask (None)."""
-        until = valid_until(self._sent, self._ask.pushed_ttl)
-        enough = seconds(self._ask.pushed_ttl) / 4
+        """Enter on a push if at least a quarter of the lease is left; else ask, which renews it (None)."""
+        until = valid_until(self._sent, self._ask.ttl)
+        enough = seconds(self._ask.ttl) / 4
         return self._enter(token, until) if until - self._runtime.now() > enough else None
 
     def _enter(self, token: int, until: float) -> HeldLease | None:
@@ -332,7 +329,7 @@ class Attempt:
         try:
             return await self._session.persist(lambda until: self._session.store.leave(leave, until), self._patience())
         except StoreError as error:
-            lapse = seconds(max(self._ask.patience, self._ask.first_ttl))
+            lapse = seconds(max(self._ask.patience, self._ask.ttl))
             log.log(
                 logging.DEBUG if _lasts(error) and ended_by is not None and _lasts(ended_by) else logging.WARNING,
                 "could not leave the queue of %r (%s); what is left there lapses within %.1f s",
@@ -373,7 +370,6 @@ def _kind_of(capacity: int) -> str:
 
 def _make_ask(session: "Session", want: Want, wait: bool, span: int) -> Ask:  # noqa: FBT001 - on the hot path
     ttl = want.ttl if want.max_hold == NEVER else min(want.ttl, micros(want.max_hold))
-    pushed_ttl = ttl if ttl < FIRST_TTL else FIRST_TTL  # noqa: FURB136 - min() and max() cost more, on this path
     longest = INTERVAL if session.inbox else POLLING
     return Ask(
         want.name,
@@ -381,9 +377,7 @@ def _make_ask(session: "Session", want: Want, wait: bool, span: int) -> Ask:  # 
         session.inbox,
         want.label or session.owner,
         ttl,
-        ttl if session.store.capabilities.local else max(pushed_ttl, want.min_hold),
-        pushed_ttl,
-        longest if pushed_ttl >= 4 * longest else pushed_ttl // 4,
+        longest if ttl >= 4 * longest else ttl // 4,
         PATIENCE,
         want.weight,
         want.capacity,

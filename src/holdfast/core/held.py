@@ -33,9 +33,7 @@ NEVER = float("inf")
 HAIR = 0.01
 """A lease that ends this many seconds before max_hold would end it is ended by max_hold."""
 
-EXPIRED = (
-    "its ttl (on a server 5 s until the first renewal) ran out by this process's own clock before a renewal succeeded"
-)
+EXPIRED = "its ttl ran out by this process's own clock before a renewal succeeded"
 REFUSED = "the store no longer knows it"
 TAKEN = "the store has given the name to another holder"
 REVOKED = "somebody took the name by force"

@@ -23,11 +23,7 @@ class Ask:
     owner: str
     """Who asks, for people to read."""
     ttl: int
-    first_ttl: int
-    """Length of a lease that is granted in the reply to this very ask."""
-    pushed_ttl: int
-    """Length of a provisional lease that is granted later, by a push. 0: a vote is asked for, by one who asks other
-    stores as well: see `votes`."""
+    """Length of the lease, granted in a reply or by a push."""
     interval: int
     """How often the head of the queue asks again."""
     patience: int
@@ -42,15 +38,10 @@ class Ask:
     span: int = 1
     """How many tokens to reserve, so that the name can be handed on within the asker's process. With more than one,
     the holder is told when somebody waits."""
-
-    @property
-    def votes(self) -> bool:
-        """Whether one of several stores is asked for its vote.
-
-        It is given to whoever asks while the name is free. Who waits for it is never granted by a push, but told when
-        the name is free; and the token is the proposal, if that is larger than all before.
-        """
-        return self.pushed_ttl == 0
+    votes: bool = False
+    """Whether one of several stores is asked for its vote. The store gives it to whoever asks while the name is free.
+    A waiter for a vote is never granted by a push, but told when the name is free. The token of a vote is the
+    proposal, if that is larger than all tokens before."""
 
     @property
     def place(self) -> str:
@@ -212,7 +203,6 @@ class HolderView:
     held_for: float
     expires_in: float
     ttl: float
-    confirmed: bool
     value: str = ""
     """What it publishes, if it is an elected leader."""
     actor: str = ""

@@ -21,8 +21,6 @@ class Holder:
     lock_delay: int
     granted_at: int
     expires_at: int
-    confirmed: bool
-    """False until the holder was heard after the grant: it may not know of it, or be dead."""
     told: bool = False
     """Whether it is to be told when somebody waits."""
 

@@ -11,7 +11,7 @@ The rules, each of which has a counterexample when it is dropped:
 3.  Whoever asks, releases or leaves also moves the queue: dead heads are dropped, live ones granted.
 4.  Asked again, the same request gets the same answer; given up, it gets none.
 5.  A token is larger than every token issued for the name before, and no smaller than the store's wall clock.
-6.  A grant by push is short until its holder is heard. It may never have arrived.
+6.  A grant is for the whole ttl, in a reply or by a push. A waiter counts a push from the send of its last request.
 7.  After an expiry, but not after a release, the lock delay of the lease that expired keeps the name from all.
 8.  In quarantine, because grants may have been forgotten, nobody is granted; who still holds may take it up again.
 9.  No remaining time may exceed what was asked for: a clock that stepped back must not lock for hours.
@@ -101,7 +101,7 @@ class Step:
         if ask.votes:
             return self._vote(ask)
         if not state.queue and self._fits(ask.weight):
-            return self._grant(ask, ask.first_ttl, confirmed=True)
+            return self._grant(ask)
         if self._join(ask):
             self._tell_holders()
         granted = self._advance(asking=ask.request)
@@ -118,7 +118,7 @@ class Step:
         self._remove_holder(KEPT + ask.place)
         if self._fits(ask.weight):
             self._drop(ask.place)
-            granted = self._grant(ask, ask.first_ttl, confirmed=True)
+            granted = self._grant(ask)
             granted.wanted = bool(self.state.queue)
             return granted
         if not ask.wait:
@@ -151,13 +151,12 @@ class Step:
         return Outcome.RELEASED if kept or state.last_released == release.request else self._fate(release.token)
 
     def renew(self, renewal: Renewal) -> RenewReply:
-        """Keep a lease that is still held, and confirm a provisional one. It is never shortened."""
+        """Keep a lease that is still held. It is never shortened."""
         self._begin()
         self._pass_on()
         holder = self._holder(renewal.request) or self._restore(renewal)
         if holder is None or holder.token != renewal.token:
             return self._fate(renewal.token)
-        holder.confirmed = True
         holder.ttl = max(holder.ttl, renewal.ttl)
         holder.expires_at = max(holder.expires_at, self.now + renewal.ttl)
         return None
@@ -169,7 +168,6 @@ class Step:
         if holder is None or holder.token not in (adjust.token, adjust.raise_to) or not self._raise(holder, adjust):
             self._pass_on()
             return self._fate(adjust.token)
-        holder.confirmed = True
         if adjust.weight:
             holder.weight = min(holder.weight, adjust.weight)
         holder.owner = adjust.owner or holder.owner
@@ -270,10 +268,10 @@ class Step:
                 break
             if ask.request == asking:
                 del self.state.queue[0]
-                answer = self._grant(ask, ask.first_ttl, confirmed=True)
+                answer = self._grant(ask)
             elif self.listening(ask.inbox):
                 del self.state.queue[0]
-                pushed = self._grant(ask, ask.pushed_ttl, confirmed=False)
+                pushed = self._grant(ask)
                 self._notify(ask.inbox, NoticeKind.GRANTED, ask.request, pushed.token, wanted=bool(self.state.queue))
             else:
                 del self.state.queue[0]
@@ -293,7 +291,7 @@ class Step:
             return False
         return any(self._fits(each.ask.weight) for each in self.state.queue) and not self.listening(head.ask.inbox)
 
-    def _grant(self, ask: Ask, ttl: int, *, confirmed: bool) -> Granted:
+    def _grant(self, ask: Ask) -> Granted:
         token = self.state.counter = self._next_token(ask.proposal, votes=ask.votes) + ask.span - 1
         self.state.holders.append(
             Holder(
@@ -305,19 +303,17 @@ class Step:
                 ask.ttl,
                 ask.lock_delay,
                 self.now,
-                self.now + ttl,
-                confirmed,
+                self.now + ask.ttl,
                 ask.span > 1,
             )
         )
-        return Granted(token, ttl)
+        return Granted(token, ask.ttl)
 
     def _granted_before(self, holder: Holder, ask: Ask) -> Granted:
         """Answer an ask of a request that holds already: its reply or its push was lost, or is on its way."""
-        holder.confirmed = True
-        holder.ttl = max(holder.ttl, ask.first_ttl)
-        holder.expires_at = max(holder.expires_at, self.now + ask.first_ttl)
-        return Granted(holder.token, ask.first_ttl, wanted=bool(self.state.queue))
+        holder.ttl = max(holder.ttl, ask.ttl)
+        holder.expires_at = max(holder.expires_at, self.now + ask.ttl)
+        return Granted(holder.token, ask.ttl, wanted=bool(self.state.queue))
 
     def _restore(self, renewal: Renewal) -> Holder | None:
         """Take up a lease that was granted by a store whose end this one did not see: it knows of no later grant.
@@ -350,8 +346,7 @@ class Step:
             ask.lock_delay,
             self.now,
             expires_at,
-            confirmed=True,
-            told=ask.span > 1,
+            ask.span > 1,
         )
         state.holders.append(holder)
         return holder
@@ -388,7 +383,7 @@ class Step:
             return False
         holder.request, holder.inbox = KEPT + holder.request, ""
         holder.ttl, holder.expires_at, holder.lock_delay = length, self.now + length, 0
-        holder.confirmed, holder.told = True, False
+        holder.told = False
         self._head_before = ""
         return True
 
@@ -485,7 +480,7 @@ class Step:
         self._notify(ask.inbox, NoticeKind.HEAD, ask.request, after=RETRY)
         until = self.now + RESERVED
         self.state.holders.append(
-            Holder(KEPT + ask.request, "", ask.owner, self.state.counter, 1, RESERVED, 0, self.now, until, True)  # noqa: FBT003
+            Holder(KEPT + ask.request, "", ask.owner, self.state.counter, 1, RESERVED, 0, self.now, until)
         )
 
     # -- time ----------------------------------------------------------------------------------------------
@@ -568,7 +563,6 @@ class Step:
             seconds(self.now - holder.granted_at),
             seconds(holder.expires_at - self.now),
             seconds(holder.ttl),
-            holder.confirmed,
         )
 
     def _view_waiter(self, waiter: Waiter) -> WaiterView:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from holdfast.runtimes.runtime import Event
 
 PART = 1 / 4 / MICROS
-"""A lease is passed on while at least a fourth of a first lease is left of it: of its length in microseconds."""
+"""A lease is passed on while at least a fourth of its ttl, in microseconds, is left of it."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -221,7 +221,7 @@ class Turnstile:
             if stile.held is not held or stile.contenders or stile.wanted or self._dismissed:
                 return False
             ttl, left = stile.key[1], held.kept_until - now
-            if held.token >= held.last or now >= held.valid_until or left < held.ask.pushed_ttl * PART:
+            if held.token >= held.last or now >= held.valid_until or left < held.ask.ttl * PART:
                 return False
             if left * MICROS > ttl or held.let_go or held.lost_because:
                 return False
@@ -243,7 +243,7 @@ class Turnstile:
                 return None
             now = self._runtime.now()
             left = held.kept_until - now
-            if now >= held.lingers_until or left < held.ask.pushed_ttl * PART or left > want.max_hold:
+            if now >= held.lingers_until or left < held.ask.ttl * PART or left > want.max_hold:
                 return None
             if held.lost_because or self._dismissed:
                 return None
@@ -460,7 +460,7 @@ class Turnstile:
 
     def _may_pass(self, stile: Stile, held: HeldLease, want: Want, now: float) -> bool:
         left = held.kept_until - now
-        if held.token >= held.last or left < held.ask.pushed_ttl * PART:
+        if held.token >= held.last or left < held.ask.ttl * PART:
             return False
         if left > seconds(want.ttl) or left > want.max_hold:  # it would outlive a dead holder for longer than it may
             return False

@@ -42,8 +42,6 @@ class Capabilities:
     """Whether a request is carried out by its caller's own process, so that none is ever under way alone."""
     pushes_count: bool = True
     """Whether a pushed grant is as good as an answered one. If not, it is confirmed by asking before it is entered."""
-    provisional: bool = True
-    """Whether who is granted while it waits holds only for a short time until it is heard."""
     max_ttl: float = float("inf")
     """The longest ttl that it keeps, in seconds."""
     span: int = 1024

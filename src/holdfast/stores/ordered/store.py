@@ -71,7 +71,6 @@ CAPABILITIES = Capabilities(
     weights=True,
     local=False,
     span=1,
-    provisional=False,
 )
 
 
@@ -121,7 +120,7 @@ class OrderedStore:
         """Have a waiter ask whether it holds by now; if it does not, it loses its place."""
         place = self._places.live.get(request)
         if place is not None:
-            self._places.wake(place, self._runtime.now() + max(seconds(place.ask.pushed_ttl), HEARD))
+            self._places.wake(place, self._runtime.now() + max(seconds(place.ask.ttl), HEARD))
             self._caretaker.look_by(place.ends_at)
             self._deliver(Notice("", NoticeKind.HEAD, request))
 
@@ -244,10 +243,10 @@ class OrderedStore:
             )
             if not await self.directory.change(ask.name, [], [record], until, entry):
                 return None
-        ttl = min(ask.first_ttl, self._trusted(entry, sent))
-        if ttl < min(ask.first_ttl, micros(self.directory.trust)) // 2:
+        ttl = min(ask.ttl, self._trusted(entry, sent))
+        if ttl < min(ask.ttl, micros(self.directory.trust)) // 2:
             return None  # by looking again, which proves that the session lives
-        if not self._places.hold(place, self._runtime.now() + seconds(ask.first_ttl)):
+        if not self._places.hold(place, self._runtime.now() + seconds(ask.ttl)):
             return None
         self._caretaker.look_by(place.ends_at)
         return Granted(entry.token, ttl, wanted=bool(reading.waiters))

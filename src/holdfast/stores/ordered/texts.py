@@ -40,7 +40,7 @@ def holder_view(entry: Entry, detail: Detail) -> HolderView:
     """Show a holder, which lives for its whole ttl as far as anybody else knows."""
     told = said(detail.text)
     ttl = seconds(told.ttl)
-    return HolderView(told.owner, detail.token, entry.weight, detail.age, ttl, ttl, confirmed=True)
+    return HolderView(told.owner, detail.token, entry.weight, detail.age, ttl, ttl)
 
 
 def waiter_view(entry: Entry, detail: Detail) -> WaiterView:

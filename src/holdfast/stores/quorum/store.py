@@ -157,9 +157,9 @@ class QuorumStore:
 
     async def _keep_again(self, ask: Ask, votes: Votes, until: float) -> Granted | None:
         """Answer an ask of what is held already: renew it, if a majority still has it."""
-        renewal = Renewal(ask.name, ask.request, votes.token, ask.first_ttl)
+        renewal = Renewal(ask.name, ask.request, votes.token, ask.ttl)
         kept = (await self.renew([renewal], until))[0] is None
-        return Granted(votes.token, ask.first_ttl) if kept else None
+        return Granted(votes.token, ask.ttl) if kept else None
 
     async def _agree(self, votes: Votes, granted: Sequence[Granted], until: float) -> int:
         """Return a token that a majority has issued to this attempt; 0 if there is none."""

@@ -27,18 +27,13 @@ def next_of_kind(least: int, kind: int) -> int:
 
 
 def vote_asked(ask: Ask, request: str, inbox: str, proposal: int, span: int) -> Ask:
-    """Return what an attempt asks a node: for a vote, which it never gives by a push, so that `pushed_ttl` is 0.
-
-    In its own words, for `replace` takes four times as long.
-    """
+    """Return what an attempt asks a node: for a vote. In its own words, for `replace` takes four times as long."""
     return Ask(
         ask.name,
         request,
         inbox,
         ask.owner,
         ask.ttl,
-        ask.first_ttl,
-        0,
         ask.interval,
         ask.patience,
         ask.weight,
@@ -47,6 +42,7 @@ def vote_asked(ask: Ask, request: str, inbox: str, proposal: int, span: int) -> 
         proposal,
         ask.wait,
         span,
+        votes=True,
     )
 
 

@@ -44,14 +44,13 @@ def about_ask(ask: Ask) -> tuple[Packable, ...]:
         ask.inbox,
         ask.owner,
         ask.ttl,
-        ask.first_ttl,
-        ask.pushed_ttl,
         ask.interval,
         ask.patience,
         ask.weight,
         ask.capacity,
         ask.lock_delay,
         ask.span,
+        ask.votes,
     )
 
 
@@ -103,8 +102,8 @@ def left_of(value: Any) -> Left:  # noqa: ANN401
 def holders_of(value: Any) -> list[HolderView]:  # noqa: ANN401
     """Read the holders that `inspect` and `revoke` return."""
     return [
-        HolderView(_text(owner), token, weight, seconds(held), seconds(left), seconds(ttl), bool(confirmed))
-        for owner, token, weight, held, left, ttl, confirmed in value
+        HolderView(_text(owner), token, weight, seconds(held), seconds(left), seconds(ttl))
+        for owner, token, weight, held, left, ttl in value
     ]
 
 

@@ -40,7 +40,7 @@ def _dump_holder(holder: Holder) -> str:
     """Encode a holder in the order of its fields."""
     return (
         f'["{holder.request}","{holder.inbox}",{_quote(holder.owner)},{holder.token},{holder.weight},{holder.ttl},'
-        f"{holder.lock_delay},{holder.granted_at},{holder.expires_at},{_TRUTH[holder.confirmed]},{_TRUTH[holder.told]}]"
+        f"{holder.lock_delay},{holder.granted_at},{holder.expires_at},{_TRUTH[holder.told]}]"
     )
 
 
@@ -49,8 +49,8 @@ def _dump_waiter(waiter: Waiter) -> str:
     ask = waiter.ask
     return (
         f'[{waiter.joined_at},{waiter.fresh_until},"{ask.request}","{ask.inbox}",{_quote(ask.owner)},{ask.ttl},'
-        f"{ask.first_ttl},{ask.pushed_ttl},{ask.interval},{ask.patience},{ask.weight},{ask.capacity},"
-        f"{ask.lock_delay},{ask.proposal},{_TRUTH[ask.wait]},{ask.span}]"
+        f"{ask.interval},{ask.patience},{ask.weight},{ask.capacity},"
+        f"{ask.lock_delay},{ask.proposal},{_TRUTH[ask.wait]},{ask.span},{_TRUTH[ask.votes]}]"
     )
 
 

@@ -1,13 +1,13 @@
 -- Grant the name, or keep a place in the queue, or refuse.
 --
--- ARGV  1 adds: inbox, owner, ttl, first_ttl, pushed_ttl, interval, patience, weight, capacity, lock_delay, span
+-- ARGV  1 adds: inbox, owner, ttl, interval, patience, weight, capacity, lock_delay, span, votes (1 or 0)
 --       3 request  4 proposal  5 wait (1 or 0)
 -- Returns  {1, token, ttl, wanted} granted  {2, counter, poke_in, place, quarantine} waiting
 --          {3, retry_in, quarantine, owner...} busy  {4, capacity} mismatch  {5} gone
 --@include start
 
 local request, proposal, wait = ARGV[3], tonumber(ARGV[4]), ARGV[5] == '1'
-local vote = pushed_ttl == 0
+local vote = votes == 1
 
 -- Whether nothing is out of the ordinary: the marker says that this process may grant, and need not be written.
 local found = call('MGET', KEYS[1], KEYS[4])
@@ -28,14 +28,14 @@ if usual and h_request == '' and queued == 0 then -- nobody holds or waits
     counter = math.max(counter + 1, vote and 0 or now, math.min(proposal, now + PROPOSAL_BOUND)) + span - 1
     capacity, used = wanted, now
     h_request, h_inbox, h_owner, h_token, h_weight, h_ttl, h_delay = request, inbox, owner, counter, weight, ttl, delay
-    h_granted, h_expires, h_confirmed, h_told = now, now + first_ttl, true, span > 1
+    h_granted, h_expires, h_told = now, now + ttl, span > 1
     late = expires < h_expires + delay + RETENTION / 2
     if late then expires = h_expires + delay + RETENTION end
-    reply = { 1, counter, first_ttl, 0 }
+    reply = { 1, counter, ttl, 0 }
 elseif usual and wait and not vote and h_request ~= '' and h_request ~= request and capacity == 1 and wanted == 1
     and h_expires > now and h_expires <= now + h_ttl and expires >= now + RETENTION * 3 / 4 then
     -- somebody has it all, and a newcomer will wait
-    local it = cmsgpack.pack({ inbox, owner, ttl, pushed_ttl, interval, patience, weight, delay, proposal, span, now,
+    local it = cmsgpack.pack({ inbox, owner, ttl, interval, patience, weight, delay, proposal, span, votes, now,
         now + patience })
     if call('HSETNX', K, 'w' .. request, it) == 1 then
         local place = queued
@@ -53,8 +53,8 @@ elseif usual and wait and not vote and h_request ~= '' and h_request ~= request 
 end
 if reply then
     call('HSET', K, '=', cmsgpack.pack(counter, capacity, blocked, block, released, used, last_place, expires, queued,
-        slowest, h_request, h_inbox, h_owner, h_token, h_weight, h_ttl, h_delay, h_granted, h_expires, h_confirmed,
-        h_told, others))
+        slowest, h_request, h_inbox, h_owner, h_token, h_weight, h_ttl, h_delay, h_granted, h_expires, h_told,
+        others))
     if late then call('PEXPIREAT', K, math.ceil(expires / 1000)) end -- not before there is a key
     return reply
 end

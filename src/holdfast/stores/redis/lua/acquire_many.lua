@@ -10,7 +10,7 @@
 
 local proposal, wait = tonumber(ARGV[3]), ARGV[4] == '1'
 local request, refused
-local vote = false -- several names are never voted on together
+local vote = false -- no vote is asked for several names together
 --@include ask
 
 local replies = {}

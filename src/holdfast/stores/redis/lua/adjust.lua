@@ -21,7 +21,6 @@ if held and larger > 0 and holder[TOKEN] ~= larger then
     end
 end
 if held then
-    holder[CONFIRMED] = true
     if weighs > 0 then holder[WEIGHT] = math.min(holder[WEIGHT], weighs) end
     if who ~= '' then holder[OWNER] = who end
 end

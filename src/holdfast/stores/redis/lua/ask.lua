@@ -5,10 +5,9 @@
 local seat -- under what it stands in the queue: a vote is asked for every time by another request, base/round
 
 local function granted_before(holder)
-    holder[CONFIRMED] = true
-    holder[TTL] = math.max(holder[TTL], first_ttl)
-    holder[EXPIRES] = math.max(holder[EXPIRES], now + first_ttl)
-    return { 1, holder[TOKEN], first_ttl, head and 1 or 0 }
+    holder[TTL] = math.max(holder[TTL], ttl)
+    holder[EXPIRES] = math.max(holder[EXPIRES], now + ttl)
+    return { 1, holder[TOKEN], ttl, head and 1 or 0 }
 end
 
 local function agree()
@@ -18,7 +17,7 @@ end
 
 -- Stand at the tail, or, having a place already, stay in it. Tell the holders if that may be news to them.
 local function join()
-    local it = { inbox, owner, ttl, pushed_ttl, interval, patience, weight, delay, proposal, span, now, now + patience }
+    local it = { inbox, owner, ttl, interval, patience, weight, delay, proposal, span, votes, now, now + patience }
     local before = waiter(seat)
     if before and call('ZRANK', Q, seat) then
         it[W_JOINED] = before[W_JOINED]
@@ -58,9 +57,8 @@ local function cast()
     remove_holder(KEPT .. seat)
     if fits(weight) then
         dequeue(seat)
-        hold(request, inbox, owner, next_token(proposal, true) + span - 1, weight, ttl, delay, first_ttl, true,
-            span > 1)
-        return { 1, counter, first_ttl, head and 1 or 0 }
+        hold(request, inbox, owner, next_token(proposal, true) + span - 1, weight, ttl, delay, span > 1)
+        return { 1, counter, ttl, head and 1 or 0 }
     end
     if wait then join() else dequeue(seat) end
     return busy()
@@ -83,13 +81,13 @@ local function acquire()
     end
     if vote then return cast() end
     if not head and fits(weight) then
-        hold(request, inbox, owner, next_token(proposal) + span - 1, weight, ttl, delay, first_ttl, true, span > 1)
-        return { 1, counter, first_ttl, 0 }
+        hold(request, inbox, owner, next_token(proposal) + span - 1, weight, ttl, delay, span > 1)
+        return { 1, counter, ttl, 0 }
     end
     join()
-    local token = advance(request, first_ttl)
+    local token = advance(request)
     if not token and not wait then dequeue(request) end
     tell_new_head(request)
-    if token then return { 1, token, first_ttl, head and 1 or 0 } end
+    if token then return { 1, token, ttl, head and 1 or 0 } end
     return wait and waiting() or busy()
 end

@@ -1,7 +1,7 @@
 -- Show who holds and who waits, without moving the queue.
 --
 -- Returns  {capacity, counter, blocked_for, {holder...}, {waiter...}}, a holder being
---          {owner, token, weight, held_for, expires_in, ttl, confirmed}, a waiter {owner, weight, waited_for, alive}
+--          {owner, token, weight, held_for, expires_in, ttl}, a waiter {owner, weight, waited_for, alive}
 --@include start
 --@include state
 --@include queue

@@ -74,25 +74,24 @@ local function live_head(asking)
     end
 end
 
-local function hold_for(request, it, token, length, confirmed)
-    hold(request, it[W_INBOX], it[W_OWNER], token, it[W_WEIGHT], it[W_TTL], it[W_DELAY], length, confirmed,
-        it[W_SPAN] > 1)
+local function hold_for(request, it, token)
+    hold(request, it[W_INBOX], it[W_OWNER], token, it[W_WEIGHT], it[W_TTL], it[W_DELAY], it[W_SPAN] > 1)
 end
 
 -- Grant the heads of the queue while they fit; return the token of `asking`, the others are pushed.
-local function advance(asking, length)
+local function advance(asking)
     if not fits(1) then return end
     local answer
     local it = live_head(asking)
     while it and fits(it[W_WEIGHT]) do
-        if it[W_PUSHED] == 0 and listening(it[W_INBOX]) then break end -- it waits for a vote: it asks when told
+        if it[W_VOTES] == 1 and listening(it[W_INBOX]) then break end -- it waits for a vote: it asks when told
         local request, token = head, next_token(it[W_PROPOSAL]) + it[W_SPAN] - 1
         dequeue(request)
         if request == asking then
-            hold_for(request, it, token, length, true)
+            hold_for(request, it, token)
             answer = token
         elseif push(it[W_INBOX], string.format('%s %.0f %s', head and 'g' or 'G', token, request)) then
-            hold_for(request, it, token, it[W_PUSHED], false)
+            hold_for(request, it, token)
         end
         it = live_head(asking)
     end
@@ -102,10 +101,10 @@ end
 -- Tell a waiter that became first when to ask, if it may not ask by itself before the name may be free.
 local function tell_new_head(asking)
     local it = head and waiter(head)
-    if it and it[W_PUSHED] == 0 then
+    if it and it[W_VOTES] == 1 then
         if fits(1) then -- tell who waits for a vote that there is one, and let nobody else have it for a while
             push(it[W_INBOX], string.format('H %.0f %s', RETRY, head))
-            hold(KEPT .. head, '', it[W_OWNER], counter, 1, RESERVED, 0, RESERVED, true, false)
+            hold(KEPT .. head, '', it[W_OWNER], counter, 1, RESERVED, 0, false)
         end
     elseif it and head ~= head_before and head ~= asking then
         local frees = frees_in()
@@ -117,7 +116,7 @@ end
 
 local function pass_on()
     if head then
-        advance('', 0)
+        advance('')
         tell_new_head('')
     end
 end

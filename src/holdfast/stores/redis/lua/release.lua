@@ -37,7 +37,7 @@ if usual then
         local it = waiter and cmsgpack.unpack(waiter)
         call('HDEL', K, field)
         queued = queued - 1
-        if it and it[W_PUSHED] == 0 and it[W_FRESH] >= now then -- it waits for a vote: it asks again when told
+        if it and it[W_VOTES] == 1 and it[W_FRESH] >= now then -- it waits for a vote: it asks again when told
             if push(it[W_INBOX], string.format('H %.0f %s', RETRY, first)) then
                 call('ZADD', Q, popped[2], first) -- it stays there until it asks; nobody else is granted meanwhile
                 call('PEXPIREAT', Q, math.ceil(expires / 1000)) -- the key is a new one if it was the only one
@@ -45,16 +45,16 @@ if usual then
                 queued = queued + 1
                 h_request, h_inbox, h_owner, h_token, h_weight, h_ttl, h_delay =
                     '~' .. first, '', it[W_OWNER], counter, 1, RESERVED, 0
-                h_granted, h_expires, h_confirmed, h_told = now, now + RESERVED, true, false
+                h_granted, h_expires, h_told = now, now + RESERVED, false
                 break
             end
         elseif it and it[W_FRESH] >= now then
             local last = math.max(counter + 1, now, math.min(it[W_PROPOSAL], now + PROPOSAL_BOUND)) + it[W_SPAN] - 1
             if push(it[W_INBOX], string.format('%s %.0f %s', queued > 0 and 'g' or 'G', last, first)) then
-                counter, lasts = last, it[W_PUSHED]
+                counter, lasts = last, it[W_TTL]
                 h_request, h_inbox, h_owner, h_token, h_weight, h_ttl, h_delay =
                     first, it[W_INBOX], it[W_OWNER], last, it[W_WEIGHT], it[W_TTL], it[W_DELAY]
-                h_granted, h_expires, h_confirmed, h_told = now, now + lasts, false, it[W_SPAN] > 1
+                h_granted, h_expires, h_told = now, now + lasts, it[W_SPAN] > 1
             end
         end
     end
@@ -66,9 +66,15 @@ if usual then
             push(it[W_INBOX], string.format('H %.0f %s', math.max(lasts, RETRY), first))
         end
     end
+    local late = lasts and expires < h_expires + h_delay + RETENTION / 2
+    if late then expires = h_expires + h_delay + RETENTION end
     call('HSET', K, '=', cmsgpack.pack(counter, capacity, blocked, block, released, used, last_place, expires, queued,
-        slowest, h_request, h_inbox, h_owner, h_token, h_weight, h_ttl, h_delay, h_granted, h_expires, h_confirmed,
-        h_told, others))
+        slowest, h_request, h_inbox, h_owner, h_token, h_weight, h_ttl, h_delay, h_granted, h_expires, h_told,
+        others))
+    if late then -- it is handed on for longer than the keys would last
+        call('PEXPIREAT', K, math.ceil(expires / 1000))
+        call('PEXPIREAT', Q, math.ceil(expires / 1000))
+    end
     return 1
 end
 --@include state
@@ -93,7 +99,7 @@ if holder then
         -- It is nobody's from now on. Who waits is told anew when it ends: it was told another time.
         holder[REQUEST], holder[INBOX] = KEPT .. request, ''
         holder[TTL], holder[EXPIRES], holder[DELAY] = keeps, now + keeps, 0
-        holder[CONFIRMED], holder[TOLD] = true, false
+        holder[TOLD] = false
         head_before = nil
     else
         remove_holder(request)

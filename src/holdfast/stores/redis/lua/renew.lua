@@ -1,4 +1,4 @@
--- Keep leases that are still held, and confirm provisional ones. None is ever shortened.
+-- Keep leases that are still held. None is ever shortened.
 --
 -- KEYS  1 marker, then for each lease: state  queue  tombstone
 -- ARGV  1 adds: inbox, owner  3 the leases, packed, each {request, token, ttl, weight (0: not to be taken up
@@ -20,14 +20,13 @@ local function restore(place, request, token, length, weighs, fills, delays, res
     if holders[1] and not (capacity == fills and has_room(weighs)) then return end
     capacity = fills
     dequeue(request)
-    hold(request, inbox, who ~= '' and who or owner, token, weighs, length, delays, length, true, reserved > 1)
+    hold(request, inbox, who ~= '' and who or owner, token, weighs, length, delays, reserved > 1)
     return holders[#holders]
 end
 
 local function renew(place, request, token, length, ...)
     local holder = holder_of(request) or restore(place, request, token, length, ...)
     if not holder or holder[TOKEN] ~= token then return fate(token) end
-    holder[CONFIRMED] = true
     holder[TTL] = math.max(holder[TTL], length)
     holder[EXPIRES] = math.max(holder[EXPIRES], now + length)
     return 0

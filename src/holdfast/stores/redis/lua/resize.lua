@@ -11,7 +11,7 @@ local before, after = tonumber(ARGV[3]), tonumber(ARGV[4])
 
 open()
 look()
-if capacity ~= before and head then advance('', 0) end -- which drops the dead, if it is they who keep the name in use
+if capacity ~= before and head then advance('') end -- which drops the dead, if it is they who keep the name in use
 if capacity == before or not (holders[1] or head) then
     capacity = after
     for _, request in ipairs(call('ZRANGE', Q, 0, -1)) do

@@ -1,8 +1,7 @@
 -- The rules of the grant table that need no queue. See core/table.py, which decides.
 
 -- What each place in a holder means.
-local REQUEST, INBOX, OWNER, TOKEN, WEIGHT, TTL, DELAY, GRANTED, EXPIRES, CONFIRMED, TOLD =
-    1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
+local REQUEST, INBOX, OWNER, TOKEN, WEIGHT, TTL, DELAY, GRANTED, EXPIRES, TOLD = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
 
 -- What the request of a holding begins with that was released, and is to keep the name for a while yet.
 local KEPT = '~'
@@ -24,7 +23,7 @@ local function open()
     local all = others or {}
     if h_request ~= '' then
         table.insert(all, 1, { h_request, h_inbox, h_owner, h_token, h_weight, h_ttl, h_delay, h_granted, h_expires,
-            h_confirmed, h_told })
+            h_told })
     end
     holders, lapsed = {}, {}
     for _, holder in ipairs(all) do
@@ -55,10 +54,10 @@ local function save()
     end
     local late = expires < idle_after + RETENTION / 2
     if late then expires = idle_after + RETENTION end
-    local first = table.remove(holders, 1) or { '', '', '', 0, 0, 0, 0, 0, 0, false, false }
+    local first = table.remove(holders, 1) or { '', '', '', 0, 0, 0, 0, 0, 0, false }
     call('HSET', K, '=', cmsgpack.pack(counter, capacity, blocked, block, released, now, last_place, expires, queued,
         slowest, first[1], first[2], first[3], first[4], first[5], first[6], first[7], first[8], first[9], first[10],
-        first[11], holders[1] and holders or false))
+        holders[1] and holders or false))
     if late then
         local at = math.ceil(expires / 1000)
         call('PEXPIREAT', K, at)
@@ -128,9 +127,9 @@ local function next_token(proposed, voted)
     return math.max(counter + 1, voted and 0 or now, math.min(proposed, now + PROPOSAL_BOUND))
 end
 
-local function hold(request, to, who, token, weighs, keeps, delays, length, confirmed, told)
+local function hold(request, to, who, token, weighs, keeps, delays, told)
     counter = token
-    holders[#holders + 1] = { request, to, who, token, weighs, keeps, delays, now, now + length, confirmed, told }
+    holders[#holders + 1] = { request, to, who, token, weighs, keeps, delays, now, now + keeps, told }
 end
 
 local function holder_of(request)

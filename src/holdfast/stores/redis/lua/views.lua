@@ -3,8 +3,7 @@
 local function shown_holders()
     local shown = {}
     for i, it in ipairs(holders) do
-        shown[i] = { it[OWNER], it[TOKEN], it[WEIGHT], now - it[GRANTED], it[EXPIRES] - now, it[TTL],
-            it[CONFIRMED] and 1 or 0 }
+        shown[i] = { it[OWNER], it[TOKEN], it[WEIGHT], now - it[GRANTED], it[EXPIRES] - now, it[TTL] }
     end
     return shown
 end

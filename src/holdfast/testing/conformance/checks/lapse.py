@@ -35,6 +35,34 @@ def is_lost(lease: AsyncLease) -> bool:
     return lease.lost.is_set()
 
 
+def expect_whole(kit: Kit, lease: AsyncLease, since: float) -> None:
+    """Expect that a lease of `KEPT` seconds, asked for at `since`, is for its whole ttl."""
+    gone_by = kit.now() - since
+    expect(lease.remaining() + gone_by >= 0.95 * KEPT, f"{lease.remaining():.2f} s remain of {KEPT:g} s")
+
+
+@check()
+async def lease_lasts_its_whole_ttl(kit: Kit) -> None:
+    """A lease that is granted at once lasts as long as its ttl from its first instant."""
+    here, asked_at = kit.client(), kit.now()
+    expect_whole(kit, await here.lock("name", ttl=KEPT).acquire(), asked_at)
+    asked_at = kit.now()
+    expect_whole(kit, await here.lock("other", ttl=KEPT).acquire(timeout=0), asked_at)
+
+
+@check()
+async def lease_that_was_waited_for_lasts_its_whole_ttl(kit: Kit) -> None:
+    """A lease that is handed on to a waiter lasts as long as its ttl from the last request of the waiter."""
+    here, there = kit.client(), kit.client()
+    first = await here.lock("name", ttl=KEPT).acquire()
+    asked_at = kit.now()
+    waiting = kit.start(lambda: there.lock("name", ttl=KEPT).acquire())
+    if kit.capabilities.queue:
+        await kit.waiters(here, "name", 1)
+    await first.release()
+    expect_whole(kit, await waiting.result(), asked_at)
+
+
 @check()
 async def silent_holder_loses_the_lease(kit: Kit) -> None:
     """A holder that cannot renew knows at its own deadline that the lease is lost, before anyone else is granted."""

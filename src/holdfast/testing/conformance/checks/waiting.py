@@ -181,7 +181,7 @@ async def dead_waiter_is_skipped(kit: Kit) -> None:
     """A waiter that died without a word is skipped, once its patience and a grant it never heard have run out."""
     dead, here, there = await kit.raw(), kit.client(), kit.client()
     lease = await here.lock("name", ttl=TTL).acquire()
-    reply = await dead.acquire(dead.ask("name", patience=0.4, pushed_ttl=0.4))
+    reply = await dead.acquire(dead.ask("name", patience=0.4, ttl=0.4))
     expect(isinstance(reply, Waiting), "a held name is waited for")
     await dead.close()
     waiting = kit.start(lambda: there.lock("name", ttl=TTL).acquire())

@@ -1,0 +1,89 @@
+"""A lease lasts as long as its ttl from its first instant, however its holder came to it."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from holdfast import AsyncClient
+from holdfast.stores.memory import MemoryTable, memory_source
+from holdfast.stores.quorum import store as quorums
+from holdfast.stores.redis.deployment import Rules
+from holdfast.stores.redis.store import RedisStore, capabilities_of
+from holdfast.stores.store import StoreSource
+from simulation.redis.direct import DirectDeployment
+from simulation.redis.server import Server
+from tests import virtual
+from tests.hazards.helpers import disturbed
+
+TTL = 60.0
+LONG = 86_400.0
+
+
+async def undisturbed(operation: str, done: bool) -> None:
+    """Let everything through."""
+
+
+def local() -> StoreSource:
+    """Make a store whose requests are carried out by their callers."""
+    return virtual.source()
+
+
+def remote() -> StoreSource:
+    """Make a store across a network."""
+    return disturbed(virtual.source(), undisturbed, local=False)
+
+
+def redis() -> StoreSource:
+    """Make a Redis: the scripts that ship, in a simulated server."""
+    server = Server("1" * 40, virtual.micros)
+    deployment = DirectDeployment(Rules(), lambda: server)
+    return StoreSource("redis", capabilities_of(deployment.rules), lambda runtime: RedisStore(deployment, runtime))
+
+
+def quorum() -> StoreSource:
+    """Make a quorum of three."""
+    nodes = [memory_source(MemoryTable(virtual.micros)) for _ in range(3)]
+    return StoreSource("quorum", quorums.capabilities_of(nodes), lambda runtime: quorums.QuorumStore(runtime, nodes, 2))
+
+
+@pytest.mark.parametrize("make", [local, remote, redis, quorum])
+def test_a_body_that_blocks_the_loop_keeps_its_lease(make: Callable[[], StoreSource]) -> None:
+    """Nothing is renewed while an asyncio body stands still: the lease lives on, granted at once or handed on."""
+
+    async def main() -> None:
+        source = make()
+        async with AsyncClient(store=source) as client, AsyncClient(store=source) as other:
+            async with client.lock("name", ttl=TTL) as lease:
+                assert lease.remaining() >= 0.95 * TTL
+                virtual.stand_still(0.9 * TTL)
+                lease.check()
+                waiting = asyncio.create_task(other.lock("name", ttl=TTL).acquire(timeout=TTL))
+                while not (await client.inspect("name")).waiters:  # noqa: ASYNC110 - it is in the store
+                    await asyncio.sleep(0.01)
+            handed_on = await waiting
+            virtual.stand_still(0.9 * TTL)
+            handed_on.check()
+            assert await client.lock("name", ttl=TTL).try_acquire() is None
+            await handed_on.release()
+
+    virtual.run(main)
+
+
+def test_a_redis_keeps_what_it_hands_on_for_long() -> None:
+    """A name that is handed on for longer than its keys would have lasted is not forgotten before the lease is over."""
+
+    async def main() -> None:
+        source = redis()
+        async with AsyncClient(store=source) as client, AsyncClient(store=source) as other:
+            lease = await client.lock("name", ttl=TTL).acquire()
+            waiting = asyncio.create_task(other.lock("name", ttl=LONG).acquire())
+            while not (await client.inspect("name")).waiters:  # noqa: ASYNC110 - it is in the store
+                await asyncio.sleep(0.01)
+            await lease.release()
+            handed_on = await waiting
+            virtual.stand_still(0.9 * LONG)
+            handed_on.check()
+            assert await client.lock("name", ttl=TTL).try_acquire() is None
+
+    virtual.run(main)
