@@ -169,9 +169,9 @@ class FollowedStore:
         """Change the capacity of a name."""
         return await self._store.resize(name, before, after, until)
 
-    async def revoke(self, name: str, until: float) -> list[HolderView]:
+    async def revoke(self, name: str, until: float, token: int = 0) -> list[HolderView]:
         """Take a name by force."""
-        return await self._store.revoke(name, until)
+        return await self._store.revoke(name, until, token)
 
     def _hear(self, notice: Notice) -> None:
         if self._link.when_granted is not None and notice.kind is NoticeKind.GRANTED:

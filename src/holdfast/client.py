@@ -13,7 +13,7 @@ from typing import Never, Self, Unpack, cast
 
 from holdfast import fork
 from holdfast.core.events import LockEvent
-from holdfast.core.limits import check_count, check_duration, check_name
+from holdfast.core.limits import MOST_TOKENS, check_count, check_duration, check_name, check_number
 from holdfast.core.messages import HolderView, NameView
 from holdfast.core.session import NO_LINGER, NO_TOKENS, Session, Settings
 from holdfast.core.turnstile import Budget
@@ -304,15 +304,19 @@ class Client(_ClientBase):
         """
         return drive(self.session().deadlocks())
 
-    def revoke(self, name: str, *, force: bool = False) -> list[HolderView]:
+    def revoke(self, name: str, *, force: bool = False, token: int | None = None) -> list[HolderView]:
         """Ask the holders of `name` to let go; with `force`, take it from them and hand it on. Returns who they are.
 
         Who is asked hears of it by `lease.on_revoke` and `lease.revoking`, and may go on: nothing is lost. What asks
         them can get lost, or not reach a lease that is a second old: ask again. By force their leases are lost at once,
         and their late writes carry smaller fencing tokens than any lease after this.
+
+        With `force` and a `token`, the name is taken only from the holder that `inspect` shows with this token: never
+        from somebody who was granted it since you looked, nor from others who hold permits of it.
         """
+        only = _only(token, force=force)
         session, full = self.session(), self._full(name)
-        return drive(session.revoke(full) if force else session.ask_back(full))
+        return drive(session.revoke(full, only) if force else session.ask_back(full))
 
     def close(self) -> None:
         """Release what is still held, and stop. Idempotent."""
@@ -423,10 +427,11 @@ class AsyncClient(_ClientBase):
         """List who waits for each other in a circle, in any process. See `Client.deadlocks`."""
         return await self.session().deadlocks()
 
-    async def revoke(self, name: str, *, force: bool = False) -> list[HolderView]:
+    async def revoke(self, name: str, *, force: bool = False, token: int | None = None) -> list[HolderView]:
         """Ask the holders of `name` to let go, or take it from them by `force`. See `Client.revoke`."""
+        only = _only(token, force=force)
         session, full = self.session(), self._full(name)
-        return await (session.revoke(full) if force else session.ask_back(full))
+        return await (session.revoke(full, only) if force else session.ask_back(full))
 
     async def close(self) -> None:
         """Release what is still held, and stop. Idempotent. Cancelled, it is carried out all the same."""
@@ -468,6 +473,15 @@ class AsyncClient(_ClientBase):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+def _only(token: int | None, *, force: bool) -> int:
+    """Return the token of the only holder to take a name from; 0: all of them."""
+    if token is None:
+        return 0
+    if not force:
+        raise UsageError("a token says from whom a name is taken, so it goes with force=True; to ask, leave it out.")
+    return check_number(token, "a token", MOST_TOKENS)
 
 
 _at_exit: "weakref.WeakSet[Client]" = weakref.WeakSet()

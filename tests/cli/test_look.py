@@ -270,10 +270,29 @@ def test_release_tells_the_victim(
     assert lease.release() is holdfast.Outcome.TAKEN_OVER
 
 
+def test_release_by_a_token_takes_it_from_that_holder_only(here: Here, client: holdfast.Client) -> None:
+    """Whoever was granted the name since somebody looked keeps it: 1, and nothing is done."""
+    with client.lock("orders") as lease:
+        other = here("release", "orders", "--token", str(lease.token - 1))
+        lease.check()
+    assert (other.status, other.output) == (1, "")
+    assert other.errors == f"holdfast: nobody held 'orders' by token {lease.token - 1}.\n"
+    a, b = client.semaphore("gpu", 2).acquire(), client.semaphore("gpu", 2).acquire()
+    taken = here("release", "gpu", "--token", str(a.token), "--json")
+    assert (taken.status, [each["token"] for each in json.loads(taken.output)]) == (0, [a.token])
+    assert (a.release(), b.release()) == (holdfast.Outcome.TAKEN_OVER, holdfast.Outcome.RELEASED)
+    assert here("release", "gpu", "--token", "0").status == 64
+
+
 def test_the_help_of_release_says_what_it_does(here: Here) -> None:
     """Before anybody takes a lock from a program that is at work."""
     said = " ".join(here("release", "--help").output.split())
-    for each in ("`holdfast release NAME --force`", "`holdfast show NAME`", "lost at once", "without --force nothing"):
+    for each in (
+        "`holdfast release NAME --force`",
+        "`holdfast show NAME`",
+        "lost at once",
+        "without --force or --token nothing",
+    ):
         assert each in said
 
 

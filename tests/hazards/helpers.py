@@ -100,9 +100,9 @@ class DisturbedStore:
         """Pass on."""
         return await self._around("resize", self._store.resize(name, before, after, until))
 
-    async def revoke(self, name: str, until: float) -> list[HolderView]:
+    async def revoke(self, name: str, until: float, token: int = 0) -> list[HolderView]:
         """Pass on."""
-        return await self._store.revoke(name, until)
+        return await self._store.revoke(name, until, token)
 
     async def close(self) -> None:
         """Pass on."""

@@ -215,9 +215,9 @@ class DelaysFollowReleases(Step):
 class RevocationBurnsNoToken(Step):
     """A revoked token stays the last."""
 
-    def revoke(self) -> list[HolderView]:
+    def revoke(self, token: int = 0) -> list[HolderView]:
         before = self.state.counter
-        victims = super().revoke()
+        victims = super().revoke(token)
         if not self.state.holders:
             self.state.counter = before
         return victims

@@ -311,22 +311,26 @@ def revoke(
 def release(  # noqa: PLR0917 - typer tells options from arguments by their annotations
     name: Name,
     force: Annotated[bool, typer.Option("--force", help="Take it from whoever holds it.")] = False,  # noqa: FBT002
+    token: Annotated[
+        int | None, typer.Option(help="Take it only from the holder that `holdfast show` shows with this token.")
+    ] = None,
     url: Url = None,
     url_file: UrlFile = None,
     namespace: Namespace = "",
     as_json: AsJson = False,  # noqa: FBT002 - a flag
 ) -> int:
-    """Take a name from whoever holds it: `holdfast release NAME --force`.
+    """Take a name from whoever holds it: `holdfast release NAME --force`, or `holdfast release NAME --token N`.
 
-    See first who that is, by `holdfast show NAME`. Its lease is lost at once, and the next in the queue gets the name.
-    The holder is told, and a command of `holdfast run` is ended; but what it writes until then can be refused only by
-    checking fencing tokens.
+    See first who that is, by `holdfast show NAME`. With --token N it is taken only from the holder with that token, and
+    not from another one that was granted it meanwhile. The lease is lost at once, and the next in the queue gets the
+    name. The holder is told, and a command of `holdfast run` is ended; but what it writes until then can be refused
+    only by checking fencing tokens.
 
-    Exits with 0 if it was taken from somebody; 1: nobody held it; 64: without --force nothing is done; 69: the store
-    failed.
+    Exits with 0 if it was taken from somebody; 1: nobody held it (by that token); 64: without --force or --token
+    nothing is done; 69: the store failed.
     """
     with find_address(url, url_file).client(namespace=namespace) as client:
-        return release_name(client, name, force=force, as_json=as_json)
+        return release_name(client, name, token, force=force, as_json=as_json)
 
 
 @app.command()

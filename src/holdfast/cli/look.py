@@ -123,20 +123,22 @@ def revoke_name(client: Client, name: str, *, as_json: bool) -> int:
     return _told("Asked {} to let go of {} (token {}).", name, client.revoke(name), as_json=as_json)
 
 
-def release_name(client: Client, name: str, *, force: bool, as_json: bool) -> int:
-    """Take a name from whoever holds it, and say from whom."""
-    if not force:
+def release_name(client: Client, name: str, token: int | None, *, force: bool, as_json: bool) -> int:
+    """Take a name from whoever holds it, or from the holder of a token, and say from whom."""
+    if not force and token is None:
         tell(
             f"{name!r} was not released: its holder does not know and may be writing just now. If it must be, use "
             "--force: its lease is lost at once, and only what checks fencing tokens will refuse its late writes. "
-            f"`holdfast show {quote(name)}` tells who it is."
+            f"`holdfast show {quote(name)}` tells who it is; --token takes it from that one only."
         )
         return Status.USAGE
-    return _told("Took {1} from {0} (token {2}).", name, client.revoke(name, force=True), as_json=as_json)
+    victims = client.revoke(name, force=True, token=token)
+    by = "" if token is None else f" by token {token}"
+    return _told("Took {1} from {0} (token {2}).", name, victims, by, as_json=as_json)
 
 
-def _told(sentence: str, name: str, holders: Sequence[HolderView], *, as_json: bool) -> int:
-    """Say what was done to the holders of a name; if it has none, that nothing was."""
+def _told(sentence: str, name: str, holders: Sequence[HolderView], by: str = "", *, as_json: bool) -> int:
+    """Say what was done to the holders of a name (by a token); if it has none, that nothing was."""
     if as_json:
         output.print_json([{"name": name, **output.holder_json(holder)} for holder in holders])
     for holder in () if as_json else holders:
@@ -145,7 +147,7 @@ def _told(sentence: str, name: str, holders: Sequence[HolderView], *, as_json: b
         else:
             output.print_line(name, holder.owner, holder.token)
     if not holders:
-        tell(f"nobody held {name!r}.")
+        tell(f"nobody held {name!r}{by}.")
     return Status.DONE if holders else Status.NOBODY
 
 

@@ -15,6 +15,9 @@ EVERYBODY = 2**20
 """The capacity of a reader/writer lock, which a writer fills: so many can read at a time. No semaphore has as many
 permits, so that the one is never taken for the other."""
 
+MOST_TOKENS = 2**53 - 1
+"""The largest fencing token."""
+
 
 def check_name(name: object, what: str = "a lock name") -> str:
     """Return `name` if it is a non-empty str of at most 512 bytes of UTF-8; else raise UsageError."""

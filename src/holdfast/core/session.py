@@ -379,10 +379,10 @@ class Session:
             holder.read_label()
         return asked
 
-    async def revoke(self, name: str) -> list[HolderView]:
-        """Take a name by force."""
+    async def revoke(self, name: str, token: int = 0) -> list[HolderView]:
+        """Take a name by force, from all its holders or from that of a token."""
         await self.open()
-        victims = await self.store.revoke(name, self.runtime.now() + self._operation_timeout)
+        victims = await self.store.revoke(name, self.runtime.now() + self._operation_timeout, token)
         for victim in victims:
             victim.read_label()
         return victims

@@ -195,10 +195,14 @@ class Step:
         self._pass_on()
         return left
 
-    def revoke(self) -> list[HolderView]:
-        """Take the name from whoever holds it, tell them, and pass it on. Burns a token, to fence them off."""
+    def revoke(self, token: int = 0) -> list[HolderView]:
+        """Take the name from all its holders, or from that of a token, tell them, and pass it on.
+
+        Burns a token, to fence them off.
+        """
         self._begin()
-        victims, self.state.holders = self.state.holders, []
+        victims = [holder for holder in self.state.holders if token in (0, holder.token)]
+        self.state.holders = [holder for holder in self.state.holders if token not in (0, holder.token)]
         for holder in victims:
             self._block(self.now, holder.lock_delay)
             self._notify(holder.inbox, NoticeKind.REVOKED, holder.request, holder.token)

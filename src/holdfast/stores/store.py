@@ -125,8 +125,11 @@ class Store(Protocol):
         """Change the capacity of a name if it is `before`, or if nobody uses it; return what it is now."""
         ...
 
-    async def revoke(self, name: str, until: float) -> list[HolderView]:
-        """Take a name from its holders and tell them; return who they were."""
+    async def revoke(self, name: str, until: float, token: int = 0) -> list[HolderView]:
+        """Take a name from its holders, or only from the one that `inspect` shows with `token`, and tell them.
+
+        Returns who they were.
+        """
         ...
 
     async def close(self) -> None:

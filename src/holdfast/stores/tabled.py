@@ -112,9 +112,9 @@ class TabledStore(ABC):
         """Change the capacity of a name."""
         return await self.step(name, lambda step: step.resize(before, after), until)
 
-    async def revoke(self, name: str, until: float) -> list[HolderView]:
-        """Take a name from its holders."""
-        return await self.step(name, lambda step: step.revoke(), until)
+    async def revoke(self, name: str, until: float, token: int = 0) -> list[HolderView]:
+        """Take a name from its holders, or from that of a token."""
+        return await self.step(name, lambda step: step.revoke(token), until)
 
 
 def _in_order(steps: Steps, asks: Sequence[Ask]) -> list[Reply]:

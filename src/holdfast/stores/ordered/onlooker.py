@@ -45,12 +45,13 @@ class Onlooker:
         await self._tell(NoticeKind.ASKED, asked, until)
         return [holder_view(entry, detail) for entry, detail in asked]
 
-    async def revoke(self, name: str, until: float) -> list[HolderView]:
-        """Remove the holders and tell them. Their lock delays begin."""
+    async def revoke(self, name: str, until: float, token: int = 0) -> list[HolderView]:
+        """Remove the holders (0: all) of a token, and tell them. Their lock delays begin."""
         while True:
             entries = (await self._directory.look(name, until)).entries
             reading = read(entries)
-            victims = await self._details(name, [*reading.holders, *_kept_by_holders(reading)], until)
+            held = await self._details(name, [*reading.holders, *_kept_by_holders(reading)], until)
+            victims = [each for each in held if token in (0, holder_view(*each).token)]
             if not victims:
                 return []
             requests = {entry.request for entry, _ in victims}

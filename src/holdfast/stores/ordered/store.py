@@ -504,9 +504,9 @@ class OrderedStore:
         """Ask the holders of a name to let go."""
         return await self._onlooker.ask_back(name, until)
 
-    async def revoke(self, name: str, until: float) -> list[HolderView]:
+    async def revoke(self, name: str, until: float, token: int = 0) -> list[HolderView]:
         """Remove the holders and tell them. Their lock delays begin."""
-        return await self._onlooker.revoke(name, until)
+        return await self._onlooker.revoke(name, until, token)
 
 
 def _has_block(listing: Listing, request: str) -> bool:

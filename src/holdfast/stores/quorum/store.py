@@ -23,6 +23,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from holdfast.core.deadlines import micros, seconds
@@ -404,9 +405,9 @@ class QuorumStore:
         counted = Counter(name for names in found for name in names)
         return sorted(name for name, count in counted.items() if count >= self._panel.needed(found))
 
-    async def revoke(self, name: str, until: float) -> list[HolderView]:
-        """Take a name from its holders on all nodes."""
-        found = await self._panel.views(lambda store: store.revoke, name, until)
+    async def revoke(self, name: str, until: float, token: int = 0) -> list[HolderView]:
+        """Take a name from its holders, or from that of a token, on all nodes."""
+        found = await self._panel.views(lambda store: partial(store.revoke, token=token), name, until)
         return majority(found, self._panel.needed(found))
 
     async def ask_back(self, name: str, until: float) -> list[HolderView]:

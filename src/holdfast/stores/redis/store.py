@@ -245,9 +245,10 @@ class RedisStore:
         args = (self._about, number(before), number(after))
         return int((await self._run(scripts.RESIZE, name, "", args, until)).value)
 
-    async def revoke(self, name: str, until: float) -> list[HolderView]:
-        """Take a name from its holders, and tell them."""
-        return codec.holders_of((await self._run(scripts.REVOKE, name, "", (self._about,), until)).value)
+    async def revoke(self, name: str, until: float, token: int = 0) -> list[HolderView]:
+        """Take a name from its holders, or from that of a token, and tell them."""
+        args = (self._about, number(token))
+        return codec.holders_of((await self._run(scripts.REVOKE, name, "", args, until)).value)
 
     async def names(self, prefix: str, until: float) -> list[str]:
         """List the names in use: every key of ours is looked at, so this takes long where there are many."""

@@ -129,8 +129,8 @@ class _Tapped:
     async def resize(self, name: str, before: int, after: int, until: float) -> int:
         return await self._store.resize(name, before, after, until)
 
-    async def revoke(self, name: str, until: float) -> list[HolderView]:
-        return await self._store.revoke(name, until)
+    async def revoke(self, name: str, until: float, token: int = 0) -> list[HolderView]:
+        return await self._store.revoke(name, until, token)
 
     async def close(self) -> None:
         await self._store.close()

@@ -1,15 +1,24 @@
--- Take the name from whoever holds it, tell them, and pass it on. Burns a token, to fence them off.
+-- Take the name from the holder of a token, or from all, tell them, and pass it on. Burns a token, to fence them off.
 --
--- Returns  the holders, as inspect shows them
+-- ARGV  3 the token, or 0 for all holders
+-- Returns  those that it was taken from, as inspect shows them
 --@include start
 --@include state
 --@include queue
 --@include views
 
+local token = tonumber(ARGV[3])
+
 open()
 look()
-local shown, victims = shown_holders(), holders
-holders = {}
+local victims, others = {}, {}
+for _, holder in ipairs(holders) do
+    local to = (token == 0 or holder[TOKEN] == token) and victims or others
+    to[#to + 1] = holder
+end
+holders = victims
+local shown = shown_holders()
+holders = others
 for _, holder in ipairs(victims) do
     block_since(now, holder[DELAY])
     push(holder[INBOX], string.format('R %.0f %s', holder[TOKEN], holder[REQUEST]))

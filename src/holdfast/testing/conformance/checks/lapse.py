@@ -301,6 +301,41 @@ async def revoke_takes_the_name(kit: Kit) -> None:
 
 
 @check()
+async def revoke_takes_a_name_by_its_token(kit: Kit) -> None:
+    """By a token, revoke takes a name from that holder and from nobody who was granted it before or since."""
+    here, judge = kit.client(), kit.client()
+    earlier = await here.lock("name", ttl=KEPT).acquire()
+    await earlier.release()
+    lease = await here.lock("name", ttl=KEPT).acquire()
+    (shown,) = (await judge.inspect("name")).holders
+    expect(await judge.revoke("name", force=True, token=shown.token - 1) == [], "nobody holds it by another token")
+    await _untouched(judge, lease)
+    victims = await judge.revoke("name", force=True, token=shown.token)
+    expect([each.token for each in victims] == [shown.token], "the victim is named")
+    expect(await lease.lost.wait(PATIENCE), "the victim is told")
+    expect(not (await judge.inspect("name")).holders, "nobody holds a revoked name")
+
+
+@check(weights=True)
+async def revoke_takes_a_permit_by_its_token(kit: Kit) -> None:
+    """By a token, revoke takes one of several permits; who waits is granted it, and the others keep theirs."""
+    here, there, judge = kit.client(owner="here"), kit.client(owner="there"), kit.client()
+    kept = await here.semaphore("name", 2, ttl=KEPT).acquire()
+    taken = await there.semaphore("name", 2, ttl=KEPT).acquire()
+    waiting = kit.start(lambda: kit.client().semaphore("name", 2, ttl=LONG).acquire())
+    if kit.capabilities.queue:
+        await kit.waiters(judge, "name", 1)
+    victims = await judge.revoke("name", force=True, token=taken.token)
+    expect([each.owner for each in victims] == ["there"], "the victim is named, and nobody else")
+    expect(await taken.lost.wait(PATIENCE), "the victim is told")
+    theirs = await waiting.result()
+    kept.check()
+    expect(theirs.token > max(kept.token, taken.token), "the next token is larger")
+    holders = {holder.token for holder in (await judge.inspect("name")).holders}
+    expect(holders == {kept.token, theirs.token}, "the others keep their permits")
+
+
+@check()
 async def revoked_token_is_fenced(kit: Kit) -> None:
     """Even with no holder after it, a revoked lease's token is smaller than the name's last."""
     here, judge = kit.client(), kit.client()
