@@ -7,7 +7,7 @@ contains a secret of a URL, nor text from others that is not escaped.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from holdfast.escaping import shown
+from holdfast.escaping import STORE_ERROR, shown
 
 
 class HoldfastError(Exception):
@@ -116,6 +116,10 @@ class StaleTokenError(HoldfastError):
 
 class StoreError(HoldfastError):
     """The store could not do what was asked; the error of the store's own client is the cause."""
+
+    def __init__(self, message: str) -> None:
+        """Say what happened. Part of it may be a server's own text: it is escaped, and what is too long is cut."""
+        super().__init__(shown(message, STORE_ERROR))
 
 
 class StoreUnavailable(StoreError):

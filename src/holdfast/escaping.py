@@ -8,6 +8,9 @@ import unicodedata
 MOST = 120
 """How many characters of an owner stand in an error or a log."""
 
+STORE_ERROR = 2000
+"""How many characters the text of an error has that a store raises: of a quorum it quotes those of all nodes."""
+
 ERROR = 500
 """How many of the text of an error, which a server may have written."""
 

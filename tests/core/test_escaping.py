@@ -1,13 +1,33 @@
 """What others wrote stands escaped and bounded in errors: nobody can forge a line of somebody's log."""
 
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
 import pytest
 
-from holdfast import Client, LockTimeout
+from holdfast import (
+    AsyncClient,
+    Client,
+    HoldfastError,
+    LeaseLost,
+    LockEvent,
+    LockTimeout,
+    OutcomeUnknown,
+    StoreError,
+    StoreUnavailable,
+)
 from holdfast.core.messages import Busy
 from holdfast.errors import Wait
 from holdfast.escaping import MOST, escape, shown
 from holdfast.stores.memory import MemoryTable, memory_source
 from holdfast.stores.quorum.votes import say
+from holdfast.stores.redis.link import Address, ReplyError
+from holdfast.stores.redis.trouble import explain
+from tests import virtual
+from tests.core.test_losses import Broken
+from tests.hazards.helpers import disturbed
 
 EVIL = "evil\x1b[2J\nCRITICAL: forged\u202e\u2028\x00\ud800"
 
@@ -42,6 +62,77 @@ def test_nobody_forges_anything_in_a_deadlock_or_a_vote() -> None:
     """Owners, and what threads and tasks are called, are chosen by others too."""
     assert_harmless(str(Wait(EVIL, EVIL, EVIL, f"1 {EVIL}", f"2 {EVIL}")))
     assert_harmless(say(Busy(1000, (EVIL,), 0)))
+
+
+def test_a_server_forges_nothing_in_an_error() -> None:
+    """Its own text may be quoted: in the error, and in the reply of Redis that is the cause."""
+    for error in (StoreError(EVIL), StoreUnavailable(EVIL), OutcomeUnknown(EVIL), ReplyError(EVIL)):
+        assert_harmless(str(error))
+    assert len(str(StoreError("x" * 100_000))) < 2100
+    explained = explain(Address("localhost", 1), ReplyError(f"ERR {EVIL * 1000}"))
+    assert_harmless(str(explained))
+    assert len(str(explained)) < 1000
+
+
+def test_nobody_forges_anything_anywhere(caplog: pytest.LogCaptureFixture) -> None:
+    """Every error, log and event of one bad day, on which names, owners and the store's errors are all evil."""
+    caplog.set_level(logging.DEBUG)
+    name, said = EVIL[:-1], StoreUnavailable(EVIL)
+    texts: list[str] = []
+    broken = Broken()
+
+    def note(event: LockEvent) -> None:
+        texts.append(event.detail)
+
+    async def main() -> None:
+        table = virtual.table()
+        source = disturbed(memory_source(table), broken)
+        async with (
+            AsyncClient(store=source, owner=name, on_event=note, retry_for=2) as client,
+            AsyncClient(store=memory_source(table), owner=f"other {name}") as other,
+        ):
+            lease = await client.lock(name, ttl=10, on_lost=lambda error: texts.append(str(error))).acquire()
+            texts.append(repr(lease))
+            for refused in (
+                other.lock(name).acquire(timeout=1),
+                other.semaphore(name, 7).acquire(timeout=1),
+                other.multilock([name, "free"]).acquire(timeout=1),
+                other.election(name).campaign(timeout=1),
+                client.lock(name).acquire(),
+            ):
+                texts.append(await error_of(refused))
+            broken.failing.update(acquire=said, renew=said, release=said, leave=said)
+            texts.append(await error_of(client.lock("another").acquire()))
+            await asyncio.sleep(20)
+            texts.append(await error_of(lease.__aexit__(None, None, None)))
+            broken.failing.clear()
+            async with client.lock(f"second {name}", max_hold=2, on_lost=fail).acquire() as lease:
+                texts.append(await error_of(client.lock(f"second {name}", lock_delay=5).acquire(timeout=0)))
+            lease = await client.lock(f"third {name}", ttl=10, lock_delay=50).acquire()
+            await other.revoke(f"third {name}", force=True)
+            await asyncio.sleep(1)
+            texts.append(await error_of(lease.extend()))
+            texts.append(await error_of(other.lock(f"third {name}").acquire(timeout=0)))
+            await lease.release()
+
+    virtual.run(main)
+    texts += [record.getMessage() for record in caplog.records]
+    assert sum(r"evil\x1b[2J\nCRITICAL: forged" in text for text in texts) > 15
+    for text in texts:
+        assert escape(text) == text
+        assert len(text) < 2500
+
+
+def fail(error: LeaseLost) -> None:
+    """Raise in a callback."""
+    raise error
+
+
+async def error_of(work: Coroutine[Any, Any, object]) -> str:
+    """Return what an error says, and its notes."""
+    with pytest.raises(HoldfastError) as caught:
+        await work
+    return str(caught.value)
 
 
 def test_what_is_plain_stays_as_it_is() -> None:

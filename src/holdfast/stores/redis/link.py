@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from holdfast.escaping import ERROR, shown
 from holdfast.stores.redis.scripts import Script
 
 Word = str | bytes
@@ -45,8 +46,8 @@ class ReplyError(Exception):
     """A server answered an error. Never raised to users: the store says what it means."""
 
     def __init__(self, text: str) -> None:
-        """Keep the text, which begins with a code as `NOSCRIPT`."""
-        super().__init__(text)
+        """Keep the text, which begins with a code as `NOSCRIPT`: the server's own, so it is escaped."""
+        super().__init__(shown(text, ERROR))
         self.code = text.partition(" ")[0]
 
 
