@@ -236,7 +236,9 @@ class StoreChecks:
             followed.free_since = self._world.time
         behind_the_dead = state.queue[0] is not waiting[0] and not _would_fit(state.queue[0], state, now)
         within = max(self._prompt_within, ASKING) if behind_the_dead else self._prompt_within
-        within += state.queue.index(waiting[0]) * STAGGER / 1e6  # the dead keep their places until somebody asks
+        within += (
+            state.queue.place(waiting[0].ask.request) * STAGGER / 1e6
+        )  # the dead keep their places until somebody asks
         for waiter in waiting:
             place = followed.queue.get(waiter.ask.request)
             since = max(followed.free_since, place.since if place else 0.0)

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from holdfast.core.deadlines import micros
 from holdfast.core.messages import Ask, Granted, Reply
-from holdfast.core.state import KEPT, Holder, NameState, Waiter
+from holdfast.core.state import KEPT, Holder, NameState, Queue, Waiter
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.runtimes.simulated import SimRuntime, World
 from holdfast.stores.ordered import Detail, Entry, Kind, Listing, Record, Watcher
@@ -95,12 +95,12 @@ class OrderedNode(Node):
         inbox = entry.session if request == entry.request else ""
         return Holder(request, inbox, "", entry.token, entry.weight, ends_at - granted_at, delay, granted_at, ends_at)
 
-    def _queue(self, reading: Reading) -> list[Waiter]:
-        queue: list[Waiter] = []
+    def _queue(self, reading: Reading) -> Queue:
+        queue = Queue()
         for entry in reading.waiters:
             ask = self.asks[entry.request]
             ask.inbox = entry.session
-            queue.append(Waiter(ask, 0, self._ends_at(entry)))
+            queue.join(Waiter(ask, 0, self._ends_at(entry)))
         return queue
 
     def _ends_at(self, entry: Entry) -> int:

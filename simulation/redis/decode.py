@@ -5,7 +5,7 @@ from functools import lru_cache
 from typing import Any
 
 from holdfast.core.messages import Ask
-from holdfast.core.state import Holder, NameState, Waiter
+from holdfast.core.state import Holder, NameState, Queue, Waiter
 from holdfast.stores.redis.names import state_key
 from simulation.redis.keyspace import Keyspace, SortedSet
 from simulation.redis.messagepack import unpacked
@@ -34,7 +34,9 @@ def state_of(keys: Keyspace, name: str) -> NameState:
     fields, places = keys.value(key), keys.value(key + b":q")
     if not isinstance(fields, dict):
         return NameState()
-    counter, capacity, blocked, block, released, used, _last, _expire, _queued, _slowest, *rest = unpacked(fields[b"="])
+    counter, capacity, blocked, block, released, used, _last, _expire, _queued, _slowest, _heavy, *rest = unpacked(
+        fields[b"="]
+    )
     first, others = rest[:-1], rest[-1]
     holders = ([first] if first[0] else []) + (others or [])
     order = places.order if isinstance(places, SortedSet) else []
@@ -42,7 +44,7 @@ def state_of(keys: Keyspace, name: str) -> NameState:
         counter,
         capacity,
         [Holder(*holder) for holder in holders],
-        [_waiter(name, request, fields[b"w" + request], capacity) for _, request in order],
+        Queue(_waiter(name, request, fields[b"w" + request], capacity, int(score)) for score, request in order),
         blocked,
         block,
         {},
@@ -52,10 +54,11 @@ def state_of(keys: Keyspace, name: str) -> NameState:
 
 
 @lru_cache(maxsize=1000)
-def _waiter(name: str, request: bytes, packed: bytes, capacity: int) -> Waiter:
+def _waiter(name: str, request: bytes, packed: bytes, capacity: int, score: int) -> Waiter:
     """Read one place in the queue, which is looked at more often than it changes."""
     [waiter] = unpacked(packed)
     inbox, owner, ttl, interval, patience, weight, delay, proposal, span, votes, joined, fresh = waiter
+    proposal = score if votes == 1 else proposal  # one that waits for a vote stands where this says
     times = (ttl, interval, patience)
     options = {"span": span, "votes": votes == 1}
     ask = Ask(name, request.decode(), inbox, owner, *times, weight, capacity, delay, proposal, **options)

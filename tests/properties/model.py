@@ -236,7 +236,7 @@ class Judge:
     def _judge_order(self, taken: Taken, granted: Holder) -> None:
         """Nobody alive who came earlier is left behind."""
         place = taken.stood.index(granted.request) if granted.request in taken.stood else len(taken.stood)
-        for waiter in taken.before.queue[:place]:
+        for waiter in list(taken.before.queue)[:place]:
             request = waiter.ask.request
             assert request not in taken.stands, "somebody overtook the queue"
             gone = request == taken.own or request in taken.sent_away

@@ -20,7 +20,7 @@ from holdfast.core.messages import (
     Renewal,
     Reply,
 )
-from holdfast.core.state import KEPT
+from holdfast.core.state import KEPT, Queue
 from holdfast.core.table import RETRY, Step
 from holdfast.outcome import Outcome
 
@@ -31,9 +31,9 @@ class NewcomerOvertakes(Step):
     def acquire(self, ask: Ask) -> Reply:
         if any(each.ask.request == ask.request for each in self.state.queue):
             return super().acquire(ask)
-        queue, self.state.queue = self.state.queue, []
+        queue, self.state.queue = self.state.queue, Queue()
         reply = super().acquire(ask)
-        self.state.queue = queue + self.state.queue
+        self.state.queue = Queue([*queue, *self.state.queue])
         return reply
 
 
@@ -44,7 +44,8 @@ class LastComesFirst(Step):
         before = len(self.state.queue)
         reply = super().acquire(ask)
         if len(self.state.queue) > before:
-            self.state.queue.insert(0, self.state.queue.pop())
+            *others, last = self.state.queue
+            self.state.queue = Queue([last, *others])
         return reply
 
 
@@ -52,7 +53,7 @@ class AskedAgainGoesToTheTail(Step):
     """Who asks again loses its place."""
 
     def acquire(self, ask: Ask) -> Reply:
-        self.state.queue = [each for each in self.state.queue if each.ask.request != ask.request]
+        self.state.queue.drop(ask.request)
         return super().acquire(ask)
 
 
@@ -69,7 +70,7 @@ class ReleaseHandsNothingOver(Step):
     """A release frees the name and leaves it to the waiters to find out."""
 
     def release(self, release: Release) -> Outcome:
-        queue, self.state.queue = self.state.queue, []
+        queue, self.state.queue = self.state.queue, Queue()
         outcome = super().release(release)
         self.state.queue = queue
         return outcome
@@ -135,7 +136,7 @@ class LeaveKeepsThePlace(Step):
         queue = list(self.state.queue)
         left = super().leave(leave)
         held = {each.request for each in self.state.holders}
-        self.state.queue = [each for each in queue if each.ask.request not in held]
+        self.state.queue = Queue(each for each in queue if each.ask.request not in held)
         return left
 
 
@@ -235,7 +236,7 @@ class LighterIsNotPassedOn(Step):
     """What a holder no longer takes is left to the waiters to find out."""
 
     def adjust(self, adjust: Adjust) -> Outcome | None:
-        queue, self.state.queue = self.state.queue, []
+        queue, self.state.queue = self.state.queue, Queue()
         answer = super().adjust(adjust)
         self.state.queue = queue
         return answer
@@ -322,7 +323,9 @@ class TooHeavyAfterResizing(Step):
     def resize(self, before: int, after: int) -> int:
         waiting = list(self.state.queue)
         capacity = super().resize(before, after)
-        self.state.queue += [each for each in waiting if each.ask.weight > capacity and each not in self.state.queue]
+        for each in waiting:
+            if each.ask.weight > capacity and not self._waits(each.ask.request):
+                self.state.queue.join(each)
         return capacity
 
 
@@ -330,9 +333,9 @@ class MoreRoomIsNotPassedOn(Step):
     """What a larger capacity makes room for is left to the waiters to find out."""
 
     def resize(self, before: int, after: int) -> int:
-        queue, self.state.queue = self.state.queue, []
+        queue, self.state.queue = self.state.queue, Queue()
         capacity = super().resize(before, after) if self.state.holders else self.state.capacity
-        self.state.queue = [each for each in queue if each.ask.weight <= capacity]
+        self.state.queue = Queue(each for each in queue if each.ask.weight <= capacity)
         return capacity
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from holdfast.core.messages import Adjust, Ask, Leave, NameView, Release, Renewal
-from holdfast.core.state import KEPT, NameState
+from holdfast.core.state import KEPT, NameState, Queue
 from holdfast.core.table import TOMBSTONE, Step
 from tests.properties.model import LONGEST_DELAY, Answer, AskBack, Judge, Request, Resize, Taken
 
@@ -25,7 +25,7 @@ def copy(state: NameState) -> NameState:
     return replace(
         state,
         holders=[replace(each) for each in state.holders],
-        queue=[replace(each) for each in state.queue],
+        queue=Queue(replace(each) for each in state.queue),
         tombstones=dict(state.tombstones),
     )
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from holdfast.core.deadlines import DRIFT, EPSILON, micros, seconds, valid_until
 from holdfast.core.limits import LONGEST, NAME_BYTES, check_duration, check_name, check_timeout
 from holdfast.core.messages import Ask, Notice, NoticeKind
-from holdfast.core.state import Holder, NameState, Waiter
+from holdfast.core.state import Holder, NameState, Queue, Waiter
 from holdfast.errors import UsageError
 from holdfast.stores.sqlite import codec
 from tests.properties import thorough
@@ -42,11 +42,14 @@ states = st.builds(
     instants,
     instants,
     st.lists(holders, max_size=3),
-    st.lists(st.builds(Waiter, asks, instants, instants), max_size=3),
+    st.lists(st.builds(Waiter, asks, instants, instants), max_size=3, unique_by=lambda each: each.ask.request).map(
+        Queue
+    ),
     instants,
     instants,
     st.dictionaries(identifiers, instants, max_size=3),
     identifiers,
+    instants,
 )
 numbers = st.one_of(st.floats(), st.integers(), st.booleans(), st.none(), texts)
 

@@ -19,7 +19,7 @@ from holdfast.core.held import NEVER, HeldLease
 from holdfast.core.keeper import Keeper
 from holdfast.core.messages import Adjust, Ask, Busy, Granted, Left, NoticeKind, Waiting
 from holdfast.core.session import Session
-from holdfast.core.state import Waiter
+from holdfast.core.state import Queue, Waiter
 from holdfast.core.table import Step
 from holdfast.core.turnstile import Stile, Turnstile
 from holdfast.errors import OutcomeUnknown
@@ -251,19 +251,19 @@ def overtake(original: Any, self: Step, ask: Ask) -> Any:
 
 def stand_in_front(self: Step, ask: Ask) -> None:
     self._drop(ask.request)
-    self.state.queue.insert(0, Waiter(ask, self.now, self.now + ask.patience))
+    self.state.queue = Queue([Waiter(ask, self.now, self.now + ask.patience), *self.state.queue])
 
 
 def stand_at_tail_again(self: Step, ask: Ask) -> None:
     self._drop(ask.request)
-    self.state.queue.append(Waiter(ask, self.now, self.now + ask.patience))
+    self.state.queue.join(Waiter(ask, self.now, self.now + ask.patience))
 
 
 def light_ones_first(self: Step, asking: str) -> Ask | None:
     waiting = [waiter for waiter in self.state.queue if self._fits(waiter.ask.weight)] or [*self.state.queue]
     if waiting:
-        self.state.queue.remove(waiting[0])
-        self.state.queue.insert(0, waiting[0])
+        self.state.queue.drop(waiting[0].ask.request)
+        self.state.queue = Queue([waiting[0], *self.state.queue])
     return waiting[0].ask if waiting else None
 
 

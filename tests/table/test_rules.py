@@ -172,6 +172,21 @@ def test_a_deaf_head_that_is_too_heavy_blocks_no_lighter_one() -> None:
     assert (name.holders(), name.queue()) == ("alight", "")
 
 
+def test_a_deaf_head_that_is_too_heavy_keeps_its_place_once_the_lighter_ones_have_left() -> None:
+    """Whoever cannot be reached for a moment loses its place only to somebody who fits."""
+    name = Name()
+    name.win("a", capacity=3)
+    for who, weight in [("x", 3), ("y", 3), ("b", 1), ("c", 2)]:
+        name.ask(who, capacity=3, weight=weight)
+    name.leave("b")
+    name.leave("c")
+    name.deaf |= {"x", "y"}
+    name.ask("y", capacity=3, weight=3)
+    assert (name.holders(), name.queue()) == ("a", "xy")
+    name.ask("c", capacity=3, weight=2)
+    assert (name.holders(), name.queue()) == ("ac", "")
+
+
 def test_a_waiter_that_asks_is_alive() -> None:
     """A head that is stale and unreachable is granted when it is the one that asks."""
     name = Name()

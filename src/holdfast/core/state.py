@@ -1,5 +1,7 @@
 """What a store keeps of one name: its holders, its queue and its counter. Times are the store's microseconds."""
 
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from holdfast.core.messages import Ask
@@ -35,6 +37,84 @@ class Waiter:
     """When it counts as dead unless it asks again."""
 
 
+class Queue:
+    """The waiters of a name, in their order.
+
+    Only iteration takes longer the more of them there are; all else takes a few steps, however long the queue is, and
+    `lightest` one for each weight that somebody waits for.
+    """
+
+    __slots__ = ("_order", "_seats", "_weights")
+
+    def __init__(self, waiters: Iterable[Waiter] = ()) -> None:
+        """Let each of `waiters` join."""
+        self._order: list[tuple[int, str]] = []
+        for waiter in waiters:
+            self.join(waiter)
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def __iter__(self) -> Iterator[Waiter]:
+        return iter([self._seats[request][1] for _, request in self._order])
+
+    def __getitem__(self, place: int) -> Waiter:
+        return self._seats[self._order[place][1]][1]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Queue) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
+    def __repr__(self) -> str:
+        return f"Queue({list(self)!r})"
+
+    @property
+    def lightest(self) -> int:
+        """The least weight that anybody in the queue waits for."""
+        return min(self._weights)
+
+    def find(self, request: str) -> Waiter | None:
+        """Return the waiter of a request, if it stands here."""
+        return self._seats[request][1] if self._order and request in self._seats else None
+
+    def place(self, request: str) -> int:
+        """Return how many stand before a request; before one that does not stand here, all do."""
+        if self.find(request) is None:
+            return len(self._order)
+        return bisect_left(self._order, (self._seats[request][0], request))
+
+    def join(self, waiter: Waiter) -> None:
+        """Add a waiter at the tail; one that waits for a vote by its proposal, so that all stores have one order."""
+        order, ask = self._order, waiter.ask
+        if not order:  # most names never have a waiter
+            self._seats: dict[str, tuple[int, Waiter]] = {}
+            self._weights: dict[int, int] = {}
+        rank = ask.proposal if ask.votes else order[-1][0] + 1 if order else 0
+        insort(order, (rank, ask.request))
+        self._seats[ask.request] = (rank, waiter)
+        self._weights[ask.weight] = self._weights.get(ask.weight, 0) + 1
+
+    def replace(self, waiter: Waiter, ask: Ask) -> None:
+        """Let a waiter stand where it stands with another ask."""
+        self._forget_weight(waiter.ask.weight)
+        self._weights[ask.weight] = self._weights.get(ask.weight, 0) + 1
+        waiter.ask = ask
+
+    def drop(self, request: str) -> None:
+        """Remove the waiter of a request, if it stands here."""
+        waiter = self.find(request)
+        if waiter is not None:
+            del self._order[self.place(request)]
+            del self._seats[request]
+            self._forget_weight(waiter.ask.weight)
+
+    def _forget_weight(self, weight: int) -> None:
+        self._weights[weight] -= 1
+        if not self._weights[weight]:
+            del self._weights[weight]
+
+
 @dataclass(slots=True)
 class NameState:
     """Everything about one name. A name that was never used is `NameState(counter=floor)`."""
@@ -42,7 +122,7 @@ class NameState:
     counter: int = 0
     capacity: int = 1
     holders: list[Holder] = field(default_factory=list[Holder])
-    queue: list[Waiter] = field(default_factory=list[Waiter])
+    queue: Queue = field(default_factory=Queue)
     blocked_until: int = 0
     block: int = 0
     """Length of the lock delay that `blocked_until` ends, so that a clock stepped back cannot stretch it."""
@@ -50,8 +130,8 @@ class NameState:
     """Requests that were given up and must not be granted if they still arrive, and until when to remember."""
     last_released: str = ""
 
-    used_at: int = field(default=0, compare=False)
-    """When the last step was taken; a store need not keep it, but for `idle_after`."""
+    used_at: int = 0
+    """When the last step was taken."""
 
     def idle_after(self) -> int:
         """Return the instant after which nobody holds, waits or is kept away."""

@@ -88,7 +88,7 @@ class Step:
         """Grant the name, or keep a place in the queue, or refuse. Also moves the queue."""
         self._begin()
         state = self.state
-        if ask.request in state.tombstones or ask.request == state.last_released:
+        if state.tombstones.get(ask.request, 0) > self.now or ask.request == state.last_released:
             self._pass_on()
             return Gone()
         if holder := self._holder(ask.request):
@@ -270,21 +270,18 @@ class Step:
         while (ask := self._live_head(asking)) and self._fits(ask.weight):
             if ask.votes and self.listening(ask.inbox):
                 break
+            self._drop(ask.request)
             if ask.request == asking:
-                del self.state.queue[0]
                 answer = self._grant(ask)
             elif self.listening(ask.inbox):
-                del self.state.queue[0]
                 pushed = self._grant(ask)
                 self._notify(ask.inbox, NoticeKind.GRANTED, ask.request, pushed.token, wanted=bool(self.state.queue))
-            else:
-                del self.state.queue[0]
         return answer
 
     def _live_head(self, asking: str) -> Ask | None:
         queue = self.state.queue
         while queue and queue[0].ask.request != asking and self._is_dead_weight(queue[0]):
-            del queue[0]
+            queue.drop(queue[0].ask.request)
         return queue[0].ask if queue else None
 
     def _is_dead_weight(self, head: Waiter) -> bool:
@@ -293,7 +290,7 @@ class Step:
             return True
         if head.ask.weight == 1 or self._fits(head.ask.weight):
             return False
-        return any(self._fits(each.ask.weight) for each in self.state.queue) and not self.listening(head.ask.inbox)
+        return self._fits(self.state.queue.lightest) and not self.listening(head.ask.inbox)
 
     def _grant(self, ask: Ask) -> Granted:
         token = self.state.counter = self._next_token(ask.proposal, votes=ask.votes) + ask.span - 1
@@ -398,14 +395,13 @@ class Step:
 
         It is if nobody waited before; and when a waiter asks again, as the holder may not have heard.
         """
-        fresh_until = self.now + ask.patience
-        for waiter in self.state.queue:
-            if waiter.ask.request == ask.request:
-                waiter.ask = ask
-                waiter.fresh_until = fresh_until
-                return True
-        self.state.queue.append(Waiter(ask, self.now, fresh_until))
-        return len(self.state.queue) == 1
+        queue, fresh_until = self.state.queue, self.now + ask.patience
+        if waiter := queue.find(ask.request):
+            queue.replace(waiter, ask)
+            waiter.fresh_until = fresh_until
+            return True
+        queue.join(Waiter(ask, self.now, fresh_until))
+        return len(queue) == 1
 
     def _sit_down(self, ask: Ask) -> bool:
         """Take a place among those who wait for a vote, or keep it. Return whether this is news to the holders.
@@ -413,17 +409,9 @@ class Step:
         They are in the order in which they first asked by their own clocks, so that all stores have the same order;
         but nobody's clock gets it far ahead.
         """
-        waiter = Waiter(replace(ask, request=ask.place), self.now, self.now + ask.patience)
-        queue = self.state.queue
-        for place, other in enumerate(queue):
-            if other.ask.request == ask.place:
-                waiter.ask.proposal, waiter.joined_at = other.ask.proposal, other.joined_at
-                queue[place] = waiter
-                return True
-        waiter.ask.proposal = min(max(ask.proposal, self.stamp - EARLIER), self.stamp)
-        queue.append(waiter)
-        queue.sort(key=lambda each: (each.ask.proposal, each.ask.request))
-        return len(queue) == 1
+        before = self.state.queue.find(ask.place)
+        first = before.ask.proposal if before else min(max(ask.proposal, self.stamp - EARLIER), self.stamp)
+        return self._join(replace(ask, request=ask.place, proposal=first))
 
     def _tell_holders(self) -> None:
         """Tell who asked for it that somebody waits."""
@@ -449,16 +437,13 @@ class Step:
         return max(0, min((holder.expires_at for holder in self.state.holders), default=0) - self.now)
 
     def _place(self, request: str) -> int:
-        for place, waiter in enumerate(self.state.queue):
-            if waiter.ask.request == request:
-                return place
-        return len(self.state.queue)
+        return self.state.queue.place(request)
 
     def _waits(self, request: str) -> bool:
-        return any(waiter.ask.request == request for waiter in self.state.queue)
+        return self.state.queue.find(request) is not None
 
     def _drop(self, request: str) -> None:
-        self.state.queue = [waiter for waiter in self.state.queue if waiter.ask.request != request]
+        self.state.queue.drop(request)
 
     def _head(self) -> str:
         return self.state.queue[0].ask.request if self.state.queue else ""
@@ -492,6 +477,7 @@ class Step:
     def _begin(self) -> None:
         """Let end what has ended by now, and cut down what a clock that stepped back has stretched."""
         state, now = self.state, self.now
+        stepped_back = now < state.used_at
         state.used_at = now
         for holder in state.holders:
             if holder.expires_at <= now:
@@ -500,17 +486,15 @@ class Step:
             holder.expires_at = min(holder.expires_at, now + holder.ttl)
         if state.queue:
             self._head_before = self._head()
-            for waiter in state.queue:
-                waiter.fresh_until = min(waiter.fresh_until, now + waiter.ask.patience)
+            if stepped_back:
+                for waiter in state.queue:
+                    waiter.fresh_until = min(waiter.fresh_until, now + waiter.ask.patience)
         if state.blocked_until:
             state.blocked_until = min(state.blocked_until, now + state.block)
             if state.blocked_until <= now:
                 state.blocked_until = state.block = 0
         if state.tombstones:
-            latest = now + TOMBSTONE
-            state.tombstones = {
-                request: min(latest, until) for request, until in state.tombstones.items() if until > now
-            }
+            self._forget_tombstones(stepped_back=stepped_back)
 
     def _expire(self) -> None:
         state = self.state
@@ -524,6 +508,14 @@ class Step:
                 holder.expires_at = min(holder.expires_at, self.now + holder.ttl)
                 kept.append(holder)
         state.holders = kept
+
+    def _forget_tombstones(self, *, stepped_back: bool) -> None:
+        """Forget the oldest ones, whose time is over."""
+        tombstones, latest = self.state.tombstones, self.now + TOMBSTONE
+        if stepped_back:
+            tombstones.update((request, min(latest, until)) for request, until in tombstones.items())
+        while tombstones and tombstones[oldest := next(iter(tombstones))] <= self.now:
+            del tombstones[oldest]
 
     def _block(self, since: int, lock_delay: int) -> None:
         if lock_delay and since + lock_delay > self.state.blocked_until:
@@ -548,6 +540,7 @@ class Step:
         return Outcome.TAKEN_OVER if self.state.counter > token else Outcome.EXPIRED
 
     def _bury(self, request: str) -> None:
+        self.state.tombstones.pop(request, None)  # the newest stands last
         self.state.tombstones[request] = self.now + TOMBSTONE
 
     def _notify(

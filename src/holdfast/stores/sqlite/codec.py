@@ -6,7 +6,7 @@ Requests and inboxes are identifiers of our own making (hex and dashes); only th
 import json
 
 from holdfast.core.messages import Ask, Notice, NoticeKind
-from holdfast.core.state import Holder, NameState, Waiter
+from holdfast.core.state import Holder, NameState, Queue, Waiter
 
 _quote = json.encoder.encode_basestring
 _TRUTH = ("false", "true")
@@ -20,7 +20,7 @@ def dump(state: NameState) -> str:
     tombstones = ", ".join([f'"{request}": {until}' for request, until in state.tombstones.items()])
     return (
         f"[{state.capacity},[{holders}],[{queue}],{state.blocked_until},{state.block},{{{tombstones}}},"
-        f'"{state.last_released}"]'
+        f'"{state.last_released}",{state.used_at}]'
     )
 
 
@@ -31,7 +31,7 @@ def load(name: str, counter: int, text: str) -> NameState:
         counter,
         capacity,
         [Holder(*row) for row in holders],
-        [Waiter(Ask(name, *ask), joined, fresh) for joined, fresh, *ask in queue],
+        Queue(Waiter(Ask(name, *ask), joined, fresh) for joined, fresh, *ask in queue),
         *rest,
     )
 

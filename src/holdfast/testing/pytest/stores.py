@@ -7,6 +7,7 @@ from weakref import WeakSet
 
 from holdfast.core.deadlines import MICROS, micros
 from holdfast.core.messages import Ask, Leave, Notice, NoticeKind, Reply
+from holdfast.core.state import Queue
 from holdfast.core.table import Step
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.runtimes import clocks
@@ -133,7 +134,7 @@ class ForcedStore(TestStore):
 
 def _take(step: Step, ask: Ask) -> Reply:
     state = step.state
-    queue, state.queue = state.queue, []
+    queue, state.queue = state.queue, Queue()
     step.revoke()
     state.blocked_until = state.block = 0
     reply = step.acquire(replace(ask, capacity=state.capacity, weight=state.capacity))

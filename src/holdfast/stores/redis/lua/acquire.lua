@@ -53,7 +53,7 @@ elseif usual and wait and not vote and h_request ~= '' and h_request ~= request 
 end
 if reply then
     call('HSET', K, '=', cmsgpack.pack(counter, capacity, blocked, block, released, used, last_place, expires, queued,
-        slowest, h_request, h_inbox, h_owner, h_token, h_weight, h_ttl, h_delay, h_granted, h_expires, h_told,
+        slowest, heavy, h_request, h_inbox, h_owner, h_token, h_weight, h_ttl, h_delay, h_granted, h_expires, h_told,
         others))
     if late then call('PEXPIREAT', K, math.ceil(expires / 1000)) end -- not before there is a key
     return reply

@@ -21,6 +21,7 @@ local function join()
     local before = waiter(seat)
     if before and call('ZRANK', Q, seat) then
         it[W_JOINED] = before[W_JOINED]
+        weigh(before[W_WEIGHT], -1)
     else
         last_place, queued = last_place + 1, queued + 1
         -- Votes are waited for in the order in which they were first asked for by the askers' clocks, within bounds.
@@ -33,6 +34,7 @@ local function join()
             call('PEXPIREAT', Q, math.ceil(math.max(expires, now + RETENTION) / 1000))
         end
     end
+    weigh(weight, 1)
     keep(seat, it)
     if before or queued == 1 then
         for _, holder in ipairs(holders) do

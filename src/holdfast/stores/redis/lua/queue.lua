@@ -11,9 +11,38 @@ local function keep(request, it)
     call('HSET', K, 'w' .. request, cmsgpack.pack(it))
 end
 
+-- Count one more, or one less, who waits for a weight.
+local function weigh(weighs, more)
+    if weighs == 1 then return end
+    heavy = heavy or {}
+    for at = 1, #heavy, 2 do
+        if heavy[at] == weighs then
+            heavy[at + 1] = heavy[at + 1] + more
+            if heavy[at + 1] < 1 then
+                table.remove(heavy, at)
+                table.remove(heavy, at)
+                heavy = heavy[1] and heavy or false
+            end
+            return
+        end
+    end
+    if more > 0 then heavy[#heavy + 1], heavy[#heavy + 2] = weighs, more end
+end
+
+-- The least weight that anybody in the queue waits for.
+local function lightest()
+    local least, light = nil, queued
+    for at = 1, #(heavy or {}), 2 do
+        least, light = math.min(least or heavy[at], heavy[at]), light - heavy[at + 1]
+    end
+    return light > 0 and 1 or least
+end
+
 local function dequeue(request)
     if call('ZREM', Q, request) == 1 then
         queued = queued - 1
+        local it = heavy and waiter(request)
+        if it then weigh(it[W_WEIGHT], -1) end
         call('HDEL', K, 'w' .. request)
         if request == head then head = call('ZRANGE', Q, 0, 0)[1] end
     end
@@ -58,12 +87,7 @@ end
 -- Whether a head fell silent; or cannot be told and is too heavy for now, while a lighter one fits.
 local function dead_weight(it)
     if it[W_FRESH] < now then return true end
-    if it[W_WEIGHT] == 1 or fits(it[W_WEIGHT]) then return false end
-    for _, request in ipairs(call('ZRANGE', Q, 0, -1)) do
-        local other = waiter(request)
-        if other and fits(other[W_WEIGHT]) then return not listening(it[W_INBOX]) end
-    end
-    return false
+    return it[W_WEIGHT] > 1 and not fits(it[W_WEIGHT]) and fits(lightest()) and not listening(it[W_INBOX])
 end
 
 local function live_head(asking)

@@ -69,7 +69,7 @@ if usual then
     local late = lasts and expires < h_expires + h_delay + RETENTION / 2
     if late then expires = h_expires + h_delay + RETENTION end
     call('HSET', K, '=', cmsgpack.pack(counter, capacity, blocked, block, released, used, last_place, expires, queued,
-        slowest, h_request, h_inbox, h_owner, h_token, h_weight, h_ttl, h_delay, h_granted, h_expires, h_told,
+        slowest, heavy, h_request, h_inbox, h_owner, h_token, h_weight, h_ttl, h_delay, h_granted, h_expires, h_told,
         others))
     if late then -- it is handed on for longer than the keys would last
         call('PEXPIREAT', K, math.ceil(expires / 1000))

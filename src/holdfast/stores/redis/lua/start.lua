@@ -4,7 +4,8 @@
 -- ARGV  1 what the client says of itself, packed: PUBLISH or SPUBLISH, guard (0 off, 1 observed, 2 strict, 3 uptime),
 --       its max_ttl, and what an operation adds
 --       2 the run id that the client saw last, or ""; then the operation's own; last the run id of this process
--- State   '=' all but the queue, packed; w<request> a waiter, packed. Instants and durations are microseconds.
+-- State   '=' all but the queue, packed; w<request> a waiter, packed. Instants and durations are microseconds. `heavy`
+--         says how many wait for each weight above 1, as {weight, how many, weight, ...}, or is false if none does.
 -- Queue   the requests that wait, scored by their place.
 -- Marker  see `quarantine` in state.lua.
 
@@ -22,12 +23,12 @@ local publish, guard, bound, inbox, owner, ttl, interval, patience, weight, want
     cmsgpack.unpack(ARGV[1])
 
 -- The first holder stands in the state itself, for mostly it is the only one; the others, if any, in a list.
-local counter, capacity, blocked, block, released, used, last_place, expires, queued, slowest,
+local counter, capacity, blocked, block, released, used, last_place, expires, queued, slowest, heavy,
     h_request, h_inbox, h_owner, h_token, h_weight, h_ttl, h_delay, h_granted, h_expires, h_told, others =
-    0, 1, 0, 0, '', 0, 0, 0, 0, 0, '', '', '', 0, 0, 0, 0, 0, 0, false, false
+    0, 1, 0, 0, '', 0, 0, 0, 0, 0, false, '', '', '', 0, 0, 0, 0, 0, 0, false, false
 local packed = call('HGET', K, '=')
 if packed then
-    counter, capacity, blocked, block, released, used, last_place, expires, queued, slowest,
+    counter, capacity, blocked, block, released, used, last_place, expires, queued, slowest, heavy,
         h_request, h_inbox, h_owner, h_token, h_weight, h_ttl, h_delay, h_granted, h_expires, h_told,
         others = cmsgpack.unpack(packed)
 end

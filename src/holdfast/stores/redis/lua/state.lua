@@ -39,6 +39,7 @@ local function open()
         head = call('ZRANGE', Q, 0, 0)[1]
         if not head then queued = 0 elseif not packed then queued = call('ZCARD', Q) end
     end
+    if not head then heavy = false end
     if blocked > 0 then
         blocked = math.min(blocked, now + block)
         if blocked <= now then blocked, block = 0, 0 end
@@ -56,8 +57,8 @@ local function save()
     if late then expires = idle_after + RETENTION end
     local first = table.remove(holders, 1) or { '', '', '', 0, 0, 0, 0, 0, 0, false }
     call('HSET', K, '=', cmsgpack.pack(counter, capacity, blocked, block, released, now, last_place, expires, queued,
-        slowest, first[1], first[2], first[3], first[4], first[5], first[6], first[7], first[8], first[9], first[10],
-        holders[1] and holders or false))
+        slowest, heavy, first[1], first[2], first[3], first[4], first[5], first[6], first[7], first[8], first[9],
+        first[10], holders[1] and holders or false))
     if late then
         local at = math.ceil(expires / 1000)
         call('PEXPIREAT', K, at)
