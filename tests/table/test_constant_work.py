@@ -27,8 +27,8 @@ READERS = 1000
 
 def make_ask(who: str, weight: int, capacity: int, *, vote: bool) -> Ask:
     """Make a request of a client of its own; one for a vote is called by its round."""
-    request, pushed = (f"{who}/1", 0) if vote else (who, TTL)
-    return Ask("name", request, who, who, TTL, TTL, pushed, 1_000_000, TTL, weight, capacity, proposal=10**6)
+    request = f"{who}/1" if vote else who
+    return Ask("name", request, who, who, TTL, 1_000_000, TTL, weight, capacity, proposal=10**6, votes=vote)
 
 
 class AtTable:
