@@ -1,0 +1,88 @@
+"""What docs/cli.md shows is what happens: scripts print what follows them, and tables name what there is."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast.cli import output
+from holdfast.cli.app import app, run_app
+from holdfast.cli.say import Status
+from holdfast.core.messages import HolderView, NameView, WaiterView
+
+PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
+TEXT = PAGE.read_text("utf-8")
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+SCRIPTS = [(shell, script, told) for (shell, script), (kind, told) in pairwise(BLOCKS) if kind == "text"]
+
+
+@pytest.mark.parametrize(("shell", "script", "told"), SCRIPTS, ids=range(len(SCRIPTS)))
+def test_every_script_prints_what_follows_it(shell: str, script: str, told: str, tmp_path: Path) -> None:
+    """And fails nowhere."""
+    done = subprocess.run(
+        [shell, "-eu", "-c", script],
+        env={
+            **os.environ,
+            "HOLDFAST_URL": f"sqlite://{tmp_path}/locks.db",
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        },
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, told), done.stderr
+
+
+def test_every_script_is_followed_by_what_it_prints() -> None:
+    """None is left out."""
+    assert len(SCRIPTS) == sum(language in {"sh", "bash"} for language, _ in BLOCKS) > 5
+
+
+def test_every_status_is_documented() -> None:
+    """In one table, and nothing else stands there."""
+    table = TEXT.partition("## What it exits with")[2]
+    told = {int(number) for number in re.findall(r"^\| (\d+) ", table, re.MULTILINE)}
+    assert told == {2, *(status.value for status in Status)}
+
+
+def test_every_field_of_json_is_documented() -> None:
+    """As it is printed; a field that is gone, or has another name, would break a script."""
+    holder, waiter = HolderView("me", 7, 1, 1.0, 2.0, 3.0), WaiterView("me", 1, 1.0, alive=True)
+    printed = output.name_json(NameView("name", 1, 7, [holder], [waiter]))
+    for what, fields in (("name", printed), ("holder", printed["holders"][0]), ("waiter", printed["waiters"][0])):
+        (row,) = re.findall(rf"^\| a {what} \| (.*) \|$", TEXT, re.MULTILINE)
+        assert re.findall(r"`(\w+)`", row) == list(fields)
+
+
+COMMANDS = [command.name or getattr(command.callback, "__name__", "") for command in app.registered_commands]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_is_documented(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """On the page, and in its own help with the statuses that it exits with."""
+    assert f"`holdfast {command}" in TEXT
+    assert run_app([command, "--help"]) == 0
+    assert "Exits with" in " ".join(capsys.readouterr().out.split())
+
+
+def test_every_link_leads_somewhere() -> None:
+    """No link of the page leads nowhere."""
+    for link in re.findall(r"\]\(([^)#]+)\)", TEXT):
+        assert (PAGE.parent / link).exists(), link
+
+
+def test_json_is_what_the_page_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a command that names several things, a list."""
+    url = f"sqlite://{tmp_path}/locks.db"
+    with holdfast.Client(url) as client, client.lock("orders"):
+        for arguments in (["ls"], ["show", "orders"], ["revoke", "orders"], ["wait", "other"]):
+            assert run_app([*arguments, "--json", "--url", url]) == 0
+            found = json.loads(capsys.readouterr().out)
+            assert isinstance(found, list) == (arguments[0] in {"ls", "revoke"})
