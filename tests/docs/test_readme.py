@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import holdfast
+
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
 PAGES = {name: (ROOT / name).read_text("utf-8") for name in ("README.md", "docs/guide.md")}
@@ -24,11 +26,16 @@ EXAMPLES = [(page, number) for page in PAGES for number in range(len(blocks("pyt
 @pytest.mark.parametrize(("page", "number"), EXAMPLES)
 def test_every_python_example_runs_as_it_stands(page: str, number: int, tmp_path: Path) -> None:
     """A newcomer can paste each example into a file and run it, with warnings as errors."""
-    script = tmp_path / "example.py"
-    script.write_text(blocks("python", page)[number], "utf-8")
+    assert run_example(blocks("python", page)[number], tmp_path, f"sqlite://{tmp_path}/locks.db")
+
+
+def run_example(code: str, folder: Path, url: str) -> str:
+    """Run an example with warnings as errors, and return what it prints."""
+    script = folder / "example.py"
+    script.write_text(code, "utf-8")
     done = subprocess.run(
         [sys.executable, "-W", "error", str(script)],
-        env={"HOLDFAST_URL": f"sqlite://{tmp_path}/locks.db", "PATH": "/usr/bin:/bin"},
+        env={"HOLDFAST_URL": url, "PATH": "/usr/bin:/bin"},
         capture_output=True,
         text=True,
         timeout=60,
@@ -36,7 +43,19 @@ def test_every_python_example_runs_as_it_stands(page: str, number: int, tmp_path
     )
     assert done.returncode == 0, done.stderr
     assert not done.stderr
-    assert done.stdout
+    return done.stdout
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_examples_of_a_page_run_in_order(page: str, tmp_path: Path) -> None:
+    """A newcomer can go through a page on one store: no example waits for a name that an earlier one left held."""
+    url = f"sqlite://{tmp_path}/locks.db"
+    with holdfast.Client(url) as client:
+        for number, code in enumerate(blocks("python", page)):
+            assert not [name for name in client.names() if f'"{name}"' in code], number
+            printed = run_example(code, tmp_path, url)
+            for value in re.findall(r"print\(.*\)  # (\{.*)$", code, re.MULTILINE):
+                assert value in printed.splitlines()
 
 
 def test_there_are_examples_for_both_colours() -> None:
