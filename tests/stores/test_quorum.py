@@ -198,6 +198,28 @@ def test_a_renewal_heals(five: Five) -> None:
     assert five.holders() == [0] * 5
 
 
+@pytest.mark.parametrize("extended", [False, True])
+def test_a_vote_that_was_given_again_lasts_as_long_as_the_others(five: Five, extended: bool) -> None:
+    """Two nodes forget, and are healed by the next renewal; before the one after that, two others die."""
+
+    async def main() -> None:
+        async with AsyncClient(store=five.source()) as client:
+            lease = await client.lock("name", ttl=6.0 if extended else 60.0).acquire()
+            if extended:
+                await lease.extend(60.0)
+            for table in five.tables[:2]:
+                table._states.clear()
+            await soon(lambda: five.holders() == [1] * 5, "a renewal that heals", within=60.0)
+            await asyncio.sleep(15.0)  # leases of 60 s are renewed every 20 s
+            assert five.holders() == [1] * 5
+            for node in five.nodes[2:4]:
+                node.gone = True
+            await asyncio.sleep(300.0)
+            assert (await lease.release()).kept
+
+    virtual.run(main)
+
+
 def test_a_lease_that_lingers_is_let_go_when_somebody_else_waits(five: Five) -> None:
     """A holder on a quorum is told, too."""
     with Client(store=five.source()) as client, Client(store=five.source()) as other:

@@ -364,18 +364,21 @@ class QuorumStore:
         self, known: Sequence[tuple[Renewal, Votes | None]], replies: Replies[list[RenewReply]], until: float
     ) -> None:
         """Ask for a vote again where a node has lost it, or has come back."""
-        for place, (_, votes) in enumerate(known):
+        for place, (renewal, votes) in enumerate(known):
             if votes is None or self._count(replies, place) < self._quorum:
                 continue
             lacking = {
                 number for number, reply in enumerate(replies) if isinstance(reply, list) and reply[place] is not None
             }
             if lacking:
-                await self._vote_again(votes, lacking, until)
+                await self._vote_again(votes, renewal.ttl, lacking, until)
 
-    async def _vote_again(self, votes: Votes, lacking: set[int], until: float) -> None:
-        """Ask nodes for the vote that they do not know of any more; with the token that is held."""
-        ask = replace(votes.ask, proposal=votes.token - votes.ask.span + 1, wait=False)
+    async def _vote_again(self, votes: Votes, ttl: int, lacking: set[int], until: float) -> None:
+        """Ask nodes for the vote that they do not know of any more; with the token that is held.
+
+        The ttl is that of the renewal: the lease may have been extended, and the next renewal comes by its ttl.
+        """
+        ask = replace(votes.ask, ttl=ttl, proposal=votes.token - votes.ask.span + 1, wait=False)
         replies: Replies[Reply] = [None] * len(self._nodes)
         works: list[Coroutine[Any, Any, Reply] | None] = [None] * len(self._nodes)
         for number in lacking:
