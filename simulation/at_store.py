@@ -61,7 +61,8 @@ class StoreChecks:
         self._prompt_within = prompt_within
         self._names: dict[str, Followed] = {}
         self._joins = 0
-        self._gone: set[str] = set()
+        self._gone: dict[str, int] = {}
+        """By request that was given up: what the store's clock showed when that was sent, which was then acknowledged."""
         self._settled: set[str] = set()
         self._min_holds: dict[str, float] = {}
         """By request: before which true time nobody else is to get what it got."""
@@ -89,8 +90,8 @@ class StoreChecks:
         requests = [holder.request for holder in state.holders] + [waiter.ask.request for waiter in state.queue]
         if len(set(requests)) < len(requests):
             self._tell_twice(name, requests)
-        if not self._gone.isdisjoint(requests):
-            self._tell_gone(name, requests)
+        if not self._gone.keys().isdisjoint(requests):
+            self._tell_gone(node, name, requests)
 
     def forgot(self, node: Node, name: str) -> None:
         """Start over from what a node still knows; what it forgot is no guide to the order of its queue any more."""
@@ -116,9 +117,12 @@ class StoreChecks:
         granted_at = self._names[name].granted_at.get(request, 0.0)
         self._min_holds[request] = granted_at + seconds * (1.0 - DRIFT)
 
-    def gone(self, request: str) -> None:
-        """Note that from now on nothing of a request may be seen."""
-        self._gone.add(request)
+    def gone(self, request: str, sent: int) -> None:
+        """Note that from now on nothing of a request may be seen; `sent`: the store's clock when it was given up.
+
+        That is promised for as long as the store's clock takes to forget it: one that steps forward forgets early.
+        """
+        self._gone[request] = sent
 
     def disturbed(self, inbox: str, until: float) -> None:
         """Note that a client cannot be expected to be prompt before a time."""
@@ -211,9 +215,9 @@ class StoreChecks:
                 self._tell(Invariant.ONCE, f"{name}: {request} holds or waits twice")
             seen.add(request)
 
-    def _tell_gone(self, name: str, requests: list[str]) -> None:
+    def _tell_gone(self, node: Node, name: str, requests: list[str]) -> None:
         for request in requests:
-            if request in self._gone:
+            if request in self._gone and node.clock() < self._gone[request] + node.refuses_for:
                 self._tell(Invariant.CLEAN, f"{name}: {request} is there again after its leave was acknowledged")
 
     # -- time ----------------------------------------------------------------------------------------------

@@ -120,10 +120,11 @@ class FollowedStore:
         """Release."""
         self._say(f"{release.request} releases {release.name}")
         self.released.add(release.request)
+        sent = self._clock()
         outcome = await self._store.release(release, until)
         self._say(f"{release.request} hears {outcome}")
         if release.request in self._unanswered:
-            self._checker.store.gone(release.request)
+            self._checker.store.gone(release.request, sent)
         return outcome
 
     async def renew(self, renewals: Sequence[Renewal], until: float) -> list[RenewReply]:
@@ -148,9 +149,10 @@ class FollowedStore:
         """Leave, and note when it is acknowledged."""
         self._checker.leaving(leave.request)
         self._say(f"{leave.request} leaves {leave.name}")
+        sent = self._clock()
         left = await self._store.leave(leave, until)
         self._say(f"{leave.request} has left")
-        self._checker.store.gone(leave.request)
+        self._checker.store.gone(leave.request, sent)
         return left
 
     async def inspect(self, name: str, until: float) -> NameView:
@@ -172,6 +174,10 @@ class FollowedStore:
     async def revoke(self, name: str, until: float, token: int = 0) -> list[HolderView]:
         """Take a name by force."""
         return await self._store.revoke(name, until, token)
+
+    def _clock(self) -> int:
+        """Return what the store's clock shows."""
+        return self._checker.node.clock() if self._checker.node is not None else 0
 
     def _hear(self, notice: Notice) -> None:
         if self._link.when_granted is not None and notice.kind is NoticeKind.GRANTED:

@@ -31,5 +31,7 @@ def _row(scenario: Scenario) -> list[str]:
 
 
 def _cell(scenario: Scenario, behind: frozenset[Invariant]) -> str:
-    missing = sorted(behind - scenario.promises)
-    return f"no: {scenario.unless[missing[0]]}" if missing else "yes"
+    missing, limited = sorted(behind - scenario.promises), sorted(behind & scenario.unless.keys())
+    if missing:
+        return f"no: {scenario.unless[missing[0]]}"
+    return f"yes, but {scenario.unless[limited[0]]}" if limited else "yes"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from holdfast.core.messages import Notice, NoticeKind, Release
 from holdfast.core.state import NameState
-from holdfast.core.table import Step
+from holdfast.core.table import TOMBSTONE, Step
 from holdfast.runtimes.simulated import EPOCH, World
 from holdfast.stores.sqlite import codec
 from holdfast.stores.tabled import Steps
@@ -31,6 +31,8 @@ class StepWatcher(Protocol):
 class Node(ABC):
     """Where the truth about locks lives in a run, whatever it consists of."""
 
+    refuses_for = TOMBSTONE
+    """For how long, in microseconds of its clock, it refuses what is left of a request that was given up."""
     buries = False
     """Whether a waiter that died keeps its place until the node itself finds out."""
 

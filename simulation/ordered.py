@@ -34,6 +34,7 @@ RECONNECTS = 0.1
 class OrderedNode(Node):
     """The ensemble, as the checks look at it and disasters happen to it."""
 
+    refuses_for = 2**62  # for good
     buries = True
 
     def __init__(self, world: World, watcher: StepWatcher, rate: float, offset: float) -> None:

@@ -19,6 +19,12 @@ FOUND = {
         7375336872,
         "clients=3,tasks=2,rounds=3,names=2,duration=4.623532098254451,cuts=1,pauses=1,restarts=1,failovers=1",
     ),
+    # The clock stepped forward over the time for which a given-up request is refused: the table says so now.
+    "a step forward of more than a request is refused for": (
+        "clock_forward",
+        7375338029,
+        ("clients=2,tasks=6,rounds=2,names=1,duration=4.255822487858458,cancel=0.14941041892294926,clock_forward=2"),
+    ),
     # A late renewal took a lease up again in a quarantine, after its release: the server did not know the lease.
     "a late renewal of what was released in a quarantine": (
         "redis_several",
