@@ -47,6 +47,7 @@ class Disasters:
             (faults.restarts, self._restart),
             (faults.amnesia, self._amnesia),
             (faults.failovers, self._fail_over),
+            (faults.failbacks, self._fail_back),
             (faults.stalls, self._stall),
             (faults.flushes, self._flush),
             (faults.revokes, self._revoke),
@@ -145,6 +146,17 @@ class Disasters:
     def _fail_over(self) -> None:
         self._break_connections()
         self._forget(self._node.fail_over(self._rng.uniform(0.05, 1.0), self._rng))
+
+    def _fail_back(self) -> None:
+        self._break_connections()
+        self._forget(self._node.depose(self._rng.uniform(0.05, 0.5), self._rng))
+        self._world.after(self._rng.uniform(0.2, 3.0), self._reinstate)
+
+    def _reinstate(self) -> None:
+        what = self._node.reinstate(self._rng.uniform(0.05, 0.5))
+        if what:
+            self._break_connections()
+            self._forget(what)
 
     def _forget(self, what: str) -> None:
         """Note what the store has forgotten: what it is, a colon, and how."""

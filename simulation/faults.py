@@ -42,6 +42,8 @@ class Faults:
     """The store restarts with some or none of its state."""
     failovers: int = 0
     """A replica that lags behind is promoted."""
+    failbacks: int = 0
+    """A replica is promoted, and after a while the master before it again, which knows nothing of the time between."""
     newcomers: int = 0
     """A client that was never there before comes as soon as the store that forgot is back."""
     stalls: int = 0

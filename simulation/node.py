@@ -140,6 +140,14 @@ class Node(ABC):
     def fail_over(self, downtime: float, rng: random.Random) -> str:
         """Die, and be replaced by a replica as it is now; say which it was."""
 
+    def depose(self, downtime: float, rng: random.Random) -> str:
+        """Be replaced by a replica as it is now, and live on beside it; say which it was."""
+        return self.fail_over(downtime, rng)
+
+    def reinstate(self, downtime: float) -> str:  # noqa: ARG002 - most have no such
+        """Promote a master that was replaced, and lived on; say what it knows, or nothing if there is none."""
+        return ""
+
 
 class TableNode(Node):
     """One server that runs the grant table. States are stored as text, as the SQLite store does."""

@@ -147,9 +147,10 @@ class Run:
             lags = [rng.uniform(0.001, 0.02 if redis.replicas else 1.5) for _ in range(redis.copies)]
             skews = [rng.uniform(-1.0, 1.0) * self._plan.faults.disorder for _ in range(redis.copies + 1)]
             redis_node = RedisNode(world, checker, rules, rate=rate, lags=lags, skews=[0.0 for _ in skews])
-            if redis.copies:
+            if redis.copies or redis.known:
                 redis_node.begin_known()
-            return redis_node, lambda runtime, link: SimulatedRedisStore(runtime, redis_node, link)
+            known = redis_node.generation() if redis.known else b""
+            return redis_node, lambda runtime, link: SimulatedRedisStore(runtime, redis_node, link, known)
         if scenario.quorum:
             return self._make_quorum(scenario.quorum)
         if scenario.ordered:

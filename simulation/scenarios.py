@@ -61,6 +61,8 @@ class Redis:
     """How many replicas there are. If any, a Sentinel names the master."""
     replicas: int = 0
     """How many of them must have a grant before it counts."""
+    known: bool = False
+    """Whether every client has used it before."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -241,6 +243,28 @@ ON_REDIS = (
         {Invariant.CLEAN: GIVEN_UP},
         'Redis with `guard="observed"` (the default)',
         redis=Redis(OBSERVED, copies=2),
+        kinds=MIXED,
+        ttls=SHORT,
+    ),
+    Scenario(
+        "redis_failback",
+        "A former master, which did not restart, is promoted again without what the master between has granted",
+        GUARDED,
+        Faults(loss=0.05, cancel=0.2, cuts=1, pauses=2, crashes=2, failbacks=2, newcomers=1),
+        {Invariant.CLEAN: GIVEN_UP},
+        'Redis with `guard="observed"` (the default) or `guard="strict"`',
+        redis=Redis(OBSERVED, copies=2),
+        kinds=MIXED,
+        ttls=SHORT,
+    ),
+    Scenario(
+        "redis_known",
+        "Redis restarts with no data at all, and all its clients have used it before",
+        GUARDED,
+        Faults(loss=0.05, cancel=0.2, cuts=1, pauses=2, amnesia=2, restarts=1),
+        {Invariant.CLEAN: GIVEN_UP},
+        'Redis with `guard="observed"` (the default)',
+        redis=Redis(OBSERVED, known=True),
         kinds=MIXED,
         ttls=SHORT,
     ),

@@ -15,17 +15,27 @@ from simulation.redis.messagepack import unpacked
 class Marker:
     """What a node remembers of the process that granted here. Times are microseconds."""
 
-    run_id: str
+    generation: str
+    """A number, a run id, and the offset of its last promotion."""
     born: int
     ends: int
     """End of the quarantine; 0 if there was none."""
     longest: int
+    """The longest ttl and lock delay in use."""
+    in_use_until: int
+    others: int
+    """The longest of the others that were asked for since."""
+
+    @property
+    def run_id(self) -> str:
+        """Of the process."""
+        return self.generation.partition(" ")[2].partition("@")[0]
 
 
 def marker_at(keys: Keyspace, key: str) -> Marker | None:
     """Return the marker in a keyspace, if there is one."""
     packed = keys.value(key.encode())
-    return Marker(*_unpacked(packed)[:4]) if isinstance(packed, bytes) else None
+    return Marker(*_unpacked(packed)[:6]) if isinstance(packed, bytes) else None
 
 
 def state_of(keys: Keyspace, name: str) -> NameState:

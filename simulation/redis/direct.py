@@ -26,12 +26,12 @@ class DirectLink:
         """Run a script."""
         server = self._reach()
         try:
-            value = server.evalsha(script.digest, keys, (*args, server.run_id))
+            value = server.evalsha(script.digest, keys, (*args, server.identity()))
         except ReplyError as error:
             if error.code != "NOSCRIPT":
                 raise
-            value = server.eval(script.text, keys, (*args, server.run_id))
-        return Answer(value, server.run_id)
+            value = server.eval(script.text, keys, (*args, server.identity()))
+        return Answer(value, server.identity())
 
     run_asking = run
 

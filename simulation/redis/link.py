@@ -62,7 +62,7 @@ class RedisLink:
     async def run(self, script: Script, keys: Words, args: Words, until: float) -> Answer:
         """Run a script."""
         server = await self._connect(until)
-        args = (*args, server.run_id)
+        args = (*args, server.identity())
         try:
             value = await self._exchange(server, lambda: server.evalsha(script.digest, keys, args), until)
         except ReplyError as error:
@@ -70,12 +70,12 @@ class RedisLink:
                 raise
             self._wire.happened["script not known"] += 1
             value = await self._exchange(server, lambda: server.eval(script.text, keys, args), until)
-        return Answer(value, server.run_id)
+        return Answer(value, server.identity())
 
     async def run_replicated(self, script: Script, keys: Words, args: Words, until: float, replicas: int) -> Answer:
         """Run a script, and wait for replicas to have what it wrote."""
         server = await self._connect(until)
-        args = (*args, server.run_id)
+        args = (*args, server.identity())
         try:
             return await self._replicated(server, lambda: server.evalsha(script.digest, keys, args), until, replicas)
         except ReplyError as error:
@@ -148,7 +148,7 @@ class RedisLink:
                 return
 
             def tell(count: int) -> None:
-                answer.resolve(Answer(value, server.run_id, count))
+                answer.resolve(Answer(value, server.identity(), count))
 
             self._node.wait(replicas, left, tell)
 

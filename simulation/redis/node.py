@@ -38,6 +38,8 @@ class Replica:
         self.skew = skew
         self.due = 0.0
         """When it gets what it gets next, at the earliest."""
+        self.former: Server | None = None
+        """The process, if it was the master once, and has not had anything from the masters after it."""
         self.applied = 0
         """How many of the master's changes it has; -1 until it has all that the master had at first."""
 
@@ -122,7 +124,8 @@ class RedisNode(Node):
         if self.rules.guard == NO_GUARD:
             return 0
         marker = marker_at(self.server.keys, NODE)
-        begins = marker.run_id.encode() != self.server.run_id if marker else self.rules.guard == STRICT
+        here = " " + self.server.identity().decode()
+        begins = not marker.generation.endswith(here) if marker else self.rules.guard == STRICT
         if begins:
             longest = max(marker.longest if marker else 0, round(self.rules.max_ttl * 1e6))
             return self.clock() + longest
@@ -150,10 +153,11 @@ class RedisNode(Node):
             self._waiting.remove(waiting)
             waiting.tell(count)
 
-    def _start(self, keys: Keyspace) -> Server:
-        """Start the process that is the master from now on."""
-        self._processes += 1
-        server = Server(f"{self._processes:040x}", self.clock, keys)
+    def _start(self, keys: Keyspace, former: Server | None = None) -> Server:
+        """Start the process that is the master from now on, or take one that was it before."""
+        self._processes += former is None
+        run_id = former.run_id.decode() if former else f"{self._processes:040x}"
+        server = Server(run_id, self.clock, keys, former.promoted_at + 1 if former else 0)
         server.after_write = partial(self._changed, server)
         server.when_broken = self._watcher.failed
         self._names = {name: None for key in keys.all() if (name := _name_of(key)) is not None}
@@ -174,6 +178,8 @@ class RedisNode(Node):
             self._watcher.after_step(self, name)
 
     def _follow(self, replica: Replica, effects: list[Command], number: int) -> None:
+        if replica.former is not None:
+            return
         replica.keys.apply(effects)
         replica.applied = number
         for waiting in list(self._waiting):
@@ -204,6 +210,11 @@ class RedisNode(Node):
             replica.keys = self.server.keys.copy()
         self._names.clear()
 
+    def generation(self) -> bytes:
+        """Return the generation in the marker: what everybody remembers who has used the master."""
+        marker = marker_at(self.server.keys, NODE)
+        return marker.generation.encode() if marker else b""
+
     def _somebody(self) -> RedisStore:
         """Return the store of somebody who comes for the first time, and whom nothing ails."""
         deployment = DirectDeployment(self.rules, lambda: self.server)
@@ -232,13 +243,31 @@ class RedisNode(Node):
     def fail_over(self, downtime: float, rng: random.Random) -> str:
         """Die, and be replaced by a replica as it is now; come back as a replica that has what the master had."""
         replica = rng.choice(self.replicas)
+        self._promote(replica, downtime)
+        return f"failover: a replica that is {replica.lag:.3f} s behind is promoted"
+
+    def depose(self, downtime: float, rng: random.Random) -> str:
+        """Be replaced by a replica as it is now, and live on as a replica that gets nothing from the new master."""
+        replica, server = rng.choice(self.replicas), self.server
+        self._promote(replica, downtime)
+        replica.former = server
+        return f"failover: a replica that is {replica.lag:.3f} s behind is promoted, and its master lives on"
+
+    def reinstate(self, downtime: float) -> str:
+        """Promote a former master, the process that it was, with what it had then. Return "" if there is none."""
+        for replica in self.replicas:
+            if replica.former is not None:
+                self._promote(replica, downtime)
+                return "failback: the master before is promoted, and knows nothing of the one between"
+        return ""
+
+    def _promote(self, replica: Replica, downtime: float) -> None:
+        """Have a replica take the place of the master, and the other way round."""
         old, self.address = self.address, replica.address
         died, self._skew, replica_skew = self.server.keys, replica.skew, self._skew
-        lag = replica.lag
-        keys = replica.keys
-        replica.address, replica.keys, replica.skew = old, died, replica_skew
-        self._replace(downtime, keys)
-        return f"failover: a replica that is {lag:.3f} s behind is promoted"
+        keys, former = replica.keys, replica.former
+        replica.address, replica.keys, replica.skew, replica.former = old, died, replica_skew, None
+        self._replace(downtime, keys, former)
 
     def forget_scripts(self) -> None:
         """Do as SCRIPT FLUSH does."""
@@ -249,14 +278,14 @@ class RedisNode(Node):
         for replica in self.replicas:
             replica.due = max(replica.due, until)
 
-    def _replace(self, downtime: float, keys: Keyspace) -> None:
+    def _replace(self, downtime: float, keys: Keyspace, former: Server | None = None) -> None:
         """Have another process be the master, to whom the replicas turn."""
         self.down_until = self.world.time + downtime
         self.server.end()
         self._term += 1
         self._changes = 0
         self._waiting.clear()
-        self.server = self._start(keys)
+        self.server = self._start(keys, former)
         guarded = self._quarantined_until() > self.clock()
         self._closed_until = self.world.time + self.rules.max_ttl / self._rate - 1e-5 if guarded else 0.0
         for replica in self.replicas:
@@ -267,8 +296,9 @@ class RedisNode(Node):
 
 
 def _synchronize(replica: Replica, keys: Keyspace) -> None:
-    replica.keys = keys
-    replica.applied = 0
+    if replica.former is None:
+        replica.keys = keys
+        replica.applied = 0
 
 
 @lru_cache(maxsize=1000)

@@ -27,9 +27,13 @@ class Loaded:
 class Server:
     """One process of Redis."""
 
-    def __init__(self, run_id: str, clock: Callable[[], int], keys: Keyspace | None = None) -> None:
+    def __init__(
+        self, run_id: str, clock: Callable[[], int], keys: Keyspace | None = None, promoted_at: int = 0
+    ) -> None:
         """Start with the data in `keys`; `clock` tells the time in microseconds."""
         self.run_id = run_id.encode()
+        self.promoted_at = promoted_at
+        """The offset of its last promotion, or 0."""
         self.keys = Keyspace() if keys is None else keys
         self.alive = True
         self.out_of_memory = False
@@ -122,7 +126,12 @@ class Server:
 
     def _info(self) -> bytes:
         uptime = (self._clock() - self.born) // 1_000_000
-        return b"# Server\r\nrun_id:%s\r\nuptime_in_seconds:%d\r\n" % (self.run_id, uptime)
+        server = b"# Server\r\nrun_id:%s\r\nuptime_in_seconds:%d\r\n" % (self.run_id, uptime)
+        return server + b"# Replication\r\nsecond_repl_offset:%d\r\n" % (self.promoted_at or -1)
+
+    def identity(self) -> bytes:
+        """Return what a connection learns of the process when it is made."""
+        return b"%s@%d" % (self.run_id, self.promoted_at)
 
     # -- commands ------------------------------------------------------------------------------------------
 

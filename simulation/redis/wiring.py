@@ -5,6 +5,7 @@ from collections.abc import Callable
 from holdfast.runtimes.runtime import Runtime
 from holdfast.runtimes.simulated import SimRuntime
 from holdfast.stores.redis.link import Address, Hearing, Link, ReplyError, Word
+from holdfast.stores.redis.names import NODE
 from holdfast.stores.redis.store import RedisStore
 from holdfast.stores.redis.topology import OneServer, OpenLink, Sentinels, Topology
 from simulation import network
@@ -61,10 +62,12 @@ class SimulatedDeployment:
 class SimulatedRedisStore(RedisStore):
     """The shipped store, for a client that may die."""
 
-    def __init__(self, runtime: SimRuntime, node: RedisNode, wire: network.Link) -> None:
-        """Use `node` over `wire`."""
+    def __init__(self, runtime: SimRuntime, node: RedisNode, wire: network.Link, known: bytes = b"") -> None:
+        """Use `node` over `wire`; the client remembers a generation if it has used the node before."""
         self._simulated = SimulatedDeployment(node, wire)
         super().__init__(self._simulated, runtime)
+        if known:
+            self._seen[NODE] = known
 
     def vanish(self) -> None:
         """Have the servers find that nobody listens."""

@@ -3,7 +3,7 @@
 # ruff: noqa: D102 - a rule's name says what happens
 
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
@@ -26,6 +26,9 @@ from tests.properties.store_machine import NAMES, SECOND, StoreMachine, lengths,
 MAX_TTL = 30.0
 """Shorter than some ttls that are asked for, and longer than others."""
 
+SLACK = 16
+"""A length counts for longer than it lasts by this part of it, so that the marker is not written with every request."""
+
 
 @dataclass(slots=True)
 class Saved:
@@ -34,6 +37,8 @@ class Saved:
     keys: Keyspace
     states: dict[str, NameState]
     buried: dict[str, dict[str, int]]
+    server: Server
+    """Whose data it is."""
 
 
 class RedisMachine(StoreMachine):
@@ -108,26 +113,43 @@ class RedisMachine(StoreMachine):
             assert marker in (self.before, self.marker), "whoever looks at the marker leaves it right"
         else:
             assert marker == self.marker
-            self.seen[client] = self.server.run_id.decode()
+            if marker is not None:
+                self.seen[client] = marker.generation
 
     def marker_after(self, client: int, ttl: int) -> Marker | None:
         """Return the marker as it has to be when a client has looked at it."""
         if self.guarded.guard == NO_GUARD:
             return None
-        now, run_id, before = self.clocks.now, self.server.run_id.decode(), self.before
-        seen, strict = self.seen.get(client, ""), self.guarded.guard in {STRICT, UPTIME}
-        longest = max(before.longest if before else 0, micros(MAX_TTL), ttl)
-        if before is not None and before.run_id == run_id:
-            born, ends = before.born, before.ends
-            doubtful = strict or seen not in ("", run_id)
-        else:
-            born, ends = now, 0
-            if self.guarded.guard == UPTIME and before is None and not seen:
-                born -= max(0, (now - self.server.born) // SECOND - 1) * SECOND
-            doubtful = strict or before is not None or seen != ""
-        if doubtful and not ends:
-            ends = born + longest
-        return Marker(run_id, born, min(ends, now + longest), longest)
+        now, here, before, seen = self.clocks.now, self.server.identity().decode(), self.before, self.seen.get(client)
+        strict = self.guarded.guard in {STRICT, UPTIME}
+        marker = replace(before) if before is not None else Marker("0 nobody@0", 0, 0, 0, 0, 0)
+        known, length = marker.generation, max(micros(MAX_TTL), ttl)
+        number, seen_number = (int(each.partition(" ")[0]) for each in (known, seen or "0"))
+        later = seen_number > number or (seen_number == number and seen != known)
+        if not known.endswith(f" {here}") or later:
+            marker.generation, marker.born, marker.ends = f"{max(number, seen_number) + 1} {here}", now, 0
+            if self.guarded.guard == UPTIME and before is None and seen is None:
+                marker.born -= max(0, (now - self.server.born) // SECOND - 1) * SECOND
+            strict = strict or before is not None or seen is not None
+            length = max(length, marker.longest)
+            marker.in_use_until = max(marker.in_use_until, now + 1)
+        self.note_length(marker, length)
+        if strict and not marker.ends:
+            marker.ends = marker.born + marker.longest
+        marker.ends = min(marker.ends, now + marker.longest)
+        return marker
+
+    def note_length(self, marker: Marker, length: int) -> None:
+        """Note the length of a lease with its lock delay; the longest counts for as long as one may last."""
+        now = self.clocks.now
+        if marker.in_use_until <= now:
+            marker.longest, marker.others = marker.others, 0
+            marker.in_use_until = now + marker.longest + marker.longest // SLACK
+        if length > marker.longest or (length == marker.longest and marker.in_use_until < now + length):
+            marker.longest, marker.in_use_until = length, now + length + length // SLACK
+        elif length < marker.longest:
+            marker.others = max(marker.others, length)
+        marker.in_use_until = min(marker.in_use_until, now + marker.longest + marker.longest // SLACK)
 
     # -- what happens --------------------------------------------------------------------------------------
 
@@ -162,7 +184,7 @@ class RedisMachine(StoreMachine):
 
     @rule()
     def a_copy_is_taken(self) -> None:
-        self.saved = Saved(self.server.keys.copy(), deepcopy(self.states), deepcopy(self.buried))
+        self.saved = Saved(self.server.keys.copy(), deepcopy(self.states), deepcopy(self.buried), self.server)
 
     @rule()
     def the_server_restarts_with_all(self) -> None:
@@ -176,9 +198,22 @@ class RedisMachine(StoreMachine):
     @rule()
     def a_copy_is_promoted(self) -> None:
         if self.saved is not None:
-            saved = deepcopy(self.saved)
-            self.states, self.buried = saved.states, saved.buried
-            self.replace(self.new_process(saved.keys))
+            self.replace(self.new_process(self.recalled(self.saved)))
+
+    @rule(tells=st.booleans())
+    def a_former_master_is_promoted_again(self, tells: bool) -> None:
+        """Have the same process come back; it tells of its promotion, unless connections are older than that."""
+        if self.saved is not None:
+            server = self.saved.server
+            promoted = server.promoted_at + 1000 if tells else server.promoted_at
+            keys = self.recalled(self.saved)
+            self.saved.server = Server(server.run_id.decode(), self.clocks.clock, keys, promoted)
+            self.replace(self.saved.server)
+
+    def recalled(self, saved: Saved) -> Keyspace:
+        """Have the oracle know what a replica had, and return it."""
+        self.states, self.buried = deepcopy(saved.states), deepcopy(saved.buried)
+        return saved.keys.copy()
 
     @rule()
     def the_server_forgets_its_scripts(self) -> None:

@@ -246,7 +246,7 @@ class StoreMachine(RuleBasedStateMachine):
                 [ask.name],
                 lambda store, until: store.acquire(ask, until),
                 lambda steps: steps[ask.name].acquire(deepcopy(ask)),
-                ttl=ask.ttl,
+                ttl=ask.ttl + ask.lock_delay,
             )
 
     @rule(
@@ -289,7 +289,7 @@ class StoreMachine(RuleBasedStateMachine):
                 [ask.name for ask in asks],
                 lambda store, until: store.acquire_many(asks, until),
                 lambda steps: one_after_another(steps, deepcopy(asks)),
-                ttl=asks[0].ttl,
+                ttl=asks[0].ttl + asks[0].lock_delay,
             )
 
     def let_go(self, client: int, release: Release) -> None:
@@ -350,7 +350,7 @@ class StoreMachine(RuleBasedStateMachine):
             [each.name for each in renewals],
             lambda store, until: store.renew(renewals, until),
             lambda steps: [steps[each.name].renew(each) for each in renewals],
-            ttl=max(each.ttl for each in renewals),
+            ttl=max(each.ttl + (each.ask.lock_delay if each.ask else 0) for each in renewals),
         )
 
     @rule(client=picks, chosen=st.lists(picks, min_size=1, max_size=4), ttl=lengths)

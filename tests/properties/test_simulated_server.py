@@ -131,7 +131,7 @@ class DoubleLink(DirectLink):
         """Run a script on both."""
         server = self._reach()
         self._real.set_clock(server._clock())
-        words = (len(keys), *keys, *args, server.run_id)
+        words = (len(keys), *keys, *args, server.identity())
         said = self._real.answer("EVALSHA", script.digest, *words)
         if said == "NOSCRIPT":
             said = self._real.answer("EVAL", script.text, *words)

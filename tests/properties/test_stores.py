@@ -1,7 +1,6 @@
 """Every store answers as the grant table does: the same replies, the same notices, the same views, in any history."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 from hypothesis.stateful import run_state_machine_as_test
@@ -9,9 +8,13 @@ from hypothesis.stateful import run_state_machine_as_test
 from holdfast.core.messages import Release, Renewal
 from holdfast.core.state import NameState
 from holdfast.core.table import Step
+from holdfast.runtimes.threads import ThreadsRuntime
 from holdfast.stores import memory, tabled
 from holdfast.stores.redis import scripts
 from holdfast.stores.redis.deployment import OBSERVED
+from holdfast.stores.redis.link import Answer
+from holdfast.stores.redis.names import NODE
+from holdfast.stores.redis.store import RedisStore
 from holdfast.stores.sqlite import codec
 from holdfast.stores.sqlite import database as sqlite_database
 from simulation.redis import server as redis_server
@@ -120,6 +123,7 @@ WAITING = _without(
     "the_server_restarts_with_all",
     "the_server_restarts_with_nothing",
     "a_copy_is_taken",
+    "a_former_master_is_promoted_again",
     "all_data_is_deleted",
     "whoever_ever_held_takes_it_up_again",
     "renew_what_may_be_forgotten",
@@ -135,6 +139,7 @@ TOGETHER = _without(
     "the_server_restarts_with_all",
     "the_server_restarts_with_nothing",
     "a_copy_is_taken",
+    "a_former_master_is_promoted_again",
     "all_data_is_deleted",
     "resize",
     "adjust",
@@ -155,6 +160,7 @@ VOTING = _without(
     "the_server_restarts_with_all",
     "the_server_restarts_with_nothing",
     "a_copy_is_taken",
+    "a_former_master_is_promoted_again",
     "all_data_is_deleted",
     "resize",
     "a_holder_makes_room",
@@ -171,11 +177,22 @@ WRONG_SCRIPTS: dict[str, tuple[type[StoreMachine], str, str]] = {
     "told nothing": (RESTARTS, "weighs == 0 or now", "now"),
     "queued": (RESTARTS, "capacity = fills\n    dequeue(request)", "capacity = fills"),
     "released in quarantine": (RESTARTS, "bury(request) -- a late renewal", "-- a late renewal"),
-    "unbound": (RESTARTS, "math.max(longest_known or 0, bound, longest_asked)", "math.max(longest_known or 0, bound)"),
-    "trusting": (RESTARTS, "doubtful = doubtful or known or seen ~= ''", "doubtful = doubtful or known"),
-    "up for too long": (UptimeMachine, "math.max(0, uptime - 1)", "uptime"),
-    "up whoever it was": (UptimeMachine, "if guard == 3 and not known and seen == '' then", "if guard == 3 then"),
-    "stretched": (RedisMachine, "if ends > now + longest then", "if false then"),
+    "unbound": (RESTARTS, "local length = math.max(bound, asked)", "local length = bound"),
+    "trusting": (RESTARTS, "seen ~= '' and seen ~= marker[1]) then", "false) then"),
+    "promoted again": (RedisMachine, " or promoted < promoted_here", ""),
+    "promoted since the connection": (RedisMachine, "promoted < promoted_here", "promoted ~= promoted_here"),
+    "remembered in vain": (RedisMachine, " or seen_number > number", ""),
+    "remembered by its number alone": (RESTARTS, "(seen_number == number and seen ~= known)", "false"),
+    "counted from the marker alone": (RedisMachine, "math.max(number, seen_number) + 1", "number + 1"),
+    "without the delay": (RESTARTS, "quarantine(ttl + delay)", "quarantine(ttl)"),
+    "renewed without the delay": (RESTARTS, "math.max(longest, lease[3] + lease[6])", "math.max(longest, lease[3])"),
+    "in use for ever": (RedisMachine, "if marker[5] <= now then", "if false then"),
+    "in use too shortly": (RedisMachine, "or marker[5] < now + length then in_use", "then in_use"),
+    "in use when it began": (RESTARTS, "length = math.max(length, marker[4])", ""),
+    "others forgotten": (RedisMachine, "marker[6], changed = length, true", ""),
+    "up for too long": (UptimeMachine, "uptime_in_seconds:(-?%d+)') - 1)", "uptime_in_seconds:(-?%d+)'))"),
+    "up whoever it was": (UptimeMachine, "if guard == 3 and known == '' and seen == '' then", "if guard == 3 then"),
+    "stretched": (RedisMachine, "if marker[3] > now + marker[4] then", "if false then"),
     "asked again": (WAITING, "local refused = request == released or", "local refused ="),
     "silent": (WAITING, "if it and it[W_FRESH] >= now then", "if it then"),
     "stale": (WAITING, "it[W_FRESH] = now + it[W_PATIENCE]", ""),
@@ -237,10 +254,49 @@ def test_a_wrong_script_is_noticed(wrong: str, monkeypatch: pytest.MonkeyPatch) 
     _has_to_fail(machine, wrong)
 
 
-def test_a_process_that_is_noted_too_early_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client that takes a process for known whose script did not look at the marker loses what it knew."""
-    monkeypatch.setattr(scripts, "RELEASE", replace(scripts.RELEASE, guarded=True))
-    _has_to_fail(RedisMachine, "noted too early")
+WRONG_CLIENTS: dict[str, Callable[[RedisStore, bytes, bytes], None]] = {
+    "remembers nothing": lambda store, marker, generation: None,
+    "remembers the first for ever": lambda store, marker, generation: store._seen.update(
+        {marker: store._seen.get(marker, generation)}
+    ),
+    "remembers the number alone": lambda store, marker, generation: store._seen.update(
+        {marker: generation.partition(b" ")[0] + b" nobody@0"}
+    ),
+    "remembers another number": lambda store, marker, generation: store._seen.update({marker: b"1" + generation}),
+}
+"""Wrong ways to remember the process that a client saw: each takes a generation in place of `_take_generation`."""
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("wrong", WRONG_CLIENTS)
+def test_a_client_that_remembers_wrongly_is_noticed(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a client remembers of the processes that it saw decides whether a server is quarantined."""
+
+    def take(self: RedisStore, marker: bytes, answer: Answer) -> None:
+        match answer.value:
+            case [bytes() as generation, value]:
+                answer.value = value
+                WRONG_CLIENTS[wrong](self, marker, generation)
+            case _:
+                pass
+
+    monkeypatch.setattr(RedisStore, "_take_generation", take)
+    _has_to_fail(RESTARTS, wrong)
+
+
+def test_an_older_reply_makes_a_client_forget_nothing() -> None:
+    """A reply that was under way during a failover may come after those of the new master."""
+    machine = RedisMachine()
+    machine.choose_the_guard(OBSERVED)
+    store = machine.make(ThreadsRuntime())
+    assert isinstance(store, RedisStore)
+    for generation in (b"2 b@0", b"1 a@0", b"2 c@0"):
+        answer = Answer([generation, 7], b"")
+        store._take_generation(NODE, answer)
+        assert (answer.value, store._seen[NODE]) == (7, b"2 b@0")
+    store._take_generation(NODE, Answer([b"10 a@0", 7], b""))
+    assert store._seen[NODE] == b"10 a@0"
+    machine.teardown()
 
 
 def test_who_held_before_a_later_lease_keeps_nobody_from_taking_it_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,7 +44,7 @@ def test_run_id(redis_server: RedisServer) -> None:
     async def main() -> None:
         async with link_to(redis_server.address) as link:
             answer = await link.run(WHO, (), ("first",), soon())
-            assert answer.value == answer.run_id == redis_server.info("server")["run_id"].encode()
+            assert answer.value == answer.run_id == redis_server.info("server")["run_id"].encode() + b"@0"
 
     run(main)
 
@@ -331,7 +331,7 @@ def test_restart(redis_server: RedisServer) -> None:
                 await asyncio.to_thread(redis_server.start)
                 new.set()
             assert len(run_ids) == 2
-            assert redis_server.info("server")["run_id"].encode() in run_ids
+            assert redis_server.info("server")["run_id"].encode() + b"@0" in run_ids
 
     run(main)
 

@@ -80,7 +80,7 @@ def test_a_script_gets_its_arguments_and_the_run_id(redis_server: RedisServer) -
     with linked(redis_server) as driven:
         answer = driven.ask(WHOLE, "é", key="{é}")
         assert answer.value == ["{é}".encode(), "é".encode(), answer.run_id]
-        assert answer.run_id.decode() == redis_server.info("server")["run_id"]
+        assert answer.run_id.decode() == redis_server.info("server")["run_id"] + "@0"
 
 
 def test_without_a_guard_nobody_is_asked_who_it_is(redis_server: RedisServer) -> None:

@@ -78,7 +78,7 @@ def test_no_answer_is_an_unknown_outcome() -> None:
 @pytest.mark.parametrize("info", [b"# Server\r\nrun_id:abc123\r\ntcp_port:1\r\n", b"txt:run_id:abc123\r\n"], ids=str)
 def test_the_run_id_is_found(info: bytes) -> None:
     """In the reply to INFO, in either protocol."""
-    assert wire.identity_of(HERE, info) == b"abc123"
+    assert wire.identity_of(HERE, info) == b"abc123@0"
 
 
 @pytest.mark.parametrize("reply", [b"# Server\r\n", ReplyError("NOPERM no INFO for you"), None], ids=str)

@@ -84,7 +84,7 @@ async def refuse_to_send_text(original: Any, self: RedisLink, script: Script, *a
     server_there.forget_scripts()
     keys, given, until = args
     value = await self._exchange(server_there, lambda: server_there.evalsha(script.digest, keys, given), until)
-    return Answer(value, server_there.run_id)
+    return Answer(value, server_there.identity())
 
 
 async def count_nobody(original: Any, self: RedisLink, *args: Any) -> Answer:
@@ -101,14 +101,23 @@ async def wait_for_grants_only(original: Any, self: RedisLink, script: Script, *
     return Answer(answer.value, answer.run_id, replicas)
 
 
+def forget_the_generation(original: Any, self: RedisStore) -> None:
+    self._seen.clear()
+    original(self)
+
+
 def let_pushes_count(original: Any, self: RedisStore, *args: Any) -> None:
     original(self, *args)
     self.capabilities = replace(self.capabilities, pushes_count=True)
 
 
+ANOTHER = """if process ~= process_here or promoted < promoted_here or seen_number > number
+        or (seen_number == number and seen ~= known) then"""
+
 SEES_NO_MARKER: tuple[Change, ...] = (
-    ("usual = known == run_id and ends <= now", "usual = ends <= now"),
-    ("if known ~= run_id then", "if not known then"),
+    ("usual = known == seen and ends <= now", "usual = ends <= now"),
+    (" and string.sub(known, -#run_id) == run_id", ""),
+    (ANOTHER, "if known == '' then"),
 )
 
 LUA_MUTANTS: Sequence[Mutant] = (
@@ -160,7 +169,7 @@ LUA_MUTANTS: Sequence[Mutant] = (
     ),
     lua(
         "a clock that stepped back stretches a quarantine",
-        ("if ends > now + longest then", "if false then"),
+        ("if marker[3] > now + marker[4] then", "if false then"),
         aim=step_back_and_restart,
     ),
     # tokens
@@ -198,11 +207,15 @@ LUA_MUTANTS: Sequence[Mutant] = (
         first=650,
     ),
     # the guard
-    lua("the marker is not written", ("if changed then", "if false then"), scenario="redis_strict"),
+    lua(
+        "the marker is not written",
+        ("and not looking then write_marker()", "and false then write_marker()"),
+        scenario="redis_strict",
+    ),
     lua("nobody looks who wrote the marker", *SEES_NO_MARKER, scenario="redis_strict", aim=fail_over),
     lua(
         "the marker is compared the wrong way",
-        ("if known ~= run_id then", "if known == run_id then"),
+        ("if process ~= process_here or", "if process == process_here or"),
         scenario="redis_strict",
     ),
     lua(
@@ -225,29 +238,58 @@ LUA_MUTANTS: Sequence[Mutant] = (
     ),
     lua(
         "the quarantine is too short",
-        ("ends, changed = born + longest, true", "ends, changed = born + math.floor(longest / 8), true"),
+        (
+            "marker[3], changed = marker[2] + marker[4], true",
+            "marker[3], changed = marker[2] + math.floor(marker[4] / 8), true",
+        ),
         scenario="redis_strict",
         aim=fail_over,
     ),
     lua(
         "the quarantine is for the ttl of who asks",
-        ("math.max(longest_known or 0, bound, longest_asked)", "longest_asked"),
+        ("marker[3], changed = marker[2] + marker[4], true", "marker[3], changed = marker[2] + asked, true"),
         scenario="redis_strict",
         aim=fail_over,
     ),
     lua(
         "a strict guard trusts a node without a marker",
-        ("guard >= 2 or", "false or"),
+        ("(guard >= 2 or known", "(false or known"),
         scenario="redis_strict",
         aim=fail_over,
         first=36,
     ),
     lua(
         "an observant guard trusts the marker of another",
-        ("doubtful = doubtful or known or seen ~= ''", "doubtful = doubtful or seen ~= ''"),
+        ("or known ~= '' and known ~= marker[1] or", "or"),
         scenario="redis_observed",
         aim=fail_over,
         first=91,
+    ),
+    lua(
+        "a promotion of the same process is not noticed",
+        (" or promoted < promoted_here", ""),
+        scenario="redis_failback",
+    ),
+    lua(
+        "a promotion of the same process is noticed by none but the usual acquire",
+        (" or promoted < promoted_here", ""),
+        ("and string.sub(known, -#run_id) == run_id", "and true"),
+        scenario="redis_failback",
+    ),
+    lua(
+        "what clients remember makes no marker doubtful",
+        ("seen ~= '' and seen ~= marker[1]) then", "false) then"),
+        scenario="redis_known",
+    ),
+    lua(
+        "a new generation is counted from when the last one began",
+        ("marker[2], marker[3], changed = now, 0, true", "marker[3], changed = 0, true"),
+        scenario="redis_failback",
+    ),
+    Mutant(
+        "a client forgets the generation with its connection",
+        wrapped(RedisStore, "_missed", forget_the_generation),
+        ("redis_known",),
     ),
     lua(
         "what ran out is taken up again",

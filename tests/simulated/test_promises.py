@@ -59,6 +59,8 @@ FAULTS = {
     "redis_strict": {"restart with nothing", "restart with some", "restart with all", "failover"},
     "redis_observed": {"restart with all", "failover"},
     "redis_emptied": {"restart with nothing"},
+    "redis_failback": {"failover", "failback", "lease taken up again"},
+    "redis_known": {"restart with nothing"},
     "redis_replicas": {"failover", "replicas stalled"},
     "quorum_amnesia": {"restart with nothing", "restart with some", "restart with all"},
     "quorum_drift": {"clock forward"},

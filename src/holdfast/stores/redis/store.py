@@ -90,7 +90,7 @@ class RedisStore:
         self._hearing = Hearing(self._heard, self._missed)
         self._markers = Markers()
         self._seen: dict[Word, bytes] = {}
-        """By marker: the process that this client last saw there. Another one may have forgotten grants."""
+        """By marker: the latest generation that this client knows of; see `quarantine` in state.lua."""
         self._clustered = self._topology.clustered
         self.capabilities = capabilities_of(rules, clustered=self._clustered)
         self._replicas = rules.replicas
@@ -233,7 +233,7 @@ class RedisStore:
     async def inspect(self, name: str, until: float) -> NameView:
         """Show one name."""
         answer = await self._run(scripts.INSPECT, name, "", (self._about,), until)
-        self._process = answer.run_id.removeprefix(wire.DURABLE).decode()
+        self._process = answer.run_id.removeprefix(wire.DURABLE).partition(b"@")[0].decode()
         return codec.view_of(name, answer.value)
 
     async def ask_back(self, name: str, until: float) -> list[HolderView]:
@@ -304,9 +304,19 @@ class RedisStore:
         except StoreUnavailable:
             self._topology.doubt(address)
             raise
-        if answer.run_id != seen and script.guarded:
-            self._seen[marker] = answer.run_id
+        if script.guarded:
+            self._take_generation(marker, answer)
         return answer
+
+    def _take_generation(self, marker: Word, answer: Answer) -> None:
+        """Remember the generation that stands before a reply, unless the reply is older than what we know."""
+        match answer.value:
+            case [bytes() as generation, value]:
+                answer.value = value
+                if _number_of(generation) > _number_of(self._seen.get(marker, b"0")):
+                    self._seen[marker] = generation
+            case _:
+                pass
 
     async def _follow(self, error: ReplyError, address: Address, call: "_Call") -> Answer:
         """Go where a MOVED or an ASK of a cluster says, and on from there if need be; else say what the error means."""
@@ -436,6 +446,11 @@ def capabilities_of(rules: Rules, *, clustered: bool = False) -> Capabilities:
         max_ttl=rules.max_ttl if rules.guard in {STRICT, UPTIME} else float("inf"),
         together=not clustered,  # whose names lie on several nodes
     )
+
+
+def _number_of(generation: bytes) -> int:
+    """Return the number that a generation begins with."""
+    return int(generation.partition(b" ")[0])
 
 
 def _ignore(notice: Notice) -> None:

@@ -22,8 +22,8 @@ from holdfast.stores.redis.scripts import Script
 NOTHING: Final = object()
 """What a reader returns while no reply is complete."""
 
-WHO: Final = (b"*2\r\n$4\r\nINFO\r\n$6\r\nserver\r\n",)
-"""The requests that `identity_of` takes the replies of: which process a server is."""
+WHO: Final = (b"*2\r\n$4\r\nINFO\r\n$6\r\nserver\r\n", b"*2\r\n$4\r\nINFO\r\n$11\r\nreplication\r\n")
+"""The requests that `identity_of` takes the replies of: which process a server is, and when it was promoted."""
 
 WHO_AND_HOW: Final = (*WHO, b"*3\r\n$6\r\nCONFIG\r\n$3\r\nGET\r\n$7\r\nappend*\r\n")
 """The same, and whether it has everything on the disk before it answers."""
@@ -39,6 +39,7 @@ number: Callable[[int], bytes] = b"%d".__mod__
 """Write a whole number as a word of a command."""
 
 _RUN_ID = re.compile(rb"^(?:txt:)?run_id:(\w+)", re.MULTILINE)
+_PROMOTED_AT = re.compile(rb"^(?:txt:)?second_repl_offset:(\d+)", re.MULTILINE)
 _ECHO = ", with args beginning with:"
 
 _REFUSED = (from_redis.AuthenticationError, from_redis.AuthorizationError)
@@ -109,15 +110,17 @@ def run_id_of(info: bytes) -> bytes:
     return found[1] if found else b""
 
 
-def identity_of(address: Address, reply: Any, how: Any = None) -> bytes:  # noqa: ANN401 - whatever they answer
+def identity_of(address: Address, reply: Any, copies: Any = None, how: Any = None) -> bytes:  # noqa: ANN401 - whatever they answer
     """Return who a server is by its replies to WHO or WHO_AND_HOW. Raises StoreError if it does not tell its run id.
 
-    A server that does not tell how it writes may forget.
+    It is RUN_ID@OFFSET: a process that was a replica in between goes on by another offset, that of its promotion. A
+    server that does not tell how it writes may forget.
     """
     if type(reply) is ReplyError and reply.code != "NOPERM":
         raise cannot_connect(address, reply) from reply
     if run_id := run_id_of(reply) if isinstance(reply, bytes) else b"":
-        return DURABLE + run_id if _is_durable(how) else run_id
+        promoted = _PROMOTED_AT.search(copies) if isinstance(copies, bytes) else None
+        return (DURABLE if _is_durable(how) else b"") + run_id + b"@" + (promoted[1] if promoted else b"0")
     cause = reply if type(reply) is ReplyError else None
     message = (
         f"the Redis server at {address} does not tell its run_id, by which a restart is noticed; "

@@ -16,9 +16,11 @@ local usual = not buried and blocked == 0 and released ~= request and used <= no
 if usual and guard > 0 then
     usual = false
     if marker then
-        local known, _, ends, longest, gone = cmsgpack.unpack(marker)
-        usual = known == run_id and ends <= now and longest >= ttl and longest >= bound
-            and gone > now + RETENTION + longest and (ends > 0 or (guard == 1 and (seen == '' or seen == run_id)))
+        local known, _, ends, longest, until_when, others_longest, gone = cmsgpack.unpack(marker)
+        local length = math.max(bound, ttl + delay)
+        usual = known == seen and ends <= now and gone > now + RETENTION + longest and string.sub(known, -#run_id) == run_id
+            and (longest == length and until_when >= now + length
+                or longest > length and others_longest >= length and until_when > now)
     end
 end
 
@@ -63,11 +65,11 @@ end
 
 open()
 look()
-quarantine(ttl)
+quarantine(ttl + delay)
 local refused = request == released or (buried and tonumber(buried) > now)
 
 --@include ask
 
 reply = acquire()
 save()
-return reply
+return told(reply)

@@ -20,10 +20,10 @@ for i = 1, (#KEYS - 1) / 3 do
     local buried = call('GET', KEYS[3 * i + 1])
     open()
     look()
-    quarantine(ttl)
+    quarantine(ttl + delay)
     refused = request == released or (buried and tonumber(buried) > now)
     replies[i] = acquire()
     save()
     if replies[i][1] ~= 1 then break end
 end
-return replies
+return told(replies)

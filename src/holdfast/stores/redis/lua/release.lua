@@ -16,9 +16,8 @@ if usual and queued > 0 then
         local marker = call('GET', KEYS[1])
         usual = false
         if marker then
-            local known, _, ends, longest, gone = cmsgpack.unpack(marker)
-            usual = known == run_id and ends <= now and longest >= bound and gone > now + RETENTION + longest
-                and (ends > 0 or (guard == 1 and (seen == '' or seen == run_id)))
+            local known, _, ends, longest, _, _, gone = cmsgpack.unpack(marker)
+            usual = known == seen and ends <= now and gone > now + RETENTION + longest and string.sub(known, -#run_id) == run_id
         end
     end
 end

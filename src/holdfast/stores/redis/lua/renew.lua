@@ -35,7 +35,7 @@ end
 --@include next
 
 local leases, longest, replies = cmsgpack.unpack(ARGV[3]), 0, {}
-for _, lease in ipairs(leases) do longest = math.max(longest, lease[3]) end
+for _, lease in ipairs(leases) do longest = math.max(longest, lease[3] + lease[6]) end
 quarantine(longest)
 for i, lease in ipairs(leases) do
     if i > 1 then read(KEYS[3 * i - 1], KEYS[3 * i]) end
@@ -45,4 +45,4 @@ for i, lease in ipairs(leases) do
     replies[i] = renew(i, unpack(lease))
     save()
 end
-return replies
+return told(replies)

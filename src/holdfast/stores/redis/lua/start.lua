@@ -3,7 +3,8 @@
 -- KEYS  1 marker of this node (string), 2 state (hash), 3 queue (zset), 4 tombstone (string)
 -- ARGV  1 what the client says of itself, packed: PUBLISH or SPUBLISH, guard (0 off, 1 observed, 2 strict, 3 uptime),
 --       its max_ttl, and what an operation adds
---       2 the run id that the client saw last, or ""; then the operation's own; last the run id of this process
+--       2 the generation that the client saw last, or ""; then the operation's own; last the run id of this process, as
+--       RUN_ID@OFFSET: with the offset of its last promotion when the connection was made, or 0
 -- State   '=' all but the queue, packed; w<request> a waiter, packed. Instants and durations are microseconds. `heavy`
 --         says how many wait for each weight above 1, as {weight, how many, weight, ...}, or is false if none does.
 -- Queue   the requests that wait, scored by their place.
@@ -15,7 +16,7 @@ local now = time[1] * 1000000 + time[2]
 
 local PROPOSAL_BOUND, RETRY, MARGIN, STAGGER = 3600000000, 1000, 1000000, 10000
 local TOMBSTONE, RETENTION = 30000000, 3600000000
-local RESERVED, EARLIER = 20000, 50000
+local RESERVED, EARLIER, SLACK = 20000, 50000, 16
 
 local K, Q = KEYS[2], KEYS[3]
 local seen, run_id = ARGV[2], ARGV[#ARGV]

@@ -68,45 +68,102 @@ end
 
 -- Until when this node grants nothing, because it may have forgotten grants.
 --
--- The marker remembers which process wrote here last. Another process than this one means that this one restarted,
--- or was promoted, and has whatever state it was left with: it is quarantined for the longest ttl in use. No marker
--- means that this node is new, or has forgotten everything: a strict guard takes it for the latter, an observant one
--- only if the client has seen this node's marker, or another process, before. A guard that goes by uptime takes it
--- for the latter, and counts from the start of the process: this node is never a replica. One that has all on the disk before
--- it answers says so by its run id, and is never quarantined.
+-- The marker remembers the generation of the process that wrote here last. A generation is a number, the run id of the
+-- process, and how often that process was promoted (as the offset of its last promotion). A new generation begins, and
+-- with it a quarantine for the longest ttl and lock delay in use, when
+--   this is another process than the one in the marker (it restarted, or took over), or was promoted since,
+--   a client remembers a later generation than the marker: this node was the master before, and missed the one between.
+-- No marker means that this node is new, or has forgotten everything: a strict guard takes it for the latter, an
+-- observant one only if the client remembers a generation. A guard that goes by uptime takes it for the latter, and
+-- counts from the start of the process: this node is never a replica. One that has all on the disk before it answers
+-- says so by its run id, and is never quarantined.
 --
--- Marker, packed  run id, when it was first seen here, end of the quarantine or 0, longest ttl in use, its own expiry
-local function quarantine(longest_asked)
+-- Marker, packed  generation, when it began, end of its quarantine or 0, longest in use, until when that is in use,
+--                 longest of the others asked for since, its own expiry
+local marker -- as it is now
+
+local function generation(text)
+    local number, process, promoted = string.match(text, '^(%d+) (.-)@(%d+)$')
+    return tonumber(number or 0), process, tonumber(promoted or 0)
+end
+
+local function this_process()
+    local process, promoted = string.match(run_id, '^(.-)@(%d+)$')
+    return process or run_id, tonumber(promoted or 0)
+end
+
+-- How long this process has been up, at least. Whole seconds of a wall clock: up to one too many, and below 0 once that
+-- clock was set back.
+local function uptime()
+    return math.max(0, string.match(call('INFO', 'server'), 'uptime_in_seconds:(-?%d+)') - 1) * 1000000
+end
+
+local function promoted_at()
+    return math.max(0, tonumber(string.match(call('INFO', 'replication'), 'second_repl_offset:(-?%d+)') or 0))
+end
+
+local function write_marker()
+    marker[7] = now + 24 * RETENTION + marker[4]
+    call('SET', KEYS[1], cmsgpack.pack(unpack(marker)), 'PX', math.ceil((marker[7] - now) / 1000))
+end
+
+-- Note how long what is asked for will last; forget lengths when the last lease that had them is over.
+local function note_length(length)
+    local changed = false
+    local function in_use(longest)
+        marker[4], marker[5], changed = longest, now + longest + math.floor(longest / SLACK), true
+    end
+    if marker[5] <= now then
+        in_use(marker[6])
+        marker[6] = 0
+    end
+    if length >= marker[4] then
+        if length > marker[4] or marker[5] < now + length then in_use(length) end
+    elseif length > marker[6] then
+        marker[6], changed = length, true
+    end
+    -- or the clock stepped back
+    if marker[5] > now + marker[4] + math.floor(marker[4] / SLACK) then in_use(marker[4]) end
+    return changed
+end
+
+local function quarantine(asked, looking)
     if quarantined then return quarantined end
     quarantined = 0
     if guard == 0 or string.sub(run_id, 1, 8) == 'durable:' then return 0 end
     local packed_marker = call('GET', KEYS[1])
-    local known, born, ends, longest_known, gone
-    if packed_marker then known, born, ends, longest_known, gone = cmsgpack.unpack(packed_marker) end
-    local longest = math.max(longest_known or 0, bound, longest_asked)
-    local doubtful = guard >= 2 or (seen ~= '' and seen ~= run_id)
-    local changed = longest ~= longest_known or gone < now + RETENTION + longest
-    if known ~= run_id then
-        born, ends, changed = now, 0, true
-        if guard == 3 and not known and seen == '' then
-            -- Whole seconds of a wall clock: up to one too many, and below 0 once that clock was set back.
-            local uptime = tonumber(string.match(call('INFO', 'server'), 'uptime_in_seconds:(-?%d+)'))
-            born = now - math.max(0, uptime - 1) * 1000000
-        end
-        doubtful = doubtful or known or seen ~= ''
+    marker = packed_marker and { cmsgpack.unpack(packed_marker) } or { '', 0, 0, 0, 0, 0, 0 }
+    local length = math.max(bound, asked)
+    local known = marker[1]
+    local number, process, promoted = generation(known)
+    local seen_number = generation(seen)
+    local process_here, promoted_here = this_process()
+    local changed
+    if process ~= process_here or promoted < promoted_here or seen_number > number
+        or (seen_number == number and seen ~= known) then
+        promoted = math.max(promoted_here, promoted_at())
+        marker[1] = string.format('%.0f %s@%.0f', math.max(number, seen_number) + 1, process_here, promoted)
+        marker[2], marker[3], changed = now, 0, true
+        if guard == 3 and known == '' and seen == '' then marker[2] = now - uptime() end
+        length = math.max(length, marker[4])
+        marker[5] = math.max(marker[5], now + 1) -- whatever was in use may be in use still
     end
-    if doubtful and ends == 0 then
-        ends, changed = born + longest, true
+    changed = note_length(length) or changed
+    if marker[3] == 0 and (guard >= 2 or known ~= '' and known ~= marker[1] or seen ~= '' and seen ~= marker[1]) then
+        marker[3], changed = marker[2] + marker[4], true
     end
-    if ends > now + longest then -- the clock stepped back
-        ends, changed = now + longest, true
+    if marker[3] > now + marker[4] then -- the clock stepped back
+        marker[3], changed = now + marker[4], true
     end
-    if changed then
-        gone = now + 24 * RETENTION + longest
-        call('SET', KEYS[1], cmsgpack.pack(run_id, born, ends, longest, gone), 'PX', math.ceil((gone - now) / 1000))
-    end
-    quarantined = ends
-    return ends
+    if (changed or marker[7] < now + RETENTION + marker[4]) and not looking then write_marker() end
+    quarantined = marker[3]
+    return quarantined
+end
+
+-- Add the generation to a reply, for the client to remember, if it told another one.
+local function told(reply)
+    if marker and marker[1] ~= seen then return { marker[1], reply } end
+    return reply
 end
 
 local function has_room(more)
