@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import stat
 import sys
 from collections.abc import Callable
@@ -11,6 +12,7 @@ import pytest
 
 import holdfast
 from tests.cli.conftest import PATIENCE, Command, Done, first_line, until
+from tests.servers.redis import RedisServer
 
 Here = Callable[..., Done]
 
@@ -294,3 +296,27 @@ def test_the_command_has_a_group_of_its_own(here: Here) -> None:
     assert pid == group
     assert int(group) != os.getpgrp()
     assert done.status == 0
+
+
+def test_it_waits_for_a_store_that_is_not_up_yet(command: Command, tmp_path: Path) -> None:
+    """Within --timeout: a job that starts before its server does not fail."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        url = f"redis://127.0.0.1:{port}?guard=off"
+        running = command.start("run", "job", "--timeout", f"{PATIENCE}", "--url", url, "--", "echo", "ran")
+        listener.accept()[0].close()  # it has asked, and there is no server yet
+    server = RedisServer(tmp_path, port=port)
+    server.start()
+    try:
+        output, errors = running.communicate(timeout=PATIENCE)
+    finally:
+        server.stop()
+    assert (running.returncode, output) == (0, "ran\n"), errors
+
+
+def test_it_waits_for_no_store_with_no_wait(here: Here) -> None:
+    """69, and why."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    done = here("run", "job", "--no-wait", "--url", f"redis://127.0.0.1:{port}", "--", "true")
+    assert (done.status, done.errors.count("\n")) == (69, 1)

@@ -2,6 +2,7 @@
 
 import signal
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -10,7 +11,7 @@ from holdfast.cli.child import stop_oneself
 from holdfast.cli.say import Status, tell
 from holdfast.cli.wakeups import Wakeups
 from holdfast.client import Client
-from holdfast.errors import LeaseLost, UsageError
+from holdfast.errors import LeaseLost, StoreUnavailable, UsageError
 from holdfast.lease import Lease as OneLease
 from holdfast.primitives.multilock import MultiLease
 
@@ -23,11 +24,23 @@ CLOSING = 10.0
 """The longest to wait for an acquisition that was told to end, in seconds."""
 
 
+RIDE_OUT = 10.0
+"""For how long a store that does not answer is ridden out, in seconds, if no --timeout says so."""
+
+PAUSE = 0.2
+"""How long after a store could not be opened it is tried again, in seconds."""
+
+
+def ride_out(timeout: float | None) -> float:
+    """Return for how long a store that does not answer is ridden out, by whoever would wait for so long."""
+    return RIDE_OUT if timeout is None else timeout
+
+
 class Lock(Protocol):
     """What can be acquired, of whatever kind."""
 
-    def acquire(self) -> Lease:
-        """Acquire as the lock was made to."""
+    def acquire(self, timeout: float | None) -> Lease:
+        """Acquire, waiting up to `timeout` seconds (0: ask once; None: for ever)."""
         ...
 
 
@@ -77,9 +90,12 @@ class InterruptedWait(Exception):
         self.status = Status.SIGNALLED + number
 
 
-def acquire(client: Client, lock: Lock, wakeups: Wakeups) -> Lease:
-    """Wait for the lock. Raises InterruptedWait if a signal ended that, and what the acquisition raises."""
-    asking = _Acquisition(lock, wakeups.poke)
+def acquire(client: Client, lock: Lock, timeout: float | None, wakeups: Wakeups) -> Lease:
+    """Wait for the lock, and for a store that is not up yet.
+
+    Raises InterruptedWait if a signal ended that, and what the acquisition raises.
+    """
+    asking = _Acquisition(lock, timeout, wakeups.poke)
     asking.start()
     while True:
         for number in wakeups.wait(None):
@@ -99,19 +115,34 @@ def acquire(client: Client, lock: Lock, wakeups: Wakeups) -> Lease:
 class _Acquisition(threading.Thread):
     """An acquisition in a thread, so that a signal never strikes in the middle of it."""
 
-    def __init__(self, lock: Lock, done: Callable[[], None]) -> None:
+    def __init__(self, lock: Lock, timeout: float | None, done: Callable[[], None]) -> None:
         super().__init__(name="holdfast-acquisition", daemon=True)
         self._lock = lock
+        self._timeout = timeout
         self._tell = done
         self.lease: Lease | None = None
         self.error: Exception | None = None
 
     def run(self) -> None:
         try:
-            self.lease = self._lock.acquire()
+            self.lease = self._acquire()
         except Exception as error:  # noqa: BLE001 - raised again in the main thread
             self.error = error
         self._tell()
+
+    def _acquire(self) -> Lease:
+        """Acquire, again and again while the store cannot be opened."""
+        give_up_at = time.monotonic() + ride_out(self._timeout)
+        timeout = self._timeout
+        while True:
+            try:
+                return self._lock.acquire(timeout)
+            except StoreUnavailable:
+                if time.monotonic() + PAUSE >= give_up_at:
+                    raise
+            time.sleep(PAUSE)
+            if timeout is not None:
+                timeout = round(give_up_at - time.monotonic(), 1)
 
     def result(self) -> Lease | None:
         """Return the lease, or None while it is not granted; raise what the acquisition raised."""

@@ -9,7 +9,7 @@ from typing import Annotated, Any, cast
 import typer
 from typer.core import TyperGroup
 
-from holdfast.cli.acquisition import Lock, Wish
+from holdfast.cli.acquisition import Lock, Wish, ride_out
 from holdfast.cli.address import Address, find_address
 from holdfast.cli.hold import hold_lock
 from holdfast.cli.look import list_names, release_name, revoke_name, show_name, wait_for_name
@@ -59,9 +59,6 @@ app = typer.Typer(cls=Commands, rich_markup_mode=None, pretty_exceptions_enable=
 
 CLICK_ERROR = cast("type[typer.BadParameter]", typer.BadParameter.__mro__[2])
 """The base of all errors in arguments; which module it is in depends on the version of typer."""
-
-STORE_RIDE_OUT = 10.0
-"""For how long a store that is not up is waited for, in seconds, if no --timeout says so."""
 
 
 def run_app(arguments: list[str] | None = None) -> int:
@@ -151,7 +148,7 @@ def run(  # noqa: PLR0917 - typer tells options from arguments by their annotati
     address, wait = find_address(url, url_file), _wait(timeout, no_wait=no_wait)
     wish = Wish(locked, ttl, wait, shared, exclusive, permits, max_hold, min_hold, lock_delay)
     client, lock = _prepare(address, wish, namespace, owner)
-    job = Job(command, locked, grace, address.environment(pass_url=pass_url))
+    job = Job(command, locked, wait, grace, address.environment(pass_url=pass_url))
     try:
         return run_job(client, lock, job)
     except LockTimeout as error:
@@ -179,8 +176,7 @@ def _wait(timeout: float | None, *, no_wait: bool) -> float | None:
 
 def _prepare(address: Address, wish: Wish, namespace: str, owner: str | None) -> tuple[Client, Lock]:
     """Return a client that waits for its store as long as it may wait for the lock, and the lock."""
-    ride_out = STORE_RIDE_OUT if wish.timeout is None else wish.timeout
-    client = address.client(namespace=namespace, owner=owner, retry_for=ride_out)
+    client = address.client(namespace=namespace, owner=owner, retry_for=ride_out(wish.timeout))
     return client, wish.lock(client)
 
 
@@ -217,7 +213,7 @@ def hold(  # noqa: PLR0917 - typer tells options from arguments by their annotat
     wish = Wish(names, ttl, _wait(timeout, no_wait=no_wait), shared, exclusive, permits, max_hold, 0.0, lock_delay)
     client, lock = _prepare(find_address(url, url_file), wish, namespace, owner)
     try:
-        return hold_lock(client, lock, as_json=as_json)
+        return hold_lock(client, lock, wish.timeout, as_json=as_json)
     except LockTimeout as error:
         return _not_granted(error, conflict_status)
 

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from holdfast.cli import output
+from holdfast.cli.acquisition import ride_out
 from holdfast.cli.say import Status, seconds, tell
 from holdfast.client import Client
 from holdfast.core.messages import HolderView, NameView, WaiterView
@@ -18,9 +19,6 @@ from holdfast.escaping import escape
 
 INTERVAL = 0.5
 """How often `wait` looks, in seconds."""
-
-RIDE_OUT = 10.0
-"""For how long `wait` rides out a store that does not answer, in seconds, if it was given no time."""
 
 
 def list_names(client: Client, pattern: str | None, *, as_json: bool) -> int:
@@ -97,7 +95,7 @@ def wait_for_name(client: Client, name: str, timeout: float | None, *, change: b
 
 def _look(client: Client, name: str, give_up_at: float) -> NameView:
     """Look at a name, again and again while the store does not answer."""
-    give_up_at = time.monotonic() + RIDE_OUT if give_up_at == math.inf else give_up_at
+    give_up_at = time.monotonic() + ride_out(None) if give_up_at == math.inf else give_up_at
     while True:
         try:
             return client.inspect(name)
