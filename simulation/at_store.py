@@ -62,7 +62,7 @@ class StoreChecks:
         self._names: dict[str, Followed] = {}
         self._joins = 0
         self._gone: dict[str, int] = {}
-        """By request that was given up: what the store's clock showed when that was sent, which was then acknowledged."""
+        """By request whose giving up was acknowledged: what the store's clock showed when that was sent."""
         self._settled: set[str] = set()
         self._min_holds: dict[str, float] = {}
         """By request: before which true time nobody else is to get what it got."""
