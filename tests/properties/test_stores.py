@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis.stateful import run_state_machine_as_test
 
-from holdfast.core.messages import Release, Renewal
+from holdfast.core.messages import Leave, Release, Renewal
 from holdfast.core.state import NameState
 from holdfast.core.table import Step
 from holdfast.runtimes.threads import ThreadsRuntime
@@ -196,10 +196,6 @@ WRONG_SCRIPTS: dict[str, tuple[type[StoreMachine], str, str]] = {
     "asked again": (WAITING, "local refused = request == released or", "local refused ="),
     "silent": (WAITING, "if it and it[W_FRESH] >= now then", "if it then"),
     "stale": (WAITING, "it[W_FRESH] = now + it[W_PATIENCE]", ""),
-    "heavy for ever": (WAITING, "if it then weigh(it[W_WEIGHT], -1) end", ""),
-    "nobody is light": (WAITING, "return light > 0 and 1 or least", "return least or 1"),
-    "somebody is light": (WAITING, "return light > 0 and 1 or least", "return 1"),
-    "weighed twice": (WAITING, "        weigh(before[W_WEIGHT], -1)\n", ""),
     "staggered": (WAITING, "h_expires - now + place * STAGGER", "h_expires - now"),
     "wanted": (WAITING, "if h_told then push", "if false then push"),
     "heavier": (WAITING, "math.min(holder[WEIGHT], weighs)", "weighs"),
@@ -297,6 +293,52 @@ def test_an_older_reply_makes_a_client_forget_nothing() -> None:
     store._take_generation(NODE, Answer([b"10 a@0", 7], b""))
     assert store._seen[NODE] == b"10 a@0"
     machine.teardown()
+
+
+WRONG_WEIGHTS = {
+    "heavy for ever": ("if it then weigh(it[W_WEIGHT], -1) end", ""),
+    "nobody is light": ("return light > 0 and 1 or least", "return least or 1"),
+    "somebody is light": ("return light > 0 and 1 or least", "return 1"),
+    "weighed twice": ("        weigh(before[W_WEIGHT], -1)\n", ""),
+    "weighed only once": ("    weigh(weight, 1)\n", ""),
+}
+
+
+@pytest.mark.parametrize("wrong", ["", *WRONG_WEIGHTS])
+def test_a_head_that_cannot_be_told_is_passed_over_for_a_lighter_one_only(
+    wrong: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is counted who waits for which weight: also of those who asked again, and who left."""
+
+    def play() -> None:
+        machine = RedisMachine()
+        machine.choose_the_guard(OBSERVED)
+
+        def ask(client: int, weight: int) -> None:
+            machine.ask(client, "name", 60 * SECOND, 60 * SECOND, weight, 3, 0, 0, True, 1, True)
+
+        ask(0, 1)
+        ask(1, 3)
+        ask(2, 3)
+        machine.give_up(2, Leave("name", "r2", unsure=False))
+        machine.ask_again(1, 1)  # r1, the head
+        ask(2, 3)
+        machine.a_client_comes_anew(1)
+        machine.ask_again(2, 0)  # r3, as heavy as the head
+        ask(0, 1)
+        machine.a_client_comes_anew(2)
+        machine.ask_again(0, 0)  # r4, the light one
+        assert machine.token(machine.asks[4]) > machine.token(machine.asks[0])
+        machine.teardown()
+
+    if not wrong:
+        play()
+        return
+    before, after = WRONG_WEIGHTS[wrong]
+    assert any(before in script.text for script in scripts.ALL)
+    monkeypatch.setattr(redis_server, "source_of", lambda text: _keeping_for_ever(text).replace(before, after))
+    with pytest.raises(AssertionError):
+        play()
 
 
 def test_who_held_before_a_later_lease_keeps_nobody_from_taking_it_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,7 +34,8 @@ if usual and h_request == '' and queued == 0 then -- nobody holds or waits
     late = expires < h_expires + delay + RETENTION / 2
     if late then expires = h_expires + delay + RETENTION end
     reply = { 1, counter, ttl, 0 }
-elseif usual and wait and not vote and h_request ~= '' and h_request ~= request and capacity == 1 and wanted == 1
+elseif usual and wait and not vote and h_request ~= '' and h_request ~= request and capacity == 1 and weight == 1
+    and wanted == 1
     and h_expires > now and h_expires <= now + h_ttl and expires >= now + RETENTION * 3 / 4 then
     -- somebody has it all, and a newcomer will wait
     local it = cmsgpack.pack({ inbox, owner, ttl, interval, patience, weight, delay, proposal, span, votes, now,

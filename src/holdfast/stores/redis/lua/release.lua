@@ -9,7 +9,7 @@ local request, token, unsure, keeps = ARGV[3], tonumber(ARGV[4]), ARGV[5] == '1'
 
 -- Whether nothing is out of the ordinary: the only holder lets go, and if somebody waits, this process may grant.
 local usual = h_request == request and (queued == 0 or not unsure) and not others and h_expires > now and blocked == 0
-    and capacity == 1 and used <= now and keeps == 0
+    and capacity == 1 and not heavy and used <= now and keeps == 0
 if usual and queued > 0 then
     usual = expires >= now + RETENTION * 3 / 4
     if usual and guard > 0 then
