@@ -48,7 +48,8 @@ class OrderedNode(Node):
         self.dead: set[str] = set()
         """Sessions whose clients have died."""
         self._watcher = watcher
-        self._granted: dict[str, int] = {}
+        self._granted: dict[tuple[str, int], int] = {}
+        """By request and order: one that was lost may be asked for again, and stands last then."""
         self._counters: dict[str, int] = {}
         self._known: set[str] = set()
 
@@ -92,7 +93,7 @@ class OrderedNode(Node):
         return state
 
     def _holder(self, entry: Entry, request: str, ends_at: int, delay: int) -> Holder:
-        granted_at = self._granted.setdefault(request, self.clock())
+        granted_at = self._granted.setdefault((request, entry.order), self.clock())
         inbox = entry.session if request == entry.request else ""
         return Holder(request, inbox, "", entry.token, entry.weight, ends_at - granted_at, delay, granted_at, ends_at)
 

@@ -153,3 +153,15 @@ def test_what_is_kept_takes_room_that_is_nobodys() -> None:
     assert holders([kept, contender(2)]) == []
     reading = read([kept, contender(2), contender(3)])
     assert to_watch(reading, reading.waiters[0]) == [kept]
+
+
+def test_a_block_beside_what_came_in_its_place_means_nothing() -> None:
+    """One that was written late counts no more than the one that was replaced; that of a later lease does."""
+    kept = Entry(Kind.KEPT, "r1", 1, 1, 2, before=1)
+    late = Entry(Kind.BLOCK, "r1", 7, 1, 2, before=1)
+    reading = read([kept, contender(5, 1, 2), late])
+    assert reading.stale == [late]
+    assert reading.blocks == []
+    assert [entry.request for entry in reading.holders] == ["r5"]
+    later = Entry(Kind.BLOCK, "r1", 8, 1, 2, before=6)
+    assert read([kept, contender(9, 1, 2), later]).blocks == [later]

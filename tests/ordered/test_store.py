@@ -2,7 +2,11 @@
 
 from collections.abc import Sequence
 
+import pytest
+
 from holdfast.core.deadlines import DRIFT, micros, valid_until
+from holdfast.core.messages import Renewal
+from holdfast.errors import StoreUnavailable
 from holdfast.outcome import Outcome
 from holdfast.runtimes.threads import ThreadsRuntime, drive
 from holdfast.stores.ordered import Entry, Kind, Listing, Record
@@ -31,6 +35,33 @@ def test_a_place_that_was_ended_is_not_renewed() -> None:
     ask = ask_of()
     granted = scene.hold(ask)
     assert drive(scene.store.renew([scene.renewal(ask, granted)], scene.until)) != [None]
+
+
+def test_a_renewal_keeps_a_name_no_longer_than_its_ttl() -> None:
+    """What may be put off while a renewal is under way is not put off when it was answered."""
+    scene = Scene()
+    ask = ask_of()
+    granted = scene.hold(ask)
+    place = scene.store._places.live[ask.request]
+    place.ends_at = place.lease_ends_at = 0.0  # as it was granted long ago; the background has nothing to look at yet
+    renewal = Renewal(ask.name, ask.request, granted.token, micros(1.0), ask)
+    assert drive(scene.store.renew([renewal], scene.runtime.now() + 60.0)) == [None]
+    assert place.ends_at <= scene.runtime.now() + 1.0
+
+
+def test_what_has_run_out_is_not_released() -> None:
+    """A lease that ended is answered as that, though its entry is still there when it is released."""
+    scene = Scene()
+    ask = ask_of()
+    granted = scene.hold(ask)
+    place = scene.store._places.live[ask.request]
+    place.lease_ends_at = scene.runtime.now()
+    with pytest.raises(StoreUnavailable, match="has run out"):
+        scene.release(ask, granted)
+    place.ends_at = place.lease_ends_at
+    scene.end_the_silent(scene.runtime.now())
+    scene.store._places.ending.clear()
+    assert scene.release(ask, granted) is Outcome.EXPIRED
 
 
 class OldProof(ModelDirectory):

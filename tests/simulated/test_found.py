@@ -34,6 +34,30 @@ FOUND = {
             "cancel=0.13417883354554982,pauses=1,clock_back=1,restarts=1"
         ),
     ),
+    # A lease that was lost unheard of was asked for again: the check took the instant of its first grant.
+    "a second grant of one request, cut off": (
+        "ordered_wire",
+        7375338786,
+        (
+            "clients=4,tasks=1,rounds=4,names=1,duration=4.307017966253074,loss=0.11230812673186148,"
+            "straggler=0.04165801107962978,errors=0.003664220033720789,cancel=0.23208276260614902,partitions=2,pauses=1,"
+            "crashes=1"
+        ),
+    ),
+    "a second grant of one request, by force": (
+        "ordered_force",
+        7375336497,
+        "clients=2,tasks=6,rounds=2,names=1,duration=4.383611775397203,crashes=1,revokes=3",
+    ),
+    # The entry that notes a lock delay was written twice, the second time after the release had listed what to remove.
+    "a lock delay that was noted twice": (
+        "ordered_weights",
+        7375337458,
+        (
+            "clients=4,tasks=2,rounds=1,names=2,duration=3.7952964465778107,loss=0.009964318432295706,"
+            "straggler=0.010810391010091203,errors=0.07310489700899751,cuts=1,slow=2,crashes=1"
+        ),
+    ),
 }
 
 

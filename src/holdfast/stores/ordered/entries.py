@@ -9,7 +9,8 @@ name is a pure function of that list, the same for whoever reads it:
     Who asked for another one than there was when it came is *foreign*: it holds nothing, and holds up who came after
     it; it is just about to leave.
 *   A LIGHT entry makes a contender lighter, a KEPT one takes room that belongs to nobody.
-*   A BLOCK whose contender is gone without it takes the place and the room of that one, whose lease ran out.
+*   A BLOCK whose contender is gone without it takes the place and the room of that one, whose lease ran out; unless a
+    KEPT one stands there already, as after a BLOCK that was written twice.
 
 A list may be old, but never lacks what was added before the reader's own entry: so nobody believes to hold who does
 not, and it costs at most a second look.
@@ -133,6 +134,7 @@ class Reading:
 def read(entries: Sequence[Entry]) -> Reading:
     """Tell who holds, who waits, and what is left over."""
     present = {entry.request for entry in entries if entry.kind is Kind.CONTENDER}
+    replaced = {entry.order for entry in entries if entry.kind is Kind.KEPT}
     reading = Reading()
     places: list[tuple[int, Entry]] = []
     lighter: dict[str, int] = {}
@@ -147,7 +149,7 @@ def read(entries: Sequence[Entry]) -> Reading:
         elif entry.kind is Kind.KEPT:
             places.append((entry.order, entry))
             reading.kept.append(entry)
-        elif entry.kind is Kind.BLOCK and entry.request not in present:
+        elif entry.kind is Kind.BLOCK and entry.request not in present and entry.before not in replaced:
             _block(reading, entry)
         elif entry.request not in present:
             reading.stale.append(entry)

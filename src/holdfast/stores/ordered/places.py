@@ -35,6 +35,8 @@ class Place:
     """Whether a join of it went unanswered, and may still arrive."""
     holds: bool = False
     """Whether it was told that it holds."""
+    lease_ends_at: float = 0.0
+    """The local instant when its lease ends, if it holds; a renewal that is under way may put off its end further."""
     ttl: int = 0
     """What people read of its ttl, in microseconds."""
     text: str = ""
@@ -98,9 +100,14 @@ class Places:
         with self.mutex:
             if self.live.get(place.ask.request) is not place:
                 return False
-            place.ends_at = max(place.ends_at, ends_at) if place.holds else ends_at
+            place.ends_at = place.lease_ends_at = max(place.lease_ends_at, ends_at) if place.holds else ends_at
             place.holds = True
             return True
+
+    def has_run_out(self, place: Place) -> bool:
+        """Tell whether a lease is over, though nobody has ended its place yet."""
+        with self.mutex:
+            return place.holds and place.lease_ends_at <= self.now()
 
     def end(self, request: str, outcome: Outcome | None) -> None:
         """Forget a place, but for its outcome."""

@@ -315,6 +315,9 @@ class OrderedStore:
         if place.entry.session != self.directory.session():
             self._places.end(request, Outcome.EXPIRED)
             return await self._fate(release.name, request, until)
+        if self._places.has_run_out(place):
+            self._caretaker.look_by(self._runtime.now())
+            raise StoreUnavailable(f"the lease of {release.name!r} has run out, and is just being ended; ask again")
         self._let_go(place, release, until)
         removed = await self._remove(place, until, keep=release.keep)
         self._places.end(request, Outcome.RELEASED if removed else Outcome.EXPIRED)
@@ -429,7 +432,7 @@ class OrderedStore:
 
     def _renewable(self, renewal: Renewal, until: float) -> Place | None:
         """Return the place of a renewal if it may be there still, and keep it from being ended meanwhile."""
-        place = self._places.hear(renewal.request, until + OPERATION)
+        place = self._places.hear(renewal.request, until)
         if place is None or place.entry is None or place.entry.token != renewal.token:
             return None
         return place if place.entry.session == self.directory.session() else None
