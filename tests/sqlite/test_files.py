@@ -14,12 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Client, Lease, LeaseLost, StoreError, UsageError
+from holdfast import Client, Lease, LeaseLost, StoreError, StoreUnavailable, UsageError
 from holdfast.core.messages import Ask, Granted, Release
 from holdfast.runtimes.threads import ThreadsRuntime, drive
 from holdfast.stores.sqlite import machine
 from holdfast.stores.sqlite.database import SWEEP_EVERY, Database
 from holdfast.stores.sqlite.store import SqliteStore
+from holdfast.stores.sqlite.trouble import explain
 from holdfast.stores.tabled import RETENTION
 from holdfast.stores.urls import default_file, store_source
 from tests.hazards.helpers import PATIENCE, Script, eventually
@@ -160,6 +161,52 @@ def test_a_file_replaced_under_use_loses_its_leases(tmp_path: Path, caplog: pyte
             assert again.token > lease.token
             assert client.lock("name").try_acquire() is None
         lease.release()
+
+
+def test_a_file_replaced_by_a_copy_loses_its_leases(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """As it says: for who holds them may go on in the file that was there. But nobody gets the name before they end."""
+    path, copy = tmp_path / "locks.db", tmp_path / "copy.db"
+    with Client(url(path)) as client, Client(url(path)) as second:
+        leases = [client.lock("name", ttl=3).acquire(), second.rwlock("shared", ttl=3).read().acquire()]
+        store = client.session().store
+        assert isinstance(store, SqliteStore)
+        connection = store._database._connection
+        assert connection is not None
+        with contextlib.closing(sqlite3.connect(copy)) as target:
+            connection.backup(target)
+        copy.rename(path)
+        with caplog.at_level(logging.WARNING, "holdfast"):
+            for holder, lease in zip((client, second), leases, strict=True):
+                eventually(partial(lost_when_renewed, holder, lease), "the loss is found")
+                with pytest.raises(LeaseLost, match="the store no longer knows it"):
+                    lease.check()
+        assert "removed or replaced" in caplog.text
+        assert "is a copy of a lock file" in caplog.text
+        with Client(url(path)) as other:
+            (kept,) = other.inspect("name").holders
+            assert other.lock("name").try_acquire() is None or kept.expires_in < 1
+            with other.lock("name", timeout=PATIENCE) as again, other.rwlock("shared", timeout=PATIENCE).write():
+                assert again.token > leases[0].token
+        for lease in leases:
+            lease.release()
+    with Client(url(path)) as other, other.lock("name", timeout=0):  # opened again it is a copy no more
+        pass
+
+
+def test_a_disk_without_room_gets_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite says no more than "disk I/O error" of a disk on which not even its index has room."""
+    path = tmp_path / "locks.db"
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorcode = sqlite3.SQLITE_IOERR_SHMSIZE
+    error.sqlite_errorname = "SQLITE_IOERR_SHMSIZE"
+    free = os.statvfs(tmp_path)
+    assert free.f_bavail * free.f_frsize > 8 * 2**20, "this test needs some room itself"
+    with pytest.raises(StoreUnavailable, match=r"SQLITE_IOERR_SHMSIZE.*whether the disk fails"):
+        explain(path, error)
+    full = os.statvfs_result((4096, 4096, 16, 4, 4, 16, 4, 4, 0, 255))
+    monkeypatch.setattr(os, "statvfs", lambda _folder: full)
+    with pytest.raises(StoreUnavailable, match=r"the disk is full.*8 MB are ample"):
+        explain(path, error)
 
 
 def lost_when_renewed(client: Client, lease: Lease) -> bool:

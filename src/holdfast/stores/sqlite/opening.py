@@ -1,17 +1,20 @@
 """Open a lock file: make it if there is none, refuse what is none of ours, and void what a reboot has ended."""
 
 import contextlib
+import logging
 import os
 import sqlite3
 import stat
 from importlib import resources
 from pathlib import Path
 
-from holdfast.core.state import NameState
+from holdfast.core.state import KEPT, NameState, Queue
 from holdfast.errors import StoreError, UsageError
 from holdfast.stores.sqlite import codec, machine
 from holdfast.stores.sqlite.gate import gate
 from holdfast.stores.sqlite.trouble import explain, explain_file
+
+log = logging.getLogger("holdfast")
 
 APPLICATION_ID = 0x484F4C44  # "HOLD"
 LAYOUT = 1
@@ -32,7 +35,7 @@ def open_file(path: Path) -> tuple[sqlite3.Connection, tuple[int, int]]:
             explain(path, error)
     try:
         _check_owner(path, connection)
-        _prepare(connection)
+        _prepare(path, connection, file[1])
     except sqlite3.Error as error:
         connection.close()
         explain(path, error)
@@ -72,18 +75,23 @@ def _check_owner(path: Path, connection: sqlite3.Connection) -> None:
         raise StoreError(f"{path} was made by a newer version of Holdfast (layout {layout}); upgrade this one.")
 
 
-def _prepare(connection: sqlite3.Connection) -> None:
+def _prepare(path: Path, connection: sqlite3.Connection, inode: int) -> None:
     execute = connection.execute
     execute("PRAGMA journal_mode = WAL")
     execute("PRAGMA synchronous = OFF")
     execute("BEGIN IMMEDIATE")
     try:
         boot = machine.boot_id()
+        place = f"{inode} {boot}"
         if execute("PRAGMA user_version").fetchone()[0] == 0:
-            _create(connection, boot)
-        elif execute("SELECT boot FROM meta").fetchone()[0] != boot:
-            execute("UPDATE names SET state = ?, idle_after = 0", (IDLE_STATE,))
-            execute("UPDATE meta SET boot = ?", (boot,))
+            _create(connection, place)
+        elif (before := execute("SELECT boot FROM meta").fetchone()[0]) != place:
+            if before.partition(" ")[2] != boot:
+                execute("UPDATE names SET state = ?, idle_after = 0", (IDLE_STATE,))
+            else:
+                _disown(connection)
+                log.warning("%s is a copy of a lock file: nobody has its leases any more, and they run out", path)
+            execute("UPDATE meta SET boot = ?", (place,))
         execute("COMMIT")
     except BaseException:
         if connection.in_transaction:
@@ -91,11 +99,27 @@ def _prepare(connection: sqlite3.Connection) -> None:
         raise
 
 
-def _create(connection: sqlite3.Connection, boot: str) -> None:
+def _disown(connection: sqlite3.Connection) -> None:
+    """In a copy: take the leases from their holders, who may go on in the other file; but grant nobody before they end.
+
+    Who waits asks again.
+    """
+    rows = connection.execute("SELECT name, counter, state FROM names").fetchall()
+    for name, counter, text in rows:
+        state = codec.load(name, counter, text)
+        state.queue = Queue()
+        for holder in state.holders:
+            holder.request, holder.inbox = KEPT + holder.request.removeprefix(KEPT), ""
+        connection.execute(
+            "UPDATE names SET state = ?, version = version + 1 WHERE name = ?", (codec.dump(state), name)
+        )
+
+
+def _create(connection: sqlite3.Connection, place: str) -> None:
     schema = resources.files("holdfast.stores.sqlite").joinpath("schema.sql").read_text("utf-8")
     plain = "\n".join(line.partition("--")[0] for line in schema.splitlines())
     for statement in filter(str.strip, plain.split(";")):
         connection.execute(statement)
-    connection.execute("INSERT INTO meta (only, boot, floor) VALUES (1, ?, 0)", (boot,))
+    connection.execute("INSERT INTO meta (only, boot, floor) VALUES (1, ?, 0)", (place,))
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {LAYOUT}")

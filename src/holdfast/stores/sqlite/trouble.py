@@ -1,6 +1,7 @@
 """What can be wrong with a lock file, in plain words."""
 
 import errno
+import os
 import sqlite3
 from pathlib import Path
 from typing import NoReturn
@@ -10,6 +11,12 @@ from holdfast.errors import StoreError, StoreUnavailable
 BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 PASSING = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_PROTOCOL})
 """Primary error codes of conditions that may end by themselves."""
+
+
+AMPLE = 8 * 2**20
+"""So many free bytes are enough for a lock file, its log of up to 4 MB and its index."""
+
+FULL = "the disk is full, so no lock can be taken or renewed; nothing was changed. Free some space: 8 MB are ample."
 
 
 class LockedError(Exception):
@@ -22,7 +29,14 @@ def explain(path: Path, error: sqlite3.Error) -> NoReturn:
     if code in BUSY:
         raise LockedError from error
     if code == sqlite3.SQLITE_FULL:
-        message = f"{path}: the disk is full, so no lock can be taken or renewed; nothing was changed. Free space."
+        message = f"{path}: {FULL}"
+    elif code == sqlite3.SQLITE_IOERR and _is_short_of_space(path):
+        message = f"{path}: {FULL}"  # of the index beside the file SQLite says no more than that it can't be made
+    elif code == sqlite3.SQLITE_IOERR:
+        name = getattr(error, "sqlite_errorname", "")
+        message = (
+            f"{path}: {error} ({name}). See whether the disk fails, in the log of the system; or give another path."
+        )
     elif code == sqlite3.SQLITE_NOTADB:
         message = f"{path} is not a lock file (not a SQLite database); it was not touched. Give another path."
     elif code == sqlite3.SQLITE_CORRUPT:
@@ -34,6 +48,14 @@ def explain(path: Path, error: sqlite3.Error) -> NoReturn:
     raise (StoreUnavailable if code in PASSING else StoreError)(message) from error
 
 
+def _is_short_of_space(path: Path) -> bool:
+    try:
+        disk = os.statvfs(path.parent)
+    except OSError:
+        return False
+    return disk.f_bavail * disk.f_frsize < AMPLE
+
+
 def explain_file(path: Path, error: OSError) -> NoReturn:
     """Raise what an error of opening or making the file means."""
     if error.errno == errno.ENOENT and path.parent.is_dir():
@@ -43,7 +65,7 @@ def explain_file(path: Path, error: OSError) -> NoReturn:
     elif error.errno == errno.EISDIR:
         message = f"{path} is a folder; give the path of a file in it."
     elif error.errno in (errno.ENOSPC, errno.EDQUOT):
-        message = f"{path} cannot be made: the disk is full. Free space."
+        message = f"{path} cannot be made: the disk is full. Free some space: 8 MB are ample."
     else:
         message = f"{path} cannot be opened for writing ({error.strerror}); give a path that this user owns."
     raise StoreError(message) from error
