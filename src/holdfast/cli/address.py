@@ -33,11 +33,15 @@ class Address:
     """Whether it stands in the list of processes, with a password."""
 
     def client(self, **options: Any) -> Client:  # noqa: ANN401 - those of a client
-        """Return a client of the store, and tell if its password can be read by others."""
+        """Return a client of the store, and warn if its password can be read by others."""
         client = Client(self.url, **options)
+        self.warn()
+        return client
+
+    def warn(self) -> None:
+        """Tell if others can read the password."""
         if self.in_the_open:
             tell(HINT)
-        return client
 
     def environment(self, *, pass_url: bool) -> dict[str, str | None]:
         """Return what a command under a lock finds in its environment, to lock in the same store.

@@ -187,7 +187,7 @@ def _not_granted(error: LockTimeout, status: int) -> int:
 
 @app.command("lock")
 def hold(  # noqa: PLR0917 - typer tells options from arguments by their annotations
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="What is locked.", show_default=False)],
+    names: Annotated[list[str], typer.Argument(metavar="NAME", help="What is locked.", show_default=False)],
     ttl: Ttl = DEFAULT_TTL,
     timeout: Timeout = None,
     no_wait: NoWait = False,  # noqa: FBT002 - a flag
@@ -246,7 +246,9 @@ def wait(  # noqa: PLR0917 - typer tells options from arguments by their annotat
 def list_(
     pattern: Annotated[
         str | None,
-        typer.Argument(help="List names like this only: * ? [abc] as in a shell. Quote it.", show_default=False),
+        typer.Argument(
+            metavar="PATTERN", help="List names like this only: * ? [abc] as in a shell. Quote it.", show_default=False
+        ),
     ] = None,
     url: Url = None,
     url_file: UrlFile = None,
@@ -342,4 +344,6 @@ def demo(
     First without the lock, then under it, with one process killed and one stopped for too long. Exits with 1 if a
     single count under the lock is wrong, with 2 if the log cannot be read.
     """
+    if url is not None:
+        find_address(url, None).warn()
     return show_demo(log, workers=workers, out=out, url=url, as_json=as_json)

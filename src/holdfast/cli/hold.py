@@ -54,7 +54,7 @@ def _print_tokens(lease: Lease, *, as_json: bool) -> None:
         output.print_line(name, token)
     sys.stdout.flush()
     if sys.stdin is not None and sys.stdin.isatty():
-        tell("held. Ctrl-D lets go.")
+        tell("held until Ctrl-D or a signal.")
 
 
 def _hold(lease: Lease, wakeups: Wakeups) -> int:

@@ -20,8 +20,12 @@ class DashesCommand(TyperCommand):
             args, ctx.meta[AFTER_DASHES] = args[:at], args[at + 1 :]
         return super().parse_args(ctx, args)
 
+    def collect_usage_pieces(self, ctx: typer.Context) -> list[str]:  # type: ignore[override] # noqa: ARG002 - as above
+        """Say in the first line of the help what comes where."""
+        return ["[OPTIONS] NAME... -- COMMAND..."]
 
-Name = Annotated[str, typer.Argument(help="What is locked.", show_default=False)]
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="What is locked.", show_default=False)]
 Url = Annotated[
     str | None,
     typer.Option(help="The store. Default: HOLDFAST_URL in the environment, else a lock file of this user."),
