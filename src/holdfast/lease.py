@@ -14,7 +14,7 @@ from typing import Any, Protocol, Self, TypeVar
 from holdfast.core.deadlines import seconds
 from holdfast.core.held import FORKED, HeldLease, LeaseState
 from holdfast.core.session import Session
-from holdfast.errors import LeaseLost, UsageError
+from holdfast.errors import ForkedLeaseError, LeaseLost, UsageError
 from holdfast.guard import Guard, Guarding
 from holdfast.outcome import Outcome
 from holdfast.runtimes.aio import BodyGuard
@@ -92,8 +92,8 @@ class LeaseBase:
 
     def __init__(self, session: Session, held: HeldLease, name: str) -> None:
         self._session = session
-        self._held = held
         self._name = name
+        self._held = held
 
     @property
     def name(self) -> str:
@@ -177,8 +177,10 @@ class LeaseBase:
         return f"<{type(self).__name__} {self._name!r} token={self.token} {self.state.value}>"
 
     def __del__(self) -> None:
-        held = self._held
-        if held.let_go or held.lost_because:
+        held = getattr(
+            self, "_held", None
+        )  # none if it was interrupted when it was made: whoever made it gives it back
+        if held is None or held.let_go or held.lost_because:
             return
         self._session.keeper.drop(held)
         warnings.warn(
@@ -261,9 +263,16 @@ class Lease(LeaseBase):
         Called again, it answers the same. Raises ForkedLeaseError in a forked child.
         """
         held = self._held
-        if held.linger and self._session.turnstile.keep(held):
-            return Outcome.RELEASED
-        return drive(self._session.release(held))
+        try:
+            if held.linger and self._session.turnstile.keep(held):
+                return Outcome.RELEASED
+            return drive(self._session.release(held))
+        except ForkedLeaseError:
+            raise
+        except BaseException as error:  # an interrupt
+            if held.outcome is None:
+                drive(self._session.complete_release(held, error))
+            raise
 
     def extend(self, ttl: float | None = None) -> float:
         """Renew now, for `ttl` seconds if given, and from then on for as long; return the seconds that remain.
@@ -287,7 +296,11 @@ class Lease(LeaseBase):
         held = self._held
         if held.lost_because == FORKED:
             return
-        outcome = self.release()
+        try:
+            outcome = self.release()
+        except BaseException:  # it was interrupted, maybe before it began
+            self.release()
+            raise
         if outcome is not Outcome.RELEASED or held.lost_because:
             self._raise_if_lost(outcome, error)
 

@@ -392,13 +392,13 @@ def forget_who_waits(original: Any, self: Turnstile, held: HeldLease) -> Any:
     return original(self, held)
 
 
-def ignore_deadline(original: Any, self: Turnstile, want: Any, key: Any) -> Any:
+def ignore_deadline(original: Any, self: Turnstile, want: Any, key: Any, owned: Any) -> Any:
     stile = self._stiles.get(key)
     lingering = stile.lingering() if stile is not None else None
     if lingering is not None:
         lingering.lost_because = ""
         lingering.kept_until = lingering.valid_until = self._runtime.now() + lingering.ttl / 1_000_000
-    return original(self, want, key)
+    return original(self, want, key, owned)
 
 
 def same_token(original: Any, self: HeldLease, ttl: int, ends_at: float) -> HeldLease:

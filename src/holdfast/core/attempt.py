@@ -89,6 +89,7 @@ class Attempt:
         "_engaged",
         "_granted",
         "_look_at",
+        "_owned",
         "_poke_at",
         "_runtime",
         "_sent",
@@ -102,8 +103,20 @@ class Attempt:
         "wanted",
     )
 
-    def __init__(self, session: "Session", want: Want, until: float | None, *, wait: bool, span: int = 1) -> None:
+    def __init__(
+        self,
+        session: "Session",
+        want: Want,
+        until: float | None,
+        owned: list[HeldLease],
+        *,
+        wait: bool,
+        span: int = 1,
+    ) -> None:
         """Prepare to acquire by the local instant `until` (None: however long it takes), or in a single ask.
+
+        The lease is put into `owned` before anything else is done with it: from then on it belongs to whoever gave the
+        list, and is released by it if an interrupt comes.
 
         With a `span` of more than one, as many tokens are reserved, to hand the lease on within this process.
         """
@@ -117,6 +130,7 @@ class Attempt:
         self._runtime = session.runtime
         self._want = want
         self._until = until
+        self._owned = owned
         self._ask = _make_ask(session, want, wait, span)
         self._signal: Event | None = None
         """Made only when there is something to wait for."""
@@ -136,8 +150,8 @@ class Attempt:
     async def run(self) -> HeldLease | Left:
         """Acquire. Returns the lease, or, when the time is up, who holds the name."""
         attempts, request = self._session.attempts, self._ask.request
-        attempts[request] = self
         try:
+            attempts[request] = self
             self._session.refuse_if_closed()  # whoever closes it from now on finds us in `attempts`
             return await self._until_held()
         except GeneratorExit:
@@ -314,6 +328,8 @@ class Attempt:
             self._unsure,
             ends_at,
         )
+        self._owned.append(held)
+        self._engaged = False
         if want.min_hold:
             held.free_at = now + seconds(want.min_hold) / (1.0 - DRIFT)
         session.keeper.add(held)
@@ -327,8 +343,9 @@ class Attempt:
         unsure = self._unsure or not self._session.store.capabilities.local
         leave = Leave(self._want.name, self._ask.request, unsure)
         try:
-            return await self._session.persist(lambda until: self._session.store.leave(leave, until), self._patience())
+            left = await self._session.persist(lambda until: self._session.store.leave(leave, until), self._patience())
         except StoreError as error:
+            left = Left()
             lapse = seconds(max(self._ask.patience, self._ask.ttl))
             log.log(
                 logging.DEBUG if _lasts(error) and ended_by is not None and _lasts(ended_by) else logging.WARNING,
@@ -337,7 +354,8 @@ class Attempt:
                 told(error),
                 lapse,
             )
-            return Left()
+        self._engaged = False
+        return left
 
     def _refusal(self, reply: Reply) -> Exception:
         self._engaged = False

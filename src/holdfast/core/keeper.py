@@ -71,15 +71,13 @@ class Keeper:
         if lease.due_at < self._looks_at or lease.valid_until < self._looks_at:
             self._wake()
 
-    def replace(self, lease: HeldLease, successor: HeldLease) -> bool:
-        """Keep a lease in the place of one that was let go; False if that is found lost. With its mutex held.
+    def replaceable(self, lease: HeldLease) -> bool:
+        """Tell whether a lease that was let go may go on as another: it was not found lost. With its mutex held."""
+        return not (lease.lost_because or lease.void)
 
-        Whoever finds it lost from now on finds the successor here.
-        """
-        if lease.lost_because or lease.void:
-            return False
-        self._leases[lease.request] = successor
-        return True
+    def replace(self, successor: HeldLease) -> None:
+        """Keep a lease in the place of its predecessor: whoever finds that lost from now on finds this one here."""
+        self._leases[successor.request] = successor
 
     def replaced(self, successor: HeldLease) -> None:
         """Look after a successor. It falls due when its predecessor did, unless that was not to be renewed any more."""

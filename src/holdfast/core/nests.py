@@ -5,7 +5,6 @@ in whatever order they are. Who owns it is told by the thread or task object: it
 are made for the same name and for this, and by nobody else; when the thread or task ends, so does the nest.
 """
 
-from collections import deque
 from contextlib import AbstractContextManager
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -17,45 +16,30 @@ from holdfast.runtimes.runtime import Runtime
 class Nest:
     """One lease, and how many shares there are of it."""
 
-    __slots__ = ("dropped", "held", "mutex", "shares")
+    __slots__ = ("held", "mutex", "shares")
 
     def __init__(self, held: HeldLease, mutex: AbstractContextManager[Any]) -> None:
-        """Begin with one."""
+        """Begin without any: whoever makes it adds the first."""
         self.held = held
         self.mutex = mutex
-        self.shares = 1
-        self.dropped: deque[None] = deque()
-        """One for each share whose lease was dropped, and is still counted. Appended by the garbage collector, in the
-        middle of anything: so it takes no mutex."""
+        self.shares: set[object] = set()
+        """A share is taken out without the mutex, too: by the garbage collector, in the middle of anything."""
 
-    def enter(self) -> bool:
+    def enter(self, share: object) -> bool:
         """Take another share; False if the last was given back, or the lease is lost."""
         if not self.held.trusted():
             return False
         with self.mutex:
             if not self.shares:
                 return False
-            self.shares += 1
+            self.shares.add(share)
             return True
 
-    def leave(self) -> bool:
-        """Give a share back; return whether it was the last."""
+    def leave(self, share: object) -> bool:
+        """Give a share back; return whether none is left. Repeated, it answers the same."""
         with self.mutex:
-            self._count_out()
-            self.shares -= 1
+            self.shares.discard(share)
             return not self.shares
-
-    def leave_dropped(self) -> bool:
-        """Give back the shares that were dropped; return whether the last was among them."""
-        with self.mutex:
-            return self._count_out() and not self.shares
-
-    def _count_out(self) -> bool:
-        some = bool(self.dropped)
-        while self.dropped:
-            self.dropped.popleft()
-            self.shares -= 1
-        return some
 
 
 class Nests:
@@ -67,12 +51,11 @@ class Nests:
         self._mutex = mutex
         self._nests: WeakKeyDictionary[object, dict[str, Nest]] = WeakKeyDictionary()
 
-    def enter(self, name: str) -> Nest | None:
-        """Take another share of what the caller holds of a name, if it does."""
+    def find(self, name: str) -> Nest | None:
+        """Return what the caller holds of a name, if it does."""
         owner, _ = self._runtime.caller()
         nests = self._nests.get(owner)
-        nest = nests.get(name) if nests else None
-        return nest if nest is not None and nest.enter() else None
+        return nests.get(name) if nests else None
 
     def begin(self, held: HeldLease) -> Nest:
         """Note what the caller has just acquired."""

@@ -164,11 +164,16 @@ class Session:
 
     # -- operations ----------------------------------------------------------------------------------------
 
-    async def acquire(self, want: Want, timeout: float | None) -> HeldLease | Left:
+    async def acquire(
+        self, want: Want, timeout: float | None, owned: list[HeldLease] | None = None
+    ) -> HeldLease | Left:
         """Hold `want`, or say who does after `timeout` seconds (0: ask once; None: wait for ever).
 
-        Raises StoreError if the store cannot be asked; then nothing is held.
+        Raises StoreError if the store cannot be asked; then nothing is held. What is granted is in `owned` before it is
+        returned, so that a caller who is interrupted in between can `give_back` that.
         """
+        if owned is None:
+            owned = []
         if not self._opened:
             await self.open()
         asked_at = 0.0 if self.events is None else self.runtime.now()
@@ -176,18 +181,30 @@ class Session:
         if want.linger and not self.inbox:
             raise UsageError(NO_LINGER)
         if want.key is not None:
-            won = await self.turnstile.acquire(want, want.key, until, wait=timeout != 0)
+            won = await self.turnstile.acquire(want, want.key, until, owned, wait=timeout != 0)
         else:
-            won = await Attempt(self, want, until, wait=timeout != 0).run()
+            won = await Attempt(self, want, until, owned, wait=timeout != 0).run()
         if self.events is not None and isinstance(won, HeldLease):
             self.events.acquired(won, asked_at)
         return won
 
-    def take_up(self, want: Want) -> HeldLease | None:
+    async def give_back(self, owned: list[HeldLease]) -> None:
+        """Release what was granted to an acquisition whose caller was interrupted before it had the lease."""
+        for held in owned:
+            held.dropped = True  # at once, and whatever comes: it is renewed no more
+        for held in reversed(owned):
+            await self.release(held)
+
+    def drop(self, owned: list[HeldLease]) -> None:
+        """Do so where nothing can be awaited any more: they are renewed no more, and end at their ttl."""
+        for held in owned:
+            self.keeper.drop(held)
+
+    def take_up(self, want: Want, owned: list[HeldLease]) -> HeldLease | None:
         """Return a lease that lingers, at no cost; None if there is none, or it is better to ask in the usual way."""
         if want.key is None or self.events is not None:
             return None
-        return self.turnstile.take_up(want, want.key)
+        return self.turnstile.take_up(want, want.key, owned)
 
     async def release(self, held: HeldLease) -> Outcome:
         """Let go of a lease. Asked again, it answers the same.
@@ -199,25 +216,49 @@ class Session:
         if self._abandoned:
             held.disown()  # one that was lost before the fork is not kept, and may have a mutex that nobody frees
             raise held.loss()
-        if held.linger and self.turnstile.keep(held):
-            return Outcome.RELEASED
-        if not held.let_it_go():
-            return await self._released_by_another(held)
-        if held.stile is not None and self.turnstile.pass_on(held):
-            return Outcome.RELEASED
-        self.keeper.discard(held)
-        began = self.runtime.now()
-        release = Release(held.name, held.request, held.last, held.unsure, held.to_keep())
+        queue_told = False
         try:
-            outcome = await self.store.release(release, began + self.patience(held.ttl))
+            if held.linger and self.turnstile.keep(held):
+                return Outcome.RELEASED
+            if held.let_it_go():
+                if held.stile is not None and self.turnstile.pass_on(held):
+                    return Outcome.RELEASED
+                queue_told = True
+                self.keeper.discard(held)
+                began = self.runtime.now()
+                try:
+                    outcome = await self.store.release(self._to_release(held), began + self.patience(held.ttl))
+                except StoreError as error:
+                    return await self.runtime.finish(self._release_again(held, error, began))
+                return self._settle(held, outcome)
         except GeneratorExit:
             raise
-        except StoreError as error:
-            return await self.runtime.finish(self._release_again(held, release, error, began))
         except BaseException as error:
-            await self.runtime.finish(self._release_again(held, release, error, began))
+            await self.runtime.finish(self.complete_release(held, error, queue_told=queue_told))
             raise
-        return self._settle(held, outcome)
+        return await self._released_by_another(held)
+
+    async def complete_release(self, held: HeldLease, interrupt: BaseException, *, queue_told: bool = False) -> None:
+        """Carry out what an interrupt prevented of a release, which may have been handed on in this process already.
+
+        Repeating what was done already does no harm.
+        """
+        began = self.runtime.now()
+        held.let_it_go()
+        if held.stile is not None and not queue_told:
+            self.turnstile.mend(held.stile)
+            successor = held.stile.held
+            if successor is not None and successor is not held and successor.request == held.request:
+                self.keeper.replace(successor)
+                self.keeper.replaced(successor)
+                held.settle(Outcome.RELEASED)
+                return
+        self.keeper.discard(held)
+        if held.outcome is None:
+            await self._release_again(held, interrupt, began)
+
+    def _to_release(self, held: HeldLease) -> Release:
+        return Release(held.name, held.request, held.last, held.unsure, held.to_keep())
 
     def _settle(self, held: HeldLease, outcome: Outcome) -> Outcome:
         held.settle(outcome)
@@ -232,8 +273,9 @@ class Session:
             await self.runtime.sleep(0.002)
         return held.outcome or Outcome.UNKNOWN
 
-    async def _release_again(self, held: HeldLease, release: Release, first: BaseException, began: float) -> Outcome:
+    async def _release_again(self, held: HeldLease, first: BaseException, began: float) -> Outcome:
         """Release when nobody knows whether the first attempt was carried out."""
+        release = self._to_release(held)
         try:
             if isinstance(first, StoreError) and not isinstance(first, StoreUnavailable):
                 raise first

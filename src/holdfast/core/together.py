@@ -52,18 +52,24 @@ async def acquire_all(
     wants: Sequence[Want],
     timeout: float | None,
     max_hold: float = NEVER,
+    owned: list[HeldLease] | None = None,
     *,
     detect_deadlock: bool = False,
 ) -> list[HeldLease] | Missed:
     """Hold all of `wants`, which are sorted by name, or none, and say which of them was not to be had.
 
+    What is granted is in `owned` before it is returned, so that a caller who is interrupted in between can have the
+    session give that back.
+
     The `timeout` in seconds counts for all of them together (0: ask once; None: wait for ever), `max_hold` from when
     all are held. Raises StoreError if the store cannot be asked; then nothing is held.
     """
+    if owned is None:
+        owned = []
     await session.open()
     until = None if timeout is None else session.runtime.now() + timeout
     while True:
-        won = await _Together(session, wants, until, wait=timeout != 0, detect_deadlock=detect_deadlock).run()
+        won = await _Together(session, wants, until, owned, wait=timeout != 0, detect_deadlock=detect_deadlock).run()
         if isinstance(won, Missed):
             return won
         if all(held.trusted() for held in won):
@@ -74,6 +80,7 @@ async def acquire_all(
             return won
         log.debug("one of %s was lost while the others were waited for; beginning again", [want.name for want in wants])
         await release_all(session, won)
+        owned.clear()
 
 
 def _limit(session: "Session", held: HeldLease, ends_at: float) -> None:
@@ -90,7 +97,14 @@ class _Together:
     """One acquisition of several names. Used once."""
 
     def __init__(
-        self, session: "Session", wants: Sequence[Want], until: float | None, *, wait: bool, detect_deadlock: bool
+        self,
+        session: "Session",
+        wants: Sequence[Want],
+        until: float | None,
+        owned: list[HeldLease],
+        *,
+        wait: bool,
+        detect_deadlock: bool,
     ) -> None:
         self._session = session
         self._detect_deadlock = detect_deadlock
@@ -98,12 +112,11 @@ class _Together:
         self._wants = wants
         self._until = until
         self._wait = wait
-        self._held: list[HeldLease] = []
+        self._held = owned
+        """Whatever is granted, in the order of the names; each puts itself here when it becomes a lease."""
         self._asked_at = session.runtime.now()
         self._parts: list[_Part] = []
         """What was asked for along with another in this step."""
-        self._pending: list[_Part] = []
-        """What of it is not entered yet."""
 
     async def run(self) -> list[HeldLease] | Missed:
         """Acquire all, or nothing."""
@@ -130,32 +143,30 @@ class _Together:
         timeout: float | None = 0
         if self._wait:
             timeout = None if self._until is None else max(0.0, self._until - self._runtime.now())
-        won = await self._session.acquire(self._missing()[0], timeout)
-        if isinstance(won, Left):
-            return won
-        self._held.append(won)
-        return None
+        won = await self._session.acquire(self._missing()[0], timeout, self._held)
+        return won if isinstance(won, Left) else None
 
     async def _in_one_step(self) -> Left | None:
         """Acquire the next name, and with it those after it that are free, up to one that has to be waited for."""
         wants = self._missing()
-        followers = self._parts = [_Part(self._session, want, self._until, wait=self._wait) for want in wants[1:]]
-        leader = _Leader(self._session, wants[0], self._until, followers, wait=self._wait)
+        followers = [_Part(self._session, want, self._until, self._held, wait=self._wait) for want in wants[1:]]
+        self._parts = list(followers)
+        leader = _Leader(self._session, wants[0], self._until, self._held, followers, wait=self._wait)
         won = await leader.run()
         if isinstance(won, Left):
             return won
-        self._enter(won)
-        self._pending = [each for each in followers if each.is_engaged()]
-        while self._pending and not self._pending[0].came_late():
-            won = await self._pending.pop(0).run()
+        self._tell(won)
+        for each in [each for each in followers if each.is_engaged()]:
+            if each.came_late():
+                break
+            won = await each.run()
             if isinstance(won, Left):
                 return won
-            self._enter(won)
-        await self._leave_pending()
+            self._tell(won)
+        await self._runtime.finish(self._leave_parts())
         return None
 
-    def _enter(self, won: HeldLease) -> None:
-        self._held.append(won)
+    def _tell(self, won: HeldLease) -> None:
         if self._session.events is not None:
             self._session.events.acquired(won, self._asked_at)
 
@@ -164,17 +175,16 @@ class _Together:
         wants = list(self._wants[len(self._held) :])
         return [self._session.actors.speak_for(want) for want in wants] if self._detect_deadlock else wants
 
-    async def _leave_pending(self) -> None:
-        while self._pending:
-            await self._runtime.finish(self._pending[0].give_up())
-            self._pending.pop(0)
+    async def _leave_parts(self) -> None:
+        """Leave what the store may know of, and is no lease."""
+        for each in self._parts:
+            if each.is_engaged():
+                await each.give_up()
 
     async def _undo(self) -> None:
-        pending, self._pending = self._pending, []
-        for each in pending:
-            await each.give_up()
-        held, self._held = self._held, []
-        await release_all(self._session, held)
+        await self._leave_parts()
+        await release_all(self._session, self._held)
+        self._held.clear()
 
 
 class _Part(Attempt):
@@ -182,8 +192,10 @@ class _Part(Attempt):
 
     __slots__ = ("_answer", "_before")
 
-    def __init__(self, session: "Session", want: Want, until: float | None, *, wait: bool) -> None:
-        super().__init__(session, want, until, wait=wait)
+    def __init__(
+        self, session: "Session", want: Want, until: float | None, owned: list[HeldLease], *, wait: bool
+    ) -> None:
+        super().__init__(session, want, until, owned, wait=wait)
         self._answer: Reply | None = None
         self._before = False
 
@@ -240,9 +252,16 @@ class _Leader(Attempt):
     __slots__ = ("_followers",)
 
     def __init__(
-        self, session: "Session", want: Want, until: float | None, followers: list[_Part], *, wait: bool
+        self,
+        session: "Session",
+        want: Want,
+        until: float | None,
+        owned: list[HeldLease],
+        followers: list[_Part],
+        *,
+        wait: bool,
     ) -> None:
-        super().__init__(session, want, until, wait=wait)
+        super().__init__(session, want, until, owned, wait=wait)
         self._followers = followers
         """What became of them is for whoever made them to find out. May be replaced by new ones."""
 

@@ -57,6 +57,8 @@ class Contender:
     want: Want
     event: "Event"
     since: float
+    owned: list[HeldLease]
+    """Where its caller finds what it got, if it is interrupted."""
     lease: HeldLease | None = None
     """What was handed to it."""
     place: int = 0
@@ -74,7 +76,7 @@ class Contender:
 class Stile:
     """The local queue in front of one name. There is one while somebody holds, asks or waits."""
 
-    __slots__ = ("contenders", "held", "key", "owner", "passed", "since", "troubled_since", "wanted")
+    __slots__ = ("called", "contenders", "held", "key", "owner", "passed", "since", "troubled_since", "wanted")
 
     def __init__(self, owner: "Turnstile", key: tuple[str, int, int]) -> None:
         """Begin with somebody who asks the store, and nobody who waits. Short: it is on the way of every lock."""
@@ -83,6 +85,8 @@ class Stile:
         self.contenders: deque[Contender] | None = None
         """None until there is one."""
         self.held: HeldLease | None = None
+        self.called: Contender | None = None
+        """Whose turn came last."""
         self.wanted = False
         """Whether somebody outside waits."""
         self.passed = 0
@@ -118,29 +122,13 @@ class Turnstile:
         self._departures = Departures(session.runtime, session.release)
 
     def acquire(
-        self, want: Want, key: tuple[str, int, int], until: float | None, *, wait: bool
+        self, want: Want, key: tuple[str, int, int], until: float | None, owned: list[HeldLease], *, wait: bool
     ) -> Coroutine[Any, Any, HeldLease | Left]:
         """Hold `want`, after those of this process who came before for the same `key`."""
         stile = self._stiles.get(key)
         if stile is None:  # and if it still is then, this one is in front of the name
-            return self._lead(Stile(self, key), want, until, wait=wait)
-        with self._mutex:
-            if self._stiles.get(key) is not stile:
-                return self._once_more(want, key, until, wait=wait)
-            if stile.lingering() is not None:
-                return self._go_on(stile, want, key, until, wait=wait)
-            if not wait:
-                return self._turn_away(stile)
-            contender = Contender(want, self._runtime.event(), self._runtime.now())
-            if stile.contenders is None:
-                stile.contenders = deque()
-            stile.contenders.append(contender)
-        return self._stand(stile, contender, until)
-
-    async def _once_more(
-        self, want: Want, key: tuple[str, int, int], until: float | None, *, wait: bool
-    ) -> HeldLease | Left:
-        return await self.acquire(want, key, until, wait=wait)
+            return self._lead(Stile(self, key), want, until, owned, wait=wait)
+        return self._stand(stile, want, until, owned, wait=wait)
 
     def pass_on(self, held: HeldLease) -> bool:
         """Hand a lease that is released to the next of this process, or have it ask; return whether it has it now."""
@@ -153,8 +141,8 @@ class Turnstile:
             contender = self._hand_over(stile, held)
             leader = None
             if contender is None:
-                stile.held = None
                 leader = self._next_leader(stile)
+                stile.held = None
         if contender is None or contender.lease is None:
             if leader is not None:
                 leader.event.set()
@@ -177,20 +165,46 @@ class Turnstile:
             return None
         lease = held.successor(contender.want.ttl, now + contender.want.max_hold)
         lease.linger = contender.want.linger
-        if not self._session.keeper.replace(held, lease):
+        if not self._session.keeper.replaceable(held):
             return None
-        stile.contenders.popleft()
-        contender.lease = stile.held = lease
+        contender.lease = lease  # this decides: `mend` makes good what an interrupt prevents from here on
+        self._give(stile, contender, lease)
         stile.passed += 1
         return contender
+
+    def _give(self, stile: Stile, contender: Contender, lease: HeldLease) -> None:
+        self._session.keeper.replace(lease)
+        stile.held = lease
+        stile.called = contender
+        if stile.contenders and stile.contenders[0] is contender:
+            stile.contenders.popleft()
+
+    def mend(self, stile: Stile) -> None:
+        """Complete a change of the queue that an interrupt left half done.
+
+        It may call one contender more than need be: two may ask the store. It never calls one less.
+        """
+        with self._mutex:
+            called = [stile.called]
+            first = stile.contenders[0] if stile.contenders else None
+            if first is not None and first.lease is not None:
+                self._give(stile, first, first.lease)
+            held = stile.held
+            if held is None or held.let_go or held.lost_because:
+                self._next_leader(stile)
+                stile.held = None
+            called.append(stile.called)
+        for contender in called:
+            if contender is not None:
+                contender.event.set()
 
     def step_aside(self, stile: Stile, held: HeldLease) -> None:
         """Note that a lease was lost."""
         with self._mutex:
             leader = None
             if stile.held is held:
-                stile.held = None
                 leader = self._next_leader(stile)
+                stile.held = None
         if leader is not None:
             leader.event.set()
 
@@ -226,16 +240,17 @@ class Turnstile:
             if left * MICROS > ttl or held.let_go or held.lost_because:
                 return False
             held.let_go = True
-            lease = stile.held = held.successor(ttl, NEVER)
+            lease = held.successor(ttl, NEVER)
             lease.lingers_until = now + held.linger
-            self._session.keeper.replace(held, lease)
+            self._session.keeper.replace(lease)
+            stile.held = lease
         held.settle(Outcome.RELEASED)
         self._session.keeper.replaced(lease)
         if self._session.events is not None:
             self._session.events.released(held, Outcome.RELEASED)
         return True
 
-    def take_up(self, want: Want, key: tuple[str, int, int]) -> HeldLease | None:
+    def take_up(self, want: Want, key: tuple[str, int, int], owned: list[HeldLease]) -> HeldLease | None:
         """Return the lease that lingers for a key, to be held from now on, if there is one and it is good enough."""
         with self._mutex:
             stile = self._stiles.get(key)
@@ -247,7 +262,8 @@ class Turnstile:
                 return None
             if held.lost_because or self._dismissed:
                 return None
-            held.lingers_until, held.linger = NEVER, want.linger
+            _claim(held, owned)
+            held.linger = want.linger
             if want.max_hold == NEVER:
                 return held
             held.ends_at = now + want.max_hold
@@ -256,20 +272,28 @@ class Turnstile:
         return held
 
     async def _go_on(
-        self, stile: Stile, want: Want, key: tuple[str, int, int], until: float | None, *, wait: bool
+        self,
+        stile: Stile,
+        want: Want,
+        key: tuple[str, int, int],
+        until: float | None,
+        owned: list[HeldLease],
+        *,
+        wait: bool,
     ) -> HeldLease | Left:
         """Take up the lease that lingers; if it is not good enough, release it and ask for another."""
-        held = self.take_up(want, key)
+        held = self.take_up(want, key, owned)
         if held is not None:
             return held
-        held = self._end_lingering(stile, None)
+        held = self._end_lingering(stile, None, owned)
         if held is not None:
             await self._session.release(held)
-        return await self.acquire(want, key, until, wait=wait)
+            owned.remove(held)
+        return await self.acquire(want, key, until, owned, wait=wait)
 
     def end_lingering(self, stile: Stile, held: HeldLease | None = None) -> None:
         """Release the lease that lingers here in the background, if there is one (and it is `held`)."""
-        ended = self._end_lingering(stile, held)
+        ended = self._end_lingering(stile, held, [])
         if ended is not None:
             self._departures.add(ended)
 
@@ -285,14 +309,14 @@ class Turnstile:
             if held.stile is not None:
                 self.end_lingering(held.stile, held)
 
-    def _end_lingering(self, stile: Stile, only: HeldLease | None) -> HeldLease | None:
+    def _end_lingering(self, stile: Stile, only: HeldLease | None, owned: list[HeldLease]) -> HeldLease | None:
         with self._mutex:
             held = stile.lingering()
             if held is None or (only is not None and only is not held):
                 return None
-            held.lingers_until = NEVER
-            stile.held = None
+            _claim(held, owned)
             leader = self._next_leader(stile)
+            stile.held = None
         if leader is not None:
             leader.event.set()
         return held
@@ -326,18 +350,21 @@ class Turnstile:
 
     # -- those who wait ------------------------------------------------------------------------------------
 
-    async def _stand(self, stile: Stile, contender: Contender, until: float | None) -> HeldLease | Left:
-        """Wait to be handed the lease, or to have to ask for it."""
+    async def _stand(
+        self, stile: Stile, want: Want, until: float | None, owned: list[HeldLease], *, wait: bool
+    ) -> HeldLease | Left:
+        """Join the queue, and wait there to be handed the lease, or to have to ask for it."""
+        contender = Contender(want, self._runtime.event(), self._runtime.now(), owned)
         try:
-            if self._session.events is not None:
-                self._session.events.contended(contender.want.name)
-            held = stile.held
-            if until is None and held is not None and held.by is self._runtime.mark():
-                self._session.refuse_to_wait_for_oneself(contender.want)
-            while not contender.is_called():
-                self._session.refuse_to_wait(contender.want)
-                if not await contender.event.wait(until) and self._withdraw(stile, contender):
-                    return self._left(stile, contender.place)
+            if not self._join(stile, contender, wait=wait):
+                return await self._go_on(stile, want, stile.key, until, owned, wait=wait)
+            if not wait or not await self._is_called(stile, contender, until):
+                return self._left(stile, contender.place)
+            if contender.lease is not None:
+                owned.append(contender.lease)
+                return contender.lease
+            if contender.error is None:
+                return await self._lead(stile, want, until, owned, wait=True, contender=contender)
         except GeneratorExit:  # nothing can be awaited any more
             self._abandon(stile, contender)
             raise
@@ -345,25 +372,44 @@ class Turnstile:
             if not self._withdraw(stile, contender):
                 await self._runtime.finish(self._decline(stile, contender))
             raise
-        if contender.lease is not None:
-            return contender.lease
-        if contender.error is not None:
-            raise StoreUnavailable(str(contender.error)) from contender.error
-        return await self._lead(stile, contender.want, until, wait=True, since=contender.since)
+        raise StoreUnavailable(str(contender.error)) from contender.error
+
+    def _join(self, stile: Stile, contender: Contender, *, wait: bool) -> bool:
+        """Stand in the queue, if it is worth waiting; False if the queue is over, or only a lease lingers there."""
+        with self._mutex:
+            if self._stiles.get(stile.key) is not stile or stile.lingering() is not None:
+                return False
+            if stile.contenders is None:
+                stile.contenders = deque()
+            if wait:
+                stile.contenders.append(contender)
+            else:
+                contender.place = len(stile.contenders)
+            return True
+
+    async def _is_called(self, stile: Stile, contender: Contender, until: float | None) -> bool:
+        """Wait for the contender's turn; False if it has left the queue, for its time is over."""
+        if self._session.events is not None:
+            self._session.events.contended(contender.want.name)
+        held = stile.held
+        if until is None and held is not None and held.by is self._runtime.mark():
+            self._session.refuse_to_wait_for_oneself(contender.want)
+        while not contender.is_called():
+            self._session.refuse_to_wait(contender.want)
+            if not await contender.event.wait(until) and self._withdraw(stile, contender):
+                return False
+        return True
 
     def _left(self, stile: Stile, place: int) -> Left:
         """Say who holds, and how many were before us: here, and the one who asks the store if nobody holds."""
         return Left((self._session.owner,), place) if stile.held else Left((), place + 1)
-
-    async def _turn_away(self, stile: Stile) -> Left:
-        return self._left(stile, len(stile.contenders or ()))
 
     def _withdraw(self, stile: Stile, contender: Contender) -> bool:
         """Leave the queue; False if its turn has come."""
         with self._mutex:
             if contender.is_called():
                 return False
-            if stile.contenders:
+            if stile.contenders and contender in stile.contenders:
                 contender.place = stile.contenders.index(contender)
                 del stile.contenders[contender.place]
             return True
@@ -385,41 +431,50 @@ class Turnstile:
     # -- the one who asks ----------------------------------------------------------------------------------
 
     async def _lead(
-        self, stile: Stile, want: Want, until: float | None, *, wait: bool, since: float | None = None
+        self,
+        stile: Stile,
+        want: Want,
+        until: float | None,
+        owned: list[HeldLease],
+        *,
+        wait: bool,
+        contender: Contender | None = None,
     ) -> HeldLease | Left:
-        """Ask the store; for a range of tokens if we waited here `since` some instant: then others will again.
+        """Ask the store; for a range of tokens if we waited here as a `contender`: then others will again.
 
         Who has not waited brings a new queue, which begins here, where an interrupt of any kind ends it.
         """
         attempt = None
-        span = self._session.store.capabilities.span if since is not None or want.linger else 1
+        span = self._session.store.capabilities.span if contender is not None or want.linger else 1
         try:
-            if since is None:
+            if contender is None:
                 with self._mutex:
                     there = self._stiles.setdefault(stile.key, stile)
                 if there is not stile:
-                    return await self._once_more(want, stile.key, until, wait=wait)
-            attempt = Attempt(self._session, want, until, wait=wait, span=span)
-            if since is not None:
-                attempt.troubled_since = max(stile.troubled_since, since)
+                    return await self.acquire(want, stile.key, until, owned, wait=wait)
+                attempt = Attempt(self._session, want, until, owned, wait=wait, span=span)
+            else:
+                contender.leads = False  # from here on this is who lets the next one ask
+                attempt = Attempt(self._session, want, until, owned, wait=wait, span=span)
+                attempt.troubled_since = max(stile.troubled_since, contender.since)
             won = await attempt.run()
+            stile.troubled_since = attempt.troubled_since
+            if not isinstance(won, HeldLease):
+                self._resign(stile)
+                return won
+            won.stile = stile
+            if span > 1:
+                won.linger = want.linger
+                stile.passed, stile.since, stile.wanted = 0, self._runtime.now(), attempt.wanted
+                if won.wanted or attempt.outrun:  # heard just before it had a stile, or was a lease
+                    stile.wanted = True
+            stile.held = won
+            if won.lost_because:
+                self.step_aside(stile, won)
+            return won
         except BaseException as error:
             self._fail(stile, attempt, error)
             raise
-        stile.troubled_since = attempt.troubled_since
-        if not isinstance(won, HeldLease):
-            self._resign(stile)
-            return won
-        won.stile = stile
-        if span > 1:
-            won.linger = want.linger
-            stile.passed, stile.since, stile.wanted = 0, self._runtime.now(), attempt.wanted
-            if won.wanted or attempt.outrun:  # heard just before it had a stile, or was a lease
-                stile.wanted = True
-        stile.held = won
-        if won.lost_because:
-            self.step_aside(stile, won)
-        return won
 
     def _fail(self, stile: Stile, attempt: Attempt | None, error: BaseException) -> None:
         """Let the next one ask, and those who have waited for too long fail, too."""
@@ -427,7 +482,7 @@ class Turnstile:
             stile.troubled_since = attempt.troubled_since
         if isinstance(error, StoreUnavailable):
             self._dishearten(stile, error)
-        self._resign(stile)
+        self.mend(stile)
 
     def _dishearten(self, stile: Stile, error: StoreUnavailable) -> None:
         """Let all fail who have waited through this trouble for as long as they ride it out: not one after another."""
@@ -451,8 +506,10 @@ class Turnstile:
     def _next_leader(self, stile: Stile) -> Contender | None:
         """Return whose turn it is to ask the store; nobody's, and the queue is over. With the mutex held."""
         if stile.contenders:
-            leader = stile.contenders.popleft()
+            leader = stile.contenders[0]
             leader.leads = True
+            stile.called = leader
+            stile.contenders.popleft()
             return leader
         if self._stiles.get(stile.key) is stile:
             del self._stiles[stile.key]
@@ -467,3 +524,16 @@ class Turnstile:
         if not stile.wanted:
             return True
         return stile.passed < self._budget.count and now - stile.since < self._budget.time
+
+
+def _claim(held: HeldLease, owned: list[HeldLease]) -> None:
+    """Take a lease that lingers, to be held by who gave `owned`; interrupted, it lingers on. With the mutex held."""
+    lingers_until = held.lingers_until
+    try:
+        held.lingers_until = NEVER
+        owned.append(held)
+    except BaseException:
+        if held in owned:
+            owned.remove(held)
+        held.lingers_until = lingers_until
+        raise

@@ -54,11 +54,23 @@ class Sessions(Protocol):
         ...
 
 
-_Stack = tuple[L, "_Stack[L] | None"]
+E = TypeVar("E", bound="Entering")
+
+
+class Entering(Protocol):
+    """A lease, as far as a `with` is concerned."""
+
+    @property
+    def state(self) -> LeaseState:
+        """What may be believed of it."""
+        ...
+
+
+_Stack = tuple[E, "_Stack[E] | None"]
 """The lease that was entered last, and those before."""
 
 
-class Entered(Generic[L]):
+class Entered(Generic[E]):
     """The leases of a lock that were entered by `with`: by thread or task, and by name."""
 
     __slots__ = ("_here", "_leases")
@@ -66,26 +78,33 @@ class Entered(Generic[L]):
     def __init__(self, here: Callable[[], object]) -> None:
         """Start without any; `here` identifies the calling thread or task."""
         self._here = here
-        self._leases: dict[tuple[object, str], _Stack[L]] = {}
+        self._leases: dict[tuple[object, str], _Stack[E]] = {}
 
-    def push(self, name: str, lease: L) -> None:
+    def push(self, name: str, lease: E) -> None:
         """Note that a lease was entered here."""
         where = self._here(), name
         self._leases[where] = lease, self._leases.get(where)
 
-    def pop(self, name: str) -> L:
+    def last(self, name: str) -> E:
         """Return the lease that was entered here last. Raises UsageError if there is none."""
-        where = self._here(), name
-        leases = self._leases.pop(where, None)
+        leases = self._leases.get((self._here(), name))
         if leases is None:
             message = "this lock was not entered by this thread or task; enter and leave a `with` in the same one"
             raise UsageError(message)
-        lease, before = leases
-        if before is not None:
-            self._leases[where] = before
-        return lease
+        return leases[0]
 
-    def held(self, name: str) -> L | None:
+    def forget(self, name: str, lease: E) -> None:
+        """Note that a lease is left again, if it is the one that was entered here last."""
+        where = self._here(), name
+        leases = self._leases.get(where)
+        if leases is None or leases[0] is not lease:
+            return
+        if leases[1] is None:
+            del self._leases[where]
+        else:
+            self._leases[where] = leases[1]
+
+    def held(self, name: str) -> E | None:
         """Return a lease that was entered here and is still held, if there is one."""
         leases = self._leases.get((self._here(), name))
         while leases is not None:
@@ -246,21 +265,31 @@ class BlockingLockBase(LockBase):
     def _acquire(self, want: Want, timeout: float | None) -> Lease:
         timeout = self._timeout(timeout)
         session = self._client.session()
-        if want.linger and (kept := session.take_up(want)) is not None:
-            return self._lease(session, kept)
-        if self._options.detect_deadlock:
-            want = session.actors.speak_for(want)
-        won = drive(session.acquire(want, timeout))
-        if isinstance(won, Left):
-            raise self._timed_out(drive(session.explain(want.name, won)), timeout, session.owner)
-        return self._lease(session, won)
+        owned: list[HeldLease] = []  # what is granted is here before it is anywhere else
+        try:
+            if want.linger and (kept := session.take_up(want, owned)) is not None:
+                return self._lease(session, kept)
+            if self._options.detect_deadlock:
+                want = session.actors.speak_for(want)
+            won = drive(session.acquire(want, timeout, owned))
+            if isinstance(won, HeldLease):
+                return self._lease(session, won)
+        except BaseException:
+            drive(session.give_back(owned))
+            raise
+        raise self._timed_out(drive(session.explain(want.name, won)), timeout, session.owner)
 
     def _try_acquire(self, want: Want) -> Lease | None:
         session = self._client.session()
-        if self._options.detect_deadlock:
-            want = session.actors.speak_for(want)
-        won = drive(session.acquire(want, 0))
-        return None if isinstance(won, Left) else self._lease(session, won)
+        owned: list[HeldLease] = []
+        try:
+            if self._options.detect_deadlock:
+                want = session.actors.speak_for(want)
+            won = drive(session.acquire(want, 0, owned))
+            return None if isinstance(won, Left) else self._lease(session, won)
+        except BaseException:
+            drive(session.give_back(owned))
+            raise
 
     def _lease(self, session: Session, held: HeldLease) -> Lease:
         held.by = threads.mark()
@@ -273,16 +302,31 @@ class BlockingLockBase(LockBase):
 
     def __enter__(self) -> Lease:
         """Acquire; raises as `acquire` does."""
-        lease = self._acquire(self._want, UNSET)
-        self._entered.push(self._name, lease)
-        return lease
+        lease = None
+        try:
+            lease = self._acquire(self._want, UNSET)
+            self._entered.push(self._name, lease)
+            return lease
+        except BaseException:
+            if lease is not None:
+                self._entered.forget(self._name, lease)
+                lease.release()
+            raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Release the lease that this thread entered last; raises LeaseLost if it was lost."""
-        lease = self._entered.pop(self._name)
-        lease.__exit__(kind, error, trace)
+        lease = None
+        try:
+            lease = self._entered.last(self._name)
+            self._entered.forget(self._name, lease)
+            lease.__exit__(kind, error, trace)
+        except BaseException:
+            lease = lease or self._entered.last(self._name)
+            self._entered.forget(self._name, lease)
+            lease.release()  # it was interrupted; one that is released already only answers
+            raise
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Run every call of `function` under the lock, its name formatted from the call's arguments."""
@@ -333,21 +377,37 @@ class AsyncLockBase(LockBase):
     async def _acquire(self, want: Want, timeout: float | None) -> AsyncLease:
         timeout = self._timeout(timeout)
         session = self._client.session()
-        if want.linger and (kept := session.take_up(want)) is not None:
-            return self._lease(session, kept)
-        if self._options.detect_deadlock:
-            want = session.actors.speak_for(want)
-        won = await session.acquire(want, timeout)
-        if isinstance(won, Left):
-            raise self._timed_out(await session.explain(want.name, won), timeout, session.owner)
-        return self._lease(session, won)
+        owned: list[HeldLease] = []  # what is granted is here before it is anywhere else
+        try:
+            if want.linger and (kept := session.take_up(want, owned)) is not None:
+                return self._lease(session, kept)
+            if self._options.detect_deadlock:
+                want = session.actors.speak_for(want)
+            won = await session.acquire(want, timeout, owned)
+            if isinstance(won, HeldLease):
+                return self._lease(session, won)
+        except GeneratorExit:
+            session.drop(owned)
+            raise
+        except BaseException:
+            await session.runtime.finish(session.give_back(owned))
+            raise
+        raise self._timed_out(await session.explain(want.name, won), timeout, session.owner)
 
     async def _try_acquire(self, want: Want) -> AsyncLease | None:
         session = self._client.session()
-        if self._options.detect_deadlock:
-            want = session.actors.speak_for(want)
-        won = await session.acquire(want, 0)
-        return None if isinstance(won, Left) else self._lease(session, won)
+        owned: list[HeldLease] = []
+        try:
+            if self._options.detect_deadlock:
+                want = session.actors.speak_for(want)
+            won = await session.acquire(want, 0, owned)
+            return None if isinstance(won, Left) else self._lease(session, won)
+        except GeneratorExit:
+            session.drop(owned)
+            raise
+        except BaseException:
+            await session.runtime.finish(session.give_back(owned))
+            raise
 
     def _lease(self, session: Session, held: HeldLease) -> AsyncLease:
         held.by = aio.mark()
@@ -360,15 +420,25 @@ class AsyncLockBase(LockBase):
 
     async def __aenter__(self) -> AsyncLease:
         """Acquire; raises as `acquire` does. The body is cancelled if the lease is lost."""
-        lease = await self._acquire(self._want, UNSET)
-        self._entered.push(self._name, lease)
-        return await lease.__aenter__()
+        lease = None
+        try:
+            lease = await self._acquire(self._want, UNSET)
+            self._entered.push(self._name, lease)
+            return await lease.__aenter__()
+        except GeneratorExit:
+            raise
+        except BaseException:
+            if lease is not None:
+                self._entered.forget(self._name, lease)
+                await lease.release()
+            raise
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Release the lease that this task entered last; raises LeaseLost if it was lost."""
-        lease = self._entered.pop(self._name)
+        lease = self._entered.last(self._name)
+        self._entered.forget(self._name, lease)
         await lease.__aexit__(kind, error, trace)
 
     def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:

@@ -16,7 +16,7 @@ from holdfast.core.attempt import Want
 from holdfast.core.held import HeldLease
 from holdfast.core.labels import Label
 from holdfast.core.limits import check_duration, check_timeout
-from holdfast.core.messages import Left, NameView
+from holdfast.core.messages import NameView
 from holdfast.core.session import Session
 from holdfast.core.stop import Stop
 from holdfast.errors import StoreError, StoreUnavailable, UsageError
@@ -269,16 +269,22 @@ class Election(_ElectionBase[Leadership]):
         check_value(value)
         timeout = self._timeout(timeout)
         session = self._client.session()
-        want = replace(self._want_with(session, value), stop=stop)
-        with nullcontext() if stop is None else stop.watching(session, self._name):
-            won = drive(session.acquire(want, timeout))
-        if isinstance(won, Left):
-            raise self._timed_out(drive(session.explain(self._want.name, won)), timeout, session.owner)
-        won.by = threads.mark()
-        term = self._term = Leadership(session, won, self._name, value)
-        if self._options.on_lost is not None:
-            term.on_lost(self._options.on_lost)
-        return term
+        owned: list[HeldLease] = []  # what is granted is here before it is anywhere else
+        try:
+            want = replace(self._want_with(session, value), stop=stop)
+            with nullcontext() if stop is None else stop.watching(session, self._name):
+                won = drive(session.acquire(want, timeout, owned))
+            if isinstance(won, HeldLease):
+                won.by = threads.mark()
+                term = Leadership(session, won, self._name, value)
+                if self._options.on_lost is not None:
+                    term.on_lost(self._options.on_lost)
+                self._term = term
+                return term
+        except BaseException:
+            drive(session.give_back(owned))
+            raise
+        raise self._timed_out(drive(session.explain(self._want.name, won)), timeout, session.owner)
 
     def publish(self, value: str) -> None:
         """Publish another value, as the leader; see `Leadership.publish`. Raises UsageError if there was no term."""
@@ -323,14 +329,23 @@ class AsyncElection(_ElectionBase[AsyncLeadership]):
 
     async def _campaign(self, value: str, timeout: float | None) -> AsyncLeadership:
         session = self._client.session()
-        won = await session.acquire(self._want_with(session, value), timeout)
-        if isinstance(won, Left):
-            raise self._timed_out(await session.explain(self._want.name, won), timeout, session.owner)
-        won.by = aio.mark()
-        term = self._term = AsyncLeadership(session, won, self._name, value)
-        if self._options.on_lost is not None:
-            term.on_lost(self._options.on_lost)
-        return term
+        owned: list[HeldLease] = []  # what is granted is here before it is anywhere else
+        try:
+            won = await session.acquire(self._want_with(session, value), timeout, owned)
+            if isinstance(won, HeldLease):
+                won.by = aio.mark()
+                term = AsyncLeadership(session, won, self._name, value)
+                if self._options.on_lost is not None:
+                    term.on_lost(self._options.on_lost)
+                self._term = term
+                return term
+        except GeneratorExit:
+            session.drop(owned)
+            raise
+        except BaseException:
+            await session.runtime.finish(session.give_back(owned))
+            raise
+        raise self._timed_out(await session.explain(self._want.name, won), timeout, session.owner)
 
     async def publish(self, value: str) -> None:
         """Publish another value, as the leader; see `AsyncLeadership.publish`."""

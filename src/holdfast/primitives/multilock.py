@@ -20,10 +20,10 @@ from holdfast.core.limits import check_name
 from holdfast.core.session import Session
 from holdfast.core.stop import Stop
 from holdfast.core.together import Bundle, Missed, acquire_all
-from holdfast.errors import LeaseLost, LockTimeout, UsageError
+from holdfast.errors import ForkedLeaseError, LeaseLost, LockTimeout, UsageError
 from holdfast.lease import Acquiring, AsyncLoss, Loss, raise_or_note
 from holdfast.outcome import Outcome
-from holdfast.primitives.base import UNSET, LockBase, Sessions
+from holdfast.primitives.base import UNSET, Entered, LockBase, Sessions
 from holdfast.primitives.decorating import label_of, refuse_generator
 from holdfast.primitives.options import LockOptions, refuse_unknown
 from holdfast.runtimes import aio, threads
@@ -44,8 +44,8 @@ class _MultiLeaseBase:
 
     def __init__(self, bundle: Bundle, names: tuple[str, ...]) -> None:
         """Wrap leases that were just won; `names` are what their users call them."""
-        self._bundle = bundle
         self._names = names
+        self._bundle = bundle
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -87,9 +87,11 @@ class _MultiLeaseBase:
         return f"<{type(self).__name__} {self.tokens} {self.state.value}>"
 
     def __del__(self) -> None:
-        bundle = self._bundle
+        bundle = getattr(self, "_bundle", None)  # none if it was interrupted when it was made
+        if bundle is None or bundle.let_go:
+            return
         dropped = [held for held in bundle.leases if not held.let_go and not held.lost_because]
-        if bundle.let_go or not dropped:
+        if not dropped:
             return
         for held in dropped:
             bundle.session.keeper.drop(held)
@@ -125,7 +127,13 @@ class MultiLease(_MultiLeaseBase):
 
         Called again, it answers the same. Raises ForkedLeaseError in a forked child.
         """
-        return drive(self._bundle.release())
+        try:
+            return drive(self._bundle.release())
+        except ForkedLeaseError:
+            raise
+        except BaseException:  # an interrupt: what was let go already stays so, and answers the same
+            drive(self._bundle.release())
+            raise
 
     def extend(self, ttl: float | None = None) -> float:
         """Renew all names now, for `ttl` seconds if given; return the seconds that remain. See `Lease.extend`.
@@ -143,8 +151,14 @@ class MultiLease(_MultiLeaseBase):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Release. Raises LeaseLost if a name was lost and the body raised nothing itself."""
-        if not self._is_forked():
-            self._raise_if_lost(self.release(), error)
+        if self._is_forked():
+            return
+        try:
+            outcome = self.release()
+        except BaseException:  # it was interrupted, maybe before it began
+            self.release()
+            raise
+        self._raise_if_lost(outcome, error)
 
 
 class AsyncMultiLease(_MultiLeaseBase):
@@ -227,16 +241,17 @@ class _MultiLockBase(LockBase):
         return f"<{type(self).__name__} {list(self._names)!r} ttl={self._options.ttl:g}>"
 
     async def _acquire_all(
-        self, session: Session, timeout: float | None, stop: Stop | None = None
+        self, session: Session, timeout: float | None, owned: list[HeldLease], stop: Stop | None = None
     ) -> list[HeldLease] | Missed:
         wants = self._wants if stop is None else [replace(want, stop=stop) for want in self._wants]
-        return await acquire_all(session, wants, timeout, self._max_hold, detect_deadlock=self._options.detect_deadlock)
+        detect = self._options.detect_deadlock
+        return await acquire_all(session, wants, timeout, self._max_hold, owned, detect_deadlock=detect)
 
     async def _acquire_or_miss(
-        self, session: Session, timeout: float | None, stop: Stop | None = None
+        self, session: Session, timeout: float | None, owned: list[HeldLease], stop: Stop | None = None
     ) -> list[HeldLease]:
         with nullcontext() if stop is None else stop.watching(session, self.name):
-            won = await self._acquire_all(session, timeout, stop)
+            won = await self._acquire_all(session, timeout, owned, stop)
         if isinstance(won, Missed):
             left = await session.explain(self._wants[won.place].name, won.left)
             raise self._missed(replace(won, left=left), timeout, session.owner)
@@ -275,7 +290,7 @@ class MultiLock(_MultiLockBase):
     def __init__(self, client: Sessions, names: Iterable[str], options: LockOptions) -> None:
         """Make it; nothing is acquired yet."""
         super().__init__(client, names, options)
-        self._inside: dict[object, list[MultiLease]] = {}
+        self._entered = Entered[MultiLease](threads.here)
 
     def acquire(self, timeout: float | None = UNSET, *, stop: Stop | None = None, **unknown: Never) -> MultiLease:
         """Acquire all names, waiting up to `timeout` seconds for all of them (0: ask once; None: for ever).
@@ -287,14 +302,24 @@ class MultiLock(_MultiLockBase):
             refuse_unknown("acquire", unknown, ("timeout", "stop"))
         timeout = self._timeout(timeout)
         session = self._client.session()
-        won = drive(self._acquire_or_miss(session, timeout, stop))
-        return MultiLease(self._bundle(session, won), self._names)
+        owned: list[HeldLease] = []  # what is granted is here before it is anywhere else
+        try:
+            won = drive(self._acquire_or_miss(session, timeout, owned, stop))
+            return MultiLease(self._bundle(session, won), self._names)
+        except BaseException:
+            drive(session.give_back(owned))
+            raise
 
     def try_acquire(self) -> MultiLease | None:
         """Acquire all names if they are free at once; else return None. Raises StoreError as `acquire` does."""
         session = self._client.session()
-        won = drive(self._acquire_all(session, 0))
-        return None if isinstance(won, Missed) else MultiLease(self._bundle(session, won), self._names)
+        owned: list[HeldLease] = []
+        try:
+            won = drive(self._acquire_all(session, 0, owned))
+            return None if isinstance(won, Missed) else MultiLease(self._bundle(session, won), self._names)
+        except BaseException:
+            drive(session.give_back(owned))
+            raise
 
     def locked(self) -> bool:
         """Ask the store whether any of the names is held. It may be untrue as soon as it is said."""
@@ -303,15 +328,31 @@ class MultiLock(_MultiLockBase):
 
     def __enter__(self) -> MultiLease:
         """Acquire; raises as `acquire` does."""
-        lease = self.acquire()
-        self._inside.setdefault(threads.here(), []).append(lease)
-        return lease
+        lease = None
+        try:
+            lease = self.acquire()
+            self._entered.push(self._name, lease)
+            return lease
+        except BaseException:
+            if lease is not None:
+                self._entered.forget(self._name, lease)
+                lease.release()
+            raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Release what this thread entered last; raises LeaseLost if it was lost."""
-        _pop(self._inside, threads.here()).__exit__(kind, error, trace)
+        lease = None
+        try:
+            lease = self._entered.last(self._name)
+            self._entered.forget(self._name, lease)
+            lease.__exit__(kind, error, trace)
+        except BaseException:
+            lease = lease or self._entered.last(self._name)
+            self._entered.forget(self._name, lease)
+            lease.release()  # it was interrupted; one that is released already only answers
+            raise
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Run every call of `function` under all the names, which are taken as they stand."""
@@ -337,7 +378,7 @@ class AsyncMultiLock(_MultiLockBase):
     def __init__(self, client: Sessions, names: Iterable[str], options: LockOptions) -> None:
         """Make it; nothing is acquired yet."""
         super().__init__(client, names, options)
-        self._inside: dict[object, list[AsyncMultiLease]] = {}
+        self._entered = Entered[AsyncMultiLease](aio.here)
 
     def acquire(self, timeout: float | None = UNSET, **unknown: Never) -> Acquiring[AsyncMultiLease]:
         """Acquire all names, as `MultiLock.acquire`: await it, or enter it by `async with`.
@@ -351,14 +392,30 @@ class AsyncMultiLock(_MultiLockBase):
     async def _acquire(self, timeout: float | None) -> AsyncMultiLease:
         timeout = self._timeout(timeout)
         session = self._client.session()
-        won = await self._acquire_or_miss(session, timeout)
-        return AsyncMultiLease(self._bundle(session, won), self._names)
+        owned: list[HeldLease] = []  # what is granted is here before it is anywhere else
+        try:
+            won = await self._acquire_or_miss(session, timeout, owned)
+            return AsyncMultiLease(self._bundle(session, won), self._names)
+        except GeneratorExit:
+            session.drop(owned)
+            raise
+        except BaseException:
+            await session.runtime.finish(session.give_back(owned))
+            raise
 
     async def try_acquire(self) -> AsyncMultiLease | None:
         """Acquire all names if they are free at once; else return None. Raises StoreError as `acquire` does."""
         session = self._client.session()
-        won = await self._acquire_all(session, 0)
-        return None if isinstance(won, Missed) else AsyncMultiLease(self._bundle(session, won), self._names)
+        owned: list[HeldLease] = []
+        try:
+            won = await self._acquire_all(session, 0, owned)
+            return None if isinstance(won, Missed) else AsyncMultiLease(self._bundle(session, won), self._names)
+        except GeneratorExit:
+            session.drop(owned)
+            raise
+        except BaseException:
+            await session.runtime.finish(session.give_back(owned))
+            raise
 
     async def locked(self) -> bool:
         """Ask the store whether any of the names is held, as `MultiLock.locked`."""
@@ -370,15 +427,26 @@ class AsyncMultiLock(_MultiLockBase):
 
     async def __aenter__(self) -> AsyncMultiLease:
         """Acquire; raises as `acquire` does. The body is cancelled if a name is lost."""
-        lease = await self._acquire(UNSET)
-        self._inside.setdefault(aio.here(), []).append(lease)
-        return await lease.__aenter__()
+        lease = None
+        try:
+            lease = await self._acquire(UNSET)
+            self._entered.push(self._name, lease)
+            return await lease.__aenter__()
+        except GeneratorExit:
+            raise
+        except BaseException:
+            if lease is not None:
+                self._entered.forget(self._name, lease)
+                await lease.release()
+            raise
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Release what this task entered last; raises LeaseLost if it was lost."""
-        await _pop(self._inside, aio.here()).__aexit__(kind, error, trace)
+        lease = self._entered.last(self._name)
+        self._entered.forget(self._name, lease)
+        await lease.__aexit__(kind, error, trace)
 
     def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
         """Run every call of the async `function` under all the names, which are taken as they stand."""
@@ -393,18 +461,3 @@ class AsyncMultiLock(_MultiLockBase):
                 return await function(*args, **kwargs)
 
         return locked
-
-
-M = TypeVar("M", MultiLease, AsyncMultiLease)
-
-
-def _pop(inside: dict[object, list[M]], here: object) -> M:
-    """Return the lease that was entered here last. Raises UsageError if there is none."""
-    leases = inside.get(here)
-    if not leases:
-        message = "this multilock was not entered by this thread or task; enter and leave a `with` in the same one"
-        raise UsageError(message)
-    lease = leases.pop()
-    if not leases:
-        del inside[here]
-    return lease

@@ -11,7 +11,7 @@ from holdfast.core.attempt import Want
 from holdfast.core.held import FORKED, HeldLease, LeaseState
 from holdfast.core.nests import Nest
 from holdfast.core.session import Session
-from holdfast.errors import LeaseLost
+from holdfast.errors import ForkedLeaseError, LeaseLost
 from holdfast.lease import AsyncLease, Lease, LeaseBase
 from holdfast.outcome import Outcome
 from holdfast.primitives.base import L
@@ -29,15 +29,14 @@ class _Share:
         self.nest = nest
         self.outcome: Outcome | None = None
         """What became of it; None while it is held."""
+        self.done = False
+        """Whether all is done that giving it back takes."""
 
     def give_back(self) -> bool:
-        """Give it back; return whether the lease is to be released now."""
-        outcome = Outcome.RELEASED if self.nest.held.trusted() else Outcome.EXPIRED
-        with self.nest.mutex:  # of two threads that release it, one gives it back
-            if self.outcome is not None:
-                return False
-            self.outcome = outcome
-        return self.nest.leave()
+        """Give it back; return whether the lease is to be released now. Repeated, it answers the same."""
+        if self.outcome is None:
+            self.outcome = Outcome.RELEASED if self.nest.held.trusted() else Outcome.EXPIRED
+        return self.nest.leave(self)
 
     def check(self) -> None:
         """Raise LeaseLost if it was given back."""
@@ -56,10 +55,10 @@ class _Share:
         self.outcome = Outcome.EXPIRED
 
         def leave() -> None:
-            if nest.leave_dropped():
+            if nest.leave(self):
                 session.keeper.drop(held)
 
-        nest.dropped.append(None)
+        nest.shares.discard(self)
         session.keeper.soon(leave)
         return True
 
@@ -91,8 +90,7 @@ class _ReentrantBase(LeaseBase):
         super().on_lost(lambda error: callback(error) if share.outcome is None else None)
 
     def __del__(self) -> None:
-        share = getattr(self, "_share", None)
-        if share is not None and share.drop(self._session):
+        if hasattr(self, "_held") and self._share.drop(self._session):  # else it was interrupted when it was made
             warnings.warn(
                 f"a lease of {self._name!r} was dropped without release; when the last of them is gone it is no longer "
                 "renewed and ends at its ttl. Keep the lease object for as long as you need the lock.",
@@ -107,10 +105,10 @@ class ReentrantLease(_ReentrantBase, Lease):
 
     __slots__ = ("_share",)
 
-    def __init__(self, session: Session, held: HeldLease, name: str, nest: Nest) -> None:
+    def __init__(self, session: Session, held: HeldLease, name: str, share: _Share) -> None:
         """Wrap a share of a lease."""
+        self._share = share
         super().__init__(session, held, name)
-        self._share = _Share(nest)
 
     def extend(self, ttl: float | None = None) -> float:
         """Renew now, for all that hold it. See `Lease.extend`."""
@@ -120,8 +118,18 @@ class ReentrantLease(_ReentrantBase, Lease):
     def release(self) -> Outcome:
         """Let go; with the last lease of the name, hand it to the next waiter. See `Lease.release`."""
         share = self._share
-        if self._held.lost_because == FORKED or share.give_back():
-            share.outcome = super().release()
+        if share.done:
+            return share.outcome or Outcome.UNKNOWN
+        try:
+            if self._held.lost_because == FORKED or share.give_back():
+                share.outcome = super().release()
+            share.done = True
+        except ForkedLeaseError:
+            raise
+        except BaseException:  # an interrupt: repeating it completes it
+            if share.give_back():
+                super().release()
+            raise
         return share.outcome or Outcome.UNKNOWN
 
 
@@ -130,10 +138,10 @@ class AsyncReentrantLease(_ReentrantBase, AsyncLease):
 
     __slots__ = ("_share",)
 
-    def __init__(self, session: Session, held: HeldLease, name: str, nest: Nest) -> None:
+    def __init__(self, session: Session, held: HeldLease, name: str, share: _Share) -> None:
         """Wrap a share of a lease."""
+        self._share = share
         super().__init__(session, held, name)
-        self._share = _Share(nest)
 
     async def extend(self, ttl: float | None = None) -> float:
         """Renew now, for all that hold it. See `Lease.extend`."""
@@ -143,8 +151,20 @@ class AsyncReentrantLease(_ReentrantBase, AsyncLease):
     async def release(self) -> Outcome:
         """Let go; with the last lease of the name, hand it to the next waiter. See `AsyncLease.release`."""
         share = self._share
-        if self._held.lost_because == FORKED or share.give_back():
-            share.outcome = await super().release()
+        if share.done:
+            return share.outcome or Outcome.UNKNOWN
+        try:
+            if self._held.lost_because == FORKED or share.give_back():
+                share.outcome = await super().release()
+            share.done = True
+        except ForkedLeaseError:
+            raise
+        except GeneratorExit:
+            raise
+        except BaseException:  # an interrupt or a cancellation: repeating it completes it
+            if share.give_back():
+                await super().release()
+            raise
         return share.outcome or Outcome.UNKNOWN
 
 
@@ -170,12 +190,24 @@ class ReentrantLock(Lock):
 
     def _again(self, want: Want) -> Lease | None:
         session = self._client.session()
-        nest = session.nests.enter(want.name)
-        return None if nest is None else _told(ReentrantLease(session, nest.held, self._name, nest), self._options)
+        nest = session.nests.find(want.name)
+        if nest is None:
+            return None
+        share = _Share(nest)
+        try:
+            if nest.enter(share):
+                return _told(ReentrantLease(session, nest.held, self._name, share), self._options)
+        except BaseException:
+            if share.give_back():
+                session.keeper.drop(nest.held)
+            raise
+        return None
 
     def _lease(self, session: Session, held: HeldLease) -> Lease:
         held.by = threads.mark()
-        return _told(ReentrantLease(session, held, self._name, session.nests.begin(held)), self._options)
+        share = _Share(session.nests.begin(held))
+        share.nest.shares.add(share)
+        return _told(ReentrantLease(session, held, self._name, share), self._options)
 
 
 class AsyncReentrantLock(AsyncLock):
@@ -191,9 +223,21 @@ class AsyncReentrantLock(AsyncLock):
 
     def _again(self, want: Want) -> AsyncLease | None:
         session = self._client.session()
-        nest = session.nests.enter(want.name)
-        return None if nest is None else _told(AsyncReentrantLease(session, nest.held, self._name, nest), self._options)
+        nest = session.nests.find(want.name)
+        if nest is None:
+            return None
+        share = _Share(nest)
+        try:
+            if nest.enter(share):
+                return _told(AsyncReentrantLease(session, nest.held, self._name, share), self._options)
+        except BaseException:
+            if share.give_back():
+                session.keeper.drop(nest.held)
+            raise
+        return None
 
     def _lease(self, session: Session, held: HeldLease) -> AsyncLease:
         held.by = aio.mark()
-        return _told(AsyncReentrantLease(session, held, self._name, session.nests.begin(held)), self._options)
+        share = _Share(session.nests.begin(held))
+        share.nest.shares.add(share)
+        return _told(AsyncReentrantLease(session, held, self._name, share), self._options)

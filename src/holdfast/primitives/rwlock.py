@@ -10,7 +10,7 @@ seen, it is refused.
 """
 
 from collections.abc import Iterable
-from typing import Generic, Never, NoReturn, TypeVar, cast
+from typing import Any, Generic, Never, NoReturn, TypeVar, cast
 
 from holdfast.core.attempt import Want
 from holdfast.core.limits import EVERYBODY
@@ -122,11 +122,17 @@ class Side(BlockingLockBase, Generic[B]):
         thread is in a `with` of the other side (or of the writers, again), so that it would wait for itself, and
         Stopped if `stop` is set meanwhile, by another thread.
         """
-        return cast("B", super().acquire(timeout, stop=stop, **unknown))
+        lease: Any = super().acquire(
+            timeout, stop=stop, **unknown
+        )  # no cast(): an interrupt in it could lose the lease
+        made: B = lease
+        return made
 
     def try_acquire(self) -> B | None:
         """Acquire if it is free at once; else return None. Raises StoreError if the store did not answer."""
-        return cast("B | None", super().try_acquire())
+        lease: Any = super().try_acquire()  # no cast(): an interrupt in it could lose the lease
+        made: B | None = lease
+        return made
 
     def _acquire(self, want: Want, timeout: float | None) -> Lease:
         _refuse_to_wait_for_oneself(self._excluded_by, self._name, want.advice)
@@ -134,7 +140,9 @@ class Side(BlockingLockBase, Generic[B]):
 
     def __enter__(self) -> B:
         """Acquire; raises as `acquire` does."""
-        return cast("B", super().__enter__())
+        lease: Any = super().__enter__()  # no cast(): an interrupt in it could lose the lease
+        made: B = lease
+        return made
 
 
 class AsyncSide(AsyncLockBase, Generic[A]):
@@ -168,7 +176,9 @@ class AsyncSide(AsyncLockBase, Generic[A]):
 
     async def try_acquire(self) -> A | None:
         """Acquire if it is free at once; else return None. Raises StoreError if the store did not answer."""
-        return cast("A | None", await super().try_acquire())
+        lease: Any = await super().try_acquire()  # no cast(): an interrupt in it could lose the lease
+        made: A | None = lease
+        return made
 
     async def _acquire(self, want: Want, timeout: float | None) -> AsyncLease:
         _refuse_to_wait_for_oneself(self._excluded_by, self._name, want.advice)
@@ -176,7 +186,9 @@ class AsyncSide(AsyncLockBase, Generic[A]):
 
     async def __aenter__(self) -> A:
         """Acquire; raises as `acquire` does. The body is cancelled if the lease is lost."""
-        return cast("A", await super().__aenter__())
+        lease: Any = await super().__aenter__()  # no cast(): an interrupt in it could lose the lease
+        made: A = lease
+        return made
 
 
 class _Sides(Generic[R, W]):

@@ -73,10 +73,13 @@ class ThreadEvent:
         self._raised = True
         while self._waiting:
             try:
-                turn = self._waiting.popleft()
+                turn = self._waiting[0]
             except IndexError:  # another thread sets it too
                 return
-            turn.release()
+            with contextlib.suppress(RuntimeError):  # another thread has released it
+                turn.release()
+            with contextlib.suppress(ValueError):  # only now: whoever is interrupted before can set it again
+                self._waiting.remove(turn)
 
     def clear(self) -> None:
         """Lower the flag."""

@@ -1,0 +1,167 @@
+"""An interrupt (a signal handler that raises) may come between any two bytecodes: nobody keeps a name by that."""
+
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from holdfast import Client, LockTimeout, UsageError
+from holdfast.core.held import NEVER
+from holdfast.stores.memory import MemoryTable, memory_source
+from tests.hazards.helpers import eventually
+from tests.hazards.interrupting import Interrupt, sweep
+
+TTL = 60.0
+"""Far longer than a test: what is free again was given back."""
+
+pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+
+PATIENCE = 0.1
+"""How long to wait for what is free already, in seconds."""
+
+Work = Callable[[Client, str], object]
+
+
+@pytest.fixture
+def clients(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Client, Client]]:
+    """Give two clients of one table. All that Python swallows, as in `__del__`, is the interrupts themselves."""
+    swallowed: list[object] = []
+
+    def note(told: Any) -> None:  # noqa: ANN401 - as sys.unraisablehook has it
+        swallowed.append(told.exc_type)
+
+    monkeypatch.setattr(sys, "unraisablehook", note)
+    source = memory_source(MemoryTable())
+    with warnings.catch_warnings(), Client(store=source) as ours, Client(store=source) as theirs:
+        warnings.simplefilter("ignore", ResourceWarning)  # a lease is dropped where the interrupt came
+        ours.lock("warm").acquire().release()
+        yield ours, theirs
+    assert set(swallowed) <= {Interrupt}
+
+
+def lock(client: Client, name: str) -> None:
+    """Take a lock and let it go."""
+    client.lock(name, TTL, 1).acquire().release()
+
+
+def with_lock(client: Client, name: str) -> None:
+    """Take it by `with`."""
+    with client.lock(name, TTL, 1):
+        pass
+
+
+def try_lock(client: Client, name: str) -> None:
+    """Ask once."""
+    lease = client.lock(name, TTL).try_acquire()
+    assert lease is not None
+    lease.release()
+
+
+def extend(client: Client, name: str) -> None:
+    """Extend it."""
+    with client.lock(name, TTL, 1) as lease:
+        lease.extend(TTL)
+
+
+def semaphore(client: Client, name: str) -> None:
+    """Take the only permit."""
+    client.semaphore(name, 1, TTL, 1).acquire().release()
+
+
+def write(client: Client, name: str) -> None:
+    """Write."""
+    with client.rwlock(name, TTL, 1).write():
+        pass
+
+
+def multilock(client: Client, name: str) -> None:
+    """Take several names."""
+    with client.multilock([name, f"{name}'"], TTL, 1):
+        pass
+
+
+def reentrant(client: Client, name: str) -> None:
+    """Take it twice."""
+    again = client.lock(name, TTL, 1, reentrant=True)
+    with again, again:
+        pass
+
+
+def linger(client: Client, name: str) -> None:
+    """Take it, let it linger, and take it up."""
+    lingering = client.lock(name, TTL, 1, linger=TTL)
+    lingering.acquire().release()
+    with lingering:
+        pass
+
+
+def election(client: Client, name: str) -> None:
+    """Be elected."""
+    client.election(name, TTL, 1).campaign("me").release()
+
+
+WORKS = (lock, with_lock, try_lock, extend, semaphore, write, multilock, reentrant, linger, election)
+
+
+def is_forgotten(client: Client, name: str) -> bool:
+    """Tell whether a client renews nothing of `name`, and asks for nothing."""
+    session = client.session()
+    return not session.attempts and all(
+        held.lingers_until != NEVER for held in session.keeper.kept() if held.name in (name, f"{name}'")
+    )
+
+
+def is_free(clients: tuple[Client, Client], name: str) -> bool:
+    """Tell whether everybody gets `name`, also who waits in the local queue of the client that was interrupted."""
+    for client in clients:
+        try:
+            client.multilock([name, f"{name}'"], TTL, PATIENCE).acquire().release()
+            client.lock(name, TTL, PATIENCE).acquire().release()
+        except (LockTimeout, UsageError):
+            return False
+    return True
+
+
+def look_for_leaks(clients: tuple[Client, Client], work: Work, *, stride: int = 1) -> None:
+    """Interrupt `work` everywhere, and see that nobody keeps its name.
+
+    Where letting go did not even begin, the lease is still its holder's. These drop it: it is not renewed any more.
+    """
+    ours, _ = clients
+    leaks: list[tuple[int, str]] = []
+    for number, where in sweep(lambda at: lambda: work(ours, f"{work.__name__} {at}"), stride=stride):
+        name = f"{work.__name__} {number}"
+        begun = not where.endswith(": call") or where.split(",")[0].split(".")[-1] not in ("release", "__exit__")
+        eventually(lambda: is_forgotten(ours, name), f"{name} is forgotten, interrupted in {where}")  # noqa: B023
+        if begun and not is_free(clients, name):
+            leaks.append((number, where))
+    assert leaks == []
+
+
+@pytest.mark.parametrize("work", WORKS)
+def test_an_interrupt_anywhere_leaves_nothing_behind(clients: tuple[Client, Client], work: Work) -> None:
+    """Wherever it comes, the name is free at once; nothing is renewed, and whoever waits in this process is served."""
+    look_for_leaks(clients, work)
+
+
+def test_an_interrupt_of_a_release_leaves_no_local_waiter_asleep(clients: tuple[Client, Client]) -> None:
+    """Wherever it comes, another thread of the process that waits for the name gets it."""
+    ours, _ = clients
+
+    waiters: list[Thread] = []
+
+    def hand_on(number: int) -> Callable[[], object]:
+        lease = ours.lock(f"hand on {number}", TTL).acquire()
+        waiter = Thread(target=lambda: ours.lock(lease.name, TTL).acquire().release(), daemon=True)
+        waiter.start()
+        waiters.append(waiter)
+        eventually(lambda: ours.inspect(lease.name).waiters, "it waits")
+        return lease.release
+
+    for number, where in sweep(hand_on, first=1):
+        waiters[-1].join(5)
+        assert not waiters[-1].is_alive(), (number, where)
+    waiters[-1].join()  # of the run that ended before an interrupt came
