@@ -149,6 +149,7 @@ class Run:
             redis_node = RedisNode(world, checker, rules, rate=rate, lags=lags, skews=[0.0 for _ in skews])
             if redis.copies or redis.known:
                 redis_node.begin_known()
+            redis_node.known = redis.known
             known = redis_node.generation() if redis.known else b""
             return redis_node, lambda runtime, link: SimulatedRedisStore(runtime, redis_node, link, known)
         if scenario.quorum:

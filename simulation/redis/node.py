@@ -63,6 +63,8 @@ class RedisNode(Node):
         """Start a master with an empty keyspace, and a replica for each lag; a skew for each of all of them."""
         super().__init__(world, rate, 0.0)
         self.rules = rules
+        self.known = False
+        """Whether every client has used it before, and so takes it for one that forgot if it has no marker."""
         self._watcher = watcher
         self._skew = skews[0]
         self._processes = 0
@@ -125,7 +127,7 @@ class RedisNode(Node):
             return 0
         marker = marker_at(self.server.keys, NODE)
         here = " " + self.server.identity().decode()
-        begins = not marker.generation.endswith(here) if marker else self.rules.guard == STRICT
+        begins = not marker.generation.endswith(here) if marker else self.known or self.rules.guard == STRICT
         if begins:
             longest = max(marker.longest if marker else 0, round(self.rules.max_ttl * 1e6))
             return self.clock() + longest

@@ -67,6 +67,7 @@ class Taken:
     notices: list[Notice]
     listening: Callable[[str], bool]
     quarantined_until: int = 0
+    quarantined_since: int = 0
 
     def __post_init__(self) -> None:
         self.own = self.request.request if self.request is not None else ""
@@ -216,10 +217,13 @@ class Judge:
         if not isinstance(renewal, Renewal) or renewal.request in taken.live:
             return
         ask, before = renewal.ask, taken.before
-        newest = renewal.token > before.counter
-        if renewal.token == before.counter:
-            newest = not taken.live and renewal.request != self.last_released
-        room = ask is not None and (ask.weight == ask.capacity or _fits_beside(ask, before, taken.live))
+        over = renewal.request == self.last_released or KEPT + renewal.request in taken.live
+        if ask is not None and ask.weight == ask.capacity:
+            newest = renewal.token >= before.counter
+            room = all(each.token < renewal.token for each in taken.live.values())
+        else:
+            newest, room = True, ask is not None and _has_room(ask, renewal.token, taken)
+        newest = newest and not over
         buried = self.given_up.get(renewal.request, 0) > taken.now
         if not (ask and taken.quarantine and newest and room) or buried:
             assert not taken.taken_up, "a lease was taken up that is over"
@@ -230,7 +234,7 @@ class Judge:
         assert (holder.expires_at, holder.lock_delay) == (taken.now + renewal.ttl, ask.lock_delay)
         assert (holder.inbox, holder.owner) == (ask.inbox, ask.owner)
         assert taken.after.capacity == ask.capacity
-        assert taken.after.counter == renewal.token
+        assert taken.after.counter == max(before.counter, renewal.token)
         self.last_token = max(self.last_token, holder.token)
 
     def _judge_order(self, taken: Taken, granted: Holder) -> None:
@@ -409,7 +413,15 @@ class Judge:
         return Outcome.TAKEN_OVER if taken.after.counter > token else Outcome.EXPIRED
 
 
-def _fits_beside(ask: Ask, state: NameState, live: dict[str, Holder]) -> bool:
-    """Tell whether a request fits beside those who hold, by the capacity that they agreed on."""
-    used = sum(each.weight for each in live.values())
-    return not live or (state.capacity == ask.capacity and used + ask.weight <= state.capacity)
+def _has_room(ask: Ask, token: int, taken: Taken) -> bool:
+    """Tell whether a lease that is taken up fits beside those who may still hold."""
+    capacity = taken.before.capacity
+    there = [each for each in taken.live.values() if each.weight < capacity or each.token > token]
+    heard = [each for each in there if each.expires_at - each.ttl >= taken.quarantined_since]
+    room = ask.capacity - ask.weight
+    if sum(each.weight for each in there) > room:
+        if any(each.weight == capacity for each in there):
+            return False
+        there = heard
+    agreed = capacity == ask.capacity or not (there or taken.before.queue)
+    return agreed and sum(each.weight for each in there) <= room

@@ -99,6 +99,7 @@ class RedisMachine(StoreMachine):
         self.marker = self.marker_after(client, ttl or 0)
         for name, step in steps.items():
             step.quarantined_until = self.marker.ends if self.marker else 0
+            step.quarantined_since = self.marker.born if self.marker else 0
             step.state.tombstones = dict(self.buried.get(name, {}))
 
     def conclude(self, client: int, steps: dict[str, Step], ttl: int | None, buries: str) -> None:

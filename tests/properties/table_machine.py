@@ -56,7 +56,7 @@ class TableMachine(RuleBasedStateMachine):
         answer = operation(step)
         self.state = step.state
         seen = (before, self.state, self.now, self.wall, request, answer, step.notices, self.listening)
-        self.judge.judge(Taken(*seen, self.quarantined_until))
+        self.judge.judge(Taken(*seen, self.quarantined_until, 0))
         self.tokens |= {holder.request: holder.token for holder in self.state.holders}
 
     def keep(self, ask: Ask, ttl: int) -> None:

@@ -170,12 +170,13 @@ VOTING = _without(
 )
 
 WRONG_SCRIPTS: dict[str, tuple[type[StoreMachine], str, str]] = {
-    "followed": (RESTARTS, "or token < counter then return end", "then return end"),
-    "released": (RESTARTS, "request == released) then return", "false) then return"),
-    "crowded": (RESTARTS, "if holders[1] and not (capacity == fills and has_room(weighs))", "if false"),
-    "late": (RESTARTS, "weighs == 0 or now >= quarantine(0) or", "weighs == 0 or"),
+    "followed": (RESTARTS, "if token < counter then return end", ""),
+    "released": (RESTARTS, "if request == released or holder_of", "if holder_of"),
+    "crowded": (RESTARTS, "if weighs + weight_of(there) > fills then return false end", ""),
+    "late": (RESTARTS, "weighs == 0 or now >= quarantine(0) then", "weighs == 0 then"),
     "told nothing": (RESTARTS, "weighs == 0 or now", "now"),
     "queued": (RESTARTS, "capacity = fills\n    dequeue(request)", "capacity = fills"),
+    "in one order": (RESTARTS, "counter = math.max(before, token)", ""),
     "released in quarantine": (RESTARTS, "bury(request) -- a late renewal", "-- a late renewal"),
     "unbound": (RESTARTS, "local length = math.max(bound, asked)", "local length = bound"),
     "trusting": (RESTARTS, "seen ~= '' and seen ~= marker[1]) then", "false) then"),
@@ -360,7 +361,7 @@ def test_who_held_before_a_later_lease_keeps_nobody_from_taking_it_up(monkeypatc
         machine.teardown()
 
     play()
-    wrong = "if weighs == fills then holders = {} end"
+    wrong = "holders = {} -- of an earlier time"
     assert any(wrong in script.text for script in scripts.ALL)
 
     def source(text: str) -> str:

@@ -293,7 +293,7 @@ LUA_MUTANTS: Sequence[Mutant] = (
     ),
     lua(
         "what ran out is taken up again",
-        ("weighs == 0 or now >= quarantine(0) or", "weighs == 0 or"),
+        ("weighs == 0 or now >= quarantine(0) then", "weighs == 0 then"),
         aim=be_late,
     ),
     lua(

@@ -649,6 +649,16 @@ def test_what_was_released_is_not_taken_up() -> None:
     assert name.holders() == ""
 
 
+def test_all_holders_of_a_shared_name_take_their_leases_up_in_any_order() -> None:
+    """A reader, or a holder of permits, is not refused because another one with a larger token came first."""
+    name = Name()
+    tokens = {who: name.win(who, capacity=3) for who in "abc"}
+    name.forget(QUARANTINE)
+    for who in "cab":
+        assert name.take_up(who, tokens[who]) is None
+    assert (sorted(name.holders()), name.state.counter) == (["a", "b", "c"], tokens["c"])
+
+
 def test_what_was_released_in_quarantine_is_not_taken_up() -> None:
     """The store does not know the lease; it remembers the release all the same, for renewals that are under way."""
     name = Name()

@@ -79,6 +79,8 @@ class Step:
     """Whether somebody listens at an inbox. An honest "not known" is True."""
     quarantined_until: int = 0
     """When grants that this store may have forgotten have run out."""
+    quarantined_since: int = 0
+    """When this store began to be quarantined: a holder that renewed later is there for certain."""
     notices: list[Notice] = field(default_factory=list[Notice])
     _head_before: str = ""
 
@@ -317,31 +319,31 @@ class Step:
         return Granted(holder.token, ask.ttl, wanted=bool(self.state.queue))
 
     def _restore(self, renewal: Renewal) -> Holder | None:
-        """Take up a lease that was granted by a store whose end this one did not see: it knows of no later grant.
+        """Take up a lease that was granted by a store whose end this one did not see, unless it is known to be over.
 
-        Its holder renews it, so it had not run out; and until the quarantine ends nobody else can be granted. It may
-        be that only its renewals were forgotten: then its token is the last that is known, and nobody holds.
+        Its holder renews it, so it had not run out; and until the quarantine ends nobody else can be granted. A lease
+        of everything is over if a later token was given out. Those that share a name renew in any order.
         """
-        ask, state = renewal.ask, self.state
-        if ask is None or self.now >= self.quarantined_until or renewal.token < state.counter:
+        ask, state, token = renewal.ask, self.state, renewal.token
+        if ask is None or self.now >= self.quarantined_until or renewal.request in state.tombstones:
             return None
-        if renewal.request in state.tombstones:
-            return None  # it was released, or given up, in this quarantine
-        if renewal.token == state.counter and (state.holders or renewal.request == state.last_released):
+        if renewal.request == state.last_released or self._holder(KEPT + renewal.request):
             return None
         if ask.weight == ask.capacity:
+            if token < state.counter or any(holder.token >= token for holder in state.holders):
+                return None
             state.holders = []  # of an earlier time: they had ended when this lease was granted
-        if state.holders and not (self._agree_on_capacity(ask.capacity) and self._has_room(ask.weight)):
+        elif not self._make_room(ask, token):
             return None
         state.capacity = ask.capacity
-        state.counter = renewal.token
+        state.counter = max(state.counter, token)
         self._drop(ask.request)
         expires_at = self.now + renewal.ttl
         holder = Holder(
             ask.request,
             ask.inbox,
             ask.owner,
-            renewal.token,
+            token,
             ask.weight,
             renewal.ttl,
             ask.lock_delay,
@@ -351,6 +353,26 @@ class Step:
         )
         state.holders.append(holder)
         return holder
+
+    def _make_room(self, ask: Ask, token: int) -> bool:
+        """Have room for a lease that is taken up beside others; tell if there is none.
+
+        A holder of everything with a smaller token had ended, or made room, when the lease was granted. If room is
+        still short, those who were not heard since the quarantine began come again when they renew, or are over.
+        """
+        state = self.state
+        there = [each for each in state.holders if each.weight < state.capacity or each.token > token]
+        if ask.weight + sum(each.weight for each in there) > ask.capacity:
+            if any(each.weight == state.capacity for each in there):
+                return False
+            there = [each for each in there if each.expires_at - each.ttl >= self.quarantined_since]
+        others = there or state.queue
+        if others and state.capacity != ask.capacity:
+            return False
+        if ask.weight + sum(each.weight for each in there) > ask.capacity:
+            return False
+        state.holders = there
+        return True
 
     def _next_token(self, proposal: int, *, votes: bool = False) -> int:
         """Return the next token; one that other stores vote on must not depend on whose clock is ahead."""

@@ -8,19 +8,56 @@
 --@include state
 --@include queue
 
--- Take up a lease that was granted by a store whose end this one did not see: it knows of no later grant. Its holder
--- renews it, so it had not run out; and until the quarantine ends nobody else can be granted. It may be that only its
--- renewals were forgotten: then its token is the last that is known, and nobody holds.
+local function weight_of(all)
+    local sum = 0
+    for _, holder in ipairs(all) do sum = sum + holder[WEIGHT] end
+    return sum
+end
+
+-- Have room for a lease that is taken up beside others; tell if there is none. A holder of everything with a smaller
+-- token had ended, or made room, when the lease was granted. If room is still short, those who were not heard since the
+-- quarantine began come again when they renew, or are over.
+local function make_room(token, weighs, fills)
+    local there = {}
+    for _, holder in ipairs(holders) do
+        if holder[WEIGHT] < capacity or holder[TOKEN] > token then there[#there + 1] = holder end
+    end
+    if weighs + weight_of(there) > fills then
+        local all = there
+        there = {}
+        for _, holder in ipairs(all) do
+            if holder[WEIGHT] == capacity then return false end
+            if holder[EXPIRES] - holder[TTL] >= marker[2] then there[#there + 1] = holder end
+        end
+    end
+    if (there[1] or head) and capacity ~= fills then return false end
+    if weighs + weight_of(there) > fills then return false end
+    holders = there
+    return true
+end
+
+-- Take up a lease that was granted by a store whose end this one did not see, unless it is known to be over. Its holder
+-- renews it, so it had not run out; and until the quarantine ends nobody else can be granted. A lease of everything is
+-- over if a later token was given out. One that others fit beside is not: they renew in any order.
 local function restore(place, request, token, length, weighs, fills, delays, reserved, who)
-    if weighs == 0 or now >= quarantine(0) or token < counter then return end
+    if weighs == 0 or now >= quarantine(0) then return end
     local buried = call('GET', KEYS[3 * place + 1])
     if buried and tonumber(buried) > now then return end -- it was released, or given up, in this quarantine
-    if token == counter and (holders[1] or request == released) then return end
-    if weighs == fills then holders = {} end -- of an earlier time: they had ended when this lease was granted
-    if holders[1] and not (capacity == fills and has_room(weighs)) then return end
+    if request == released or holder_of(KEPT .. request) then return end
+    if weighs == fills then
+        if token < counter then return end
+        for _, holder in ipairs(holders) do
+            if holder[TOKEN] >= token then return end
+        end
+        holders = {} -- of an earlier time: they had ended when this lease was granted
+    elseif not make_room(token, weighs, fills) then
+        return
+    end
     capacity = fills
     dequeue(request)
+    local before = counter
     hold(request, inbox, who ~= '' and who or owner, token, weighs, length, delays, reserved > 1)
+    counter = math.max(before, token)
     return holders[#holders]
 end
 
