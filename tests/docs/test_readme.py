@@ -1,5 +1,6 @@
 """What the README and the guide show is what happens: examples run, and what is named exists."""
 
+import os
 import re
 import sqlite3
 import subprocess
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
+from tests.servers import EtcdServer, RedisServer, ZooKeeperServer
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
@@ -23,19 +25,13 @@ def blocks(language: str, page: str = "README.md") -> list[str]:
 EXAMPLES = [(page, number) for page in PAGES for number in range(len(blocks("python", page)))]
 
 
-@pytest.mark.parametrize(("page", "number"), EXAMPLES)
-def test_every_python_example_runs_as_it_stands(page: str, number: int, tmp_path: Path) -> None:
-    """A newcomer can paste each example into a file and run it, with warnings as errors."""
-    assert run_example(blocks("python", page)[number], tmp_path, f"sqlite://{tmp_path}/locks.db")
-
-
-def run_example(code: str, folder: Path, url: str) -> str:
-    """Run an example with warnings as errors, and return what it prints."""
+def run_example(code: str, folder: Path, url: str) -> None:
+    """Run an example with warnings as errors, and compare what it prints with what stands behind its `# ->`."""
     script = folder / "example.py"
     script.write_text(code, "utf-8")
     done = subprocess.run(
         [sys.executable, "-W", "error", str(script)],
-        env={"HOLDFAST_URL": url, "PATH": "/usr/bin:/bin"},
+        env={"HOLDFAST_URL": url, "PATH": "/usr/bin:/bin", "PYTHONPATH": os.environ.get("PYTHONPATH", "")},
         capture_output=True,
         text=True,
         timeout=60,
@@ -43,7 +39,17 @@ def run_example(code: str, folder: Path, url: str) -> str:
     )
     assert done.returncode == 0, done.stderr
     assert not done.stderr
-    return done.stdout
+    assert done.stdout
+    lines = iter(done.stdout.splitlines())
+    for shown in re.findall(r"# -> (.*)$", code, re.MULTILINE):
+        pattern = re.escape(shown).replace(re.escape("..."), ".*")
+        assert any(re.fullmatch(pattern, line) for line in lines), (shown, done.stdout)
+
+
+@pytest.mark.parametrize(("page", "number"), EXAMPLES)
+def test_every_python_example_runs_as_it_stands(page: str, number: int, tmp_path: Path) -> None:
+    """A newcomer can paste each example into a file and run it, with warnings as errors; it prints what is written."""
+    run_example(blocks("python", page)[number], tmp_path, f"sqlite://{tmp_path}/locks.db")
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -53,9 +59,39 @@ def test_the_examples_of_a_page_run_in_order(page: str, tmp_path: Path) -> None:
     with holdfast.Client(url) as client:
         for number, code in enumerate(blocks("python", page)):
             assert not [name for name in client.names() if f'"{name}"' in code], number
-            printed = run_example(code, tmp_path, url)
-            for value in re.findall(r"print\(.*\)  # (\{.*)$", code, re.MULTILINE):
-                assert value in printed.splitlines()
+            run_example(code, tmp_path, url)
+
+
+def run_all(url: str, tmp_path: Path, *lacks: str) -> None:
+    """Run all examples, one after another in one program, but those with what the store lacks, as the pages say."""
+    code = [each for page in PAGES for each in blocks("python", page)]
+    run_example("\n".join(each for each in code if not any(lack in each for lack in lacks)), tmp_path, url)
+
+
+def test_all_examples_run_in_one_process(tmp_path: Path) -> None:
+    """Pasted one after another into one session, over a store that lives in it."""
+    run_all("memory://", tmp_path)
+
+
+def test_all_examples_run_over_redis(redis_server: RedisServer, tmp_path: Path) -> None:
+    """A server has all that is shown."""
+    run_all(f"{redis_server.url}?guard=off", tmp_path)
+
+
+def test_all_examples_run_over_a_quorum(redis_five: list[RedisServer], tmp_path: Path) -> None:
+    """A quorum has all but semaphores and reader/writer locks."""
+    hosts = ",".join(f"127.0.0.1:{server.port}" for server in redis_five)
+    run_all(f"redlock://{hosts}?guard=observed", tmp_path, "semaphore(")
+
+
+def test_all_examples_run_over_zookeeper(zookeeper_server: ZooKeeperServer, tmp_path: Path) -> None:
+    """An ensemble has all but `linger`."""
+    run_all(f"{zookeeper_server.url}/docs", tmp_path, "linger=")
+
+
+def test_all_examples_run_over_etcd(etcd_server: EtcdServer, tmp_path: Path) -> None:
+    """An ensemble has all but `linger`."""
+    run_all(etcd_server.url, tmp_path, "linger=")
 
 
 def test_there_are_examples_for_both_colours() -> None:
