@@ -45,6 +45,9 @@ class Followed:
     delayed_until: int = 0
     """Until when, by the store's clock, an expiry keeps the name from all."""
     free_since: float | None = None
+    """Since when there is room for the first live waiter."""
+    head_fits_since: float | None = None
+    """Since when there is also room for the head of the queue, which may be dead."""
 
 
 class StoreChecks:
@@ -234,23 +237,29 @@ class StoreChecks:
         now = node.clock()
         waiting = [each for each in state.queue if each.fresh_until > now and node.listens(each.ask.inbox)]
         if not waiting or not _would_fit(waiting[0], state, now) or (node.buries and state.queue[0] is not waiting[0]):
-            followed.free_since = None
+            followed.free_since = followed.head_fits_since = None
             return
         if followed.free_since is None:
             followed.free_since = self._world.time
-        behind_the_dead = state.queue[0] is not waiting[0] and not _would_fit(state.queue[0], state, now)
-        within = max(self._prompt_within, ASKING) if behind_the_dead else self._prompt_within
-        within += (
+        if not _would_fit(state.queue[0], state, now):
+            followed.head_fits_since = None
+        elif followed.head_fits_since is None:
+            followed.head_fits_since = self._world.time
+        bounds = [(followed.free_since, max(self._prompt_within, ASKING))]
+        if followed.head_fits_since is not None:
+            bounds.append((followed.head_fits_since, self._prompt_within))
+        late = (
             state.queue.place(waiting[0].ask.request) * STAGGER / 1e6
         )  # the dead keep their places until somebody asks
         for waiter in waiting:
             place = followed.queue.get(waiter.ask.request)
-            since = max(followed.free_since, place.since if place else 0.0)
+            joined = place.since if place else 0.0
             ended = waiter.ask.request in self._settled  # it could not leave, and lapses
-            if not ended and self._should_know(waiter.ask.inbox, since, within):
+            inbox = waiter.ask.inbox
+            if not ended and any(self._should_know(inbox, max(since, joined), bound + late) for since, bound in bounds):
                 free = self._world.time - followed.free_since
                 self._tell(Invariant.PROMPT, f"{name} is free for {free:.3f} s, and {waiter.ask.request} waits for it")
-                followed.free_since = self._world.time
+                followed.free_since = followed.head_fits_since = self._world.time
                 return
 
     def _check_unaware(self, node: Node, name: str, holder: Holder, followed: Followed) -> None:
