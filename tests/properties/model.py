@@ -358,6 +358,7 @@ class Judge:
             assert taken.answer is self._fate(taken, renewal.token)
             return
         assert taken.answer is None
+        assert renewal.wanted == bool(taken.stands), "who renews is not told that somebody waits"
         assert taken.held[renewal.request].expires_at >= taken.now + renewal.ttl
 
     def _judge_resize(self, taken: Taken, resize: Resize) -> None:

@@ -4,6 +4,7 @@
 
 from collections.abc import Callable, Coroutine, Sequence
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
-from holdfast.core.messages import Adjust, Ask, Granted, Leave, NameView, Notice, Release, Renewal, Reply
+from holdfast.core.messages import Adjust, Ask, Granted, Leave, NameView, Notice, Release, Renewal, RenewReply, Reply
 from holdfast.core.state import NameState
 from holdfast.core.table import TOMBSTONE, Step
 from holdfast.runtimes.runtime import Datagrams
@@ -344,12 +345,18 @@ class StoreMachine(RuleBasedStateMachine):
         )
 
     def keep(self, client: int, renewals: list[Renewal]) -> None:
-        """Renew."""
+        """Renew, and look who is told that somebody waits."""
+        expected = [replace(each) for each in renewals]
+
+        async def renew(store: Store, until: float) -> list[tuple[RenewReply, bool]]:
+            replies = await store.renew(renewals, until)
+            return [(reply, each.wanted) for reply, each in zip(replies, renewals, strict=True)]
+
         self.check(
             client,
             [each.name for each in renewals],
-            lambda store, until: store.renew(renewals, until),
-            lambda steps: [steps[each.name].renew(each) for each in renewals],
+            renew,
+            lambda steps: [(steps[each.name].renew(each), each.wanted) for each in expected],
             ttl=max(each.ttl + (each.ask.lock_delay if each.ask else 0) for each in renewals),
         )
 

@@ -170,6 +170,8 @@ VOTING = _without(
 )
 
 WRONG_SCRIPTS: dict[str, tuple[type[StoreMachine], str, str]] = {
+    "renewed in silence": (WAITING, "return head and 4 or 0", "return 0"),
+    "renewed for nobody": (WAITING, "return head and 4 or 0", "return 4"),
     "followed": (RESTARTS, "if token < counter then return end", ""),
     "released": (RESTARTS, "if request == released or holder_of", "if holder_of"),
     "crowded": (RESTARTS, "if weighs + weight_of(there) > fills then return false end", ""),

@@ -336,6 +336,18 @@ def shorten_on_asking(self: Step, holder: Any, ask: Ask) -> Granted:
     return Granted(holder.token, ask.ttl)
 
 
+def forget_who_waits_for_it(original: Any, self: Step, renewal: Any) -> Any:
+    reply = original(self, renewal)
+    renewal.wanted = False
+    return reply
+
+
+def lose_many_pushes(plan: Plan) -> Plan:
+    """Have few clients that want the same name again and again, and hear little of each other."""
+    faults = Faults(loss=0.6)
+    return replace(plan, clients=3, tasks=1, rounds=4, names=1, duration=5.0, faults=faults)
+
+
 def grant_twice(original: Any, self: Step, request: str) -> Any:
     return None
 
@@ -479,6 +491,18 @@ MUTANTS: Sequence[Mutant] = (
     Mutant("half of min_hold is kept", wrapped(HeldLease, "to_keep", keep_half), ("weights",)),
     Mutant("a downgrade makes too much room", wrapped(Step, "adjust", make_too_much_room), ("weights",)),
     Mutant("who waits outside does not end a lease that lingers", replaced(Turnstile, "wanted", note_only), ("calm",)),
+    Mutant(
+        "the reply to a renewal does not say that somebody waits",
+        wrapped(Step, "renew", forget_who_waits_for_it),
+        ("embedded",),
+        lose_many_pushes,
+    ),
+    Mutant(
+        "nobody listens to what the reply to a renewal says",
+        replaced(HeldLease, "note_waiters", do_nothing),
+        ("embedded",),
+        lose_many_pushes,
+    ),
     Mutant("a lease lingers though somebody waits", wrapped(Turnstile, "keep", forget_who_waits), ("calm",)),
     Mutant("a lease that lingered is counted from when it is taken up", wrapped(Turnstile, "take_up", ignore_deadline)),
     Mutant("a lease lingers for ever", replaced(Stile, "lingered", do_nothing), ("calm",)),

@@ -58,6 +58,22 @@ FOUND = {
             "straggler=0.010810391010091203,errors=0.07310489700899751,cuts=1,slow=2,crashes=1"
         ),
     ),
+    # A dead heavy head kept lighter ones waiting, as it may; then there was room for it, too, and the check still
+    # counted from before.
+    "a semaphore that is free for its dead head later than for who waits": (
+        "redis_calm",
+        7375335315,
+        ("clients=2,tasks=6,rounds=2,names=2,duration=3.8486517282961774,crashes=4,drift=0.00029026308695593564"),
+    ),
+    # Notifications of a waiter were lost, one after another, while the holder went on renewing what nobody had.
+    "a lease that lingers while nobody hears the waiter": (
+        "embedded",
+        2028,
+        (
+            "clients=3,tasks=1,rounds=2,names=2,duration=3.4342008977269205,loss=0.45929408114355724,"
+            "straggler=0.08607232689430183,cancel=0.19665299076997306,pauses=1"
+        ),
+    ),
 }
 
 

@@ -182,6 +182,11 @@ class HeldLease:
                 self.trouble = None
         return alive or not self._expire()
 
+    def note_waiters(self, renewal: Renewal) -> None:
+        """Tell the local queue if somebody outside waits, as the reply to a renewal says."""
+        if renewal.wanted and self.stile is not None:
+            self.stile.heard(self)
+
     def let_it_go(self) -> bool:
         """Note that the holder lets go: if it is not lost by now, it never will be. False if it did so before."""
         if self.trusted():

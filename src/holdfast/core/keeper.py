@@ -245,6 +245,7 @@ class Keeper:
                 lease.schedule(self._runtime.random())
                 if self.events is not None:
                     self.events.renewed(lease)
+                lease.note_waiters(renewal)
         else:
             lost = self.lose(lease, why_refused(reply, renewal))
             if lost is not None:

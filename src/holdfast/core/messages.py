@@ -124,6 +124,8 @@ class Renewal:
     ttl: int
     ask: Ask | None = None
     """What the lease came of: all that a store needs that has forgotten the grant, to take it up again."""
+    wanted: bool = False
+    """Set by the store with its reply: whether somebody waits for the name."""
     refused_because: str = ""
     """Written by a store that refuses it and can say why, for people to read; else it just does not know it."""
 

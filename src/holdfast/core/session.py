@@ -328,6 +328,7 @@ class Session:
             elif held.renewed(sent, renewal.ttl):
                 held.ttl = each
                 self.keeper.plan(held)
+                held.note_waiters(renewal)
         if ttl is not None:
             self._tell_what_max_hold_cuts_off(leases[0], ttl)
 

@@ -161,6 +161,7 @@ class Step:
             return self._fate(renewal.token)
         holder.ttl = max(holder.ttl, renewal.ttl)
         holder.expires_at = max(holder.expires_at, self.now + renewal.ttl)
+        renewal.wanted = bool(self.state.queue)
         return None
 
     def adjust(self, adjust: Adjust) -> RenewReply:

@@ -5,7 +5,8 @@ it, without a word to the store: to the store it is one holding. That goes on fo
 
 *   the lease is certainly ours for a while, and tokens are left;
 *   nobody outside waits, or the budget of count and time is not used up. The store says with a grant whether somebody
-    waits, and tells the holder's inbox when the first comes, and again whenever a waiter asks again.
+    waits, tells the holder's inbox when the first comes, and again whenever a waiter asks again; and it says so in the
+    reply to each renewal, in case these were lost.
 
 Then it is released, and at the same time the next contender asks for it again, at the end of the queue outside. So it
 is first come, first served within the process, and between processes each has its turn.
@@ -97,6 +98,10 @@ class Stile:
     def lost(self, held: HeldLease) -> None:
         """Let the next contender ask the store, though the holder has not let go, and maybe never will."""
         self.owner.step_aside(self, held)
+
+    def heard(self, held: HeldLease) -> None:
+        """Note that somebody outside waits for a lease, as the reply to a renewal says."""
+        self.owner.wanted(held)
 
     def lingered(self, held: HeldLease) -> None:
         """Release a lease that nobody took up in time."""

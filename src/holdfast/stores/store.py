@@ -97,7 +97,8 @@ class Store(Protocol):
     async def renew(self, renewals: Sequence[Renewal], until: float) -> list[RenewReply]:
         """Renew a batch of leases; the answers are in the order of the batch.
 
-        A store that keeps a lease for less than it was asked to lowers the `ttl` of that renewal.
+        A store that keeps a lease for less than it was asked to lowers the `ttl` of that renewal. One that hands leases
+        on within a process (`span`) sets its `wanted` if somebody waits for the name.
         """
         ...
 

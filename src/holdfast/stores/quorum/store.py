@@ -334,7 +334,10 @@ class QuorumStore:
                 for renewal, votes in known
             ]
 
-        works = [self._panel.of(node, node.store.renew, mine(number), until) for number, node in enumerate(self._nodes)]
+        asked = [mine(number) for number in range(len(self._nodes))]
+        works = [
+            self._panel.of(node, node.store.renew, each, until) for node, each in zip(self._nodes, asked, strict=True)
+        ]
         await self._panel.ask_all(
             works, replies, lambda: all(self._count(replies, place) >= self._quorum for place in range(len(known)))
         )
@@ -345,6 +348,7 @@ class QuorumStore:
             if kept >= self._quorum:
                 if votes is not None:
                     votes.ends_at = self._runtime.now() + seconds(renewal.ttl)
+                renewal.wanted = any(each[place].wanted for each in asked)
                 results.append(None)
             elif votes is None or answered - kept > self._panel.may_fail:
                 if votes is not None:

@@ -37,6 +37,9 @@ KINDS = {
 OUTCOMES = (None, Outcome.RELEASED, Outcome.EXPIRED, Outcome.TAKEN_OVER)
 """By the number that a script returns."""
 
+WANTED = 4
+"""What `renew` returns for a lease that is renewed and for which somebody waits."""
+
 
 def about_ask(ask: Ask) -> tuple[Packable, ...]:
     """Return what is the same in all asks of a lock, for the first argument of `acquire`."""
@@ -89,9 +92,15 @@ def outcome_of(value: int) -> Outcome:
     return OUTCOMES[value] or Outcome.UNKNOWN
 
 
-def renewed(value: int) -> RenewReply:
-    """Read what `renew` returned for one lease."""
+def adjusted(value: int) -> RenewReply:
+    """Read what `adjust` returned."""
     return OUTCOMES[value]
+
+
+def renewed(renewal: Renewal, value: int) -> RenewReply:
+    """Read what `renew` returned for one lease, and note whether somebody waits for its name."""
+    renewal.wanted = value == WANTED
+    return None if renewal.wanted else OUTCOMES[value]
 
 
 def left_of(value: Any) -> Left:  # noqa: ANN401

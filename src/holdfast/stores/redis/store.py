@@ -217,13 +217,13 @@ class RedisStore:
         answer = await self._call(scripts.RENEW, name, (self._marker(name), *keys), args, until)
         if answer.acknowledged < self._replicas:
             raise OutcomeUnknown(self._too_few(answer))
-        return [codec.renewed(each) for each in answer.value]
+        return [codec.renewed(renewal, each) for renewal, each in zip(renewals, answer.value, strict=True)]
 
     async def adjust(self, adjust: Adjust, until: float) -> RenewReply:
         """Change a holding without a gap."""
         numbers = number(adjust.token), number(adjust.weight), adjust.owner, number(adjust.raise_to)
         args = (self._about, adjust.request, *numbers)
-        return codec.renewed((await self._run(scripts.ADJUST, adjust.name, adjust.request, args, until)).value)
+        return codec.adjusted((await self._run(scripts.ADJUST, adjust.name, adjust.request, args, until)).value)
 
     async def leave(self, leave: Leave, until: float) -> Left:
         """Give up waiting; pass on a grant that crossed this."""

@@ -3,7 +3,7 @@
 -- KEYS  1 marker, then for each lease: state  queue  tombstone
 -- ARGV  1 adds: inbox, owner  3 the leases, packed, each {request, token, ttl, weight (0: not to be taken up
 --       again), capacity, lock_delay, span, owner (empty: the one in 1)}
--- Returns for each  0 renewed  2 it had run out  3 it had, and another holder followed
+-- Returns for each  0 renewed  2 it had run out  3 it had, and another holder followed  4 renewed, and somebody waits
 --@include start
 --@include state
 --@include queue
@@ -66,7 +66,7 @@ local function renew(place, request, token, length, ...)
     if not holder or holder[TOKEN] ~= token then return fate(token) end
     holder[TTL] = math.max(holder[TTL], length)
     holder[EXPIRES] = math.max(holder[EXPIRES], now + length)
-    return 0
+    return head and 4 or 0
 end
 
 --@include next
