@@ -8,13 +8,29 @@ from pathlib import Path
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from holdfast.errors import UsageError
-from holdfast.stores.extras import require_redis
+from holdfast.stores.extras import load, require_redis
 from holdfast.stores.store import StoreSource
 
 VARIABLE = "HOLDFAST_URL"
 
 FILE_VARIABLE = "HOLDFAST_URL_FILE"
 """Names a file that holds the URL, so that a password stands in no environment."""
+
+REDIS = (
+    "holdfast.stores.redis.threads",
+    "holdfast.stores.redis.scattered",
+    "holdfast.stores.redis.aio",
+    "email.parser",  # by redis-py, for its own version
+)
+ETCD = ("holdfast.stores.etcd.directory", "holdfast.stores.etcd.threads", "holdfast.stores.etcd.aio")
+ZOOKEEPER = (
+    "holdfast.stores.zookeeper.directory",
+    "kazoo.client",
+    "kazoo.security",
+    "kazoo.handlers.utils",
+    "puresasl.client",
+)
+"""What operations of these stores need, beside what making a client imports anyway."""
 
 FILE_FORMS = "for a lock file write sqlite:///absolute/path, sqlite:///~/path or sqlite:relative/path"
 
@@ -28,6 +44,7 @@ def store_source(url: object = None) -> StoreSource:
     """
     if hasattr(url, "connection_pool") or hasattr(url, "nodes_manager"):
         require_redis()
+        load(REDIS)
         from holdfast.stores.redis import redis_source
 
         return redis_source(url)
@@ -139,6 +156,7 @@ def _sqlite(parts: SplitResult) -> StoreSource:
 
 def _redis(parts: SplitResult) -> StoreSource:
     require_redis()
+    load(REDIS)
     from holdfast.stores.redis import redis_url_source
 
     return redis_url_source(parts)
@@ -146,6 +164,7 @@ def _redis(parts: SplitResult) -> StoreSource:
 
 def _redlock(parts: SplitResult) -> StoreSource:
     require_redis()
+    load(REDIS)
     from holdfast.stores.quorum import redlock_url_source
 
     return redlock_url_source(parts)
@@ -154,12 +173,15 @@ def _redlock(parts: SplitResult) -> StoreSource:
 def _zookeeper(parts: SplitResult) -> StoreSource:
     from holdfast.stores.zookeeper import zookeeper_url_source
 
-    return zookeeper_url_source(parts)
+    source = zookeeper_url_source(parts)
+    load(ZOOKEEPER)
+    return source
 
 
 def _etcd(parts: SplitResult) -> StoreSource:
     from holdfast.stores.etcd import etcd_url_source
 
+    load(ETCD)
     return etcd_url_source(parts)
 
 

@@ -14,6 +14,9 @@ from holdfast.stores.sqlite import codec, machine
 from holdfast.stores.sqlite.gate import gate
 from holdfast.stores.sqlite.trouble import explain, explain_file
 
+SCHEMA = resources.files("holdfast.stores.sqlite").joinpath("schema.sql").read_text("utf-8")
+"""Read at once: reading imports, which a fork must not find under way."""
+
 log = logging.getLogger("holdfast")
 
 APPLICATION_ID = 0x484F4C44  # "HOLD"
@@ -116,8 +119,7 @@ def _disown(connection: sqlite3.Connection) -> None:
 
 
 def _create(connection: sqlite3.Connection, place: str) -> None:
-    schema = resources.files("holdfast.stores.sqlite").joinpath("schema.sql").read_text("utf-8")
-    plain = "\n".join(line.partition("--")[0] for line in schema.splitlines())
+    plain = "\n".join(line.partition("--")[0] for line in SCHEMA.splitlines())
     for statement in filter(str.strip, plain.split(";")):
         connection.execute(statement)
     connection.execute("INSERT INTO meta (only, boot, floor) VALUES (1, ?, 0)", (place,))
