@@ -238,6 +238,7 @@ def test_the_keeper_works_on_after_a_stop(url: str) -> None:
     with Client(url) as client:
         soon_due = """
 lease._held.due_at = clocks.steady() + 0.3
+client.session().keeper.moved(lease._held)
 client.session().keeper._wake()
 print("due", flush=True)
 sys.stdin.readline()

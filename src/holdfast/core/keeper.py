@@ -4,14 +4,18 @@ One task or thread a client, started with the first lease. It decides and watche
 store is done by a second, short-lived task, so that a renewal that hangs cannot hide that a deadline passed.
 
 A lease is renewed after a third of what is left of it. Leases that fall due soon ride along in the same batch.
+Each lease stands in one of two agendas: what is to be looked at later, and what is due, the nearest deadline first. So
+a look costs what has changed since the last one, however many leases there are.
 An error of the store is retried, with growing delay, until the local deadline. A refusal is final.
 """
 
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from holdfast.core.agenda import Agenda
 from holdfast.core.held import NEVER, HeldLease, report_loss, why_refused
 from holdfast.core.messages import Renewal, RenewReply
 from holdfast.escaping import told
@@ -51,6 +55,18 @@ class Keeper:
         self.events: Events | None = None
         """Who is told of renewals, if anybody."""
         self._leases: dict[str, HeldLease] = {}
+        self._moved: dict[str, HeldLease] = {}
+        """Leases whose instants have changed since the last look: so taking and releasing costs no heap."""
+        self._order: AbstractContextManager[Any] = runtime.mutex()
+        """Held to change what follows, and for nothing that takes long."""
+        self._later = Agenda()
+        """When to look at a lease again: it falls due then, or ends."""
+        self._due = Agenda()
+        """When a lease ends that is due, and was not asked for yet."""
+        self._asked: Sequence[HeldLease] = ()
+        """The leases that are being renewed."""
+        self._ended: deque[HeldLease] = deque()
+        """Those that were found at their end, for the task to see to."""
         self._chores: deque[Callable[[], None]] = deque()
         self._looks_at = NEVER
         self._pace = IDLE
@@ -67,6 +83,7 @@ class Keeper:
     def plan(self, lease: HeldLease) -> None:
         """Plan the next renewal of a lease that is kept. Wakes the task only if it would look too late by itself."""
         wait = lease.schedule(self._runtime.random())
+        self._moved[lease.request] = lease
         self._pace = min(self._pace, wait)
         if lease.due_at < self._looks_at or lease.valid_until < self._looks_at:
             self._wake()
@@ -83,7 +100,12 @@ class Keeper:
         """Look after a successor. It falls due when its predecessor did, unless that was not to be renewed any more."""
         if successor.due_at == NEVER:
             self.plan(successor)
-        if successor.valid_until < self._looks_at or successor.lingers_until < self._looks_at:
+        self.moved(successor)
+
+    def moved(self, lease: HeldLease) -> None:
+        """Note that instants of a lease that is kept have changed."""
+        self._moved[lease.request] = lease
+        if min(lease.valid_until, lease.lingers_until) < self._looks_at:
             self._wake()
 
     def lose(self, lease: HeldLease, because: str) -> HeldLease | None:
@@ -97,8 +119,10 @@ class Keeper:
 
     def hurry(self, within: float) -> None:
         """Renew every lease soon, within so many seconds: the store may have forgotten some."""
+        now = self._runtime.now()
         for lease in self.kept():
-            lease.due_at = min(lease.due_at, self._runtime.now() + within * self._runtime.random())
+            lease.due_at = min(lease.due_at, now + within * self._runtime.random())
+            self._moved[lease.request] = lease
         if self._leases:
             self._wake()
 
@@ -107,6 +131,9 @@ class Keeper:
         with lease.mutex:
             if self._leases.get(lease.request) is lease:
                 del self._leases[lease.request]
+                self._moved.pop(lease.request, None)
+                self._later.drop(lease.request)
+                self._due.drop(lease.request)
 
     def drop(self, lease: HeldLease) -> None:
         """Renew a lease no more, for its holder is gone, and let others of this process ask for it.
@@ -114,7 +141,7 @@ class Keeper:
         Called by the garbage collector in the middle of anything, so it takes no mutex: the task does the rest.
         """
         lease.dropped = True
-        self._runtime.post(self._signal.set)
+        self.soon(partial(self._give_up, lease))
 
     def soon(self, chore: Callable[[], None]) -> None:
         """Have the task do something; for the garbage collector, like `drop`."""
@@ -159,26 +186,77 @@ class Keeper:
         """Tell losses, start what is due, and return when to look again."""
         next_look = now + self._pace
         self._pace = min(self._pace * 2, IDLE)  # `add` shortens it again
-        due = False
         while self._chores:
             self._chores.popleft()()
-        for lease in list(self._leases.values()):
-            if lease.dropped:
-                self._give_up(lease)
-                continue
-            if not lease.trusted():
-                self._forget(lease)
-                continue
-            if lease.lingers_until <= now and lease.stile is not None:
-                lease.stile.lingered(lease)
-                continue
-            due = due or lease.due_at <= now
-            next_look = min(next_look, lease.valid_until, lease.lingers_until, max(lease.due_at, now + GRAIN))
-        if due and not self._talking:
+        with self._order:
+            self._sort(now)
+        while self._ended:
+            self._end(self._ended.popleft(), now)
+        next_look = min(next_look, self._next_look(now))
+        if self._due and not self._talking:
             self._start_renewal()
         return next_look
 
+    def _sort(self, now: float) -> None:
+        """Put each lease that has moved, or whose instant has come, where it belongs. With `_order` held."""
+        while self._moved:
+            try:
+                moved = self._moved.popitem()[0]
+            except KeyError:  # it was released just now
+                break
+            self._place(moved, now)
+        for agenda in (self._later, self._due):
+            while (request := agenda.take(now)) is not None:
+                self._place(request, now)
+
+    def _place(self, request: str, now: float) -> None:
+        """Put what is kept of a request, and that may be a successor by now, where it belongs. With `_order` held."""
+        lease = self._leases.get(request)
+        if lease is None or lease.dropped:
+            return
+        end = min(lease.valid_until, lease.lingers_until)
+        if end <= now or lease.lost_because or lease.let_go:
+            self._ended.append(lease)
+        elif lease.due_at <= now:
+            self._later.drop(request)
+            self._due.put(request, end)
+        else:
+            self._due.drop(request)
+            self._later.put(request, min(end, lease.due_at))
+
+    def _next_look(self, now: float) -> float:
+        """Return when the next lease falls due or ends. What falls due while others are renewed is not urgent."""
+        with self._order:
+            falls_due, ends = self._later.first(), self._due.first()
+        soonest = NEVER if ends is None else ends[0]
+        if falls_due is not None:
+            soonest = min(soonest, max(falls_due[0], now + GRAIN) if self._talking else falls_due[0])
+        for asked in self._asked:
+            lease = self._leases.get(asked.request)
+            if lease is None or lease.dropped:
+                continue
+            if lease.trusted():
+                soonest = min(soonest, lease.valid_until)
+            else:
+                self._forget(lease)
+        return soonest
+
+    def _end(self, lease: HeldLease, now: float) -> None:
+        """See to a lease that is lost, let go, or has lingered long enough."""
+        if not lease.trusted():
+            self._forget(lease)
+            return
+        if lease.lingers_until <= now and lease.stile is not None:
+            lease.stile.lingered(lease)
+        with self._order:
+            if self._leases.get(lease.request) is lease and lease.lingers_until <= now:
+                self._later.put(lease.request, lease.valid_until)  # it is being released
+            else:
+                self._place(lease.request, now)  # somebody has just taken it up, or renewed it
+
     def _give_up(self, lease: HeldLease) -> None:
+        if self._leases.get(lease.request) is not lease:
+            return
         self.discard(lease)
         if lease.stile is not None:
             lease.stile.lost(lease)
@@ -209,16 +287,29 @@ class Keeper:
             self._signal.set()
 
     def _take_due(self) -> list[HeldLease]:
-        """Pick what is due, and what will be soon, the nearest deadline first."""
+        """Pick what is due, the nearest deadline first, and if there is room what will be due soon."""
         now = self._runtime.now()
-        ready = [lease for lease in self.kept() if not lease.renewing and lease.trusted()]
-        if not any(lease.due_at <= now for lease in ready):
-            return []
-        soon = [lease for lease in ready if lease.due_at - now <= (lease.valid_until - now) * (RIDE_ALONG - 1)]
-        batch = sorted(soon, key=lambda lease: lease.valid_until)[:BATCH]
-        for lease in batch:
-            lease.renewing = True
+        with self._order:
+            self._sort(now)
+            batch: list[HeldLease] = []
+            while len(batch) < BATCH and (request := self._due.take(NEVER)) is not None:
+                self._pick(request, batch)
+            while batch and len(batch) < BATCH and (first := self._later.first()) is not None:
+                lease = self._leases.get(first[1])
+                if lease is not None and not _rides_along(lease, now):
+                    break
+                self._later.take(NEVER)
+                self._pick(first[1], batch)
+            self._asked = batch
+        if self._ended:
+            self._signal.set()
         return batch
+
+    def _pick(self, request: str, batch: list[HeldLease]) -> None:
+        lease = self._leases.get(request)
+        if lease is not None and not lease.dropped:
+            lease.renewing = True
+            batch.append(lease)
 
     async def _renew(self, batch: Sequence[HeldLease]) -> None:
         sent = self._runtime.now()
@@ -232,8 +323,11 @@ class Keeper:
             for lease, renewal, reply in zip(batch, renewals, replies, strict=True):
                 self._answered(self._now_held(lease), sent, renewal, reply)
         finally:
-            for lease in batch:
-                lease.renewing = self._now_held(lease).renewing = False
+            with self._order:
+                self._asked = ()
+                for lease in batch:
+                    lease.renewing = self._now_held(lease).renewing = False
+                    self._place(lease.request, self._runtime.now())
 
     def _now_held(self, lease: HeldLease) -> HeldLease:
         """Return what became of a lease: it may have been handed on meanwhile."""
@@ -272,3 +366,8 @@ class Keeper:
                 told(error),
                 max(0.0, first.valid_until - now),
             )
+
+
+def _rides_along(lease: HeldLease, now: float) -> bool:
+    """Tell whether a lease falls due so soon that it is renewed with others."""
+    return lease.due_at - now <= (lease.valid_until - now) * (RIDE_ALONG - 1)

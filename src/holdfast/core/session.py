@@ -1,8 +1,11 @@
 """One client at one store: what all its locks share, and the operations that faces offer."""
 
+import contextlib
 import logging
+from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from holdfast.core.attempt import Attempt, Want
@@ -19,7 +22,7 @@ from holdfast.core.turnstile import Budget, Turnstile
 from holdfast.errors import SelfDeadlock, StoreError, StoreUnavailable, UsageError, Wait
 from holdfast.escaping import told
 from holdfast.outcome import Outcome
-from holdfast.runtimes.runtime import Runtime
+from holdfast.runtimes.runtime import Runtime, Task
 from holdfast.runtimes.single import SingleFlight
 from holdfast.stores.store import Store
 
@@ -69,6 +72,23 @@ LOST_PATIENCE = 0.5
 
 BRIEF = 0.05
 """How long a try may take at least, in seconds."""
+
+
+HELPERS = 7
+"""How many tasks or threads help to release the leases of a client that is closed."""
+
+ENOUGH = 100
+"""For how many leases each is worth it."""
+
+
+@dataclass(slots=True)
+class _Closing:
+    """What is left to release while a client is closed."""
+
+    leases: deque[HeldLease]
+    until: float
+    """When to give up, unless the store answers once more."""
+    failed: list[HeldLease] = field(default_factory=list[HeldLease])
 
 
 class Session:
@@ -122,7 +142,10 @@ class Session:
         self._opened = True
 
     async def close(self) -> None:
-        """Release what is still held, stop the keeper, leave the store. Idempotent."""
+        """Release what is still held, stop the keeper, leave the store. Idempotent.
+
+        It takes as long as the store goes on to release leases, and ends soon after that does so no more.
+        """
         if self._closed:
             return
         self._closed = True
@@ -130,15 +153,41 @@ class Session:
         await self._opening.settle(until)
         self._opened = False
         await self._dismiss_waiters(until)
-        for held in self.keeper.kept():
-            if self.runtime.now() >= until:
-                log.warning("closed while the store does not answer: the lease of %r ends at its ttl", held.name)
-                continue
-            await self.release(held)
+        until = await self._release_all(until)
         await self.turnstile.departed(until)
         await self.keeper.stop(until)
         await self.runtime.settle(until)
         await self.store.close()
+
+    async def _release_all(self, until: float) -> float:
+        """Release all leases, and return by when to end the rest: `until`, or later if the store went on to answer."""
+        closing = _Closing(deque(self.keeper.kept()), until)
+        helpers: list[Task] = []
+        with contextlib.suppress(RuntimeError):  # nothing can be started any more: then this does it alone
+            while len(helpers) < min(HELPERS, len(closing.leases) // ENOUGH):
+                helpers.append(self.runtime.spawn(partial(self._release_some, closing), "release"))
+        await self._release_some(closing)
+        for helper in helpers:
+            await helper.join(closing.until + OPENING * self._operation_timeout)
+        if left := [*closing.failed, *closing.leases]:
+            log.warning(
+                "closed while the store does not answer: the lease of %r%s ends at its ttl",
+                left[0].name,
+                f" and {len(left) - 1} more" if len(left) > 1 else "",
+            )
+        return closing.until
+
+    async def _release_some(self, closing: "_Closing") -> None:
+        """Release one lease after another, for as long as the store answers."""
+        while closing.leases and self.runtime.now() < closing.until:
+            try:
+                held = closing.leases.popleft()
+            except IndexError:  # another thread took the last one
+                return
+            if await self.release(held) is Outcome.UNKNOWN:
+                closing.failed.append(held)
+            else:
+                closing.until = max(closing.until, self.runtime.now() + 2 * self._operation_timeout)
 
     async def _dismiss_waiters(self, until: float) -> None:
         """Wake who waits, to find the client closed, and let them leave their queues."""
@@ -284,7 +333,7 @@ class Session:
             else:
                 outcome = await self.persist(lambda until: self.store.release(release, until), self.patience(held.ttl))
         except StoreError as error:
-            level = logging.DEBUG if held.lost_because else logging.WARNING
+            level = logging.DEBUG if held.lost_because or self._closed else logging.WARNING
             log.log(level, "%r could not be released (%s); it ends at its ttl at the latest", held.name, told(error))
             outcome = Outcome.UNKNOWN
         if not outcome.kept and not held.lost_because and self.runtime.now() < held.valid_until:

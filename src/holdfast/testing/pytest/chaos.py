@@ -124,16 +124,17 @@ class Chaos:
         ends. The clients that were used before stand still; use new ones, or `steal`.
         """
         asleep = [store for store in self._table.stores if not isinstance(store, ForcedStore)]
-        held = [each for session in self._leases.sessions() for each in session.keeper.kept()]
-        length = self._longest(held) + BEYOND if seconds is None else seconds
+        keepers = [(each, session.keeper) for session in self._leases.sessions() for each in session.keeper.kept()]
+        length = self._longest([each for each, _ in keepers]) + BEYOND if seconds is None else seconds
         for store in asleep:
             store.stands_still = True
         self._table.advance(length, asleep)
         try:
             yield
         finally:
-            for each in held:
+            for each, keeper in keepers:
                 _sleep(each, length)
+                keeper.moved(each)
             for store in asleep:
                 store.stands_still = False
             self._table.wake()

@@ -1,0 +1,52 @@
+"""What is to be done when: instants by key, the earliest first. Each change costs the logarithm of their number."""
+
+from heapq import heapify, heappop, heappush
+
+SPARE = 64
+"""How many entries that count no more are kept at least, before all of them are thrown away."""
+
+
+class Agenda:
+    """The next instant of each key. Whoever changes it holds a mutex, except to `drop`."""
+
+    __slots__ = ("_entries", "_heap")
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._entries: dict[str, tuple[float, str]] = {}
+        self._heap: list[tuple[float, str]] = []
+        """All entries, with some that count no more: those that are not in `_entries`."""
+
+    def __len__(self) -> int:
+        """Return how many keys have an instant."""
+        return len(self._entries)
+
+    def put(self, key: str, at: float) -> None:
+        """Set the instant of a key, whatever it was before."""
+        entry = self._entries[key] = (at, key)
+        heappush(self._heap, entry)
+        if len(self._heap) > 2 * len(self._entries) + SPARE:
+            self._heap = list(self._entries.values())
+            heapify(self._heap)
+
+    def drop(self, key: str) -> None:
+        """Forget a key. Any thread may do so at any time."""
+        self._entries.pop(key, None)
+
+    def first(self) -> tuple[float, str] | None:
+        """Return the earliest instant and its key; None if there is none."""
+        while self._heap:
+            first = self._heap[0]
+            if self._entries.get(first[1]) is first:
+                return first
+            heappop(self._heap)
+        return None
+
+    def take(self, by: float) -> str | None:
+        """Remove the key with the earliest instant and return it, if that is not after `by`; else None."""
+        first = self.first()
+        if first is None or first[0] > by:
+            return None
+        heappop(self._heap)
+        self.drop(first[1])
+        return first[1]

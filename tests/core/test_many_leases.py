@@ -1,0 +1,174 @@
+"""Many leases of one client: the work of keeping and of releasing one does not grow with their number."""
+
+import asyncio
+import logging
+import sys
+from collections.abc import Callable, Sequence
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from holdfast import AsyncClient, Client, StoreUnavailable
+from holdfast.core.held import HeldLease
+from holdfast.core.keeper import BATCH, Keeper
+from tests import virtual
+from tests.hazards.helpers import disturbed
+
+TTL = 30.0
+FEW, MANY = 100, 1200
+MORE = 1.2
+"""What a lease may cost more among many."""
+
+
+def calls_to_keep(leases: int) -> float:
+    """Count the calls of functions of the core that keeping one lease for twice its ttl takes."""
+    calls = 0
+
+    def count(frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event == "call" and "holdfast/core" in frame.f_code.co_filename
+
+    async def main() -> None:
+        async with AsyncClient(store=virtual.source()) as client:
+            held = [await client.lock(f"{number}", ttl=TTL).acquire() for number in range(leases)]
+            sys.setprofile(count)
+            await asyncio.sleep(2 * TTL)
+            sys.setprofile(None)
+            assert all(lease.remaining() > TTL / 3 for lease in held), "each was renewed in time"
+
+    before = sys.getprofile()
+    try:
+        virtual.run(main)
+    finally:
+        sys.setprofile(before)
+    return calls / leases
+
+
+def test_keeping_a_lease_costs_the_same_among_many() -> None:
+    """Twelve times as many leases take no more steps a lease."""
+    assert calls_to_keep(MANY) <= MORE * calls_to_keep(FEW)
+
+
+def sort_all(original: Callable[[Keeper], list[HeldLease]], self: Keeper) -> list[HeldLease]:
+    """Look at all leases for each batch."""
+    for lease in self.kept():
+        lease.trusted()
+    return original(self)
+
+
+def look_at_all(original: Callable[[Keeper, float], float], self: Keeper, now: float) -> float:
+    """Look at all leases whenever one falls due."""
+    for lease in self.kept():
+        lease.trusted()
+    return original(self, now)
+
+
+@pytest.mark.parametrize("bug", [("_take_due", sort_all), ("_look", look_at_all)], ids=lambda bug: bug[0])
+def test_a_keeper_that_looks_at_all_leases_is_found(bug: tuple[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: work for each batch that grows with the leases that are kept."""
+    method, wrong = bug
+    original = getattr(Keeper, method)
+    monkeypatch.setattr(Keeper, method, lambda self, *args: wrong(original, self, *args))
+    assert calls_to_keep(MANY) > MORE * calls_to_keep(FEW)
+
+
+class Slow:
+    """A store that takes a tenth of a second for each release, in virtual time, and stops to answer after some."""
+
+    def __init__(self, answers: int) -> None:
+        self.answers = answers
+
+    async def __call__(self, operation: str, done: bool) -> None:
+        """Let time pass."""
+        if operation == "release" and not done:
+            virtual.stand_still(0.1)
+            self.answers -= 1
+            if self.answers < 0:
+                virtual.stand_still(1.0)
+                raise StoreUnavailable("nothing is heard")
+
+
+def close(leases: int, slow: Slow) -> tuple[list[str], float]:
+    """Close a client that holds leases; return the names that are still in use, and how long it took."""
+    with virtual.stopped_clock() as clock:
+        table = virtual.source()
+        client = Client(store=disturbed(table, slow))
+        held = [client.lock(f"{number}", ttl=3600).acquire() for number in range(leases)]
+        began = clock.time
+        client.close()
+        took = clock.time - began
+        with Client(store=table) as other:
+            left = other.names()
+        assert sum(lease.remaining() > 0 for lease in held) <= len(left)
+        clock.advance(3600)
+        assert not any(lease.remaining() for lease in held)
+    return left, took
+
+
+def test_closing_releases_as_many_as_there_are(caplog: pytest.LogCaptureFixture) -> None:
+    """A client that holds more than can be released in a moment releases all, as long as the store answers."""
+    left, _ = close(1000, Slow(1000))
+    assert left == []
+    assert caplog.text == ""
+
+
+def test_closing_ends_when_the_store_does_not_answer(caplog: pytest.LogCaptureFixture) -> None:
+    """A store that falls silent keeps nobody: what is left is told of in one line, and what was released is not."""
+    with caplog.at_level(logging.INFO):
+        left, took = close(300, Slow(200))
+    assert len(left) == 100
+    assert took < 200 * 0.1 + 8 * 20, "each of those who release was kept by a few requests, not by one a lease"
+    assert len(caplog.records) == 1
+    assert "and 99 more" in caplog.text
+
+
+def test_closing_in_asyncio_releases_all() -> None:
+    """An AsyncClient releases several at once, for as long as the store answers."""
+    under_way, most = 0, 0
+
+    async def slow(operation: str, done: bool) -> None:
+        nonlocal under_way, most
+        if operation == "release" and not done:
+            under_way += 1
+            most = max(most, under_way)
+            await asyncio.sleep(0.1)
+            under_way -= 1
+
+    async def main() -> list[str]:
+        source = virtual.source()
+        client = AsyncClient(store=disturbed(source, slow))
+        held = [await client.lock(f"{number}", ttl=3600).acquire() for number in range(1000)]
+        await client.close()
+        assert not any(lease.remaining() for lease in held)
+        async with AsyncClient(store=source) as other:
+            return await other.names()
+
+    assert virtual.run(main) == []
+    assert most > 1
+
+
+def test_a_lost_connection_has_the_nearest_deadline_renewed_first() -> None:
+    """After a gap all leases are renewed, in batches, and those that end first are in the first."""
+    batches: list[list[str]] = []
+
+    async def main() -> None:
+        async with AsyncClient(store=virtual.source()) as client:
+            keeper = client.session().keeper
+            renew = keeper._renew
+
+            async def noted(batch: Sequence[HeldLease]) -> None:
+                batches.append([lease.name for lease in batch])
+                await renew(batch)
+
+            names = [(f"long {number}", 900) for number in range(3 * BATCH)]
+            names += [(f"short {number}", 600) for number in range(BATCH)]
+            held = [await client.lock(name, ttl=ttl).acquire() for name, ttl in names]
+            keeper._renew = noted  # type: ignore[method-assign]
+            keeper.hurry(0.0)
+            await asyncio.sleep(1)
+            assert all(lease.remaining() for lease in held)
+
+    virtual.run(main)
+    assert [len(batch) for batch in batches] == [BATCH] * 4, "each is renewed once"
+    assert all(name.startswith("short") for name in batches[0])
