@@ -36,7 +36,6 @@ from holdfast.cli.options import (
 from holdfast.cli.run import Job, run_job
 from holdfast.cli.say import Status, tell
 from holdfast.client import DEFAULT_TTL, Client
-from holdfast.demo.show import show_demo
 from holdfast.errors import HoldfastError, LockTimeout, StoreError, UsageError
 from holdfast.primitives.base import TO_WAIT
 
@@ -346,4 +345,6 @@ def demo(
     """
     if url is not None:
         find_address(url, None).warn()
+    from holdfast.demo.show import show_demo
+
     return show_demo(log, workers=workers, out=out, url=url, as_json=as_json)

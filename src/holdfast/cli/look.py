@@ -6,14 +6,11 @@ from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from shlex import quote
 
-from rich.table import Table
-from rich.text import Text
-
 from holdfast.cli import output
 from holdfast.cli.acquisition import ride_out
 from holdfast.cli.say import Status, seconds, tell
 from holdfast.client import Client
-from holdfast.core.messages import HolderView, NameView, WaiterView
+from holdfast.core.messages import HolderView, NameView
 from holdfast.errors import LockTimeout, StoreUnavailable
 from holdfast.escaping import escape
 
@@ -30,7 +27,9 @@ def list_names(client: Client, pattern: str | None, *, as_json: bool) -> int:
         for view in views:
             output.print_line(*_name_fields(view))
     elif listed := list(views):
-        output.print_table(_names_table(listed))
+        from holdfast.cli.tables import print_names
+
+        print_names(listed)
     else:
         print("Nothing is locked." if pattern is None else f"Nothing like {escape(pattern)} is locked.")
     return Status.DONE
@@ -50,18 +49,12 @@ def show_name(client: Client, name: str, *, as_json: bool) -> int:
     if as_json:
         output.print_json(output.name_json(view))
     elif output.is_terminal():
-        _print_name(view)
+        from holdfast.cli.tables import print_name
+
+        print_name(_summary(view), view)
     else:
         _print_lines(view)
     return Status.DONE
-
-
-def _print_name(view: NameView) -> None:
-    output.print_text(_summary(view))
-    if view.holders:
-        output.print_table(_holders_table(view.holders))
-    if view.waiters:
-        output.print_table(_waiters_table(view.waiters))
 
 
 def _print_lines(view: NameView) -> None:
@@ -149,7 +142,7 @@ def _told(sentence: str, name: str, holders: Sequence[HolderView], by: str = "",
     return Status.DONE if holders else Status.NOBODY
 
 
-# -- tables and fields ---------------------------------------------------------------------------------------
+# -- lines and sentences -------------------------------------------------------------------------------------
 
 
 def _name_fields(view: NameView) -> Iterator[object]:
@@ -163,41 +156,6 @@ def _name_fields(view: NameView) -> Iterator[object]:
 
 def _holder_fields(holder: HolderView) -> tuple[str, str, str]:
     return str(holder.token), output.plain(holder.held_for), output.plain(holder.expires_in)
-
-
-FACTS = ("Token", "Held for", "Expires in")
-
-
-def _names_table(views: Sequence[NameView]) -> Table:
-    table = output.table("Name", "Holder", numbers=(*FACTS, "Waiters"))
-    for view in views:
-        waiters = str(len(view.waiters))
-        name = output.cell(view.name)
-        for holder in view.holders:
-            table.add_row(name, output.cell(holder.owner), *_facts(holder), waiters)
-            name, waiters = Text(""), ""
-        if not view.holders:
-            table.add_row(name, Text("nobody", "dim"), "", "", "", waiters)
-    return table
-
-
-def _holders_table(holders: Sequence[HolderView]) -> Table:
-    table = output.table("Holder", numbers=FACTS)
-    for holder in holders:
-        table.add_row(output.cell(holder.owner), *_facts(holder))
-    return table
-
-
-def _waiters_table(waiters: Sequence[WaiterView]) -> Table:
-    table = output.table("", "Waiter", numbers=("Waited for",))
-    for place, waiter in enumerate(waiters, 1):
-        owner = output.cell(waiter.owner) + Text("" if waiter.alive else " (gone; will be skipped)", "dim")
-        table.add_row(str(place), owner, seconds(waiter.waited_for))
-    return table
-
-
-def _facts(holder: HolderView) -> tuple[str, str, str]:
-    return str(holder.token), seconds(holder.held_for), seconds(holder.expires_in)
 
 
 def _summary(view: NameView) -> str:

@@ -12,11 +12,6 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
 from holdfast.core.messages import HolderView, NameView, WaiterView
 from holdfast.escaping import escape
 
@@ -26,34 +21,6 @@ Json = dict[str, Any]
 def is_terminal() -> bool:
     """Tell whether a person reads what is printed."""
     return sys.stdout.isatty()
-
-
-# -- a terminal ----------------------------------------------------------------------------------------------
-
-
-def print_text(text: str) -> None:
-    """Print escaped text, at a terminal in its width."""
-    Console().print(Text(text))
-
-
-def print_table(table: Table) -> None:
-    """Print a table in the width of the terminal."""
-    Console().print(table)
-
-
-def table(*headings: str, numbers: Iterable[str] = ()) -> Table:
-    """Return a table with columns of texts, which may be broken, and then of numbers, which are not."""
-    made = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in headings:
-        made.add_column(heading, overflow="fold")
-    for heading in numbers:
-        made.add_column(heading, justify="right", no_wrap=True)
-    return made
-
-
-def cell(text: str) -> Text:
-    """Return a text from outside for a table."""
-    return Text(escape(text))
 
 
 # -- a pipe --------------------------------------------------------------------------------------------------

@@ -1,0 +1,76 @@
+"""What a terminal is shown: tables in its width. Only this file imports rich, which takes long, and only if needed."""
+
+from collections.abc import Iterable, Sequence
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from holdfast.cli.say import seconds
+from holdfast.core.messages import HolderView, NameView, WaiterView
+from holdfast.escaping import escape
+
+FACTS = ("Token", "Held for", "Expires in")
+
+
+def print_names(views: Sequence[NameView]) -> None:
+    """Print a table of names."""
+    Console().print(_names_table(views))
+
+
+def print_name(summary: str, view: NameView) -> None:
+    """Print what is to be said of a name, and tables of its holders and its waiters."""
+    console = Console()
+    console.print(Text(summary))
+    if view.holders:
+        console.print(_holders_table(view.holders))
+    if view.waiters:
+        console.print(_waiters_table(view.waiters))
+
+
+def _names_table(views: Sequence[NameView]) -> Table:
+    table = _table("Name", "Holder", numbers=(*FACTS, "Waiters"))
+    for view in views:
+        waiters = str(len(view.waiters))
+        name = _cell(view.name)
+        for holder in view.holders:
+            table.add_row(name, _cell(holder.owner), *_facts(holder), waiters)
+            name, waiters = Text(""), ""
+        if not view.holders:
+            table.add_row(name, Text("nobody", "dim"), "", "", "", waiters)
+    return table
+
+
+def _holders_table(holders: Sequence[HolderView]) -> Table:
+    table = _table("Holder", numbers=FACTS)
+    for holder in holders:
+        table.add_row(_cell(holder.owner), *_facts(holder))
+    return table
+
+
+def _waiters_table(waiters: Sequence[WaiterView]) -> Table:
+    table = _table("", "Waiter", numbers=("Waited for",))
+    for place, waiter in enumerate(waiters, 1):
+        owner = _cell(waiter.owner) + Text("" if waiter.alive else " (gone; will be skipped)", "dim")
+        table.add_row(str(place), owner, seconds(waiter.waited_for))
+    return table
+
+
+def _facts(holder: HolderView) -> tuple[str, str, str]:
+    return str(holder.token), seconds(holder.held_for), seconds(holder.expires_in)
+
+
+def _table(*headings: str, numbers: Iterable[str] = ()) -> Table:
+    """Return a table with columns of texts, which may be broken, and then of numbers, which are not."""
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in headings:
+        made.add_column(heading, overflow="fold")
+    for heading in numbers:
+        made.add_column(heading, justify="right", no_wrap=True)
+    return made
+
+
+def _cell(text: str) -> Text:
+    """Return a text from outside for a table."""
+    return Text(escape(text))
