@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from holdfast.core.deadlines import DRIFT, micros, valid_until
+from holdfast.core.held import why_refused
 from holdfast.core.messages import Renewal
 from holdfast.errors import StoreUnavailable
 from holdfast.outcome import Outcome
@@ -101,6 +102,25 @@ def test_the_proof_of_another_session_renews_nothing() -> None:
     renewal = scene.renewal(ask, scene.hold(ask))
     reply = drive(scene.store.renew([renewal], scene.until))
     assert reply != [None] or renewal.ttl == 0
+
+
+def test_a_refusal_says_that_the_session_has_ended() -> None:
+    """Or that the entry is gone, where somebody has removed it: so a lease that is lost names its cause."""
+    scene = Scene(NewSession)
+    ask = ask_of(ttl=micros(5.0))
+    renewal = scene.renewal(ask, scene.hold(ask))
+    directory = scene.directory
+    directory._ensemble.end(directory._session)
+    directory._begin()
+    assert drive(scene.store.renew([renewal], scene.until)) != [None]
+    assert "session has ended: the servers" in renewal.refused_because
+    scene = Scene(ModelDirectory)
+    renewal = scene.renewal(ask, scene.hold(ask))
+    assert drive(scene.store.revoke(ask.name, scene.until))
+    (reply,) = drive(scene.store.renew([renewal], scene.until))
+    assert reply is not None
+    assert "its entry is gone" in renewal.refused_because
+    assert "its entry is gone" in why_refused(reply, renewal)
 
 
 class Slow(ModelDirectory):

@@ -17,7 +17,7 @@ from holdfast.core.deadlines import valid_until
 from holdfast.core.departures import Departures
 from holdfast.core.held import NEVER, HeldLease
 from holdfast.core.keeper import Keeper
-from holdfast.core.messages import Adjust, Ask, Busy, Granted, Left, NoticeKind, Waiting
+from holdfast.core.messages import Adjust, Ask, Busy, Granted, Left, NoticeKind, Renewal, Waiting
 from holdfast.core.session import Session
 from holdfast.core.state import Queue, Waiter
 from holdfast.core.table import Step
@@ -172,8 +172,8 @@ def tell_when_renewed(original: Any, self: Keeper, now: float) -> float:
     return now + 0.01 if self._talking else float(original(self, now))
 
 
-def ignore_refusal(self: Keeper, lease: HeldLease, sent: float, ttl: int, reply: object) -> None:
-    if lease.renewed(sent, ttl):
+def ignore_refusal(self: Keeper, lease: HeldLease, sent: float, renewal: Renewal, reply: object) -> None:
+    if lease.renewed(sent, renewal.ttl):
         lease.schedule(self._runtime.random())
 
 
@@ -207,8 +207,8 @@ def forgetting_to_leave(when: str) -> Callable[[], Patch]:
         finally:
             self._engaged = False
 
-    async def leave(self: Attempt) -> Left:
-        return Left() if self._is_over() or when == "always" else await original_leave(self)
+    async def leave(self: Attempt, ended_by: BaseException | None = None) -> Left:
+        return Left() if self._is_over() or when == "always" else await original_leave(self, ended_by)
 
     return both(replaced(Attempt, "run", run), replaced(Attempt, "_leave", leave))
 
