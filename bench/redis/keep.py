@@ -23,6 +23,8 @@ from tests.servers import RedisServer
 TTLS = 1.5
 """How long the leases are kept, as a multiple of their ttl: about four renewals of each."""
 AT_ONCE = 100
+SHARE = 0.2
+"""The most of a processor that keeping them may take."""
 
 R = TypeVar("R")
 
@@ -73,6 +75,7 @@ def run(size: Size, folder: Path) -> Report:
         report.rows.append(Row(label, cells, MEANINGS[label], figures))
         why = f"keeping them took {found.client:.0%} of a processor, of which others leave too little on a busy machine"
         report.bounds.append(Bound(f"{label}: leases lost", found.lost, 0, why=why))
+        report.bounds.append(Bound(f"{label}: share of a processor", found.client, SHARE))
     return report
 
 

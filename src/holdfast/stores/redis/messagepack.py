@@ -10,6 +10,14 @@ from collections.abc import Sequence
 Packable = int | str | Sequence["Packable"]
 
 
+SMALL = tuple(bytes([number]) for number in range(0x80))
+"""How the least numbers are written."""
+
+_long_number = struct.Struct(">Bq").pack
+_text_header = struct.Struct(">BI").pack
+_array_header = struct.Struct(">BH").pack
+
+
 def pack(*values: Packable) -> bytes:
     """Return the values one after another, to be unpacked as several results."""
     return b"".join(map(_pack, values))
@@ -17,8 +25,8 @@ def pack(*values: Packable) -> bytes:
 
 def _pack(value: Packable) -> bytes:
     if isinstance(value, int):
-        return struct.pack("B", value) if 0 <= value < 0x80 else struct.pack(">Bq", 0xD3, value)  # noqa: PLR2004
+        return SMALL[value] if 0 <= value < 0x80 else _long_number(0xD3, value)  # noqa: PLR2004
     if isinstance(value, str):
         text = value.encode()
-        return struct.pack(">BI", 0xDB, len(text)) + text
-    return struct.pack(">BH", 0xDC, len(value)) + pack(*value)
+        return _text_header(0xDB, len(text)) + text
+    return _array_header(0xDC, len(value)) + b"".join(map(_pack, value))
