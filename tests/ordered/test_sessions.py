@@ -1,0 +1,217 @@
+"""What belongs to an earlier session of a client is not taken for that of the present one.
+
+Each test has a bug planted as well, of the kind that leaves out or turns round a comparison of sessions, and finds it.
+"""
+
+import inspect
+import textwrap
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, cast
+from unittest.mock import patch
+
+import pytest
+
+from holdfast.core.messages import Adjust, Granted
+from holdfast.errors import StoreError
+from holdfast.outcome import Outcome
+from holdfast.runtimes.threads import drive
+from holdfast.stores.ordered import Entry, Listing, Record, caretaker, store
+from holdfast.stores.ordered.caretaker import Caretaker
+from holdfast.stores.ordered.places import Place, Places
+from holdfast.stores.ordered.store import GONE, SESSION_ENDED, OrderedStore
+from tests.ordered.model import ModelDirectory
+from tests.ordered.scene import Scene, ask_of
+
+
+class Lingering(ModelDirectory):
+    """One whose ensemble still has the entries of an earlier session, as one that is behind does; and trusts them."""
+
+    def turn(self) -> None:
+        """Go on in another session."""
+        with self._mutex:
+            self._begin()
+
+    async def join(self, name: str, record: Record, until: float) -> tuple[Entry, Listing]:
+        """Remove what an earlier session had, as the contract says."""
+        with self._mutex:
+            self._ensemble.withdraw(name, record.request)
+            self._ensemble.forgive(record.request)
+        return await super().join(name, record, until)
+
+    async def check(self, entries: Sequence[tuple[str, Entry]], until: float) -> list[bool]:
+        """Find all that is there, in whatever session."""
+        await super().check(entries, until)
+        return [True] * len(entries)
+
+
+def held_before() -> tuple[Scene, Granted]:
+    """Return a scene in which something was granted in a session that is over."""
+    scene = Scene(Lingering)
+    granted = scene.hold(ask_of())
+    scene.directory.turn()  # type: ignore[attr-defined]
+    return scene, granted
+
+
+def renew() -> None:
+    """Refuse to renew a lease of an earlier session, and say why."""
+    scene, granted = held_before()
+    renewal = scene.renewal(ask_of(), granted)
+    assert drive(scene.store.renew([renewal], scene.until)) != [None]
+    assert renewal.refused_because == SESSION_ENDED
+
+
+def renew_what_was_removed() -> None:
+    """Put an entry that was removed in the present session down to that, and not to the end of a session."""
+    scene = Scene()
+    granted = scene.hold(ask_of())
+    scene.ensemble.withdraw("name", "r1")
+    renewal = scene.renewal(ask_of(), granted)
+    assert drive(scene.store.renew([renewal], scene.until)) != [None]
+    assert renewal.refused_because == GONE
+
+
+def release() -> None:
+    """Call a lease of an earlier session lost, and not released."""
+    scene, granted = held_before()
+    assert scene.release(ask_of(), granted) in {Outcome.EXPIRED, Outcome.TAKEN_OVER}
+
+
+def acquire() -> None:
+    """Join in the new session when it is asked again, and take no old entry for a holding."""
+    scene, granted = held_before()
+    assert scene.hold(ask_of(), within=1.0).token > granted.token
+
+
+def adjust() -> None:
+    """Change no lease of an earlier session."""
+    scene, granted = held_before()
+    assert drive(scene.store.adjust(Adjust("name", "r1", granted.token, 0, "another"), scene.until)) is not None
+
+
+class Unwilling(ModelDirectory):
+    """One that removes nothing at first."""
+
+    fails = 1
+
+    async def withdraw(self, name: str, request: str, entry: Entry | None, until: float) -> bool:
+        """Fail once."""
+        if self.fails:
+            self.fails -= 1
+            raise StoreError("not now")
+        return await super().withdraw(name, request, entry, until)
+
+
+def give_up() -> None:
+    """Try again to remove what could not be removed while its session lives: it stands in everybody's way."""
+    scene = Scene(Unwilling)
+    scene.hold(ask_of())
+    drive(scene.store.close())  # so that nothing but this test works in the background
+    tender = Caretaker(scene.runtime, scene.directory, scene.store._places, scene.store._end_silent)
+    tender._ending = scene.store._places.silent(scene.runtime.now() + 1e6)
+    scene.directory.fails = 1  # type: ignore[attr-defined]
+    scene.directory._session = tender._ending[0].entry.session  # type: ignore[union-attr]
+    drive(tender._clean_up())
+    assert len(tender._ending) == 1
+
+
+def revoked_before() -> None:
+    """End no later place on news of the entry of an earlier session."""
+    scene, granted = held_before()
+    again = scene.hold(ask_of())
+    scene.store.told(f"revoked r1 {granted.token}")
+    assert again.token > granted.token
+    assert "r1" in scene.store._places.live
+
+
+Check = Callable[[], None]
+
+
+class Bug(NamedTuple):
+    """One comparison, and how a maintainer may get it wrong."""
+
+    check: Check
+    """What finds it."""
+    owner: type
+    method: str
+    right: str
+    wrong: str
+
+
+BUGS: dict[str, Bug] = {
+    "a renewal takes the entry of any session for ours": Bug(
+        renew,
+        OrderedStore,
+        "_renewable",
+        "place if place.entry.session == self.directory.session() else None",
+        "place",
+    ),
+    "news of an earlier entry end a later one": Bug(
+        revoked_before,
+        Places,
+        "end_of",
+        "place.entry.token == token",
+        "place.entry.token >= token",
+    ),
+    "a refusal puts all down to the end of the session": Bug(
+        renew_what_was_removed,
+        OrderedStore,
+        "_why_gone",
+        "entry.session == self.directory.session()",
+        "entry.session != self.directory.session()",
+    ),
+    "a release removes what an earlier session had, and calls it released": Bug(
+        release,
+        OrderedStore,
+        "release",
+        "place.entry.session != self.directory.session()",
+        "False",
+    ),
+    "who asks again looks for its old entry": Bug(
+        acquire,
+        OrderedStore,
+        "acquire",
+        "place.entry is None or place.entry.session != self.directory.session()",
+        "place.entry is None",
+    ),
+    "an adjustment changes what an earlier session had": Bug(
+        adjust,
+        OrderedStore,
+        "adjust",
+        " or entry.session != self.directory.session()",
+        "",
+    ),
+    "what belongs to a living session is given up after one try": Bug(
+        give_up,
+        Caretaker,
+        "_clean_up",
+        "place.entry.session == self._directory.session()",
+        "place.entry.session != self._directory.session()",
+    ),
+}
+
+
+@pytest.mark.parametrize("check", [bug.check for bug in BUGS.values()], ids=BUGS)
+def test_sessions_are_told_apart(check: Check) -> None:
+    """Whatever an ensemble still has of an earlier one."""
+    check()
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_planted_bug_is_caught(bug: str) -> None:
+    """A comparison that is left out, or turned round, is noticed."""
+    planted = BUGS[bug]
+    with (
+        patch.object(planted.owner, planted.method, method_of(planted)),
+        pytest.raises((AssertionError, StoreError)),
+    ):
+        planted.check()
+
+
+def method_of(bug: Bug) -> object:
+    """Return the method with the bug in it."""
+    source = textwrap.dedent(inspect.getsource(getattr(bug.owner, bug.method)))
+    assert source.count(bug.right) == 1, f"{bug.method} does not say {bug.right!r} any more"
+    module = {OrderedStore: store, Caretaker: caretaker}.get(bug.owner)
+    space: dict[str, Any] = dict(vars(module)) if module is not None else {"Outcome": Outcome, "Place": Place}
+    exec(source.replace(bug.right, bug.wrong), space)  # noqa: S102 - the source is our own
+    return cast("object", space[bug.method])
