@@ -115,7 +115,11 @@ class Store(Protocol):
         ...
 
     async def names(self, prefix: str, until: float) -> list[str]:
-        """List the names in use that start with `prefix`, sorted."""
+        """List the names in use that start with `prefix`, sorted.
+
+        A store that needs many requests for it gives each of them the time that is left at the call: however many names
+        there are, the listing goes on for as long as the store answers.
+        """
         ...
 
     async def ask_back(self, name: str, until: float) -> list[HolderView]:

@@ -52,5 +52,6 @@ RESIZE = _script("resize", ALLOW_OOM)
 ASK_BACK = _script("ask_back", ALLOW_OOM)
 REVOKE = _script("revoke", ALLOW_OOM)
 INSPECT = _script("inspect", " flags=no-writes")
+IN_USE = _script("in_use", " flags=no-writes")
 
-ALL = (ACQUIRE, ACQUIRE_MANY, RELEASE, RENEW, ADJUST, LEAVE, RESIZE, ASK_BACK, REVOKE, INSPECT)
+ALL = (ACQUIRE, ACQUIRE_MANY, RELEASE, RENEW, ADJUST, LEAVE, RESIZE, ASK_BACK, REVOKE, INSPECT, IN_USE)

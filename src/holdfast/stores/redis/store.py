@@ -47,6 +47,12 @@ HOPS = 5
 MOST_ASKS = 1000
 """How many kinds of asks are kept packed. A program has few: they differ by ttl, delay and capacity."""
 
+SCANNED = "1000"
+"""How many keys one request looks for names in."""
+
+PAGE = 250
+"""Of how many names one request asks whether they are in use: few enough that it holds up nobody for long."""
+
 IDLE_CHANNEL = 60.0
 """For how many seconds a channel that nobody seems to need is kept. Who waits asks every second or two."""
 
@@ -251,23 +257,35 @@ class RedisStore:
         return codec.holders_of((await self._run(scripts.REVOKE, name, "", args, until)).value)
 
     async def names(self, prefix: str, until: float) -> list[str]:
-        """List the names in use: every key of ours is looked at, so this takes long where there are many."""
+        """List the names in use: every key of ours is looked at, a page at a time, and each page has the time given."""
+        patience = max(0.0, until - self._runtime.now())
         found: set[str] = set()
         for address in await self._topology.masters(until):
-            found |= await self._scan(address, pattern(prefix), until)
+            found |= await self._scan(address, pattern(prefix), patience)
+        page = 1 if self._clustered else PAGE
+        listed = sorted(found)
         used: list[str] = []
-        for name in sorted(found):
-            view = await self.inspect(name, until)
-            if view.holders or view.waiters:
-                used.append(name)
+        for first in range(0, len(listed), page):
+            used += await self._in_use(listed[first : first + page], self._runtime.now() + patience)
         return used
 
-    async def _scan(self, address: Address, match: str, until: float) -> set[str]:
+    async def _in_use(self, names: Sequence[str], until: float) -> list[str]:
+        """Return which of some names, in a Cluster of one, are held or waited for."""
+        name = names[0]
+        keys: list[Word] = [self._marker(name) if self._clustered else NODE]
+        for each in names:
+            state = state_key(each)
+            keys += [state, state + ":q"]
+        answer = await self._call(scripts.IN_USE, name, tuple(keys), (self._about,), until)
+        return [each for each, used in zip(names, answer.value, strict=True) if used]
+
+    async def _scan(self, address: Address, match: str, patience: float) -> set[str]:
         found: set[str] = set()
         cursor = b"0"
         while True:
+            until = self._runtime.now() + patience
             try:
-                reply = await self._link(address).command("SCAN", cursor, "MATCH", match, "COUNT", "1000", until=until)
+                reply = await self._link(address).command("SCAN", cursor, "MATCH", match, "COUNT", SCANNED, until=until)
             except ReplyError as error:
                 raise explain(address, error) from error
             cursor = reply[0]

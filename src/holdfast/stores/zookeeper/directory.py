@@ -273,7 +273,8 @@ class ZooKeeperDirectory:
         return Detail(names.read_data(data)[2], stat.czxid, self._clock.since(stat.ctime), session)
 
     async def names(self, prefix: str, until: float) -> list[str]:
-        """List the nodes below the root that have entries."""
+        """List the nodes below the root that have entries; each page of them has the time given."""
+        patience = max(0.0, until - self._runtime.now())
         answers = await self._link.ask(
             until,
             lambda client: [client.sync_async(self._root), client.get_children_async(self._root)],
@@ -286,8 +287,11 @@ class ZooKeeperDirectory:
         found = sorted(
             name for each in children if (name := names.decode(each)) is not None and name.startswith(prefix)
         )
-        paths = [self._path(name) for name in found]
-        stats = await self._each(until, paths, lambda client, path: client.exists_async(path), writes=False)
+        stats: list[Stat | None] = []
+        while len(stats) < len(found):
+            paths = [self._path(name) for name in found[len(stats) : len(stats) + MANY]]
+            until = self._runtime.now() + patience
+            stats += await self._each(until, paths, lambda client, path: client.exists_async(path), writes=False)
         return [name for name, stat in zip(found, stats, strict=True) if stat is not None and stat.numChildren]
 
     # -- changing --------------------------------------------------------------------------------------------
