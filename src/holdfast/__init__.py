@@ -32,6 +32,7 @@ from holdfast.primitives.lock import AsyncLock, Lock
 from holdfast.primitives.multilock import AsyncMultiLease, AsyncMultiLock, MultiLease, MultiLock
 from holdfast.primitives.rwlock import AsyncRWLock, RWLock
 from holdfast.primitives.semaphore import AsyncSemaphore, Semaphore
+from holdfast.runtimes.ending import release_on_sigterm
 
 __version__ = "0.1.0"
 
@@ -83,4 +84,5 @@ __all__ = [
     "Vote",
     "Wait",
     "WaiterView",
+    "release_on_sigterm",
 ]

@@ -1,12 +1,9 @@
 """A client: one store, one keeper, one inbox, and any number of locks. Make one a process and keep it."""
 
-import atexit
-import contextlib
 import inspect
 import os
 import platform
 import warnings
-import weakref
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Never, Self, Unpack, cast
@@ -34,6 +31,7 @@ from holdfast.primitives.reentrant import AsyncReentrantLock, ReentrantLock
 from holdfast.primitives.rwlock import AsyncRWLock, RWLock
 from holdfast.primitives.semaphore import AsyncSemaphore, Semaphore
 from holdfast.runtimes.aio import AsyncioRuntime, in_event_loop
+from holdfast.runtimes.ending import close_at_the_end
 from holdfast.runtimes.runtime import Runtime
 from holdfast.runtimes.threads import ThreadsRuntime, drive
 from holdfast.stores.store import StoreSource
@@ -341,7 +339,7 @@ class Client(_ClientBase):
         with self._beginning:
             if self._session is None:
                 self._session = self._start(ThreadsRuntime())
-                _at_exit.add(self)
+                close_at_the_end(self)
             return self._session
 
     def __enter__(self) -> Self:
@@ -484,9 +482,6 @@ def _only(token: int | None, *, force: bool) -> int:
     return check_number(token, "a token", MOST_TOKENS)
 
 
-_at_exit: "weakref.WeakSet[Client]" = weakref.WeakSet()
-
-
 def _stack_level() -> int:
     """Return how far up the code is that called Holdfast, for a warning that is raised by the caller."""
     package = f"{__name__.partition('.')[0]}."
@@ -500,13 +495,3 @@ def _quorum_of(nodes: Sequence[object]) -> StoreSource:
     from holdfast.stores.quorum import quorum_source
 
     return quorum_source(nodes)
-
-
-def _close_all() -> None:
-    """Release what is held when the interpreter ends, so that others need not wait for a ttl."""
-    for client in list(_at_exit):
-        with contextlib.suppress(Exception):
-            client.close()
-
-
-atexit.register(_close_all)
