@@ -15,6 +15,7 @@ from holdfast import (
     Client,
     HoldfastError,
     Lease,
+    LeaseLost,
     LeaseState,
     LockTimeout,
     MultiLease,
@@ -91,9 +92,17 @@ def test_a_body_that_was_entered_by_its_acquisition_is_cancelled_by_a_loss() -> 
                     await asyncio.sleep(1000)
                     reached.append("the end")
 
-            with pytest.raises(Exception, match="somebody took the name by force"):
+            with pytest.raises(LeaseLost, match="somebody took the name by force"):
                 await work()
             assert not reached
+
+            async def fail() -> None:
+                async with client.lock("name", ttl=10).acquire(timeout=1):
+                    await client.revoke("name", force=True)
+                    raise ZeroDivisionError
+
+            with pytest.raises(ZeroDivisionError):
+                await fail()
 
     virtual.run(main)
 

@@ -79,6 +79,15 @@ def test_a_loss_does_not_name_an_error_that_was_overcome() -> None:
             with pytest.raises(LeaseLost, match=r"is lost: somebody took the name by force\. ") as caught:
                 lease.check()
             assert caught.value.__cause__ is None
+            lease = await client.lock("third", ttl=10).acquire()
+            broken.failing["renew"] = StoreUnavailable("nobody listens")
+            await asyncio.sleep(4)
+            broken.failing.clear()
+            await asyncio.sleep(4)
+            virtual.stand_still(20)
+            with pytest.raises(LeaseLost, match="may have stood still") as caught:
+                lease.check()
+            assert caught.value.__cause__ is None
             lease = await client.lock("other", ttl=10).acquire()
             broken.failing["renew"] = StoreUnavailable("nobody listens")
             await asyncio.sleep(5)
