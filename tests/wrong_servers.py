@@ -16,10 +16,10 @@ HOST = "127.0.0.1"
 def _nothing() -> None: ...
 
 
-def complaint(colour: str, url: str, then: Callable[[], None] = _nothing, operation_timeout: float = 0.2) -> StoreError:
-    """Return the error of who locks there; `then` is called before the client is closed."""
+def complaint(colour: str, url: str, then: Callable[[], None] = _nothing, operation_timeout: float = 1.0) -> StoreError:
+    """Return the error of who locks there and tries once; `then` is called before the client is closed."""
     if colour == COLOURS[0]:
-        with Client(url, operation_timeout=operation_timeout) as client:
+        with Client(url, operation_timeout=operation_timeout, retry_for=0) as client:
             error = _caught(lambda: client.lock("wrong").acquire())
             then()
             return error
@@ -27,7 +27,7 @@ def complaint(colour: str, url: str, then: Callable[[], None] = _nothing, operat
 
 
 async def _complaint(url: str, then: Callable[[], None], operation_timeout: float) -> StoreError:
-    async with AsyncClient(url, operation_timeout=operation_timeout) as client:
+    async with AsyncClient(url, operation_timeout=operation_timeout, retry_for=0) as client:
         try:
             await client.lock("wrong").acquire()
         except StoreError as error:

@@ -77,8 +77,8 @@ class _ClientBase:
             owner: who this client is, for people who look at a lock: up to 512 bytes of UTF-8; default: host and
                 process id.
             operation_timeout: the longest, in seconds, that one request to the store may take.
-            retry_for: how long, in seconds, an acquisition rides out a store that stops answering. A store that
-                cannot be opened in the first place is an error at once.
+            retry_for: how long, in seconds, an acquisition rides out a store that does not answer, or cannot be opened
+                yet; never beyond its own `timeout`. What does not wait asks once.
             turn_count: how often this client hands a name on among its own threads or tasks, while somebody outside
                 waits for it; 0: always to whoever waits outside.
             turn_time: for how many seconds it does.

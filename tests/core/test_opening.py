@@ -1,9 +1,72 @@
-"""A session opens its store once."""
+"""A session opens its store once, within the time of whoever needs it."""
 
-from holdfast import Client
+import asyncio
+import itertools
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from holdfast import AsyncClient, Client, StoreError, StoreUnavailable
+from holdfast.core.messages import Notice
+from holdfast.core.session import OPENING
+from holdfast.runtimes.runtime import Runtime
 from holdfast.runtimes.threads import drive
-from holdfast.stores.memory import MemoryTable, memory_source
+from holdfast.stores.memory import MemoryStore, MemoryTable, memory_source
+from holdfast.stores.store import StoreSource
+from tests import virtual
 from tests.etcd.scenes import Meanwhile
+
+RETRY_FOR = 10.0
+TIMEOUT = 1.0
+"""The defaults of a client."""
+
+
+class Opening(MemoryStore):
+    """One whose opening is what a test makes of it."""
+
+    def __init__(self, runtime: Runtime, table: MemoryTable, tries: "Tries") -> None:
+        super().__init__(runtime, table)
+        self._tries = tries
+
+    async def open(self, deliver: Callable[[Notice], None], until: float) -> str:
+        """Go through the tries."""
+        self._tries.began.append(self._runtime.now())
+        await self._tries.each(self._runtime, until)
+        return await super().open(deliver, until)
+
+
+class Tries:
+    """A store in memory whose openings end as `each` says."""
+
+    def __init__(self, each: Callable[[Runtime, float], Coroutine[Any, Any, None]]) -> None:
+        self.each = each
+        self.began: list[float] = []
+        """When they began."""
+        self._table = virtual.table()
+
+    def source(self) -> StoreSource:
+        """Return what makes the store of a client."""
+        return StoreSource("a test", MemoryStore.capabilities, lambda runtime: Opening(runtime, self._table, self))
+
+
+async def say_nothing(runtime: Runtime, until: float) -> None:
+    """Take connections and never answer."""
+    await runtime.sleep(until - runtime.now())
+    raise StoreUnavailable("no answer")
+
+
+async def refuse(runtime: Runtime, until: float) -> None:
+    """Answer at once that there is nobody."""
+    raise StoreUnavailable("connection refused")
+
+
+async def took(doing: Coroutine[Any, Any, object], error: type[Exception] = StoreUnavailable) -> float:
+    """Return how long it takes to fail."""
+    began = asyncio.get_running_loop().time()
+    with pytest.raises(error):
+        await doing
+    return asyncio.get_running_loop().time() - began
 
 
 def test_a_store_is_opened_once_however_many_come_first() -> None:
@@ -15,3 +78,87 @@ def test_a_store_is_opened_once_however_many_come_first() -> None:
         drive(session.open())
         assert len(table._inboxes) == 1
     assert table._inboxes == {}
+
+
+@pytest.mark.parametrize("each", [say_nothing, refuse])
+@pytest.mark.parametrize("timeout", [0.5, 3.0, 30.0, None])
+def test_an_opening_takes_no_longer_than_whoever_needs_it_has(
+    each: Callable[[Runtime, float], Coroutine[Any, Any, None]], timeout: float | None
+) -> None:
+    """The `timeout` of the acquisition, or the `retry_for` of its client, within which the last try begins."""
+
+    async def main() -> None:
+        async with AsyncClient(store=Tries(each).source()) as client:
+            tried = RETRY_FOR if timeout is None else min(timeout, RETRY_FOR)
+            allowed = RETRY_FOR + TIMEOUT if timeout is None else min(timeout, RETRY_FOR + TIMEOUT)
+            for lock in (client.lock("name", timeout=timeout), client.multilock(["a", "b"], timeout=timeout)):
+                spent = await took(lock.acquire())
+                assert tried - 1.0 <= spent <= allowed + 0.001
+
+    virtual.run(main)
+
+
+def test_who_does_not_wait_tries_once() -> None:
+    """For as long as three requests may take: an opening is several."""
+
+    async def main() -> None:
+        tries = Tries(say_nothing)
+        async with AsyncClient(store=tries.source()) as client:
+            assert await took(client.lock("name").try_acquire()) == pytest.approx(OPENING * TIMEOUT)
+            assert await took(client.inspect("name")) == pytest.approx(OPENING * TIMEOUT)
+            assert len(tries.began) == 2
+
+    virtual.run(main)
+
+
+def test_who_has_less_time_does_not_wait_for_who_has_more() -> None:
+    """One that is opening the store goes on; the other leaves it alone when its own time is over."""
+
+    async def main() -> None:
+        tries = Tries(say_nothing)
+        async with AsyncClient(store=tries.source()) as client:
+            patient = asyncio.create_task(took(client.lock("name", timeout=4).acquire()))
+            await asyncio.sleep(0)
+            assert await took(client.lock("name", timeout=0.5).acquire()) == pytest.approx(0.5)
+            assert len(tries.began) == 1
+            assert await patient == pytest.approx(4)
+
+    virtual.run(main)
+
+
+def test_a_store_that_comes_up_in_time_is_used() -> None:
+    """Errors are ridden out, by tries that are ever further apart and never together with those of another client."""
+
+    async def up_after_three_seconds(runtime: Runtime, until: float) -> None:
+        if runtime.now() < virtual.START + 3.0:
+            await refuse(runtime, until)
+
+    async def main() -> None:
+        herd = [Tries(up_after_three_seconds) for _ in range(5)]
+        clients = [AsyncClient(store=each.source()) for each in herd]
+        leases = await asyncio.gather(*(client.lock("name").acquire() for client in clients))
+        assert all(lease.remaining() > 0.0 for lease in leases)
+        for each in herd:
+            pauses = [later - sooner for sooner, later in itertools.pairwise(each.began)]
+            assert max(pauses[-2:]) > 2 * pauses[0]
+        again = [each.began[1:-1] for each in herd]
+        assert len(set(itertools.chain(*again))) == sum(map(len, again))
+        for client in clients:
+            await client.close()
+
+    virtual.run(main)
+
+
+def test_an_error_that_asking_again_cannot_mend_is_raised_at_once() -> None:
+    """Such as a wrong password."""
+
+    async def deny(runtime: Runtime, until: float) -> None:
+        raise StoreError("the password is wrong")
+
+    async def main() -> None:
+        tries = Tries(deny)
+        async with AsyncClient(store=tries.source()) as client:
+            assert await took(client.lock("name").acquire(), StoreError) == 0.0
+            assert len(tries.began) == 1
+
+    virtual.run(main)

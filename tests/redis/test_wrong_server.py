@@ -103,7 +103,7 @@ def test_a_quorum_that_is_not_there_is_told_at_once(colour: str, last: str, monk
     port = closed_port()
     began = time.monotonic()
     error = complaint(colour, f"redlock://{HOST}:{port},127.0.0.2:{port},{last}:{port}", operation_timeout=LONG)
-    assert time.monotonic() - began < LONG, "it would have waited for five times as long"
+    assert time.monotonic() - began < LONG, "it would have waited for that long"
     assert isinstance(error, StoreUnavailable)
     said = str(error)
     two = f"redis://{HOST}:{port}, redis://127.0.0.2:{port}"
@@ -127,6 +127,6 @@ def test_nodes_that_are_silent_are_waited_for(colour: str) -> None:
             one.close()
             other.close()
 
-        error = complaint(colour, f"redlock://{HOST}:{closed_port()},{','.join(hosts)}", close, operation_timeout=0.2)
-    assert time.monotonic() - began >= 5 * 0.2
+        error = complaint(colour, f"redlock://{HOST}:{closed_port()},{','.join(hosts)}", close, operation_timeout=1.0)
+    assert time.monotonic() - began >= 1.0
     assert "of 3 nodes 0 vote" in str(error)

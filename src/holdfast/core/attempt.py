@@ -220,7 +220,8 @@ class Attempt:
                 self._unsure = self._unsure or isinstance(error, OutcomeUnknown)
                 self.troubled_since = min(self.troubled_since, sent)
                 give_up_at = give_up_at or self._give_up_at(self.troubled_since)
-                if self._runtime.now() + delay >= give_up_at:
+                pause = delay * (0.5 + self._runtime.random())
+                if self._runtime.now() + pause >= give_up_at:
                     raise
                 self._session.refuse_to_wait(self._want)
                 self._session.note_trouble(self._want.name, error, self.troubled_since, give_up_at)
@@ -229,7 +230,7 @@ class Attempt:
                     self._session.note_answer(self.troubled_since)
                     self.troubled_since = NEVER
                 return reply
-            await self._runtime.sleep(delay * (0.5 + self._runtime.random()))
+            await self._runtime.sleep(pause)
             delay = min(delay * 2, 0.5)
 
     async def _stay(self, reply: Busy) -> Left | None:

@@ -12,7 +12,7 @@ from holdfast.core.attempt import Attempt, Want
 from holdfast.core.deadlines import DRIFT, EPSILON, micros, seconds
 from holdfast.core.deadlocks import Actors, find_deadlocks
 from holdfast.core.events import Events, LockEvent
-from holdfast.core.held import REVOKED, HeldLease, report_loss, why_refused
+from holdfast.core.held import NEVER, REVOKED, HeldLease, report_loss, why_refused
 from holdfast.core.keeper import Keeper
 from holdfast.core.limits import check_ttl
 from holdfast.core.messages import Adjust, HolderView, Left, NameView, Notice, NoticeKind, Release
@@ -30,8 +30,8 @@ T = TypeVar("T")
 
 log = logging.getLogger("holdfast")
 
-OPENING = 5
-"""How many times as long as one request opening the store may take: several requests, when a program has no time."""
+OPENING = 3
+"""How many times as long as one request a try to open the store may take: it is several, when a program has no time."""
 
 NO_LINGER = (
     "linger is not to be had here: this store cannot tell this client that somebody else waits. Make the lock without "
@@ -129,15 +129,42 @@ class Session:
 
     # -- life ----------------------------------------------------------------------------------------------
 
-    async def open(self) -> None:
-        """Open the store once, whoever comes first; the others wait for it."""
-        while not self._opened:
-            self.refuse_if_closed()
-            until = self.runtime.now() + self._operation_timeout
-            await self._opening.fly(lambda: not self._opened, self._open, until)
+    async def open(self, timeout: float | None = 0.0, want: Want | None = None) -> None:
+        """Open the store once, whoever comes first; the others wait for it, each within its own time.
 
-    async def _open(self) -> None:
-        until = self.runtime.now() + OPENING * self._operation_timeout
+        `timeout` is that of an acquisition, of `want`: errors are ridden out for `retry_for`, but not beyond it (None:
+        it has no end). With 0, as of what is no acquisition, there is one try. Raises StoreUnavailable if the store is
+        not open by then.
+        """
+        began = self.runtime.now()
+        wait = timeout != 0
+        end = NEVER if timeout is None else began + (timeout or OPENING * self._operation_timeout)
+        give_up_at = min(end, began + self.retry_for)
+        delay, troubled = 0.02, False
+        while not self._opened:
+            self.refuse_if_closed() if want is None else self.refuse_to_wait(want)
+            try:
+                await self._try_to_open(end, give_up_at)
+            except StoreUnavailable as error:
+                pause = delay * (0.5 + self.runtime.random())
+                if not wait or self.runtime.now() + pause >= give_up_at:
+                    raise
+                if want is not None:
+                    self.note_trouble(want.name, error, began, give_up_at)
+                    troubled = True
+                await self.runtime.sleep(pause)
+                delay = min(delay * 2, 0.5)
+        if troubled:
+            self.note_answer(began)
+
+    async def _try_to_open(self, end: float, give_up_at: float) -> None:
+        """Try once: within the caller's own time, and for as long as one request may take though it is the last try."""
+        now, request = self.runtime.now(), self._operation_timeout
+        until = max(now + BRIEF, min(end, now + OPENING * request, max(give_up_at, now + request)))
+        if not await self._opening.fly(lambda: not self._opened, partial(self._open, until), until):
+            raise StoreUnavailable("the store was not opened in time; raise `timeout` or `operation_timeout`")
+
+    async def _open(self, until: float) -> None:
         self.inbox = await self.store.open(self.deliver, until)
         self._opened = True
 
@@ -223,10 +250,10 @@ class Session:
         """
         if owned is None:
             owned = []
-        if not self._opened:
-            await self.open()
-        asked_at = 0.0 if self.events is None else self.runtime.now()
         until = None if timeout is None else self.runtime.now() + timeout
+        if not self._opened:
+            await self.open(timeout, want)
+        asked_at = 0.0 if self.events is None else self.runtime.now()
         if want.linger and not self.inbox:
             raise UsageError(NO_LINGER)
         if want.key is not None:

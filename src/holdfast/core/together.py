@@ -66,8 +66,8 @@ async def acquire_all(
     """
     if owned is None:
         owned = []
-    await session.open()
     until = None if timeout is None else session.runtime.now() + timeout
+    await session.open(timeout, wants[0] if wants else None)
     while True:
         won = await _Together(session, wants, until, owned, wait=timeout != 0, detect_deadlock=detect_deadlock).run()
         if isinstance(won, Missed):
