@@ -204,7 +204,11 @@ def test_a_disk_without_room_gets_advice(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(StoreUnavailable, match=r"SQLITE_IOERR_SHMSIZE.*whether the disk fails"):
         explain(path, error)
     full = os.statvfs_result((4096, 4096, 16, 4, 4, 16, 4, 4, 0, 255))
-    monkeypatch.setattr(os, "statvfs", lambda _folder: full)
+
+    def statvfs(_folder: Path) -> os.statvfs_result:
+        return full
+
+    monkeypatch.setattr(os, "statvfs", statvfs)
     with pytest.raises(StoreUnavailable, match=r"the disk is full.*8 MB are ample"):
         explain(path, error)
 
