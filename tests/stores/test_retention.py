@@ -1,7 +1,7 @@
 """What a store remembers of a name that nobody uses any more, and for how long."""
 
 from collections.abc import Callable, Coroutine, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -10,8 +10,9 @@ import pytest
 from holdfast.core.messages import Ask, Gone, Granted, Release
 from holdfast.outcome import Outcome
 from holdfast.runtimes.threads import ThreadsRuntime, drive
-from holdfast.stores.memory import MemoryStore, MemoryTable
+from holdfast.stores.memory import REMEMBERED, MemoryStore, MemoryTable
 from holdfast.stores.sqlite import SqliteStore
+from holdfast.stores.sqlite.database import SWEEP_AT_MOST, SWEEP_EVERY
 from holdfast.stores.tabled import RETENTION
 
 T = TypeVar("T")
@@ -60,7 +61,7 @@ def ask(name: str, request: str) -> Ask:
 
 
 def test_a_release_is_remembered_although_its_name_is_unused(bench: Bench) -> None:
-    """A release that is asked again half an hour later, after sweeps, gets the same answer; so does a late ask."""
+    """A release that is asked again a minute later, after sweeps, gets the same answer; so does a late ask."""
     granted = bench.do(lambda store: store.acquire(ask("name", "mine"), NEVER))
     assert isinstance(granted, Granted)
     release = Release("name", "mine", granted.token)
@@ -83,3 +84,71 @@ def test_a_name_is_forgotten_after_the_retention_and_its_tokens_grow_on(bench: B
     again = bench.do(lambda store: store.acquire(ask("name", "later"), NEVER))
     assert isinstance(again, Granted)
     assert again.token > granted.token
+
+
+def use(bench: Bench, name: str) -> int:
+    """Take a name and release it a millisecond later; return its token."""
+    bench.now += SECOND // 1000
+    request = f"at {bench.now}"
+    granted = bench.do(lambda store: store.acquire(ask(name, request), NEVER))
+    assert isinstance(granted, Granted)
+    assert bench.do(lambda store: store.release(Release(name, request, granted.token), NEVER)) is Outcome.RELEASED
+    return granted.token
+
+
+def test_a_table_in_memory_remembers_few_names_that_nobody_uses() -> None:
+    """However many names are used within a moment, few are remembered; no token is given out twice."""
+    bench = Bench()
+    table = MemoryTable(bench.clock, bench.clock)
+    bench.store = MemoryStore(ThreadsRuntime(), table)
+    held = replace(ask("held", "mine"), ttl=600 * SECOND)
+    bench.do(lambda store: store.acquire(held, NEVER))
+    first, most = use(bench, "0"), 0
+    for number in range(4 * REMEMBERED):
+        use(bench, f"{number}")
+        most = max(most, len(table._states))
+    assert most <= 2 * REMEMBERED + 10
+    assert bench.do(lambda store: store.inspect("held", NEVER)).holders, "a name that is held is never forgotten"
+    bench.now -= 3600 * SECOND
+    last = use(bench, "1")
+    assert last > first
+    assert use(bench, "0") > first
+
+
+def test_a_lock_file_forgets_names_as_fast_as_they_come(tmp_path: Path) -> None:
+    """A file in which new names are used all the time has rows for those of the last minutes, and does not grow."""
+    bench = Bench()
+    store = SqliteStore(ThreadsRuntime(), tmp_path / "locks.db", bench.clock, bench.clock)
+    bench.store = store
+    drive(store.open(lambda notice: None, NEVER))
+    rows: list[int] = []
+    for number in range(3000):
+        bench.now += RETENTION // 1000 - SECOND // 1000
+        use(bench, f"{number}")
+        if number % 1000 == 999:
+            connection = store._database._connection
+            assert connection is not None
+            rows.append(connection.execute("SELECT count(*) FROM names").fetchone()[0])
+    assert max(rows) <= 1000 * (1 + SWEEP_EVERY / RETENTION) + SWEEP_AT_MOST
+    drive(store.close())
+
+
+def test_a_table_that_forgets_counters_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: the counters of forgotten names do not go into the floor, so a token comes again."""
+    sweep = MemoryTable._sweep
+
+    def forgetful(self: MemoryTable, now: int) -> None:
+        floor = self._floor
+        sweep(self, now)
+        self._floor = floor
+
+    monkeypatch.setattr(MemoryTable, "_sweep", forgetful)
+    with pytest.raises(AssertionError, match=" > "):
+        test_a_table_in_memory_remembers_few_names_that_nobody_uses()
+
+
+def test_a_table_that_waits_for_its_time_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: names are looked for once a minute only, however many there are."""
+    monkeypatch.setattr("holdfast.stores.memory.REMEMBERED", 2**60)
+    with pytest.raises(AssertionError, match=" <= "):
+        test_a_table_in_memory_remembers_few_names_that_nobody_uses()

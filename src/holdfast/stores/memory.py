@@ -23,6 +23,9 @@ T = TypeVar("T")
 SWEEP_EVERY = 60_000_000
 """How often names that nobody uses are looked for, in microseconds."""
 
+REMEMBERED = 4096
+"""How many names that nobody uses are remembered if there are more: those that were used last."""
+
 
 class MemoryTable:
     """Names and their states, and the inboxes of the clients that use them."""
@@ -40,6 +43,8 @@ class MemoryTable:
         self._inboxes: dict[str, Callable[[Notice], None]] = {}
         self._floor = 0
         self._sweep_at = clock() + SWEEP_EVERY
+        self._crowded = 2 * REMEMBERED
+        """How many names are enough to look before that."""
         fork.watch(self)
 
     def step(self, name: str, work: Callable[[Step], T]) -> T:
@@ -89,7 +94,7 @@ class MemoryTable:
 
     def _tick(self) -> int:
         now = self._clock()
-        if now >= self._sweep_at:
+        if now >= self._sweep_at or len(self._states) >= self._crowded:
             self._sweep(now)
         return now
 
@@ -109,11 +114,17 @@ class MemoryTable:
         return state
 
     def _sweep(self, now: int) -> None:
-        """Forget names that nobody used for long, and keep their counters in the floor of all new names."""
+        """Forget names that nobody used for long, or too many, and keep their counters in the floor of all new names.
+
+        It looks at all names, so it waits until they are twice as many again, or for its time.
+        """
         self._sweep_at = now + SWEEP_EVERY
-        old = [name for name, state in self._states.items() if state.idle_after() + RETENTION < now]
-        for name in old:
-            self._floor = max(self._floor, self._states.pop(name).counter)
+        unused = sorted((idle, name) for name, state in self._states.items() if (idle := state.idle_after()) < now)
+        too_many = len(unused) - REMEMBERED
+        for place, (idle, name) in enumerate(unused):
+            if place < too_many or idle + RETENTION < now:
+                self._floor = max(self._floor, self._states.pop(name).counter)
+        self._crowded = 2 * max(len(self._states), REMEMBERED)
 
 
 class MemoryStore(TabledStore):

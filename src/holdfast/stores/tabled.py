@@ -26,8 +26,9 @@ from holdfast.outcome import Outcome
 
 T = TypeVar("T")
 
-RETENTION = 3_600_000_000
-"""How long a name that nobody uses is remembered, in microseconds; then only its counter lives on, in the floor."""
+RETENTION = 120_000_000
+"""How long a name that nobody uses is remembered, in microseconds: longer than a request may be repeated, or come late.
+Then only its counter lives on, in the floor."""
 
 
 class Steps:

@@ -27,9 +27,12 @@ T = TypeVar("T")
 
 log = logging.getLogger("holdfast")
 
-SWEEP_EVERY = 300_000_000
+SWEEP_EVERY = 30_000_000
 """How often names that nobody uses are looked for, in microseconds."""
 SWEEP_AT_MOST = 500
+"""How many names one turn forgets at most, so that it takes others no time."""
+SWEEP_ON = 50_000
+"""After how many microseconds the next turn goes on if there may be more: sooner than names can come."""
 LOOK_EVERY = 100_000
 """How often it is checked that the path still leads to the open file, in microseconds."""
 KNOWN_AT_MOST = 256
@@ -265,12 +268,13 @@ class Database:
         written.version += 1
         self._known[name] = written
 
-    def _sweep(self, execute: Callable[..., object], now: int) -> None:
+    def _sweep(self, execute: Callable[..., sqlite3.Cursor], now: int) -> None:
         """Forget names that nobody used for long, and keep their counters in the floor of all new names."""
         self._sweep_at = now + SWEEP_EVERY
         limits = (now - RETENTION, SWEEP_AT_MOST)
         execute(RAISE_FLOOR, limits)
-        execute(FORGET, limits)
+        if execute(FORGET, limits).rowcount == SWEEP_AT_MOST:
+            self._sweep_at = now + SWEEP_ON
 
     def _roll_back(self) -> None:
         if self._connection is not None and self._connection.in_transaction:
