@@ -179,7 +179,10 @@ class SimulatedQuorumStore(QuorumStore):
         self._stores = [
             RemoteStore(runtime, node, link, quorum.checker) for node, link in zip(quorum.nodes, links, strict=True)
         ]
-        sources = [_source(f"node {number}", store) for number, store in enumerate(self._stores, 1)]
+        sources = [
+            _source(f"node {number}", store, node.guard)
+            for number, (store, node) in enumerate(zip(self._stores, quorum.nodes, strict=True), 1)
+        ]
         super().__init__(runtime, sources, quorum.needed, PATIENCE)
         self._all = quorum
 
@@ -201,8 +204,10 @@ class SimulatedQuorumStore(QuorumStore):
             store.vanish()
 
 
-def _source(title: str, store: RemoteStore) -> StoreSource:
-    return StoreSource(title, RemoteStore.capabilities, lambda _: store)
+def _source(title: str, store: RemoteStore, guard: float) -> StoreSource:
+    """Return a node that grants no lease that is longer than it keeps still after it has forgotten."""
+    able = RemoteStore.capabilities
+    return StoreSource(title, replace(able, max_ttl=guard) if guard else able, lambda _: store)
 
 
 def make_links(process: Process, quorum: Quorum, like: Link) -> list[Link]:

@@ -210,6 +210,7 @@ class Run:
             kinds=plan.scenario.kinds[: plan.names],
             ttls=plan.scenario.ttls,
             several=plan.scenario.several,
+            bounded=plan.scenario.bounded,
         )
         self._clients.append(client)
         client.start(plan.tasks, plan.rounds)

@@ -93,6 +93,8 @@ class Scenario:
     kinds: tuple[Kind, ...] = MUTEXES
     several: bool = False
     """Whether several names are wanted at once."""
+    bounded: bool = False
+    """Whether the store grants no longer ttl than the longest of `ttls`, so that an extension beyond it is refused."""
     healthy: bool = False
     """Whether nothing goes wrong but that waiters are cancelled and clients die: then no lease may be lost at all."""
     prompt_within: float = 0.0
@@ -232,6 +234,7 @@ ON_REDIS = (
         {Invariant.CLEAN: GIVEN_UP},
         'Redis with `guard="strict"`',
         redis=Redis(STRICT, copies=2),
+        bounded=True,
         kinds=MIXED,
         ttls=SHORT,
     ),
@@ -315,6 +318,7 @@ ON_QUORUM = (
         QUORUM,
         quorum=3,
         guarded=True,
+        bounded=True,
         ttls=SHORT,
     ),
     Scenario(
@@ -331,6 +335,7 @@ ON_QUORUM = (
         QUORUM,
         quorum=3,
         guarded=True,
+        bounded=True,
         ttls=SHORT,
     ),
     Scenario(

@@ -11,7 +11,7 @@ from holdfast.core.deadlines import micros, seconds
 from holdfast.core.held import NEVER, HeldLease
 from holdfast.core.session import Session, Settings
 from holdfast.core.together import acquire_all
-from holdfast.errors import LeaseLost, StoreError
+from holdfast.errors import LeaseLost, StoreError, UsageError
 from holdfast.runtimes.simulated import Cancelled, Future, Process, SimRuntime, SimTask, World
 from simulation.at_clients import Believed
 from simulation.checker import Checker
@@ -64,8 +64,9 @@ class Client:
         kinds: tuple[Kind, ...],
         ttls: tuple[float, ...],
         several: bool = False,
+        bounded: bool = False,
     ) -> None:
-        """Make a client that uses names of `kinds`."""
+        """Make a client that uses names of `kinds`; `bounded`: the store grants no ttl beyond the longest of `ttls`."""
         runtime = SimRuntime(process)
         self.process = process
         self.link = link
@@ -77,6 +78,7 @@ class Client:
         self._kinds = kinds
         self._ttls = ttls
         self._several = several
+        self._bounded = bounded
         rng = process.world.random
         self._habit = self._draw(rng) if rng.random() < 0.5 else None
         """The ttl and lock delay of all that it wants, if they are always the same: such leases may be handed on."""
@@ -225,10 +227,21 @@ class Client:
         await self._runtime.sleep(rng.expovariate(4.0))
 
     async def _extend(self, held: HeldLease, rng: random.Random) -> None:
+        """Want the lease for longer: where there is a longest ttl now and then for more, then for as long as that."""
+        longest = self._ttls[-1]
+        most = 2 * longest if self._bounded else longest
+        ttl = min(rng.choice((None, 1.0, 5.0)) or most, most)
         try:
-            await self.session.extend(held, min(rng.choice((None, 1.0, 5.0)) or NEVER, self._ttls[-1]))
+            try:
+                await self.session.extend(held, ttl)
+            except UsageError as error:
+                self._checker.trace(self.process.name, f"{held.request} is not extended so far: {error}")
+                self.link.happened["extension refused"] += 1
+                await self.session.extend(held, longest)
         except (LeaseLost, StoreError) as error:
             self._checker.trace(self.process.name, f"{held.request} is not extended: {error}")
+        if ttl > longest:
+            await self._runtime.sleep(rng.uniform(0.0, ttl))
 
     async def _talk(self, action: Callable[[], Any]) -> Any:  # noqa: ANN401 - whatever the resource answers
         """Send a message to the resource, which acts on it even if we are paused or dead by then."""

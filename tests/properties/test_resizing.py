@@ -171,6 +171,10 @@ def test_a_wrong_script_is_noticed(wrong: str, monkeypatch: pytest.MonkeyPatch) 
     """A store whose Lua is wrong in one place does not answer as the table does."""
     before, after = WRONG_SCRIPTS[wrong]
     assert before in scripts.RESIZE.text
-    monkeypatch.setattr(redis_server, "source_of", lambda text: source_of(text).replace(before, after))
+
+    def source(text: str) -> str:
+        return source_of(text).replace(before, after)
+
+    monkeypatch.setattr(redis_server, "source_of", source)
     with pytest.raises(AssertionError):
         play()

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from holdfast.core import session
 from holdfast.stores.redis import scripts
 from holdfast.stores.redis.link import Answer
 from holdfast.stores.redis.scripts import Script
@@ -58,6 +59,12 @@ def stall_and_fail_over(plan: Plan) -> Plan:
     """Have replicas that lag far behind when one of them is promoted."""
     faults = Faults(failovers=2, stalls=3)
     return replace(plan, clients=4, tasks=2, rounds=4, names=1, duration=5.0, faults=faults)
+
+
+def forget_while_held(plan: Plan) -> Plan:
+    """Have few clients with long leases, and servers that come back with little."""
+    faults = Faults(amnesia=plan.faults.amnesia and 2, failovers=2)
+    return replace(plan, clients=3, tasks=1, rounds=4, names=1, duration=5.0, faults=faults)
 
 
 def be_late(plan: Plan) -> Plan:
@@ -113,6 +120,16 @@ def let_pushes_count(original: Any, self: RedisStore, *args: Any) -> None:
 
 ANOTHER = """if process ~= process_here or promoted < promoted_here or seen_number > number
         or (seen_number == number and seen ~= known) then"""
+
+
+def grant_for_ever(original: Any, self: RedisStore, *args: Any) -> None:
+    original(self, *args)
+    self.capabilities = replace(self.capabilities, max_ttl=float("inf"))
+
+
+def allow_any(value: object, able: object) -> object:
+    return value
+
 
 SEES_NO_MARKER: tuple[Change, ...] = (
     ("usual = known == seen and ends <= now", "usual = ends <= now"),
@@ -308,6 +325,19 @@ LUA_MUTANTS: Sequence[Mutant] = (
         ("capacity = fills\n    dequeue(request)", "capacity = fills"),
         scenario="redis_strict",
         aim=fail_over,
+    ),
+    # extending beyond the longest ttl
+    Mutant(
+        "extend is not bound by max_ttl",
+        replaced(session, "check_ttl", allow_any),
+        ("redis_strict",),
+        forget_while_held,
+    ),
+    Mutant(
+        "a guarded Redis knows no longest ttl",
+        wrapped(RedisStore, "__init__", grant_for_ever),
+        ("redis_strict",),
+        forget_while_held,
     ),
     # what is changed while a name is held
     lua("min_hold is ignored", ("if keeps > 0 then", "if false then"), scenario="redis_weights"),

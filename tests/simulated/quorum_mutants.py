@@ -2,6 +2,7 @@
 
 # ruff: noqa: ANN401, D103 - each function is told by the bug that it plants, and replaces a method of any type
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from holdfast.core.messages import Granted
@@ -39,6 +40,11 @@ def ask_under_one_name(original: Callable[..., Any], self: QuorumStore, *args: A
     return original(self, *args)
 
 
+def grant_for_ever(original: Callable[..., None], self: QuorumStore, *args: Any) -> None:
+    original(self, *args)
+    self.capabilities = replace(self.capabilities, max_ttl=float("inf"))
+
+
 QUORUM_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "of different tokens the largest counts",
@@ -55,5 +61,8 @@ QUORUM_MUTANTS: tuple[Mutant, ...] = (
     Mutant("a renewal needs one node less", wrapped(QuorumStore, "_count", count_one_more), ("quorum",)),
     Mutant("a node that forgot votes at once", replaced(VotingNode, "forget", TableNode.forget), ("quorum_amnesia",)),
     Mutant("all rounds ask under one name", wrapped(QuorumStore, "acquire", ask_under_one_name), ("quorum",)),
+    Mutant(
+        "a quorum knows no longest ttl", wrapped(QuorumStore, "__init__", grant_for_ever), ("quorum_amnesia",), first=63
+    ),
     Mutant("votes that came to nothing are kept", replaced(QuorumStore, "_give_back", keep_the_votes), ("quorum",)),
 )
