@@ -69,7 +69,11 @@ def test_a_keeper_that_looks_at_all_leases_is_found(bug: tuple[str, Any], monkey
     """Planted: work for each batch that grows with the leases that are kept."""
     method, wrong = bug
     original = getattr(Keeper, method)
-    monkeypatch.setattr(Keeper, method, lambda self, *args: wrong(original, self, *args))
+
+    def planted(self: Keeper, *args: float) -> object:
+        return wrong(original, self, *args)
+
+    monkeypatch.setattr(Keeper, method, planted)
     assert calls_to_keep(MANY) > MORE * calls_to_keep(FEW)
 
 
