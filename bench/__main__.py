@@ -21,6 +21,7 @@ import bench.redis.quorum_hot
 import bench.redis.quorum_pair
 import bench.redis.tasks64
 import bench.redis.turnstile
+import bench.redis.writers
 from bench import fair, handoff, killed, pair, tasks256, threads32
 from bench.environment import machine, software
 from bench.harness import FULL, QUICK, Report, Size
@@ -42,6 +43,7 @@ BENCHES: dict[str, Callable[[Size, Path], Report]] = {
     "redis_memory": bench.redis.memory.run,
     "linger": bench.redis.linger.run,
     "redis_turnstile": bench.redis.turnstile.run,
+    "redis_writers": bench.redis.writers.run,
     "quorum_pair": bench.redis.quorum_pair.run,
     "quorum_hot": bench.redis.quorum_hot.run,
     "zookeeper_pair": bench.ensembles.pair.zookeeper,

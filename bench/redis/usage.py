@@ -12,6 +12,11 @@ def calls(server: RedisServer) -> dict[str, int]:
     return {key.removeprefix("cmdstat_"): _calls(value) for key, value in found.items()}
 
 
+def script_micros(server: RedisServer) -> float:
+    """Return how many microseconds a script took since the statistics were reset."""
+    return float(server.info("commandstats")["cmdstat_evalsha"].partition("usec_per_call=")[2].partition(",")[0])
+
+
 def _calls(value: str) -> int:
     return int(value.partition("calls=")[2].partition(",")[0])
 
