@@ -91,9 +91,11 @@ class OwnScripts:
         self._about_ask = messagepack.pack(*about, *codec.about_ask(self._ask))
         self._seen = b""
         self._state = state_key(prefix)
-        bare.ask(*self.release(bare.ask(*self.acquire())[1]))  # now the server has noted which process it is
+        self._seen, granted = bare.ask(
+            *self.acquire()
+        )  # the first reply tells the generation, which later ones need not
+        bare.ask(*self.release(granted[1]))
         self._state = state_key(name)
-        self._seen = self._run_id
 
     @property
     def request(self) -> str:
