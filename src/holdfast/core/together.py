@@ -291,13 +291,6 @@ class _Leader(Attempt):
         gone = {id(each) for each in doubtful}
         self._followers[:] = [each for each in self._followers if id(each) not in gone]
 
-    async def _leave(self, ended_by: BaseException | None = None) -> Left:
-        left = await super()._leave(ended_by)
-        for each in self._followers:
-            if each.is_engaged():
-                await each.give_up()
-        return left
-
 
 async def release_all(session: "Session", leases: Sequence[HeldLease]) -> list[Outcome]:
     """Let go of all leases, the last first; one that the store does not answer about does not keep the others.
