@@ -218,14 +218,18 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[RedisServer, N
         yield running
 
 
-async def lock_once(colour: str, store: Any) -> None:  # noqa: ANN401 - a URL or a client
+def lock_once(colour: str, store: Any) -> None:  # noqa: ANN401 - a URL or a client
     """Have a lock, in one colour."""
+
+    async def main() -> None:
+        async with AsyncClient(store, retry_for=0.2) as client, client.lock("options"):
+            pass
+
     if colour == COLOURS[0]:
         with Client(store, retry_for=0.2) as client, client.lock("options"):
             pass
     else:
-        async with AsyncClient(store, retry_for=0.2) as other, other.lock("options"):
-            pass
+        asyncio.run(main())
 
 
 @pytest.mark.parametrize("colour", COLOURS)
@@ -237,7 +241,7 @@ def test_no_secret_is_told_of_a_refused_login(
     caplog.set_level(logging.DEBUG)
     for password in (SECRET, f"{SECRET}:/@#", f"\r\n{SECRET}\r\n", f"漢{SECRET}"):
         with pytest.raises(StoreError) as caught:
-            asyncio.run(lock_once(colour, server.url_for(user, quote(password, safe=""))))
+            lock_once(colour, server.url_for(user, quote(password, safe="")))
         chain = [caught.value, caught.value.__cause__, caught.value.__context__]
         assert SECRET not in "".join(f"{error!r} {error}" for error in chain)
         assert SECRET not in caplog.text
@@ -249,7 +253,7 @@ def test_a_login_a_database_and_a_name_arrive(server: RedisServer, colour: str) 
     login = server.url_for("known", quote(f"{SECRET}:/@#?%&", safe="")).removesuffix("/0")
     with server.connect() as wire:
         for url in (f"{login}/5?client_name=me", f"{login}?db=5&client_name=me"):
-            asyncio.run(lock_once(colour, url))
+            lock_once(colour, url)
             wire.command("SELECT", 5)
             assert wire.command("EXISTS", state_key("options")) == 1
             assert wire.command("FLUSHDB") == "OK"
@@ -330,7 +334,7 @@ def test_a_credential_provider_is_asked(server: RedisServer, colour: str) -> Non
     host, port = server.address
     module = redis_asyncio if colour == COLOURS[1] else redis
     provider = Provider()
-    asyncio.run(lock_once(colour, module.Redis(host=host, port=port, credential_provider=provider)))
+    lock_once(colour, module.Redis(host=host, port=port, credential_provider=provider))
     assert provider.asked
 
 
@@ -342,9 +346,9 @@ def test_clients_of_every_kind_lead_to_their_servers(
     module = redis_asyncio if colour == COLOURS[1] else redis
     with clean([*redis_sentinel.servers, *redis_cluster.nodes]):
         sentinel = module.Sentinel(redis_sentinel.addresses)
-        asyncio.run(lock_once(colour, sentinel.master_for(redis_sentinel.service)))
+        lock_once(colour, sentinel.master_for(redis_sentinel.service))
         host, port = redis_cluster.addresses[0]
-        asyncio.run(lock_once(colour, module.RedisCluster(host=host, port=port)))
+        lock_once(colour, module.RedisCluster(host=host, port=port))
 
 
 def test_a_source_of_a_client_takes_the_rules() -> None:

@@ -49,6 +49,8 @@ async def everything(kit: Kit) -> None:
     here, there, elsewhere = (kit.client() for _ in range(3))
 
     async def wait(client: AsyncClient) -> None:
+        async with client.lock("before", ttl=20):  # so that it knows the server, and asks in the usual way
+            pass
         async with client.lock("name", ttl=20):
             pass
 

@@ -509,7 +509,9 @@ MUTANTS: Sequence[Mutant] = (
     Mutant("what lingered is never released", replaced(Departures, "add", do_nothing), ("calm",)),
     Mutant("a lease is handed on with the same token", wrapped(HeldLease, "successor", same_token), ("calm",)),
     Mutant("a turn is passed on for ever", replaced(Turnstile, "_may_pass", pass_on_for_ever), ("calm",)),
-    Mutant("asked along, it is not left", replaced(together._Together, "_leave_parts", keep_what_was_won), ("several",)),
+    Mutant(
+        "asked along, it is not left", replaced(together._Together, "_leave_parts", keep_what_was_won), ("several",)
+    ),
     Mutant("what was won of several is kept", replaced(together._Together, "_undo", keep_what_was_won), ("several",)),
     Mutant("a grant along with another is counted from its reply", along_from_reply, ("several",), first=476),
     Mutant(
