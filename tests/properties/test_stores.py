@@ -360,6 +360,7 @@ def test_who_held_before_a_later_lease_keeps_nobody_from_taking_it_up(monkeypatc
         machine.a_copy_is_promoted()
         machine.keep(1, [Renewal("name", later.request, token, 60_000_000, later)])
         assert machine.token(later) == token
+        machine.look(1)
         machine.teardown()
 
     play()
