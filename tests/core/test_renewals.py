@@ -1,0 +1,116 @@
+"""When leases are renewed: early enough to be tried again, again soon after a failure, and at once after a gap."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import pytest
+
+from holdfast import AsyncClient, StoreUnavailable
+from holdfast.core.held import HeldLease
+from holdfast.core.keeper import Keeper
+from holdfast.core.messages import Notice, NoticeKind
+from holdfast.core.session import GAP_SPREAD, Session
+from holdfast.runtimes import clocks
+from tests import virtual
+from tests.hazards.helpers import disturbed
+
+TTL = 30.0
+
+
+def renewals(after: float, *, fails: bool = False, gap: bool = False) -> list[float]:
+    """Return when a lease was renewed, in seconds after its grant, or after a gap that came `after` so many."""
+    seen: list[float] = []
+    since = 0.0
+
+    async def hook(operation: str, done: bool) -> None:
+        if operation == "renew" and not done:
+            seen.append(clocks.steady() - since)
+            if fails:
+                raise StoreUnavailable("not now")
+
+    async def main() -> None:
+        nonlocal since
+        async with AsyncClient(store=disturbed(virtual.source(), hook)) as client:
+            lease = await client.lock("name", ttl=TTL).acquire()
+            since = clocks.steady()
+            await asyncio.sleep(after)
+            if gap:
+                since = clocks.steady()
+                client.session().deliver(Notice("", NoticeKind.GAP, ""))
+                await asyncio.sleep(1.0)
+            await lease.release()
+
+    virtual.run(main)
+    return seen
+
+
+def comes_early() -> None:
+    """Check that the first renewal leaves more than half of the lease for others, should it fail."""
+    assert 0 < renewals(0.6 * TTL)[0] < 0.4 * TTL
+
+
+def comes_again() -> None:
+    """Check that one that failed is tried again at least every 1.5 s, to the end of the lease."""
+    tried = renewals(TTL, fails=True)
+    assert len(tried) > 0.4 * TTL / 1.5
+    assert max(later - earlier for earlier, later in pairwise(tried)) <= 1.5 + 0.01
+    assert TTL * 0.99 - tried[-1] < 1.5 + 0.01
+
+
+def comes_after_a_gap() -> None:
+    """Check that a store that may have forgotten the lease hears of it within a moment."""
+    assert 0 <= renewals(1.0, gap=True)[0] <= GAP_SPREAD + 0.01
+
+
+PROMISES = [comes_early, comes_again, comes_after_a_gap]
+
+
+@pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.__name__)
+def test_a_renewal(promise: Callable[[], None]) -> None:
+    """It comes when it must, so that one that fails or is forgotten costs nobody a lease."""
+    promise()
+
+
+def nothing(*_: object) -> None:
+    """Do nothing."""
+
+
+def late(self: HeldLease, spread: float) -> float:
+    """Renew when little is left."""
+    wait = (self.valid_until - self.runtime.now()) * (0.9 + 0.06 * spread)
+    self.due_at = self.runtime.now() + wait
+    return wait
+
+
+def once_more(self: Keeper, leases: Sequence[HeldLease], error: Exception) -> None:
+    """Try again once only, shortly before the end."""
+    for lease in leases:
+        lease.trouble = error
+        lease.due_at = lease.valid_until - 0.1 if lease.due_at < lease.valid_until - 1 else lease.valid_until
+
+
+def without_a_look(self: Keeper, within: float) -> None:
+    """Give leases new instants, and tell nobody to look at them."""
+    for lease in self.kept():
+        lease.due_at = self._runtime.now()
+
+
+PLANTED: list[tuple[Callable[[], None], type, str, Callable[..., object]]] = [
+    (comes_early, HeldLease, "schedule", late),
+    (comes_again, Keeper, "_failed", once_more),
+    (comes_after_a_gap, Keeper, "hurry", nothing),
+    (comes_after_a_gap, Keeper, "hurry", without_a_look),
+    (comes_after_a_gap, Session, "_ask_again", nothing),
+]
+
+
+@pytest.mark.parametrize(("promise", "owner", "name", "bug"), PLANTED)
+def test_a_planted_bug_is_found(
+    promise: Callable[[], None], owner: type, name: str, bug: Callable[..., object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted: a renewal that is late, is not repeated in time, or is not hurried after a gap."""
+    assert hasattr(owner, name)
+    monkeypatch.setattr(owner, name, bug)
+    with pytest.raises((AssertionError, IndexError)):
+        promise()
