@@ -5,7 +5,8 @@ import logging
 
 import pytest
 
-from holdfast import AsyncClient, AsyncLease, LeaseLost, LockEvent, LockTimeout, StoreError, StoreUnavailable
+from holdfast import AsyncClient, AsyncLease, LeaseLost, LockEvent, LockTimeout, Outcome, StoreError, StoreUnavailable
+from holdfast.stores.memory import MemoryTable, memory_source
 from tests import virtual
 from tests.hazards.helpers import disturbed
 
@@ -203,3 +204,19 @@ def test_a_timeout_under_a_min_hold_says_so() -> None:
                 await lock.acquire(timeout=2)
 
     virtual.run(main)
+
+
+@pytest.mark.parametrize("past_its_end", [False, True])
+def test_a_lease_that_the_store_forgot_was_ours_until_its_end(past_its_end: bool) -> None:
+    """Released before it can have run out, it is RELEASED, though the store knows of none; after that it is EXPIRED."""
+
+    async def main() -> Outcome:
+        table = MemoryTable()
+        async with AsyncClient(store=memory_source(table)) as client:
+            lease = await client.lock("name", ttl=30).acquire()
+            table._states.clear()
+            client.session().keeper.discard(lease._held)
+            await asyncio.sleep(40 if past_its_end else 3)
+            return await lease.release()
+
+    assert virtual.run(main) is (Outcome.EXPIRED if past_its_end else Outcome.RELEASED)

@@ -339,7 +339,11 @@ def test_a_head_that_cannot_be_told_is_passed_over_for_a_lighter_one_only(
         return
     before, after = WRONG_WEIGHTS[wrong]
     assert any(before in script.text for script in scripts.ALL)
-    monkeypatch.setattr(redis_server, "source_of", lambda text: _keeping_for_ever(text).replace(before, after))
+
+    def source(text: str) -> str:
+        return _keeping_for_ever(text).replace(before, after)
+
+    monkeypatch.setattr(redis_server, "source_of", source)
     with pytest.raises(AssertionError):
         play()
 

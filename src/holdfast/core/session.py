@@ -337,6 +337,8 @@ class Session:
         return Release(held.name, held.request, held.last, held.unsure, held.to_keep())
 
     def _settle(self, held: HeldLease, outcome: Outcome) -> Outcome:
+        if outcome is Outcome.EXPIRED and not held.lost_because and self.runtime.now() < held.valid_until:
+            outcome = Outcome.RELEASED  # the store has forgotten it, as in a failover: it was ours, and nobody's since
         held.settle(outcome)
         if self.events is not None:
             self.events.released(held, outcome)
