@@ -234,6 +234,30 @@ def test_what_a_lock_delay_keeps_is_not_free() -> None:
         wait_for_name(blocked, "orders", 0, change=True, as_json=False)
 
 
+def test_no_name_of_a_quarantined_store_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`wait` goes on while the quarantine lasts, and says so if it gives up."""
+    monkeypatch.setattr("holdfast.cli.look.INTERVAL", 0.0)
+    quarantined = NameView("orders", 1, 7, quarantined_for=9.0)
+    with pytest.raises(holdfast.LockTimeout, match=r"orders may be held: .* grants nothing for 9.0 s after 0 s"):
+        wait_for_name(cast("holdfast.Client", Scripted(quarantined)), "orders", 0, change=True, as_json=False)
+    looks = Scripted(quarantined, quarantined, NameView("orders", 1, 7))
+    assert wait_for_name(cast("holdfast.Client", looks), "orders", None, change=False, as_json=False) == 0
+
+
+def test_wait_ends_with_a_quarantine_that_nobody_began(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To look begins no quarantine: what may have been forgotten is over when it was waited for as long."""
+    now = [0.0]
+    monkeypatch.setattr("holdfast.cli.look.time.monotonic", lambda: now[0])
+
+    def sleep(pause: float) -> None:
+        now[0] += pause
+
+    monkeypatch.setattr("holdfast.cli.look.time.sleep", sleep)
+    looks = cast("holdfast.Client", Scripted(held_as(7), NameView("orders", 1, 7, quarantined_for=3.0)))
+    assert wait_for_name(looks, "orders", None, change=False, as_json=False) == 0
+    assert now[0] == 3.5  # one look while it was held
+
+
 def test_revoke_asks_and_takes_nothing(here: Here, client: holdfast.Client) -> None:
     """The holder is asked and keeps its lease; 1 if nobody is there to be asked."""
     asked = threading.Event()

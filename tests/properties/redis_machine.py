@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
-from holdfast.core.deadlines import micros
-from holdfast.core.messages import Renewal
+from holdfast.core.deadlines import micros, seconds
+from holdfast.core.messages import NameView, Renewal
 from holdfast.core.state import NameState
 from holdfast.core.table import TOMBSTONE, Step
 from holdfast.runtimes.threads import ThreadsRuntime
@@ -87,6 +87,13 @@ class RedisMachine(StoreMachine):
         step = super().table(name)
         step.stamp = step.now
         return step
+
+    def shown(self, client: int, name: str) -> NameView:
+        """Return what a client is shown: for how long it would be quarantined, too, if it asked now."""
+        self.before = marker_at(self.server.keys, NODE)
+        marker = self.marker_after(client, 0)
+        ends = marker.ends if marker else 0
+        return replace(self.view(name), quarantined_for=seconds(max(0, ends - self.clocks.now)))
 
     def in_use(self, name: str) -> bool:
         """Tell whether a name is held or waited for."""

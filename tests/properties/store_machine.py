@@ -431,7 +431,7 @@ class StoreMachine(RuleBasedStateMachine):
     def look(self, client: int) -> None:
         asker = self.clients[client % 3]
         for name in (*NAMES, VOTED):
-            assert drive(asker.store.inspect(name, asker.until())) == self.view(name)
+            assert drive(asker.store.inspect(name, asker.until())) == self.shown(client % 3, name)
         in_use = [name for name in (*NAMES, VOTED) if name in self.states and self.in_use(name)]
         assert drive(asker.store.names("", asker.until())) == sorted(in_use)
         assert drive(asker.store.names("n\0", asker.until())) == [name for name in in_use if name.startswith("n\0")]
@@ -441,6 +441,10 @@ class StoreMachine(RuleBasedStateMachine):
         step = self.table(name)
         step.state = deepcopy(step.state)
         return step.view(name)
+
+    def shown(self, client: int, name: str) -> NameView:
+        """Return what a client is shown."""
+        return self.view(name)
 
     def in_use(self, name: str) -> bool:
         """Tell whether a name is held or waited for."""

@@ -277,6 +277,7 @@ def show(
 
     Into a pipe, each is one line with tabs between its fields: `holder`, owner, token, seconds held, seconds until it
     expires; `waiter` (or `gone`, if it will be skipped), owner, seconds waited; or `free`; or `blocked`, for so many
+    seconds. Before them stands `quarantined` if the store may have forgotten grants and grants nothing for so many
     seconds.
 
     Exits with 0, also if nobody holds it; 64: wrong usage; 69: the store failed.

@@ -17,10 +17,15 @@ from holdfast.escaping import escape
 INTERVAL = 0.5
 """How often `wait` looks, in seconds."""
 
+ANY_NAME = "holdfast"
+"""What `ls` looks at to see whether a store without names is quarantined."""
+
 
 def list_names(client: Client, pattern: str | None, *, as_json: bool) -> int:
     """Print the names that match a pattern and are held or waited for."""
     views = _views(client, pattern)
+    if not as_json:
+        views = _noting_quarantine(client, views)
     if as_json:
         output.print_json([output.name_json(view) for view in views])
     elif not output.is_terminal():
@@ -43,6 +48,18 @@ def _views(client: Client, pattern: str | None) -> Iterator[NameView]:
                 yield view
 
 
+def _noting_quarantine(client: Client, views: Iterator[NameView]) -> Iterator[NameView]:
+    """Yield names as they come, and say at the end if the store is quarantined, also if it has no names."""
+    longest, any_name = 0.0, False
+    for view in views:
+        longest, any_name = max(longest, view.quarantined_for), True
+        yield view
+    if not any_name:
+        longest = client.inspect(ANY_NAME).quarantined_for
+    if longest:
+        tell(f"the store may have forgotten who holds what, and grants nothing for {seconds(longest)}.")
+
+
 def show_name(client: Client, name: str, *, as_json: bool) -> int:
     """Print who holds a name, and who waits for it, in order."""
     view = client.inspect(name)
@@ -58,8 +75,12 @@ def show_name(client: Client, name: str, *, as_json: bool) -> int:
 
 
 def _print_lines(view: NameView) -> None:
-    if not view.holders:
-        output.print_line(*(("blocked", output.plain(view.blocked_for)) if view.blocked_for else ("free",)))
+    if view.quarantined_for:
+        output.print_line("quarantined", output.plain(view.quarantined_for))
+    if not view.holders and view.blocked_for:
+        output.print_line("blocked", output.plain(view.blocked_for))
+    if _is_free(view):
+        output.print_line("free")
     for holder in view.holders:
         output.print_line("holder", holder.owner, *_holder_fields(holder))
     for waiter in view.waiters:
@@ -76,7 +97,8 @@ def wait_for_name(client: Client, name: str, timeout: float | None, *, change: b
     """
     give_up_at = math.inf if timeout is None else time.monotonic() + timeout
     view = first = _look(client, name, give_up_at)
-    while not (_is_free(view) or (change and _tokens(view) != _tokens(first))):
+    quarantine = _Quarantine()
+    while not (_is_free(view) or quarantine.is_over(view) or (change and _tokens(view) != _tokens(first))):
         if (left := give_up_at - time.monotonic()) <= 0:
             raise LockTimeout(f"{_summary(view).rstrip('.')} after {timeout or 0:g} s.")
         time.sleep(min(INTERVAL, left))
@@ -99,7 +121,23 @@ def _look(client: Client, name: str, give_up_at: float) -> NameView:
 
 
 def _is_free(view: NameView) -> bool:
-    return not view.holders and not view.blocked_for
+    return not view.holders and not view.blocked_for and not view.quarantined_for
+
+
+class _Quarantine:
+    """Tells when a quarantine is over that nobody began: to look begins none, but what was forgotten runs out."""
+
+    def __init__(self) -> None:
+        self._ends_at = math.inf
+
+    def is_over(self, view: NameView) -> bool:
+        """Tell whether nobody holds a name, after as long as the quarantine was when it was seen first."""
+        now = time.monotonic()
+        if view.holders or not view.quarantined_for:
+            self._ends_at = math.inf
+            return False
+        self._ends_at = min(self._ends_at, now + view.quarantined_for)
+        return now >= self._ends_at and not view.blocked_for
 
 
 def _tokens(view: NameView) -> set[int]:
@@ -163,5 +201,11 @@ def _summary(view: NameView) -> str:
     state = f"is held by {holders}" if holders else "is free"
     if not holders and view.blocked_for:
         state = f"is kept from everyone for {seconds(view.blocked_for)} by a lock delay"
+    if view.quarantined_for:
+        known = f"{state}, as far as the store knows" if holders else "may be held"
+        state = (
+            f"{known}: the store may have forgotten who holds what, and grants nothing for "
+            f"{seconds(view.quarantined_for)}"
+        )
     waiting = f"; {len(view.waiters)} waiting" if view.waiters else ""
     return f"{escape(view.name)} {state}{waiting}."

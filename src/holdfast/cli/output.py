@@ -52,7 +52,7 @@ def print_json(value: object) -> None:
 def name_json(view: NameView) -> Json:
     """Return what is known of a name."""
     return {
-        **_fields(view, "name", "capacity", "last_token", "blocked_for"),
+        **_fields(view, "name", "capacity", "last_token", "blocked_for", "quarantined_for"),
         "holders": [holder_json(holder) for holder in view.holders],
         "waiters": [waiter_json(waiter) for waiter in view.waiters],
     }

@@ -246,6 +246,8 @@ class NameView:
     waiters: list[WaiterView] = field(default_factory=list[WaiterView])
     blocked_for: float = 0.0
     """How long a lock delay still keeps the name from everyone."""
+    quarantined_for: float = 0.0
+    """How long the store still grants nothing, because it may have forgotten grants; to look begins no quarantine."""
 
 
 RenewReply = Outcome | None

@@ -252,6 +252,7 @@ class Step:
             [self._view_holder(holder) for holder in state.holders],
             [self._view_waiter(waiter) for waiter in state.queue],
             seconds(max(0, state.blocked_until - self.now)),
+            seconds(self._quarantine()),
         )
 
     # -- grants --------------------------------------------------------------------------------------------

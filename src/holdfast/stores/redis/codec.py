@@ -118,9 +118,10 @@ def holders_of(value: Any) -> list[HolderView]:  # noqa: ANN401
 
 def view_of(name: str, value: Any) -> NameView:  # noqa: ANN401
     """Read what `inspect` returned."""
-    capacity, counter, blocked_for, holders, waiters = value
+    capacity, counter, blocked_for, holders, waiters, quarantined_for = value
     shown = [WaiterView(_text(owner), weight, seconds(waited), bool(alive)) for owner, weight, waited, alive in waiters]
-    return NameView(name, capacity, counter, holders_of(holders), shown, seconds(blocked_for))
+    blocked, quarantined = seconds(blocked_for), seconds(quarantined_for)
+    return NameView(name, capacity, counter, holders_of(holders), shown, blocked, quarantined)
 
 
 def notice_of(inbox: str, payload: bytes) -> Notice | None:

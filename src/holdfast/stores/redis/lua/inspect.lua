@@ -1,6 +1,6 @@
 -- Show who holds and who waits, without moving the queue.
 --
--- Returns  {capacity, counter, blocked_for, {holder...}, {waiter...}}, a holder being
+-- Returns  {capacity, counter, blocked_for, {holder...}, {waiter...}, quarantined_for}, a holder being
 --          {owner, token, weight, held_for, expires_in, ttl}, a waiter {owner, weight, waited_for, alive}
 --@include start
 --@include state
@@ -16,4 +16,5 @@ for _, request in ipairs(call('ZRANGE', Q, 0, -1)) do
         waiters[#waiters + 1] = { it[W_OWNER], it[W_WEIGHT], now - it[W_JOINED], alive and 1 or 0 }
     end
 end
-return { capacity, counter, math.max(0, blocked - now), shown_holders(), waiters }
+return { capacity, counter, math.max(0, blocked - now), shown_holders(), waiters,
+    math.max(0, quarantine(0, true) - now) }
