@@ -234,7 +234,7 @@ WRONG_SCRIPTS: dict[str, tuple[type[StoreMachine], str, str]] = {
     "vote for nobody": (VOTING, "it[W_VOTES] == 1 and listening(it[W_INBOX])", "it[W_VOTES] == 1"),
     "vote waited for twice": (VOTING, "        dequeue(seat)\n        hold(", "        hold("),
     "vote waited for silently": (VOTING, "if wait then join() else dequeue(seat) end", "if wait then join() end"),
-    "spanned": (WAITING, "now + PROPOSAL_BOUND)) + span - 1", "now + PROPOSAL_BOUND))"),
+    "spanned": (WAITING, "farthest)) + span - 1", "farthest))"),
 }
 """Wrong ways of the scripts, many of which no run of the simulation could tell from bad luck; and where to look."""
 

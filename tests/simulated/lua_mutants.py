@@ -190,10 +190,10 @@ LUA_MUTANTS: Sequence[Mutant] = (
         aim=step_back_and_restart,
     ),
     # tokens
-    lua("tokens are a clock alone", ("math.max(counter + 1, now,", "math.max(now,")),
+    lua("tokens are a clock alone", ("math.max(counter + 1, stamp,", "math.max(stamp,")),
     lua(
         "tokens are a plain counter",
-        ("math.max(counter + 1, now, math.min(", "math.max(counter + 1, 0 * math.min("),
+        ("math.max(counter + 1, stamp, math.min(", "math.max(counter + 1, 0 * math.min("),
         scenario="redis_amnesia",
         first=1038,
     ),

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from holdfast.core.messages import Busy, Gone, Granted, Mismatch, NoticeKind, Waiting
-from holdfast.core.table import PROPOSAL_BOUND, RETRY, STAGGER, TOMBSTONE
+from holdfast.core.table import LATEST, PROPOSAL_BOUND, RETRY, STAGGER, TOMBSTONE
 from holdfast.outcome import Outcome
 from holdfast.stores.tabled import RETENTION
 from tests.table.tools import INTERVAL, PATIENCE, TTL, Name
@@ -394,6 +394,23 @@ def test_a_proposal_is_surpassed_within_bounds() -> None:
     assert name.ask("a", proposal=9_000) == Granted(9_000, TTL)
     name.release("a")
     assert name.ask("b", proposal=2**53) == Granted(7_000 + PROPOSAL_BOUND, TTL)
+
+
+def test_no_token_is_taken_from_a_clock_that_is_centuries_ahead() -> None:
+    """Tokens above 2**53 would repeat in Redis, whose numbers are floats; tokens from before go on increasing."""
+    name = Name()
+    name.wall = 7_000
+    assert name.ask("a") == Granted(7_000, TTL)
+    name.release("a")
+    name.wall = 2**53 + 1
+    assert name.ask("b") == Granted(7_001, TTL)
+    name.release("b")
+    assert name.ask("c", proposal=9_000) == Granted(9_000, TTL)
+    name.release("c")
+    assert name.ask("d", proposal=2**53) == Granted(LATEST + PROPOSAL_BOUND, TTL)
+    name.release("d")
+    name.wall = 7_000
+    assert name.ask("e") == Granted(LATEST + PROPOSAL_BOUND + 1, TTL)
 
 
 def test_a_revocation_burns_a_token() -> None:

@@ -10,7 +10,8 @@ The rules, each of which has a counterexample when it is dropped:
 2.  Head first, and as many heads as fit. A newcomer joins the tail; it never overtakes.
 3.  Whoever asks, releases or leaves also moves the queue: dead heads are dropped, live ones granted.
 4.  Asked again, the same request gets the same answer; given up, it gets none.
-5.  A token is larger than every token issued for the name before, and no smaller than the store's wall clock.
+5.  A token is larger than every token issued for the name before, and no smaller than the store's wall clock, unless
+    that is centuries ahead.
 6.  A grant is for the whole ttl, in a reply or by a push. A waiter counts a push from the send of its last request.
 7.  After an expiry, but not after a release, the lock delay of the lease that expired keeps the name from all.
 8.  In quarantine, because grants may have been forgotten, nobody is granted; who still holds may take it up again.
@@ -49,6 +50,12 @@ TOMBSTONE = 30_000_000
 
 PROPOSAL_BOUND = 3_600_000_000
 """How far ahead of the store's wall clock a client's token proposal may be; farther ahead it is cut."""
+
+LATEST = 7_258_118_400_000_000
+"""The year 2200. A wall clock that shows a later time is wrong, and no token is taken from it.
+
+Above 2**53, in the year 2255, the numbers of Lua are not exact, and tokens would repeat.
+"""
 
 RETRY = 1_000
 """The least time, in microseconds, after which asking again is worth it."""
@@ -378,8 +385,8 @@ class Step:
 
     def _next_token(self, proposal: int, *, votes: bool = False) -> int:
         """Return the next token; one that other stores vote on must not depend on whose clock is ahead."""
-        stamp = 0 if votes else self.stamp
-        return max(self.state.counter + 1, stamp, min(proposal, self.stamp + PROPOSAL_BOUND))
+        stamp = 0 if votes or self.stamp > LATEST else self.stamp
+        return max(self.state.counter + 1, stamp, min(proposal, min(self.stamp, LATEST) + PROPOSAL_BOUND))
 
     def _fits(self, weight: int) -> bool:
         return self._closed_until() <= self.now and self._has_room(weight)

@@ -27,7 +27,7 @@ end
 -- The two usual cases, told apart before anything that they do not need is made.
 local reply, late
 if usual and h_request == '' and queued == 0 then -- nobody holds or waits
-    counter = math.max(counter + 1, vote and 0 or now, math.min(proposal, now + PROPOSAL_BOUND)) + span - 1
+    counter = math.max(counter + 1, vote and 0 or stamp, math.min(proposal, farthest)) + span - 1
     capacity, used = wanted, now
     h_request, h_inbox, h_owner, h_token, h_weight, h_ttl, h_delay = request, inbox, owner, counter, weight, ttl, delay
     h_granted, h_expires, h_told = now, now + ttl, span > 1

@@ -48,7 +48,7 @@ if usual then
                 break
             end
         elseif it and it[W_FRESH] >= now then
-            local last = math.max(counter + 1, now, math.min(it[W_PROPOSAL], now + PROPOSAL_BOUND)) + it[W_SPAN] - 1
+            local last = math.max(counter + 1, stamp, math.min(it[W_PROPOSAL], farthest)) + it[W_SPAN] - 1
             if push(it[W_INBOX], string.format('%s %.0f %s', queued > 0 and 'g' or 'G', last, first)) then
                 counter, lasts = last, it[W_TTL]
                 h_request, h_inbox, h_owner, h_token, h_weight, h_ttl, h_delay =

@@ -16,7 +16,11 @@ local now = time[1] * 1000000 + time[2]
 
 local PROPOSAL_BOUND, RETRY, MARGIN, STAGGER = 3600000000, 1000, 1000000, 10000
 local TOMBSTONE, RETENTION = 30000000, 3600000000
+local LATEST = 7258118400000000
 local RESERVED, EARLIER, SLACK = 20000, 50000, 16
+
+-- What the clock is for tokens, and the largest that may be proposed: no clock is believed that shows a year after 2200.
+local stamp, farthest = now <= LATEST and now or 0, math.min(now, LATEST) + PROPOSAL_BOUND
 
 local K, Q = KEYS[2], KEYS[3]
 local seen, run_id = ARGV[2], ARGV[#ARGV]

@@ -182,7 +182,7 @@ end
 
 -- One that other stores vote on must not depend on whose clock is ahead.
 local function next_token(proposed, voted)
-    return math.max(counter + 1, voted and 0 or now, math.min(proposed, now + PROPOSAL_BOUND))
+    return math.max(counter + 1, voted and 0 or stamp, math.min(proposed, farthest))
 end
 
 local function hold(request, to, who, token, weighs, keeps, delays, told)
