@@ -24,7 +24,7 @@ def test_a_quarantine_is_shown(tmp_path: Path, capfd: pytest.CaptureFixture[str]
         strict = f"{server.url}?guard=strict&max_ttl=40"
         with Client(strict) as client:
             assert client.inspect("orders").quarantined_for == 40.0  # it would begin now
-            with pytest.raises(LockTimeout, match=r"may have forgotten .* grants nothing for another (39\.\d|40\.0) s"):
+            with pytest.raises(LockTimeout, match=r"is quarantined: it grants nothing for another (39\.\d|40\.0) s"):
                 client.lock("orders").acquire(timeout=0)
             assert 0 < client.inspect("orders").quarantined_for < 40.0  # it has begun
         status, output, errors = run(capfd, "show", "orders", "--url", strict)

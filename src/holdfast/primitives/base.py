@@ -173,7 +173,7 @@ class LockBase:
         if left.quarantine:
             return LockTimeout(
                 f"{self._name!r} was not granted within {timeout or 0:g} s: the store restarted, failed over or is "
-                "new, and may have forgotten who holds what. It grants nothing for another "
+                "new, and may have forgotten who holds what. It is quarantined: it grants nothing for another "
                 f"{seconds(left.quarantine):.1f} s, until the oldest lease has run out. Wait longer.",
                 left.votes,
             )
