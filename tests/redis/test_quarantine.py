@@ -7,6 +7,8 @@ import pytest
 
 from holdfast import Client, LockTimeout
 from holdfast.cli.app import run_app
+from holdfast.core.messages import NameView
+from holdfast.stores.quorum.views import view_of
 from tests.servers import RedisServer
 
 
@@ -40,3 +42,10 @@ def test_a_quarantine_is_shown(tmp_path: Path, capfd: pytest.CaptureFixture[str]
         assert status == 75
         assert "may have forgotten who holds what" in errors
         assert run(capfd, "show", "orders", "--url", f"{server.url}?guard=off")[1] == "free\n"
+
+
+def test_a_quorum_is_quarantined_until_enough_of_its_nodes_grant() -> None:
+    """Not until the last does: a majority is enough."""
+    views = [NameView("orders", 1, 7, quarantined_for=left) for left in (9.0, 0.0, 3.0)]
+    assert view_of("orders", views, 2).quarantined_for == 3.0
+    assert view_of("orders", views, 1).quarantined_for == 0.0
