@@ -1,10 +1,12 @@
 """A request is carried out and its answer is lost; or it comes after its caller has given up; or none ever comes."""
 
 import asyncio
+import dataclasses
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from typing import TypeVar
 
 import pytest
 
@@ -21,7 +23,7 @@ from holdfast import (
     StoreUnavailable,
 )
 from holdfast.core import session
-from holdfast.core.messages import Ask, Gone, NameView, Reply
+from holdfast.core.messages import Ask, Gone, Leave, Left, NameView, Reply
 from holdfast.runtimes import clocks
 from holdfast.runtimes.runtime import Runtime
 from holdfast.runtimes.threads import ThreadEvent
@@ -29,6 +31,8 @@ from holdfast.stores.memory import MemoryTable, memory_source
 from holdfast.stores.store import Store, StoreSource
 from tests import virtual
 from tests.hazards.helpers import DisturbedStore, disturbed, eventually, soon
+
+T = TypeVar("T")
 
 ALWAYS = 1_000_000
 BRIEF = 0.05
@@ -94,6 +98,76 @@ def test_what_cannot_even_be_given_up_lapses_after_its_ttl() -> None:
                 await client.lock("name", ttl=300).acquire(timeout=0)
             (holder,) = (await other.inspect("name")).holders
             assert clocks.steady() + holder.expires_in == pytest.approx(asked_at + 300)
+
+    virtual.run(main)
+
+
+class Mute(DisturbedStore):
+    """Carries out what it is asked, and answers to some operations only when it is too late."""
+
+    def __init__(self, store: Store, mute: set[str]) -> None:
+        super().__init__(store, Losing(), local=False)
+        self._mute = mute
+
+    async def acquire(self, ask: Ask, until: float) -> Reply:
+        """Grant, and say so or not."""
+        return await self._too_late("acquire", await super().acquire(ask, until), until)
+
+    async def leave(self, leave: Leave, until: float) -> Left:
+        """Forget the request, and say so or not."""
+        return await self._too_late("leave", await super().leave(leave, until), until)
+
+    async def _too_late(self, operation: str, answer: T, until: float) -> T:
+        if operation in self._mute:
+            await asyncio.sleep(until - clocks.steady())
+            raise OutcomeUnknown("no reply came in time")
+        return answer
+
+
+@pytest.mark.parametrize(
+    ("mute", "error"), [({"acquire", "leave"}, StoreUnavailable), ({"leave"}, LockTimeout)], ids=["all", "leaving"]
+)
+def test_a_timeout_ends_soon_though_replies_are_lost(mute: set[str], error: type[Exception]) -> None:
+    """Past its timeout a caller is kept for one request and a brief try; the rest of the leaving goes on without it."""
+
+    async def main() -> None:
+        table = virtual.table()
+        plain = memory_source(table)
+        capabilities = dataclasses.replace(plain.capabilities, local=False)
+        source = StoreSource("mute", capabilities, lambda runtime: Mute(plain.make(runtime), mute))
+        async with AsyncClient(store=source, operation_timeout=1) as client, AsyncClient(store=plain) as other:
+            holder = await other.lock("name").acquire() if error is LockTimeout else None
+            began = clocks.steady()
+            with pytest.raises(error):
+                await client.lock("name", ttl=300).acquire(timeout=0.05)
+            assert clocks.steady() - began < 1.2
+            mute.clear()
+            if holder is not None:
+                await holder.release()
+            async with other.lock("name", timeout=5):
+                assert clocks.steady() - began < 5
+
+    virtual.run(main)
+
+
+def test_what_was_given_up_in_time_is_left_in_the_background() -> None:
+    """Once the store answers again, what a timeout could not leave any more is free long before its ttl."""
+
+    async def main() -> None:
+        table, silent = virtual.table(), True
+
+        async def disturb(operation: str, done: bool) -> None:
+            if silent and (operation, done) in {("acquire", True), ("leave", False)}:
+                raise OutcomeUnknown("the connection is cut")
+
+        source = disturbed(memory_source(table), disturb, local=False)
+        async with AsyncClient(store=source) as client, AsyncClient(store=memory_source(table)) as other:
+            with pytest.raises(StoreUnavailable):
+                await client.lock("name", ttl=300).acquire(timeout=0.05)
+            assert (await other.inspect("name")).holders, "it was granted, and could not be left"
+            silent = False
+            async with other.lock("name", timeout=5):
+                pass
 
     virtual.run(main)
 

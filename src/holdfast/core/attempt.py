@@ -39,6 +39,9 @@ INTERVAL = 1_000_000
 POLLING = 20_000
 """The same where no push can reach us, and asking is the only way to learn of a grant."""
 
+BRIEF = 0.05
+"""How long a try may take at least, in seconds."""
+
 PATIENCE = 4_000_000
 """How long a silent waiter counts as alive, in microseconds: several intervals."""
 
@@ -158,7 +161,8 @@ class Attempt:
             raise
         except BaseException as error:
             if self._engaged:
-                await self._runtime.finish(self._leave(error))
+                late = self._until is not None and isinstance(error, StoreUnavailable)
+                await self._runtime.finish(self._leave_in_time(BRIEF) if late else self._leave(error))
             raise
         finally:
             attempts.pop(request, None)
@@ -203,7 +207,7 @@ class Attempt:
             if held is not None:
                 return held
             if self._is_over() or not self._ask.wait:
-                return await self._runtime.finish(self._leave())
+                return await self._runtime.finish(self._leave_in_time(self._patience()))
 
     async def _send(self) -> Reply:
         """Ask, riding out a store that does not answer for as long as the client's `retry_for` allows."""
@@ -238,7 +242,7 @@ class Attempt:
         self._engaged = self._unsure or reply.stands
         self._note_quarantine(reply.quarantine)
         if not self._ask.wait or self._is_over():
-            left = await self._runtime.finish(self._leave()) if self._engaged else Left()
+            left = await self._runtime.finish(self._leave_in_time(self._patience())) if self._engaged else Left()
             return Left(reply.holders, quarantine=reply.quarantine, votes=left.votes or reply.votes)
         if self._want.actor is not None:
             await self._look_for_deadlocks(self._want.actor)
@@ -339,10 +343,23 @@ class Attempt:
         session.note_token(token)
         return held
 
-    async def _leave(self, ended_by: BaseException | None = None) -> Left:
-        """Tell the store that we are gone, trying twice; a store that does not answer forgets us by itself."""
+    async def _leave_in_time(self, patience: float) -> Left:
+        """Tell the store that we are gone, in one try: its caller's time is up, so what it takes more goes on alone."""
+        try:
+            left = await self._session.store.leave(self._to_leave(), self._runtime.now() + patience)
+        except StoreError:
+            self._session.departures.add(self._leave, self._want.name)
+            left = Left()
+        self._engaged = False
+        return left
+
+    def _to_leave(self) -> Leave:
         unsure = self._unsure or not self._session.store.capabilities.local
-        leave = Leave(self._want.name, self._ask.request, unsure)
+        return Leave(self._want.name, self._ask.request, unsure)
+
+    async def _leave(self, ended_by: BaseException | None = None) -> Left:
+        """Tell the store that we are gone, in up to three tries; one that does not answer forgets us by itself."""
+        leave = self._to_leave()
         try:
             left = await self._session.persist(lambda until: self._session.store.leave(leave, until), self._patience())
         except StoreError as error:

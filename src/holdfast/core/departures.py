@@ -1,8 +1,8 @@
-"""Releases that nobody waits for: those of leases that lingered, and are wanted by somebody outside or by nobody.
+"""What is told the store while nobody waits for it: releases of leases that lingered, and requests given up too late.
 
-Whoever finds that a lease has lingered long enough (the keeper, the inbox) must not be kept by a store that does not
-answer. So the release is sent by a task or thread of the client's own, and a few of them share the work. A release that
-fails is repeated as any other; in the end the lease ends at its ttl.
+Whoever finds that a lease has lingered long enough (the keeper, the inbox), or whose timeout has passed, must not be
+kept by a store that does not answer. So that is told by a task or thread of the client's own, and a few of them share
+the work. What fails is repeated as anywhere else; in the end a lease ends at its ttl, and so does what was asked for.
 """
 
 import logging
@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.held import HeldLease
-from holdfast.outcome import Outcome
 from holdfast.runtimes.runtime import Runtime, Task
 
 if TYPE_CHECKING:
@@ -21,13 +19,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("holdfast")
 
+Work = Callable[[], Coroutine[Any, Any, object]]
+
 WORKERS = 8
-"""How many releases are under way at once, so that a server that hangs does not hold up the others."""
+"""How many of them are under way at once, so that a server that hangs does not hold up the others."""
 
 
 @dataclass(slots=True, eq=False)
 class _Worker:
-    """A task that makes releases."""
+    """A task that tells the store."""
 
     task: Task | None = None
     """None until it is started."""
@@ -40,31 +40,32 @@ class _Worker:
 
 
 class Departures:
-    """The releases of one client that nobody waits for."""
+    """What one client tells its store while nobody waits for it."""
 
-    def __init__(self, runtime: Runtime, release: Callable[[HeldLease], Coroutine[Any, Any, Outcome]]) -> None:
+    def __init__(self, runtime: Runtime) -> None:
         """Start without any."""
         self._runtime = runtime
-        self._release = release
         self._mutex: AbstractContextManager[Any] = runtime.mutex()
-        self._leases: deque[HeldLease] = deque()
+        self._works: deque[tuple[Work, str]] = deque()
         self._workers: list[_Worker] = []
 
-    def add(self, lease: HeldLease) -> None:
-        """Release a lease soon."""
+    def add(self, work: Work, name: str) -> None:
+        """Run soon what lets go of `name`, and ends by itself."""
         worker = _Worker()
         with self._mutex:
-            self._leases.append(lease)
+            self._works.append((work, name))
             self._workers = [each for each in self._workers if each.task is None or not each.task.ended()]
             if sum(each.works() for each in self._workers) >= WORKERS:
                 return
             self._workers.append(worker)
         try:
             worker.task = self._runtime.spawn(partial(self._work, worker), "release")
-        except RuntimeError:  # nothing can be started any more: closing the client releases it, or it ends at its ttl
+        except (
+            RuntimeError
+        ):  # nothing can be started any more: it ends at its ttl, or a lease when the client is closed
             with self._mutex:
                 self._workers.remove(worker)
-            log.debug("the lease of %r lingers until the client is closed", lease.name)
+            log.debug("%r is not let go of before the client is closed", name)
 
     async def end(self, until: float) -> None:
         """Wait for all that is under way, until a local instant."""
@@ -73,15 +74,16 @@ class Departures:
                 await worker.task.join(until)
 
     async def _work(self, worker: _Worker) -> None:
-        while (lease := self._next(worker)) is not None:
+        while (todo := self._next(worker)) is not None:
+            work, name = todo
             try:
-                await self._release(lease)
+                await work()
             except Exception:
-                log.exception("a lease of %r that lingered could not be released; it ends at its ttl", lease.name)
+                log.exception("%r could not be let go of in the background; what is left ends at its ttl", name)
 
-    def _next(self, worker: _Worker) -> HeldLease | None:
+    def _next(self, worker: _Worker) -> tuple[Work, str] | None:
         with self._mutex:
-            if self._leases:
-                return self._leases.popleft()
+            if self._works:
+                return self._works.popleft()
             worker.done = True
             return None

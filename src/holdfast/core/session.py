@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from holdfast.core.attempt import Attempt, Want
+from holdfast.core.attempt import BRIEF, Attempt, Want
 from holdfast.core.deadlines import DRIFT, EPSILON, micros, seconds
 from holdfast.core.deadlocks import Actors, find_deadlocks
+from holdfast.core.departures import Departures
 from holdfast.core.events import Events, LockEvent
 from holdfast.core.held import NEVER, REVOKED, HeldLease, report_loss, why_refused
 from holdfast.core.keeper import Keeper
@@ -70,10 +71,6 @@ class Settings:
 LOST_PATIENCE = 0.5
 """For how many seconds from its beginning a release of what is lost is tried again: its holder is to stop."""
 
-BRIEF = 0.05
-"""How long a try may take at least, in seconds."""
-
-
 HELPERS = 7
 """How many tasks or threads help to release the leases of a client that is closed."""
 
@@ -107,6 +104,7 @@ class Session:
         self.inbox = ""
         self.attempts: dict[str, Attempt] = {}
         self.keeper = Keeper(runtime, store, self.patience)
+        self.departures = Departures(runtime)
         self.turnstile = Turnstile(self, settings.budget)
         self.actors = Actors(self)
         self.nests = Nests(runtime, self.mutex)
@@ -181,7 +179,7 @@ class Session:
         self._opened = False
         await self._dismiss_waiters(until)
         until = await self._release_all(until)
-        await self.turnstile.departed(until)
+        await self.departures.end(until)
         await self.keeper.stop(until)
         await self.runtime.settle(until)
         await self.store.close()

@@ -22,11 +22,11 @@ client is closed. Then it is released in the background.
 from collections import deque
 from collections.abc import Coroutine
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.attempt import Attempt, Want
 from holdfast.core.deadlines import MICROS, seconds
-from holdfast.core.departures import Departures
 from holdfast.core.held import NEVER, HeldLease
 from holdfast.core.messages import Left, WaiterView
 from holdfast.core.stop import Stop
@@ -124,7 +124,6 @@ class Turnstile:
         self._budget = budget
         self._dismissed = False
         self._stiles: dict[tuple[str, int, int], Stile] = {}
-        self._departures = Departures(session.runtime, session.release)
 
     def acquire(
         self, want: Want, key: tuple[str, int, int], until: float | None, owned: list[HeldLease], *, wait: bool
@@ -300,7 +299,7 @@ class Turnstile:
         """Release the lease that lingers here in the background, if there is one (and it is `held`)."""
         ended = self._end_lingering(stile, held, [])
         if ended is not None:
-            self._departures.add(ended)
+            self._session.departures.add(partial(self._session.release, ended), ended.name)
 
     def idle(self) -> list[HeldLease]:
         """Return all leases that linger."""
@@ -325,10 +324,6 @@ class Turnstile:
         if leader is not None:
             leader.event.set()
         return held
-
-    async def departed(self, until: float) -> None:
-        """Wait for the releases that are under way, until a local instant."""
-        await self._departures.end(until)
 
     # -- the end -------------------------------------------------------------------------------------------
 
