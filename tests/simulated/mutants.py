@@ -112,6 +112,10 @@ async def keep_what_was_won(self: Any) -> None:
     pass
 
 
+async def leave_nothing(self: Attempt, patience: float) -> Left:
+    return Left()
+
+
 def count_from_now(original: Any, self: Any, reply: Any) -> Any:
     self._sent = self._runtime.now()
     return original(self, reply)
@@ -506,6 +510,7 @@ MUTANTS: Sequence[Mutant] = (
     Mutant("a lease lingers though somebody waits", wrapped(Turnstile, "keep", forget_who_waits), ("calm",)),
     Mutant("a lease that lingered is counted from when it is taken up", wrapped(Turnstile, "take_up", ignore_deadline)),
     Mutant("a lease lingers for ever", replaced(Stile, "lingered", do_nothing), ("calm",)),
+    Mutant("whose time is up does not leave", replaced(Attempt, "_leave_in_time", leave_nothing), ("calm",)),
     Mutant("what lingered is never released", replaced(Departures, "add", do_nothing), ("calm",)),
     Mutant("a lease is handed on with the same token", wrapped(HeldLease, "successor", same_token), ("calm",)),
     Mutant("a turn is passed on for ever", replaced(Turnstile, "_may_pass", pass_on_for_ever), ("calm",)),
