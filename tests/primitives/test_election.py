@@ -144,7 +144,7 @@ def test_a_campaign_can_be_awaited_entered_and_made_a_task(table: MemoryTable) -
             async with election.campaign("one") as term:
                 assert election.is_leader
                 with pytest.raises(TimeoutError):
-                    await asyncio.wait_for(client.election("boss").campaign("late"), 0.02)
+                    await asyncio.wait_for(asyncio.create_task(client.election("boss").campaign("late")), 0.02)
                 with pytest.raises(LockTimeout, match="async"):
                     await client.election("boss").campaign("late", timeout=0.01)
                 candidate = asyncio.create_task(client.election("boss").campaign("two"))

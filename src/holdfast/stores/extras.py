@@ -5,6 +5,8 @@ lock of that module then, which nobody in it ever releases, and waits for it for
 """
 
 from collections.abc import Iterable
+from contextlib import suppress
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 
@@ -16,6 +18,15 @@ def require_redis() -> None:
     for needed in ("redis", "hiredis"):
         if find_spec(needed) is None:
             raise UsageError(f"the Redis store needs {needed}, which is not installed: pip install 'holdfast[redis]'")
+    _look_up_version()
+
+
+@cache
+def _look_up_version() -> None:
+    """Look up the version of redis-py, as it does itself when it first connects: what that imports is imported now."""
+    metadata = import_module("importlib.metadata")
+    with suppress(metadata.PackageNotFoundError):
+        metadata.version("redis")
 
 
 def load(modules: Iterable[str]) -> None:

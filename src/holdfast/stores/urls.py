@@ -16,12 +16,7 @@ VARIABLE = "HOLDFAST_URL"
 FILE_VARIABLE = "HOLDFAST_URL_FILE"
 """Names a file that holds the URL, so that a password stands in no environment."""
 
-REDIS = (
-    "holdfast.stores.redis.threads",
-    "holdfast.stores.redis.scattered",
-    "holdfast.stores.redis.aio",
-    "email.parser",  # by redis-py, for its own version
-)
+REDIS = ("holdfast.stores.redis.threads", "holdfast.stores.redis.scattered", "holdfast.stores.redis.aio")
 ETCD = ("holdfast.stores.etcd.directory", "holdfast.stores.etcd.threads", "holdfast.stores.etcd.aio")
 ZOOKEEPER = (
     "holdfast.stores.zookeeper.directory",
