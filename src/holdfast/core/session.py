@@ -85,7 +85,6 @@ class _Closing:
     leases: deque[HeldLease]
     until: float
     """When to give up, unless the store answers once more."""
-    failed: list[HeldLease] = field(default_factory=list[HeldLease])
 
 
 class Session:
@@ -186,7 +185,8 @@ class Session:
 
     async def _release_all(self, until: float) -> float:
         """Release all leases, and return by when to end the rest: `until`, or later if the store went on to answer."""
-        closing = _Closing(deque(self.keeper.kept()), until)
+        kept = self.keeper.kept()
+        closing = _Closing(deque(kept), until)
         helpers: list[Task] = []
         with contextlib.suppress(RuntimeError):  # nothing can be started any more: then this does it alone
             while len(helpers) < min(HELPERS, len(closing.leases) // ENOUGH):
@@ -194,7 +194,7 @@ class Session:
         await self._release_some(closing)
         for helper in helpers:
             await helper.join(closing.until + OPENING * self._operation_timeout)
-        if left := [*closing.failed, *closing.leases]:
+        if left := [held for held in kept if held.outcome in {None, Outcome.UNKNOWN}]:
             log.warning(
                 "closed while the store does not answer: the lease of %r%s ends at its ttl",
                 left[0].name,
@@ -209,9 +209,7 @@ class Session:
                 held = closing.leases.popleft()
             except IndexError:  # another thread took the last one
                 return
-            if await self.release(held) is Outcome.UNKNOWN:
-                closing.failed.append(held)
-            else:
+            if await self.release(held) is not Outcome.UNKNOWN:
                 closing.until = max(closing.until, self.runtime.now() + 2 * self._operation_timeout)
 
     async def _dismiss_waiters(self, until: float) -> None:
