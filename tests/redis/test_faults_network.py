@@ -92,7 +92,7 @@ def test_a_lost_message_changes_nothing(server: RedisServer, proxy: Proxy, lost:
         lose(scripts.LEAVE)
         with pytest.raises(LockTimeout):
             await client_at(kit, url).lock("name", ttl=20).acquire(timeout=0.05)
-        assert len((await judge.inspect("name")).waiters) == 1
+        await kit.waiters(judge, "name", 1)  # it leaves in the background, again and again
 
         lose(scripts.RENEW)
         with pytest.raises(OutcomeUnknown) if carried_out else pytest.raises(StoreUnavailable):

@@ -77,6 +77,7 @@ def waited_for(url: str, name: str) -> Generator[None, None, None]:
         yield
 
 
+@pytest.mark.filterwarnings("ignore::holdfast.BlockedEventLoop")  # blocking clients are used in a loop on purpose
 @pytest.mark.parametrize("colour", ["threads", "asyncio"])
 def test_a_lease_is_renewed_at_both_ends_of_a_move(cluster: Cluster, colour: str) -> None:
     """While a slot moves, a lease that has moved already is renewed at its new node, as ASK tells."""

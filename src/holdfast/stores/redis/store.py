@@ -215,7 +215,8 @@ class RedisStore:
         keys: list[Word] = []
         for renewal in renewals:
             state = state_key(renewal.name)
-            keys += [state, state + ":q", f"{state}:t:{renewal.request}"]
+            # While a slot of a Cluster moves, a script that names a key which is not there is refused.
+            keys += [state, state + ":q", state if self._clustered else f"{state}:t:{renewal.request}"]
         name = renewals[0].name
         inbox, owner = codec.about_renewals(renewals)
         about = pack(self._publish, self._rules.guard, self._bound, inbox, owner)

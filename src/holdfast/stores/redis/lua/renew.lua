@@ -1,6 +1,6 @@
 -- Keep leases that are still held. None is ever shortened.
 --
--- KEYS  1 marker, then for each lease: state  queue  tombstone
+-- KEYS  1 marker, then for each lease: state  queue  tombstone (or the state again, in a Cluster: it is not looked at then)
 -- ARGV  1 adds: inbox, owner  3 the leases, packed, each {request, token, ttl, weight (0: not to be taken up
 --       again), capacity, lock_delay, span, owner (empty: the one in 1)}
 -- Returns for each  0 renewed  2 it had run out  3 it had, and another holder followed  4 renewed, and somebody waits
@@ -41,7 +41,7 @@ end
 -- over if a later token was given out. One that others fit beside is not: they renew in any order.
 local function restore(place, request, token, length, weighs, fills, delays, reserved, who)
     if weighs == 0 or now >= quarantine(0) then return end
-    local buried = call('GET', KEYS[3 * place + 1])
+    local buried = KEYS[3 * place + 1] ~= KEYS[3 * place - 1] and call('GET', KEYS[3 * place + 1])
     if buried and tonumber(buried) > now then return end -- it was released, or given up, in this quarantine
     if request == released or holder_of(KEPT .. request) then return end
     if weighs == fills then
