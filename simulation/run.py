@@ -21,7 +21,7 @@ from simulation.table_stores import EmbeddedStore, RemoteStore
 from simulation.workload import Client
 
 DRAIN = 30.0
-"""How long everybody has, once the faults stop, to get what they wait for; virtual seconds."""
+"""How long the whole of the clients may take, once the faults stop, until somebody is granted; virtual seconds."""
 
 WATCHED = 3.0
 """For how many virtual seconds after the faults a run is still watched for idle names."""
@@ -228,13 +228,18 @@ class Run:
         """Let everybody finish and leave, and look what remains."""
         redis = self._plan.scenario.redis
         guarded = self._plan.scenario.guarded or (redis is not None and redis.guard)
-        self._world.run(self._world.time + DRAIN + (2 * self._plan.scenario.ttls[-1] if guarded else 0.0))
-        for client in self._clients:
-            if client.process.crashed:
-                continue
-            for task in client.tasks:
-                if not task.result.done:
-                    self._checker.broken(Invariant.DRAINED, f"{task.name} is not done")
+        patience = DRAIN + (2 * self._plan.scenario.ttls[-1] if guarded else 0.0)
+        alive = [client for client in self._clients if not client.process.crashed]
+        tasks = [task for client in alive for task in client.tasks]
+        granted, seen = True, 0
+        while granted:
+            self._world.run(self._world.time + patience)
+            granted = self._checker.store.grants > seen and not all(task.result.done for task in tasks)
+            seen = self._checker.store.grants
+        for task in tasks:
+            if not task.result.done:
+                self._checker.broken(Invariant.DRAINED, f"{task.name} is not done")
+        for client in alive:
             client.process.start(client.session.close(), f"{client.process.name}/close")
         self._disasters.touch_all()
         self._world.run(self._world.time + FORGET)

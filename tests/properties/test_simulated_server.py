@@ -22,7 +22,7 @@ from simulation.redis.direct import DirectDeployment, DirectLink
 from simulation.redis.keyspace import Keyspace, SortedSet
 from simulation.redis.server import Server
 from tests.properties import thorough
-from tests.properties.redis_machine import RedisMachine
+from tests.properties.redis_machine import RedisMachine, Saved
 from tests.servers import Clock, RedisServer
 from tests.servers.redis import find_program, version
 from tests.servers.resp import Reply
@@ -224,13 +224,12 @@ class RealMachine(RedisMachine):
         self.copied = [(key, self.real.answer("DUMP", key), self.real.answer("PEXPIRETIME", key)) for key in found]
         super().a_copy_is_taken()
 
-    @rule()
-    def a_copy_is_promoted(self) -> None:
-        if self.saved is not None:
-            self.real.answer("FLUSHALL")
-            for key, dump, ends in self.copied:
-                self.real.answer("RESTORE", key, max(ends, 0), dump, "ABSTTL")
-            super().a_copy_is_promoted()
+    def recalled(self, saved: Saved) -> Keyspace:
+        """Give the real server what the copy has."""
+        self.real.answer("FLUSHALL")
+        for key, dump, ends in self.copied:
+            self.real.answer("RESTORE", key, max(ends, 0), dump, "ABSTTL")
+        return super().recalled(saved)
 
     @rule()
     def the_server_forgets_its_scripts(self) -> None:
