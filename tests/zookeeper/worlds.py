@@ -1,10 +1,12 @@
 """Directories in either colour, and what tests do to their sessions."""
 
 import asyncio
+import threading
 from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
@@ -234,6 +236,10 @@ def proxied(server: ZooKeeperServer) -> Generator[tuple[Proxy, str], None, None]
         yield proxy, f"zookeeper://{host}:{port}"
 
 
+def _set(came: threading.Event, _state: str) -> None:
+    came.set()
+
+
 def end_session(server: ZooKeeperServer, member: Member) -> None:
     """Have the server end a session, as its time does."""
     from holdfast.stores.zookeeper.handler import Handler
@@ -247,7 +253,10 @@ def end_session(server: ZooKeeperServer, member: Member) -> None:
     while taken == session:  # or the member took it back before it was ended
         options = {"client_id": session, "timeout": 8.0}
         other = make_client(f"{host}:{port}", handler, QuietLogger(), options, private=False)
-        other.start(PATIENCE)
+        came = threading.Event()
+        other.add_listener(partial(_set, came))
+        other.start_async()
+        assert came.wait(PATIENCE)
         taken = other.client_id
         other.stop()
         other.close()
