@@ -8,6 +8,7 @@ always over here before it is over in the store. Check it before every effect th
 import warnings
 import weakref
 from collections.abc import Callable, Coroutine, Generator
+from functools import partial
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
@@ -196,6 +197,12 @@ class LeaseBase:
         if not outcome.kept or self._held.lost_because:
             raise_or_note(self._held.loss(), error)
 
+    def _leave_lost(self) -> None:
+        """Have what was lost released in the background: whoever leaves a body for it waits for no store."""
+        held = self._held
+        if held.outcome is None and held.lost_because != FORKED:
+            self._session.departures.add(partial(self._session.release, held), held.name)
+
 
 class Enterable(Protocol):
     """What an asyncio acquisition leads to: a lease."""
@@ -292,9 +299,16 @@ class Lease(LeaseBase):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Release. Raises LeaseLost if the lease was lost and the body raised nothing itself."""
+        """Release. Raises LeaseLost if the lease was lost and the body raised nothing itself.
+
+        A lost lease is released in the background.
+        """
         held = self._held
         if held.lost_because == FORKED:
+            return
+        if held.lost_because:
+            self._leave_lost()
+            raise_or_note(held.loss(), error)
             return
         try:
             outcome = self.release()
@@ -348,11 +362,19 @@ class AsyncLease(LeaseBase):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Release. Raises LeaseLost if the lease was lost and the body raised nothing itself."""
+        """Release. Raises LeaseLost if the lease was lost and the body raised nothing itself.
+
+        A lost lease is released in the background.
+        """
         guard, self._guard = self._guard, None
         if guard is not None:
             guard.disarm()
-        if self._held.lost_because == FORKED:
+        held = self._held
+        if held.lost_because == FORKED:
+            return
+        if held.lost_because:
+            self._leave_lost()
+            raise_or_note(held.loss(), None if guard is not None and guard.was_mine(error) else error)
             return
         try:
             outcome = await self.release()

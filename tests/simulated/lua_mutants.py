@@ -18,7 +18,7 @@ from simulation import Faults, Plan
 from simulation.redis import server
 from simulation.redis.link import RedisLink
 from simulation.redis.lua import source_of
-from tests.simulated.mutants import Mutant, Patch, crowd_and_kill, replaced, wrapped
+from tests.simulated.mutants import Mutant, Patch, kill_the_quick, replaced, wrapped
 
 Change = tuple[str, str]
 """What the scripts say, and what they say then."""
@@ -220,8 +220,8 @@ LUA_MUTANTS: Sequence[Mutant] = (
         "a new head is never told",
         ("push(it[W_INBOX], string.format('H", "push('', string.format('H"),
         scenario="redis_calm",
-        aim=crowd_and_kill,
-        first=650,
+        aim=kill_the_quick,
+        first=199,
     ),
     # the guard
     lua(

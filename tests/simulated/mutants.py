@@ -83,6 +83,14 @@ def crowd_and_kill(plan: Plan) -> Plan:
     return replace(plan, scenario=scenario, clients=6, tasks=1, rounds=4, names=1, duration=5.0, faults=faults)
 
 
+def kill_the_quick(plan: Plan) -> Plan:
+    """Have holders with short leases die while those who wait have long ones, and ask seldom."""
+    scenario = replace(plan.scenario, ttls=(0.3, 8.0, 8.0, 8.0, 8.0))
+    return replace(
+        plan, scenario=scenario, clients=5, tasks=1, rounds=4, names=1, duration=4.0, faults=Faults(crashes=4)
+    )
+
+
 def do_nothing(self: object, *args: object, **options: object) -> None:
     pass
 

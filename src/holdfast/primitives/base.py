@@ -22,7 +22,7 @@ from holdfast.core.limits import check_name, check_timeout
 from holdfast.core.messages import Left, NameView
 from holdfast.core.session import Session
 from holdfast.core.stop import Stop
-from holdfast.errors import LockTimeout, UsageError
+from holdfast.errors import LeaseLost, LockTimeout, UsageError
 from holdfast.escaping import escape, shown
 from holdfast.lease import Acquiring, AsyncLease, Lease
 from holdfast.primitives.decorating import label_of, name_from_call, refuse_generator
@@ -322,6 +322,8 @@ class BlockingLockBase(LockBase):
             lease = self._entered.last(self._name)
             self._entered.forget(self._name, lease)
             lease.__exit__(kind, error, trace)
+        except LeaseLost:
+            raise
         except BaseException:
             lease = lease or self._entered.last(self._name)
             self._entered.forget(self._name, lease)

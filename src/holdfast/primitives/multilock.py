@@ -111,6 +111,13 @@ class _MultiLeaseBase:
         if not outcome.kept or self._bundle.is_lost():
             raise_or_note(self._bundle.loss(), error)
 
+    def _leave_lost(self) -> None:
+        """Have all released in the background, once one was lost. See `Lease`."""
+        bundle = self._bundle
+        if not bundle.let_go:
+            bundle.let_go = True
+            bundle.session.departures.add(bundle.release, ", ".join(self._names))
+
 
 class MultiLease(_MultiLeaseBase):
     """One holding of all names of a `MultiLock`. Use it with `with`, or call `release()`."""
@@ -152,6 +159,10 @@ class MultiLease(_MultiLeaseBase):
     ) -> None:
         """Release. Raises LeaseLost if a name was lost and the body raised nothing itself."""
         if self._is_forked():
+            return
+        if self._bundle.is_lost():
+            self._leave_lost()
+            raise_or_note(self._bundle.loss(), error)
             return
         try:
             outcome = self.release()
@@ -202,6 +213,10 @@ class AsyncMultiLease(_MultiLeaseBase):
         if guard is not None:
             guard.disarm()
         if self._is_forked():
+            return
+        if self._bundle.is_lost():
+            self._leave_lost()
+            raise_or_note(self._bundle.loss(), None if guard is not None and guard.was_mine(error) else error)
             return
         try:
             outcome = await self.release()
@@ -348,6 +363,8 @@ class MultiLock(_MultiLockBase):
             lease = self._entered.last(self._name)
             self._entered.forget(self._name, lease)
             lease.__exit__(kind, error, trace)
+        except LeaseLost:
+            raise
         except BaseException:
             lease = lease or self._entered.last(self._name)
             self._entered.forget(self._name, lease)

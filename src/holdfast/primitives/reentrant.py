@@ -89,6 +89,12 @@ class _ReentrantBase(LeaseBase):
         share = self._share
         super().on_lost(lambda error: callback(error) if share.outcome is None else None)
 
+    def _leave_lost(self) -> None:
+        share = self._share
+        if not share.done and share.give_back():
+            super()._leave_lost()
+        share.done = True
+
     def __del__(self) -> None:
         if hasattr(self, "_held") and self._share.drop(self._session):  # else it was interrupted when it was made
             warnings.warn(
