@@ -246,6 +246,7 @@ ON_REDIS = (
         {Invariant.CLEAN: GIVEN_UP},
         'Redis with `guard="observed"` (the default)',
         redis=Redis(OBSERVED, copies=2),
+        bounded=True,
         kinds=MIXED,
         ttls=SHORT,
     ),

@@ -74,9 +74,10 @@ def test_a_lost_message_changes_nothing(server: RedisServer, proxy: Proxy, lost:
 
     async def scene(kit: Kit) -> None:
         client = client_at(kit, url if given == "a URL" else theirs(kit, url))
-        other, judge = client_at(kit, url), client_at(kit, server.url)
+        other, hurried, judge = client_at(kit, url), client_at(kit, url), client_at(kit, server.url)
         await (await client.lock("name", ttl=20).acquire()).release()
         await other.inspect("name")
+        await hurried.inspect("name")
         for script in scripts.ALL:
             server.command("SCRIPT", "LOAD", script.text)  # so that no lost message is a NOSCRIPT
 
@@ -91,7 +92,7 @@ def test_a_lost_message_changes_nothing(server: RedisServer, proxy: Proxy, lost:
 
         lose(scripts.LEAVE)
         with pytest.raises(LockTimeout):
-            await client_at(kit, url).lock("name", ttl=20).acquire(timeout=0.05)
+            await hurried.lock("name", ttl=20).acquire(timeout=0.05)
         await kit.waiters(judge, "name", 1)  # it leaves in the background, again and again
 
         lose(scripts.RENEW)

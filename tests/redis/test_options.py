@@ -4,6 +4,7 @@ import asyncio
 import logging
 import traceback
 from collections.abc import Generator
+from contextlib import nullcontext
 from importlib import import_module
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -154,10 +155,14 @@ def test_an_unknown_option_is_told_the_known_ones() -> None:
 
 
 @pytest.mark.parametrize("guard", GUARDS)
-def test_a_strict_guard_bounds_the_ttl(guard: str) -> None:
-    """Where nothing may be granted that outlives a quarantine, a longer ttl is refused; elsewhere it is noted."""
-    bound = store_source(f"redis://host?guard={guard}&max_ttl=7").capabilities.max_ttl
-    assert bound == (7 if guard in {"strict", "uptime"} else float("inf"))
+def test_a_guard_bounds_the_ttl(guard: str) -> None:
+    """Nothing may be granted that outlives a quarantine: a longer ttl is refused when the lock is made."""
+    url = f"redis://host?guard={guard}&max_ttl=7"
+    assert store_source(url).capabilities.max_ttl == (float("inf") if guard == "off" else 7)
+    client = Client(url)
+    client.lock("name", ttl=7)
+    with nullcontext() if guard == "off" else pytest.raises(UsageError, match=r"\?max_ttl=8"):
+        client.lock("name", ttl=8)
 
 
 # -- secrets -----------------------------------------------------------------------------------------------------

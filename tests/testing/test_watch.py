@@ -163,8 +163,11 @@ def test_it(holdfast_async_client, database):
     async def work():
         async with holdfast_async_client.lock("name") as lease:
             lease.check()
-            await asyncio.shield(asyncio.to_thread(database.save, 1))
-            await asyncio.shield(asyncio.to_thread(database.save, 2))
+            writing = asyncio.create_task(asyncio.to_thread(database.save, 1))
+            try:
+                await asyncio.shield(writing)
+            finally:
+                await writing
     asyncio.run(work())
 """
 

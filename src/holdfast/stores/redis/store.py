@@ -29,7 +29,7 @@ from holdfast.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.outcome import Outcome
 from holdfast.runtimes.runtime import Runtime
 from holdfast.stores.redis import codec, scripts, wire
-from holdfast.stores.redis.deployment import STRICT, UPTIME, Rules
+from holdfast.stores.redis.deployment import NO_GUARD, Rules
 from holdfast.stores.redis.link import Address, Answer, Hearing, Link, ReplyError, Word
 from holdfast.stores.redis.messagepack import Packable, pack
 from holdfast.stores.redis.names import NODE, Markers, name_of, pattern, slot_of, state_key
@@ -462,7 +462,7 @@ def capabilities_of(rules: Rules, *, clustered: bool = False) -> Capabilities:
         weights=True,
         local=False,
         pushes_count=rules.replicas == 0,
-        max_ttl=rules.max_ttl if rules.guard in {STRICT, UPTIME} else float("inf"),
+        max_ttl=float("inf") if rules.guard == NO_GUARD else rules.max_ttl,
         together=not clustered,  # whose names lie on several nodes
     )
 
