@@ -33,7 +33,8 @@ def test_every_key_ends_by_itself(server: RedisServer, guard: str, colour: str) 
         return left
 
     async def scene(kit: Kit) -> None:
-        here, there = client_at(kit, url), client_at(kit, url)
+        here, there, hurried = client_at(kit, url), client_at(kit, url), client_at(kit, url)
+        await hurried.inspect("name")
         key = state_key(f"{kit.space}:name")
         lease = await here.lock("name", ttl=3).acquire()
         assert 0 < lives(key) < 3 * HOUR
@@ -41,7 +42,7 @@ def test_every_key_ends_by_itself(server: RedisServer, guard: str, colour: str) 
         await kit.waiters(here, "name", 1)
         assert 0 < lives(f"{key}:q") < 3 * HOUR
         with pytest.raises(LockTimeout):
-            await client_at(kit, url).lock("name", ttl=3).acquire(timeout=0.02)
+            await hurried.lock("name", ttl=3).acquire(timeout=0.02)
         (tombstone,) = [each for each in keys_of(server) if each.startswith(f"{key}:t:")]
         assert 0 < lives(tombstone) <= 30_000
         await lease.release()
