@@ -37,7 +37,7 @@ def remote() -> StoreSource:
 def redis() -> StoreSource:
     """Make a Redis: the scripts that ship, in a simulated server."""
     server = Server("1" * 40, virtual.micros)
-    deployment = DirectDeployment(Rules(), lambda: server)
+    deployment = DirectDeployment(Rules(max_ttl=LONG), lambda: server)
     return StoreSource("redis", capabilities_of(deployment.rules), lambda runtime: RedisStore(deployment, runtime))
 
 

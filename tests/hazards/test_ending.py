@@ -17,7 +17,7 @@ import multiprocessing, signal, sys, threading, holdfast
 client = holdfast.Client(sys.argv[1])
 def say(*words): print(*words, flush=True)
 def hold(name):
-    say(client.lock(name, ttl=60).acquire().token > 0)
+    say(client.lock(name, ttl=1000).acquire().token > 0)
     return client
 """
 
@@ -63,7 +63,7 @@ def test_a_child_of_multiprocessing_gives_back_what_it_holds(
         "kept = []\n"
         "def hold(url):\n"
         "    kept.append(holdfast.Client(url))\n"
-        "    kept.append(kept[0].lock('it', ttl=60).acquire())\n"
+        "    kept.append(kept[0].lock('it', ttl=1000).acquire())\n"
         "if __name__ == '__main__':\n"
         "    child = multiprocessing.get_context(sys.argv[2]).Process(target=hold, args=(sys.argv[1],))\n"
         "    child.start()\n"
@@ -82,7 +82,7 @@ def test_a_child_of_multiprocessing_gives_back_what_it_holds(
 def test_sigterm_gives_back_what_is_held(client: Client, url: str) -> None:
     """The process ends as by sys.exit(143), and what it holds is free."""
     script, _ = ended(
-        url, "holdfast.release_on_sigterm()\nkept = client.lock('it', ttl=60).acquire()" + WAIT, signal.SIGTERM
+        url, "holdfast.release_on_sigterm()\nkept = client.lock('it', ttl=1000).acquire()" + WAIT, signal.SIGTERM
     )
     assert script.status == 128 + signal.SIGTERM
     assert client.inspect("it").holders == []
@@ -92,7 +92,7 @@ def test_sigterm_leaves_the_with_blocks_of_the_main_thread(client: Client, url: 
     """A body ends before the name is free: nobody else holds it while the body runs."""
     body = """
 holdfast.release_on_sigterm()
-with client.lock("it", ttl=60):
+with client.lock("it", ttl=1000):
     try:
         say("ready")
         threading.Event().wait()
@@ -110,7 +110,7 @@ def test_a_handler_that_was_there_is_called_and_decides(client: Client, url: str
 stopping = threading.Event()
 signal.signal(signal.SIGTERM, lambda *_: stopping.set())
 holdfast.release_on_sigterm()
-with client.lock("it", ttl=60) as lease:
+with client.lock("it", ttl=1000) as lease:
     say("ready")
     stopping.wait()
     lease.check()
@@ -126,7 +126,7 @@ def test_a_signal_that_is_ignored_stays_so(client: Client, url: str) -> None:
     body = """
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 holdfast.release_on_sigterm()
-with client.lock("it", ttl=60) as lease:
+with client.lock("it", ttl=1000) as lease:
     signal.raise_signal(signal.SIGTERM)
     lease.check()
     say("held")
