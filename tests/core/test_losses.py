@@ -5,7 +5,18 @@ import logging
 
 import pytest
 
-from holdfast import AsyncClient, AsyncLease, LeaseLost, LockEvent, LockTimeout, Outcome, StoreError, StoreUnavailable
+from holdfast import (
+    AsyncClient,
+    AsyncLease,
+    Client,
+    LeaseLost,
+    LockEvent,
+    LockTimeout,
+    Outcome,
+    StoreError,
+    StoreUnavailable,
+)
+from holdfast.core.held import EXPIRED
 from holdfast.stores.memory import MemoryTable, memory_source
 from tests import virtual
 from tests.hazards.helpers import disturbed
@@ -220,3 +231,17 @@ def test_a_lease_that_the_store_forgot_was_ours_until_its_end(past_its_end: bool
             return await lease.release()
 
     assert virtual.run(main) is (Outcome.EXPIRED if past_its_end else Outcome.RELEASED)
+
+
+def test_a_renewal_that_fails_after_the_loss_changes_nothing_of_what_is_told() -> None:
+    """The cause of a loss is the trouble that there was then, however late it is asked for."""
+    with Client(store=memory_source(MemoryTable())) as client:
+        lease = client.lock("name").acquire()
+        held, keeper = lease._held, client.session().keeper
+        keeper._failed([held], first := StoreUnavailable("first"))
+        held.lose(EXPIRED)
+        keeper._failed([held], StoreUnavailable("second"))
+        with pytest.raises(LeaseLost, match="first") as caught:
+            lease.check()
+        lease.release()
+    assert caught.value.__cause__ is first

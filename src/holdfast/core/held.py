@@ -182,6 +182,13 @@ class HeldLease:
                 self.trouble = None
         return alive or not self._expire()
 
+    def failed(self, error: Exception) -> None:
+        """Note a renewal that failed; if the lease is lost by now, why it is lost stays as it was told."""
+        with self.mutex:
+            self.failures += 1
+            if not self.lost_because:
+                self.trouble = error
+
     def note_waiters(self, renewal: Renewal) -> None:
         """Tell the local queue if somebody outside waits, as the reply to a renewal says."""
         if renewal.wanted and self.stile is not None:

@@ -351,8 +351,7 @@ class Keeper:
         now = self._runtime.now()
         at_risk: list[HeldLease] = []
         for lease in leases:
-            lease.failures += 1
-            lease.trouble = error
+            lease.failed(error)
             delay = min(0.05 * 2 ** min(lease.failures, 10), 1.0) * (0.5 + self._runtime.random())
             lease.due_at = now + min(delay, max(0.005, (lease.valid_until - now) / 4))
             if lease.failures == 1:
