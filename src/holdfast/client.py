@@ -316,6 +316,17 @@ class Client(_ClientBase):
         session, full = self.session(), self._full(name)
         return drive(session.revoke(full, only) if force else session.ask_back(full))
 
+    def end_quarantine(self) -> float:
+        """Have a quarantined store grant again at once; return for how many seconds it would have granted nothing.
+
+        A Redis that restarted, failed over or is new may have forgotten who holds what, so it grants nothing until the
+        longest lease has run out. End that only if you know that nobody works under a lease from before: such a holder
+        would not be alone. Returns 0.0 if it was not quarantined.
+
+        Raises UsageError if the store never forgets, StoreError if it did not answer (then call it again).
+        """
+        return drive(self.session().end_quarantine())
+
     def close(self) -> None:
         """Release what is still held, and stop. Idempotent."""
         session, self._session = self._session, None
@@ -430,6 +441,10 @@ class AsyncClient(_ClientBase):
         only = _only(token, force=force)
         session, full = self.session(), self._full(name)
         return await (session.revoke(full, only) if force else session.ask_back(full))
+
+    async def end_quarantine(self) -> float:
+        """Have a quarantined store grant again at once. See `Client.end_quarantine`."""
+        return await self.session().end_quarantine()
 
     async def close(self) -> None:
         """Release what is still held, and stop. Idempotent. Cancelled, it is carried out all the same."""

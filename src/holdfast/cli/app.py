@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 from holdfast.cli.acquisition import Lock, Wish, ride_out
 from holdfast.cli.address import Address, find_address
 from holdfast.cli.hold import hold_lock
-from holdfast.cli.look import list_names, release_name, revoke_name, show_name, wait_for_name
+from holdfast.cli.look import end_quarantine, list_names, release_name, revoke_name, show_name, wait_for_name
 from holdfast.cli.options import (
     AFTER_DASHES,
     AsJson,
@@ -329,6 +329,35 @@ def release(  # noqa: PLR0917 - typer tells options from arguments by their anno
     """
     with find_address(url, url_file).client(namespace=namespace) as client:
         return release_name(client, name, token, force=force, as_json=as_json)
+
+
+quarantine = typer.Typer(help="What a Redis that may have forgotten who holds what is kept from granting.")
+app.add_typer(quarantine, name="quarantine")
+
+
+@quarantine.callback()
+def about_quarantine() -> None:
+    """See and end what keeps a Redis that may have forgotten who holds what from granting."""
+
+
+@quarantine.command("end")
+def end(
+    url: Annotated[str | None, typer.Argument(help="The store. Default: as of --url.")] = None,
+    url_file: UrlFile = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,  # noqa: FBT002
+    as_json: AsJson = False,  # noqa: FBT002 - a flag
+) -> int:
+    """Have a store that restarted, failed over or is new grant again at once.
+
+    It may have forgotten who holds what, so it grants nothing until the longest lease has run out. If a holder from
+    before is still at work, the next one is at work beside it, and only fencing tokens keep them apart: end it only if
+    you know that there is none. `holdfast ls` and `show` say for how long it lasts.
+
+    Exits with 0 if it was ended; 1: there was none; 64: nobody said yes, or the store never forgets; 69: the store
+    failed.
+    """
+    with find_address(url, url_file).client() as client:
+        return end_quarantine(client, sure=yes, as_json=as_json)
 
 
 @app.command()

@@ -1,6 +1,7 @@
-"""`holdfast ls`, `show`, `wait`, `revoke` and `release`: look at locks, wait for one, and get one from its holder."""
+"""Look at locks, wait for one, get one from its holder, and have a store grant again."""
 
 import math
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
@@ -57,7 +58,10 @@ def _noting_quarantine(client: Client, views: Iterator[NameView]) -> Iterator[Na
     if not any_name:
         longest = client.inspect(ANY_NAME).quarantined_for
     if longest:
-        tell(f"the store may have forgotten who holds what, and grants nothing for {seconds(longest)}.")
+        tell(
+            f"the store may have forgotten who holds what, and grants nothing for {seconds(longest)} "
+            "(`holdfast quarantine end` ends that)."
+        )
 
 
 def show_name(client: Client, name: str, *, as_json: bool) -> int:
@@ -68,7 +72,8 @@ def show_name(client: Client, name: str, *, as_json: bool) -> int:
     elif output.is_terminal():
         from holdfast.cli.tables import print_name
 
-        print_name(_summary(view), view)
+        way_out = " `holdfast quarantine end` ends that." if view.quarantined_for else ""
+        print_name(_summary(view) + way_out, view)
     else:
         _print_lines(view)
     return Status.DONE
@@ -164,6 +169,33 @@ def release_name(client: Client, name: str, token: int | None, *, force: bool, a
     victims = client.revoke(name, force=True, token=token)
     by = "" if token is None else f" by token {token}"
     return _told("Took {1} from {0} (token {2}).", name, victims, by, as_json=as_json)
+
+
+def end_quarantine(client: Client, *, sure: bool, as_json: bool) -> int:
+    """Have a quarantined store grant again, if whoever asks for it is sure, and say what that did."""
+    if not sure and not _is_sure():
+        tell("the quarantine was left as it is: --yes ends it without a question.")
+        return Status.USAGE
+    ended = client.end_quarantine()
+    if as_json:
+        output.print_json({"ended": ended})
+    elif ended:
+        tell(f"the store grants again; it would have granted nothing for another {seconds(ended)}.")
+    else:
+        tell("the store is not quarantined.")
+    return Status.DONE if ended else Status.NOBODY
+
+
+def _is_sure() -> bool:
+    if not sys.stdin.isatty():
+        return False
+    print(
+        "The store may have forgotten leases that are held. If a holder from before its restart or failover is still\n"
+        "at work, the next one that is granted is at work beside it; only fencing tokens keep them apart.",
+        file=sys.stderr,
+    )
+    print("End the quarantine? [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 
 def _told(sentence: str, name: str, holders: Sequence[HolderView], by: str = "", *, as_json: bool) -> int:

@@ -25,7 +25,7 @@ from holdfast.escaping import told
 from holdfast.outcome import Outcome
 from holdfast.runtimes.runtime import Runtime, Task
 from holdfast.runtimes.single import SingleFlight
-from holdfast.stores.store import Store
+from holdfast.stores.store import Forgetful, Store
 
 T = TypeVar("T")
 
@@ -503,6 +503,15 @@ class Session:
         for victim in victims:
             victim.read_label()
         return victims
+
+    async def end_quarantine(self) -> float:
+        """Have the store grant again at once."""
+        if not isinstance(self.store, Forgetful):
+            raise UsageError(
+                "this store is never quarantined: only Redis, and a quorum of it, may forget who holds what."
+            )
+        await self.open()
+        return await self.store.end_quarantine(self.runtime.now() + self._operation_timeout)
 
     def refuse_to_wait(self, want: Want) -> None:
         """Raise UsageError once the client is closed, and Stopped once this wait is to stop."""

@@ -174,7 +174,8 @@ class LockBase:
             return LockTimeout(
                 f"{self._name!r} was not granted within {timeout or 0:g} s: the store restarted, failed over or is "
                 "new, and may have forgotten who holds what. It is quarantined: it grants nothing for another "
-                f"{seconds(left.quarantine):.1f} s, until the oldest lease has run out. Wait longer.",
+                f"{seconds(left.quarantine):.1f} s, until the oldest lease has run out. Wait longer; or, if nobody can "
+                "be at work under a lease from before, end that by `holdfast quarantine end`.",
                 left.votes,
             )
         if left.blocked:

@@ -9,7 +9,7 @@ out), and another `StoreError` if it will not. It raises nothing else but a canc
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from holdfast.core.messages import (
     Adjust,
@@ -60,6 +60,15 @@ class StoreSource:
     """The store in a few words, without secrets: for errors and `repr`."""
     capabilities: Capabilities
     make: Callable[[Runtime], "Store"]
+
+
+@runtime_checkable
+class Forgetful(Protocol):
+    """A store that may forget grants, and then is quarantined: it grants nothing until they have run out."""
+
+    async def end_quarantine(self, until: float) -> float:
+        """Have it grant again at once; return for how many seconds it would have granted nothing (0.0: none)."""
+        ...
 
 
 class Store(Protocol):

@@ -24,7 +24,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from holdfast.core.deadlines import micros, seconds
 from holdfast.core.messages import (
@@ -54,7 +54,7 @@ from holdfast.stores.quorum.panel import Panel, Replies
 from holdfast.stores.quorum.views import majority, view_of
 from holdfast.stores.quorum.votes import KINDS, RAISED, REFUSED, SPAN, NotAsked, Votes, next_of_kind, vote_asked
 from holdfast.stores.quorum.waiter import Waiter
-from holdfast.stores.store import Capabilities, StoreSource
+from holdfast.stores.store import Capabilities, Forgetful, Store, StoreSource
 
 log = logging.getLogger("holdfast")
 
@@ -421,6 +421,14 @@ class QuorumStore:
         """Ask the holders of a name to let go."""
         found = await self._panel.views(lambda store: store.ask_back, name, until)
         return majority(found, self._panel.needed(found))
+
+    async def end_quarantine(self, until: float) -> float:
+        """Have every node that answers vote again at once."""
+
+        def end(store: Store) -> Callable[[str, float], Coroutine[Any, Any, float]]:
+            return lambda _name, until: cast("Forgetful", store).end_quarantine(until)
+
+        return max(await self._panel.views(end, "", until))
 
     async def acquire_many(self, asks: Sequence[Ask], until: float) -> list[Reply]:
         """Not in one step: the nodes would have to agree on all names at once."""

@@ -8,6 +8,8 @@ import re
 
 PREFIX = "holdfast:"
 NODE = "holdfast:node"
+MARKERS = "holdfast:node:{*}"
+"""The pattern of the markers of a Cluster."""
 SLOTS = 16384
 
 _SPECIAL = re.compile(r"[%{}]")
@@ -27,6 +29,11 @@ def name_of(key: str) -> str | None:
         return None
     name = key[len(PREFIX) + 1 : -1]
     return re.sub(r"%([0-9A-F]{2})", lambda found: chr(int(found[1], 16)), name)
+
+
+def marked_by(key: str) -> str | None:
+    """Return a name in the slot whose marker a key is in a Cluster, or None."""
+    return key[len(MARKERS) - 2 : -1] if key.startswith(MARKERS[:-2]) and key.endswith("}") else None
 
 
 def pattern(prefix: str) -> str:

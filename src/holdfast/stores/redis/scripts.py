@@ -53,5 +53,6 @@ ASK_BACK = _script("ask_back", ALLOW_OOM)
 REVOKE = _script("revoke", ALLOW_OOM)
 INSPECT = _script("inspect", " flags=no-writes")
 IN_USE = _script("in_use", " flags=no-writes")
+END_QUARANTINE = _script("end_quarantine", ALLOW_OOM, guarded=True)
 
-ALL = (ACQUIRE, ACQUIRE_MANY, RELEASE, RENEW, ADJUST, LEAVE, RESIZE, ASK_BACK, REVOKE, INSPECT, IN_USE)
+ALL = (ACQUIRE, ACQUIRE_MANY, RELEASE, RENEW, ADJUST, LEAVE, RESIZE, ASK_BACK, REVOKE, INSPECT, IN_USE, END_QUARANTINE)

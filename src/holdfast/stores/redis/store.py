@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from holdfast.core.deadlines import micros
+from holdfast.core.deadlines import micros, seconds
 from holdfast.core.messages import (
     Adjust,
     Ask,
@@ -32,7 +32,7 @@ from holdfast.stores.redis import codec, scripts, wire
 from holdfast.stores.redis.deployment import NO_GUARD, Rules
 from holdfast.stores.redis.link import Address, Answer, Hearing, Link, ReplyError, Word
 from holdfast.stores.redis.messagepack import Packable, pack
-from holdfast.stores.redis.names import NODE, Markers, name_of, pattern, slot_of, state_key
+from holdfast.stores.redis.names import MARKERS, NODE, Markers, marked_by, name_of, pattern, slot_of, state_key
 from holdfast.stores.redis.scripts import Script
 from holdfast.stores.redis.topology import OpenLink, Topology
 from holdfast.stores.redis.trouble import ELSEWHERE, STALE, explain
@@ -257,12 +257,28 @@ class RedisStore:
         args = (self._about, number(token))
         return codec.holders_of((await self._run(scripts.REVOKE, name, "", args, until)).value)
 
+    async def end_quarantine(self, until: float) -> float:
+        """Have every node grant again at once; in a Cluster, where each slot has a marker, all that were ever used."""
+        patience = max(0.0, until - self._runtime.now())
+        names = {""}
+        if self._clustered:
+            names = set[str]()
+            for address in await self._topology.masters(until):
+                names |= {marked for key in await self._scan(address, MARKERS, patience) if (marked := marked_by(key))}
+        longest = 0
+        for name in sorted(names):
+            until = self._runtime.now() + patience
+            answer = await self._run(scripts.END_QUARANTINE, name, "", (self._about,), until)
+            longest = max(longest, int(answer.value))
+        return seconds(longest)
+
     async def names(self, prefix: str, until: float) -> list[str]:
         """List the names in use: every key of ours is looked at, a page at a time, and each page has the time given."""
         patience = max(0.0, until - self._runtime.now())
         found: set[str] = set()
         for address in await self._topology.masters(until):
-            found |= await self._scan(address, pattern(prefix), patience)
+            keys = await self._scan(address, pattern(prefix), patience)
+            found |= {name for key in keys if (name := name_of(key)) is not None}
         page = 1 if self._clustered else PAGE
         listed = sorted(found)
         used: list[str] = []
@@ -290,7 +306,7 @@ class RedisStore:
             except ReplyError as error:
                 raise explain(address, error) from error
             cursor = reply[0]
-            found |= {name for key in reply[1] if (name := name_of(key.decode("utf-8", "replace"))) is not None}
+            found |= {key.decode("utf-8", "replace") for key in reply[1]}
             if cursor == b"0":
                 return found
 
