@@ -2,7 +2,6 @@
 
 import signal
 import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -11,7 +10,7 @@ from holdfast.cli.child import stop_oneself
 from holdfast.cli.say import Status, tell
 from holdfast.cli.wakeups import Wakeups
 from holdfast.client import Client
-from holdfast.errors import LeaseLost, StoreUnavailable, UsageError
+from holdfast.errors import LeaseLost, UsageError
 from holdfast.lease import Lease as OneLease
 from holdfast.primitives.multilock import MultiLease
 
@@ -27,9 +26,6 @@ CLOSING = 10.0
 RIDE_OUT = 10.0
 """For how long a store that does not answer is ridden out, in seconds, if no --timeout says so."""
 
-PAUSE = 0.2
-"""How long after a store could not be opened it is tried again, in seconds."""
-
 
 def ride_out(timeout: float | None) -> float:
     """Return for how long a store that does not answer is ridden out, by whoever would wait for so long."""
@@ -39,8 +35,8 @@ def ride_out(timeout: float | None) -> float:
 class Lock(Protocol):
     """What can be acquired, of whatever kind."""
 
-    def acquire(self, timeout: float | None) -> Lease:
-        """Acquire, waiting up to `timeout` seconds (0: ask once; None: for ever)."""
+    def acquire(self) -> Lease:
+        """Acquire as the lock was made to."""
         ...
 
 
@@ -90,12 +86,9 @@ class InterruptedWait(Exception):
         self.status = Status.SIGNALLED + number
 
 
-def acquire(client: Client, lock: Lock, timeout: float | None, wakeups: Wakeups) -> Lease:
-    """Wait for the lock, and for a store that is not up yet.
-
-    Raises InterruptedWait if a signal ended that, and what the acquisition raises.
-    """
-    asking = _Acquisition(lock, timeout, wakeups.poke)
+def acquire(client: Client, lock: Lock, wakeups: Wakeups) -> Lease:
+    """Wait for the lock. Raises InterruptedWait if a signal ended that, and what the acquisition raises."""
+    asking = _Acquisition(lock, wakeups.poke)
     asking.start()
     while True:
         for number in wakeups.wait(None):
@@ -115,34 +108,19 @@ def acquire(client: Client, lock: Lock, timeout: float | None, wakeups: Wakeups)
 class _Acquisition(threading.Thread):
     """An acquisition in a thread, so that a signal never strikes in the middle of it."""
 
-    def __init__(self, lock: Lock, timeout: float | None, done: Callable[[], None]) -> None:
+    def __init__(self, lock: Lock, done: Callable[[], None]) -> None:
         super().__init__(name="holdfast-acquisition", daemon=True)
         self._lock = lock
-        self._timeout = timeout
         self._tell = done
         self.lease: Lease | None = None
         self.error: Exception | None = None
 
     def run(self) -> None:
         try:
-            self.lease = self._acquire()
+            self.lease = self._lock.acquire()
         except Exception as error:  # noqa: BLE001 - raised again in the main thread
             self.error = error
         self._tell()
-
-    def _acquire(self) -> Lease:
-        """Acquire, again and again while the store cannot be opened."""
-        give_up_at = time.monotonic() + ride_out(self._timeout)
-        timeout = self._timeout
-        while True:
-            try:
-                return self._lock.acquire(timeout)
-            except StoreUnavailable:
-                if time.monotonic() + PAUSE >= give_up_at:
-                    raise
-            time.sleep(PAUSE)
-            if timeout is not None:
-                timeout = round(give_up_at - time.monotonic(), 1)
 
     def result(self) -> Lease | None:
         """Return the lease, or None while it is not granted; raise what the acquisition raised."""

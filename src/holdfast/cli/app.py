@@ -147,7 +147,7 @@ def run(  # noqa: PLR0917 - typer tells options from arguments by their annotati
     address, wait = find_address(url, url_file), _wait(timeout, no_wait=no_wait)
     wish = Wish(locked, ttl, wait, shared, exclusive, permits, max_hold, min_hold, lock_delay)
     client, lock = _prepare(address, wish, namespace, owner)
-    job = Job(command, locked, wait, grace, address.environment(pass_url=pass_url))
+    job = Job(command, locked, grace, address.environment(pass_url=pass_url))
     try:
         return run_job(client, lock, job)
     except LockTimeout as error:
@@ -212,7 +212,7 @@ def hold(  # noqa: PLR0917 - typer tells options from arguments by their annotat
     wish = Wish(names, ttl, _wait(timeout, no_wait=no_wait), shared, exclusive, permits, max_hold, 0.0, lock_delay)
     client, lock = _prepare(find_address(url, url_file), wish, namespace, owner)
     try:
-        return hold_lock(client, lock, wish.timeout, as_json=as_json)
+        return hold_lock(client, lock, as_json=as_json)
     except LockTimeout as error:
         return _not_granted(error, conflict_status)
 
@@ -331,13 +331,13 @@ def release(  # noqa: PLR0917 - typer tells options from arguments by their anno
         return release_name(client, name, token, force=force, as_json=as_json)
 
 
-quarantine = typer.Typer(help="What a Redis that may have forgotten who holds what is kept from granting.")
+quarantine = typer.Typer(rich_markup_mode=None)
 app.add_typer(quarantine, name="quarantine")
 
 
 @quarantine.callback()
 def about_quarantine() -> None:
-    """See and end what keeps a Redis that may have forgotten who holds what from granting."""
+    """End the time in which a store that may have forgotten who holds what grants nothing."""
 
 
 @quarantine.command("end")

@@ -24,7 +24,7 @@ STDIN = 0
 PIECE = 65536
 
 
-def hold_lock(client: Client, lock: Lock, timeout: float | None, *, as_json: bool) -> int:
+def hold_lock(client: Client, lock: Lock, *, as_json: bool) -> int:
     """Hold `lock` until the standard input ends or a signal comes, and return the status to exit with.
 
     Raises LockTimeout or StoreError if the lock was not granted. The client is closed at the end.
@@ -32,7 +32,7 @@ def hold_lock(client: Client, lock: Lock, timeout: float | None, *, as_json: boo
     tell_warnings()
     with Wakeups(TAKEN) as wakeups, client:
         try:
-            lease = acquire(client, lock, timeout, wakeups)
+            lease = acquire(client, lock, wakeups)
         except InterruptedWait as interrupted:
             return interrupted.status
         try:

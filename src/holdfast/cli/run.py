@@ -34,8 +34,6 @@ class Job:
 
     command: Sequence[str]
     names: Sequence[str]
-    timeout: float | None
-    """For how long to wait for the lock, in seconds; None: for ever."""
     grace: float
     environment: Mapping[str, str | None]
     """What the command finds in its environment, besides all that is in ours, its names and its tokens. None: what it
@@ -50,7 +48,7 @@ def run_job(client: Client, lock: Lock, job: Job) -> int:
     tell_warnings()
     with Wakeups(TAKEN) as wakeups, client:
         try:
-            lease = acquire(client, lock, job.timeout, wakeups)
+            lease = acquire(client, lock, wakeups)
         except InterruptedWait as interrupted:
             return interrupted.status
         try:
