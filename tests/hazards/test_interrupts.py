@@ -19,8 +19,8 @@ TTL = 60.0
 
 pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
 
-PATIENCE = 0.1
-"""How long to wait for what is free already, in seconds."""
+PATIENCE = 2.0
+"""How long to wait for what is free, or about to be, in seconds: far shorter than the ttl."""
 
 Work = Callable[[Client, str], object]
 
