@@ -95,9 +95,10 @@ class Keyspace:
 
     def carry_out(self, name: bytes, words: Sequence[bytes]) -> Reply:
         """Carry out a command. Raises ReplyError as the server would answer it."""
-        if self._has_ended(words[0]):
-            self._remove(words[0])
-            self.effects.append((b"DEL", words[0]))
+        for key in words if name == b"MGET" else words[:1]:
+            if self._has_ended(key):
+                self._remove(key)
+                self.effects.append((b"DEL", key))
         try:
             return self._commands[name](*words)
         except TypeError:

@@ -289,6 +289,13 @@ return redis.call(unpack(ARGV, 2))
         (("GET", "a"), False, 0),
     ]
 )
+@example(  # what has ended is gone for good once it was looked at, also if the clock steps back
+    steps=[
+        (("SET", "b", "x", "PX", 50), False, 50_000),
+        (("TIME",), False, 1_000),
+        (("MGET", "a", "b"), False, -7_000),
+    ]
+)
 @thorough(300)
 def test_commands_do_the_same_on_a_real_server(real: Real, steps: list[tuple[tuple[Word, ...], bool, int]]) -> None:
     """Each command answers, changes and lets expire the same; also with numbers of Lua, and while the clock steps."""
