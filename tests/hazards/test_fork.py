@@ -11,7 +11,7 @@ from tests.hazards.helpers import Script, eventually
 PRELUDE = """
 import asyncio, gc, multiprocessing, os, sys, threading, time, holdfast
 url = sys.argv[1]
-def say(*words): print(*words, flush=True)
+def say(*words): os.write(1, (" ".join(map(str, words)) + "\\n").encode())  # a line in one piece
 def fork(work):
     pid = os.fork()
     if pid == 0:
@@ -22,7 +22,6 @@ def fork(work):
         except BaseException as error:
             say("child failed", repr(error))
         finally:
-            sys.stdout.flush()
             os._exit(status)
     return pid
 def wait(pid):
@@ -132,7 +131,6 @@ except ValueError:
     assert pid == 0
     del lease, lock
     gc.collect()
-    sys.stdout.flush()
     os._exit(0)
 client.close()
 """
