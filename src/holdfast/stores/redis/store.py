@@ -397,7 +397,8 @@ class RedisStore:
     def _link(self, address: Address) -> Link:
         link = self._links.get(address)
         if link is None:
-            link = self._links[address] = self._deployment.link(self._runtime, address, self._hearing)
+            made = self._deployment.link(self._runtime, address, self._hearing)
+            link = self._links.setdefault(address, made)  # another thread may have been faster
         return link
 
     # -- pushes --------------------------------------------------------------------------------------------
