@@ -5,6 +5,7 @@ import logging
 import threading
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -248,6 +249,72 @@ def test_whoever_may_be_let_in_is_not_refused() -> None:
         held.append(semaphore.acquire())  # others can make room
         for lease in held:
             lease.release()
+
+
+BEHIND: dict[str, tuple[Callable[[AsyncClient], Any], Callable[[AsyncClient], Any], str]] = {
+    "reader": (
+        lambda client: client.rwlock("name").read().acquire,
+        lambda client: client.rwlock("name").write().acquire,
+        "that lease to end. .* leave the `with`",
+    ),
+    "permits": (
+        lambda client: client.semaphore("name", 3).acquire,
+        lambda client: partial(client.semaphore("name", 3).acquire, weight=3),
+        "that lease to end. .* release some first",
+    ),
+}
+"""How to hold something, and how another does so whom that keeps out; and what who holds more behind him is told."""
+
+
+@pytest.mark.parametrize("kind", BEHIND)
+def test_who_waits_behind_one_whom_it_keeps_out_is_told(kind: str) -> None:
+    """A thread that reads may read once more, but not while a writer waits: it would wait for whom it keeps waiting."""
+    hold, keep_out, advice = BEHIND[kind]
+
+    async def main() -> None:
+        async with AsyncClient(store=virtual.source()) as client, hold(client)():
+            await (await hold(client)()).release()  # nobody waits
+            writer = asyncio.create_task(take(keep_out(client)()))
+            await asyncio.sleep(1)
+            for _ in range(2):
+                with pytest.raises(SelfDeadlock, match=advice):
+                    await hold(client)()
+            with pytest.raises(LockTimeout):
+                await hold(client)(timeout=1)
+            holds_nothing = asyncio.create_task(take(hold(client)()))
+            await asyncio.sleep(1)
+            assert len((await client.inspect("name")).waiters) == 2
+            assert not holds_nothing.done()
+            writer.cancel()
+            await (await holds_nothing).release()
+
+    virtual.run(main)
+
+
+def test_who_waits_behind_one_whom_it_leaves_room_is_not_refused() -> None:
+    """Others may make room for both."""
+
+    async def main() -> None:
+        async with AsyncClient(store=virtual.source()) as client:
+            semaphore = client.semaphore("name", 4)
+            others = await asyncio.create_task(take(semaphore.acquire(weight=3)))
+            async with semaphore:
+                ahead = asyncio.create_task(take(semaphore.acquire(weight=3)))
+                asyncio.get_running_loop().call_later(1, lambda: ahead.add_done_callback(let_go))
+                asyncio.get_running_loop().call_later(2, lambda: releases.append(asyncio.create_task(others.release())))
+                await (await semaphore.acquire()).release()
+            await asyncio.gather(*releases)
+
+    def let_go(ahead: asyncio.Task[Any]) -> None:
+        releases.append(asyncio.create_task(ahead.result().release()))
+
+    releases: list[asyncio.Task[object]] = []
+    virtual.run(main)
+
+
+async def take(acquiring: Any) -> Any:  # noqa: ANN401 - any kind
+    """Acquire as a task of one's own."""
+    return await acquiring
 
 
 def test_every_kind_refuses_in_asyncio() -> None:

@@ -271,7 +271,7 @@ class Attempt:
         self._poke_at = now() + seconds(reply.poke_in)
         if self._called:  # before the reply was heard
             self._poke_at = 0.0
-        signal = self._make_signal()
+        signal = await self._make_signal()
         while True:
             signal.clear()
             self._session.refuse_to_wait(self._want)
@@ -285,10 +285,11 @@ class Attempt:
         if quarantine:
             self._session.note_quarantine(seconds(quarantine))
 
-    def _make_signal(self) -> "Event":
+    async def _make_signal(self) -> "Event":
         if self._signal is None:
             if self._until is None:
                 self._session.refuse_to_wait_for_oneself(self._want)
+                await self._session.refuse_to_wait_behind_oneself(self._want, self._sent)
             self._signal = self._runtime.event()
             if self._session.events is not None and self._ask.span == 1:  # else it was told before, in the local queue
                 self._session.events.contended(self._want.name)
@@ -298,7 +299,7 @@ class Attempt:
         """Sleep before asking a store that has no queue, at a random moment so that nobody is always first."""
         now = self._runtime.now
         self._poke_at = now() + retry_in * (0.5 + self._runtime.random())
-        signal = self._make_signal()
+        signal = await self._make_signal()
         while True:
             signal.clear()
             self._session.refuse_to_wait(self._want)

@@ -528,12 +528,39 @@ class Session:
 
     def refuse_to_wait_for_oneself(self, want: Want) -> None:
         """Raise SelfDeadlock if the calling thread or task is about to wait for ever for what it holds itself."""
-        mark = self.runtime.mark()
-        if mark is None or want.actor is not None:  # who looks for deadlocks finds this one, too
-            return
-        mine = [held for held in self.keeper.kept() if held.by is mark and held.name == want.name and held.trusted()]
+        mine = self._held_by_caller(want)
         if mine and sum(held.ask.weight for held in mine) + want.weight > want.capacity:
-            raise SelfDeadlock(want.name.removeprefix(self.prefix), mine[-1].token, want.advice)
+            raise self._self_deadlock(want, mine, want.advice)
+
+    async def refuse_to_wait_behind_oneself(self, want: Want, since: float) -> None:
+        """Raise it too if one who waits before us can't be let in while it holds that: a writer, before a reader.
+
+        We wait since a steady instant. Who came just before that may be missed; nobody who comes later is taken for it.
+        """
+        mine = self._held_by_caller(want)
+        if not mine:
+            return
+        try:
+            view = await self.inspect(want.name)
+        except StoreError as error:
+            log.debug("could not look who waits: %s", error)
+            return
+        held, waited = sum(each.ask.weight for each in mine), self.runtime.now() - since
+        for waiter in view.waiters:
+            if (waiter.owner, waiter.weight) == (self.owner, want.weight) and waiter.waited_for <= waited:
+                return  # it is us
+            if waiter.alive and waiter.weight + held > view.capacity:
+                raise self._self_deadlock(want, mine, f"Who waits before it needs that lease to end. {want.advice}")
+
+    def _held_by_caller(self, want: Want) -> list[HeldLease]:
+        """Return what the calling thread or task holds of a name, unless it looks for deadlocks, which finds it too."""
+        mark = self.runtime.mark()
+        if mark is None or want.actor is not None:
+            return []
+        return [held for held in self.keeper.kept() if held.by is mark and held.name == want.name and held.trusted()]
+
+    def _self_deadlock(self, want: Want, mine: list[HeldLease], advice: str) -> SelfDeadlock:
+        return SelfDeadlock(want.name.removeprefix(self.prefix), mine[-1].token, advice)
 
     # -- for the protocol ----------------------------------------------------------------------------------
 
