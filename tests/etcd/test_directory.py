@@ -8,6 +8,7 @@ import pytest
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.runtimes.runtime import Runtime
 from holdfast.runtimes.threads import drive
+from holdfast.stores.etcd import directory
 from holdfast.stores.etcd.keys import Keys
 from holdfast.stores.etcd.link import Said
 from holdfast.stores.etcd.requests import LARGEST
@@ -408,5 +409,27 @@ def test_a_watch_that_goes_on_costs_nothing(run: Run, etcd_server: EtcdServer, n
             await a.directory.withdraw(name, "a", entry, a.soon())
             await b.heard.wait_for("woken b")
             assert b.heard.events.count("woken b") == 1
+
+    run(scene)
+
+
+def test_names_are_listed_in_pages(
+    run: Run, etcd_server: EtcdServer, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However the keys of a name fall on pages, and whatever somebody else has put between them."""
+
+    async def scene(runtime: Runtime) -> None:
+        async with member(runtime, etcd_server.url) as a:
+            wanted = [f"{name}/{each}" for each in ("a", "a/b", "é", "名", "%", "z")]
+            for each in wanted:
+                for request in ("1", "2"):
+                    await a.directory.join(each, contender(request), a.soon())
+            foreign = Keys("holdfast").of(name, "")[:-1].encode() + b"%2Fa\xff\xfe"
+            etcd_server.command("kv/put", key=b64encode(foreign).decode(), value="")
+            for page in (1, 2, 3, 5, 1000):
+                monkeypatch.setattr(directory, "PAGE", page)
+                assert await a.directory.names(name, a.soon()) == sorted(wanted)
+                assert await a.directory.names(f"{name}/a", a.soon()) == [f"{name}/a", f"{name}/a/b"]
+            etcd_server.command("kv/deleterange", key=b64encode(foreign).decode())
 
     run(scene)

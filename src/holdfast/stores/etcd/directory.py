@@ -42,6 +42,9 @@ from holdfast.stores.etcd.watching import Watches, Watching
 from holdfast.stores.ordered.directory import Watcher
 from holdfast.stores.ordered.entries import Detail, Entry, Kind, Listing, Record
 
+PAGE = 2_000
+"""How many keys are listed at a time."""
+
 LATE = 30
 """For how many seconds a join that was given up is kept from coming."""
 
@@ -264,11 +267,20 @@ class EtcdDirectory:
         return [kv is not None and session_of(kv.get("lease", "0")) == session for kv in kvs]
 
     async def names(self, prefix: str, until: float) -> list[str]:
-        """List the names in use that begin with `prefix`, sorted."""
+        """List the names in use that begin with `prefix`, sorted; each page of them has the time given."""
+        patience = max(0.0, until - self._runtime.now())
         begins = self._keys.of(prefix, "").removesuffix("/")
-        found = await self._gateway.ask("kv/range", requests.list_all(begins, keys_only=True), until)
-        tails = [self._keys.name_of(decoded(kv["key"])) for kv in found.get("kvs", [])]
-        return sorted({name for name, tail in tails if tail[:1] in KINDS})
+        used = set[str]()
+        last, more = "", True
+        while more:
+            page = requests.list_keys(begins, PAGE, last)
+            found = await self._gateway.ask("kv/range", page, self._runtime.now() + patience)
+            keys = [cast("str", kv["key"]) for kv in found.get("kvs", [])]
+            tails = [self._keys.name_of(decoded(key)) for key in keys]
+            used |= {name for name, tail in tails if tail[:1] in KINDS}
+            more = bool(keys) and bool(found.get("more"))
+            last = keys[-1] if keys else ""
+        return sorted(used)
 
     # -- changing ------------------------------------------------------------------------------------------
 

@@ -122,6 +122,11 @@ def decoded(text: str) -> str:
         return data.decode("utf-8", "replace")
 
 
+def next_key(text: str) -> str:
+    """Return the first key that may follow one, both as the gateway tells them, whoever wrote it."""
+    return b64encode(b64decode(text) + b"\0").decode()
+
+
 def after(prefix: str) -> str:
     """Return the end of the range of all keys that begin with a prefix, which ends with an ASCII character."""
     return prefix[:-1] + chr(ord(prefix[-1]) + 1)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from holdfast.stores.etcd.keys import after, encoded
+from holdfast.stores.etcd.keys import after, encoded, next_key
 from holdfast.stores.etcd.link import Said
 
 LARGEST = 50
@@ -50,9 +50,15 @@ def get(key: str) -> Said:
     return {"request_range": {"key": encoded(key)}}
 
 
-def list_all(prefix: str, *, keys_only: bool = False) -> Said:
+def list_all(prefix: str) -> Said:
     """Read all keys with a prefix."""
-    return {"key": encoded(prefix), "range_end": encoded(after(prefix)), "keys_only": keys_only}
+    return {"key": encoded(prefix), "range_end": encoded(after(prefix))}
+
+
+def list_keys(prefix: str, limit: int, later_than: str = "") -> Said:
+    """Read the first keys with a prefix, or the next ones after a key as the gateway told it, and nothing of values."""
+    first = next_key(later_than) if later_than else encoded(prefix)
+    return {"key": first, "range_end": encoded(after(prefix)), "limit": str(limit), "keys_only": True}
 
 
 def transaction(compare: Sequence[Said], success: Sequence[Said], failure: Sequence[Said] = ()) -> Said:
