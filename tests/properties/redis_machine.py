@@ -175,7 +175,8 @@ class RedisMachine(StoreMachine):
     @rule(client=picks, name=st.sampled_from(NAMES), ttl=lengths)
     def whoever_ever_held_takes_it_up_again(self, client: int, name: str, ttl: int) -> None:
         asks = [each for each in self.asks[-8:] if each.name == name and each.request in self.tokens]
-        for ask in sorted(asks, key=lambda each: self.tokens[each.request]):
+        last_comes_first = name != NAMES[0]
+        for ask in sorted(asks, key=lambda each: self.tokens[each.request], reverse=last_comes_first):
             self.keep(client, [Renewal(name, ask.request, self.tokens[ask.request], ttl, ask)])
 
     @rule(client=picks, left=st.sampled_from(["all", "nothing", "a copy"]), ttl=lengths)
