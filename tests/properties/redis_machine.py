@@ -89,10 +89,16 @@ class RedisMachine(StoreMachine):
         return step
 
     def shown(self, client: int, name: str) -> NameView:
-        """Return what a client is shown: for how long it would be quarantined, too, if it asked now."""
+        """Return what a client is shown: for how long it would be quarantined, too, if it asked now.
+
+        It remembers the generation that it sees in the marker, unless it knows of a later one.
+        """
         self.before = marker_at(self.server.keys, NODE)
         marker = self.marker_after(client, 0)
         ends = marker.ends if marker else 0
+        if marker is not None and self.before is not None:
+            latest = self.seen.get(client, "0"), self.before.generation
+            self.seen[client] = max(latest, key=lambda each: int(each.partition(" ")[0]))
         return replace(self.view(name), quarantined_for=seconds(max(0, ends - self.clocks.now)))
 
     def in_use(self, name: str) -> bool:

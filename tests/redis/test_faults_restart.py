@@ -148,6 +148,26 @@ def test_what_each_guard_keeps(tmp_path: Path, guard: str, known: bool, persiste
                 second.release()
 
 
+@pytest.mark.parametrize("look", ["inspect", "names"])
+def test_whoever_looked_at_a_name_recognises_a_server_that_lost_everything(tmp_path: Path, look: str) -> None:
+    """A client that acquired nothing remembers the generation that it saw; who looked at a new server need not wait."""
+    with RedisServer(tmp_path) as server:
+        url = f"{server.url}?max_ttl={MAX_TTL}"
+
+        def looks(client: Client) -> list[str]:
+            return client.names() if look == "names" else [each.owner for each in client.inspect("name").holders]
+
+        with Client(url) as witness, Client(url) as early:
+            assert looks(early) == []
+            early.lock("other", ttl=TTL).acquire(timeout=0).release()
+            with cut_off(server, f"max_ttl={MAX_TTL}") as lease:
+                assert looks(witness)
+                crash(server, "none")
+                second = witness.lock("name", ttl=TTL).acquire(timeout=PATIENCE)
+                assert lease.remaining() == 0.0
+                second.release()
+
+
 def test_a_strict_guard_waits_at_a_new_server(tmp_path: Path) -> None:
     """Who can't tell a new server from one that forgot everything, and takes no risk, waits; the default does not."""
     with RedisServer(tmp_path) as server:

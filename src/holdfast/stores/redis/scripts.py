@@ -18,7 +18,7 @@ class Script:
     name: str
     text: str
     guarded: bool
-    """Whether it always looks at the marker, so that its answer says that this process was taken note of."""
+    """Whether it always looks at the marker and writes it, so that replicas must have what it did."""
     digest: str = field(init=False)
 
     def __post_init__(self) -> None:

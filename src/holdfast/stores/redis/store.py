@@ -339,8 +339,7 @@ class RedisStore:
         except StoreUnavailable:
             self._topology.doubt(address)
             raise
-        if script.guarded:
-            self._take_generation(marker, answer)
+        self._take_generation(marker, answer)
         return answer
 
     def _take_generation(self, marker: Word, answer: Answer) -> None:

@@ -20,4 +20,5 @@ for i = 1, (#KEYS - 1) / 2 do
     open()
     found[i] = (holders[1] or waited_for()) and 1 or 0
 end
-return found
+quarantine(0, true)
+return told(found)

@@ -16,5 +16,5 @@ for _, request in ipairs(call('ZRANGE', Q, 0, -1)) do
         waiters[#waiters + 1] = { it[W_OWNER], it[W_WEIGHT], now - it[W_JOINED], alive and 1 or 0 }
     end
 end
-return { capacity, counter, math.max(0, blocked - now), shown_holders(), waiters,
-    math.max(0, quarantine(0, true) - now) }
+local quarantined_for = math.max(0, quarantine(0, true) - now)
+return told({ capacity, counter, math.max(0, blocked - now), shown_holders(), waiters, quarantined_for })

@@ -156,6 +156,7 @@ local function quarantine(asked, looking)
         marker[3], changed = now + marker[4], true
     end
     if (changed or marker[7] < now + RETENTION + marker[4]) and not looking then write_marker() end
+    if looking then marker[1] = known ~= '' and known or seen end -- what is not written is not remembered
     quarantined = marker[3]
     return quarantined
 end
