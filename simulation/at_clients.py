@@ -95,6 +95,8 @@ class LeaseChecks:
         """Note the answer to a renewal: very soon a lease that was refused must be known to be lost."""
         believed = self.leases.get(request)
         if believed is not None:
+            if refused and believed.weight < believed.capacity and believed.valid():
+                self.tell(Invariant.SHARED, f"{request} is refused, and its lease is valid")
             process, told = believed.process, believed.told
             process.later(0.0, lambda: process.later(0.0, lambda: self._after_hearing(believed, told, refused)))
 

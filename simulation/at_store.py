@@ -44,6 +44,8 @@ class Followed:
     queue: dict[str, Place] = field(default_factory=dict[str, Place])
     delayed_until: int = 0
     """Until when, by the store's clock, an expiry keeps the name from all."""
+    forgotten: dict[str, Holder] = field(default_factory=dict[str, Holder])
+    """By request: leases of which the node may know no more, or not to the end, but whose lock delay it has to keep."""
     free_since: float | None = None
     """Since when there is room for the first live waiter."""
     head_fits_since: float | None = None
@@ -70,6 +72,10 @@ class StoreChecks:
         self._min_holds: dict[str, float] = {}
         """By request: before which true time nobody else is to get what it got."""
         self._disturbed_until: dict[str, float] = {}
+        self._dead: set[str] = set()
+        """The inboxes of clients that died."""
+        self._let_go: set[str] = set()
+        """Requests whose client has begun to release or to leave."""
 
     # -- what happens --------------------------------------------------------------------------------------
 
@@ -102,6 +108,12 @@ class StoreChecks:
         followed = self._names.setdefault(name, Followed())
         followed.queue = {}
         self._follow_queue(state, followed)
+        known = {holder.request for holder in state.holders} if node.takes_up() else set[str]()  # so its length, too
+        followed.forgotten = {
+            request: holder
+            for request, holder in (followed.forgotten | followed.holders).items()
+            if holder.lock_delay and (request in known or node.sits_out(holder.ttl + holder.lock_delay))
+        }
         followed.holders = {holder.request: holder for holder in state.holders}
         followed.delayed_until = 0
         followed.counter = state.counter
@@ -110,6 +122,7 @@ class StoreChecks:
         """Expect no lock delay that began by another reckoning of time."""
         for followed in self._names.values():
             followed.delayed_until = 0
+            followed.forgotten.clear()
 
     def settled(self, request: str) -> None:
         """Note that an acquisition has ended, with a lease or without."""
@@ -119,6 +132,14 @@ class StoreChecks:
         """Note for how long after its grant, by the slowest clock, nobody else is to get what a request just got."""
         granted_at = self._names[name].granted_at.get(request, 0.0)
         self._min_holds[request] = granted_at + seconds * (1.0 - DRIFT)
+
+    def died(self, inbox: str) -> None:
+        """Note that a client is no more, so that it releases nothing any more."""
+        self._dead.add(inbox)
+
+    def letting_go(self, request: str) -> None:
+        """Note that a client begins to release a lease, or to leave."""
+        self._let_go.add(request)
 
     def gone(self, request: str, sent: int) -> None:
         """Note that from now on nothing of a request may be seen; `sent`: the store's clock when it was given up.
@@ -174,6 +195,7 @@ class StoreChecks:
         if holder.granted_at < followed.delayed_until:
             early = (followed.delayed_until - holder.granted_at) / 1e6
             self._tell(Invariant.DELAY, f"{name}: {holder.request} was granted {early:.3f} s before the delay was over")
+        self._check_forgotten(name, holder, followed)
         if holder.expires_at - holder.granted_at < holder.ttl:
             length = (holder.expires_at - holder.granted_at) / 1e6
             self._tell(Invariant.WHOLE, f"{name}: {holder.request} was granted {length:.3f} s only")
@@ -181,6 +203,13 @@ class StoreChecks:
             followed.pushed[holder.request] = holder.expires_at
             self._check_push(node, name, holder, followed)
         self._check_overtaking(name, holder.request, state, followed)
+
+    def _check_forgotten(self, name: str, holder: Holder, followed: Followed) -> None:
+        for request, lease in followed.forgotten.items():
+            early = (lease.expires_at + lease.lock_delay - holder.granted_at) / 1e6
+            if early > EPSILON and request not in self._let_go and lease.inbox in self._dead:
+                late = f"before the delay after the forgotten lease of {request} was over"
+                self._tell(Invariant.DELAY, f"{name}: {holder.request} was granted {early:.3f} s {late}")
 
     def _check_push(self, node: Node, name: str, holder: Holder, followed: Followed) -> None:
         if not node.listens(holder.inbox):

@@ -52,6 +52,8 @@ class Faults:
     """A Redis server forgets all scripts."""
     revokes: int = 0
     """Somebody takes a name by force."""
+    delays: float = 0.0
+    """A lease has a lock delay of most of the longest ttl, or of more than that."""
 
     def without(self, name: str) -> "Faults":
         """Return the same with one fault switched off."""

@@ -120,6 +120,7 @@ class FollowedStore:
         """Release."""
         self._say(f"{release.request} releases {release.name}")
         self.released.add(release.request)
+        self._checker.store.letting_go(release.request)
         sent = self._clock()
         outcome = await self._store.release(release, until)
         self._say(f"{release.request} hears {outcome}")
@@ -148,6 +149,7 @@ class FollowedStore:
     async def leave(self, leave: Leave, until: float) -> Left:
         """Leave, and note when it is acknowledged."""
         self._checker.leaving(leave.request)
+        self._checker.store.letting_go(leave.request)
         self._say(f"{leave.request} leaves {leave.name}")
         sent = self._clock()
         left = await self._store.leave(leave, until)

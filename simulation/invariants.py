@@ -16,6 +16,7 @@ KEPT          No lease is lost before its deadline; where nothing goes wrong, no
 GUARD         A Redis that may have forgotten grants, and is guarded, grants nobody for the longest ttl; only then are
               leases taken up again.
 PUSH          A grant by push goes to a waiter that asked not long ago.
+SHARED        A lease that others fit beside is never refused while it is valid, whatever a guarded Redis has forgotten.
 WHOLE         A grant is for the whole ttl, in a reply or by a push.
 PROMPT        A name that is free has no live waiter, and a waiter that was granted knows it: where nothing goes
               wrong, within milliseconds; where wake-ups may be lost, within two intervals of asking.
@@ -51,6 +52,7 @@ class Invariant(StrEnum):
     KEPT = "kept"
     GUARD = "guard"
     PUSH = "push"
+    SHARED = "shared"
     WHOLE = "whole"
     PROMPT = "prompt"
     CLEAN = "clean"

@@ -89,6 +89,10 @@ class Node(ABC):
         """Return the true time before which nobody may be granted, because grants may have been forgotten."""
         return 0.0
 
+    def sits_out(self, length: int) -> bool:  # noqa: ARG002 - most forget nothing, or do not care
+        """Tell whether a quarantine that begins now lasts for a lease and its lock delay, in microseconds together."""
+        return False
+
     def takes_up(self) -> bool:
         """Tell whether leases that were forgotten may be taken up again now."""
         return False

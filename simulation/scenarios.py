@@ -31,10 +31,10 @@ ALWAYS = frozenset(
         Invariant.NO_ERRORS,
     }
 )
-SAFE = ALWAYS | {Invariant.EXCLUSION, Invariant.BACKED, Invariant.KEPT}
+SAFE = ALWAYS | {Invariant.EXCLUSION, Invariant.BACKED, Invariant.KEPT, Invariant.SHARED}
 PROMPT = SAFE | {Invariant.PROMPT}
 FORGETFUL = ALWAYS - {Invariant.CLEAN}
-GUARDED = FORGETFUL | {Invariant.EXCLUSION, Invariant.BACKED}
+GUARDED = FORGETFUL | {Invariant.EXCLUSION, Invariant.BACKED, Invariant.SHARED}
 
 ALLOWED_DRIFT = 0.0049
 """Each clock's own share of the 1 % that two clocks may drift apart."""
@@ -213,7 +213,18 @@ SEVERAL = replace(
 )
 """The same as `wire`, for those who want several names at once."""
 
-LOSES = Faults(loss=0.05, cancel=0.2, cuts=1, pauses=1, crashes=2, amnesia=2, failovers=2, restarts=1, newcomers=1)
+LOSES = Faults(
+    loss=0.05,
+    cancel=0.2,
+    cuts=1,
+    pauses=1,
+    crashes=2,
+    amnesia=2,
+    failovers=2,
+    restarts=1,
+    newcomers=1,
+    delays=0.5,
+)
 """Whatever a Redis can be left with after a restart or a failover."""
 
 FAILS_OVER = replace(LOSES, amnesia=0)
@@ -254,7 +265,7 @@ ON_REDIS = (
         "redis_failback",
         "A former master, which did not restart, is promoted again without what the master between has granted",
         GUARDED,
-        Faults(loss=0.05, cancel=0.2, cuts=1, pauses=2, crashes=2, failbacks=2, newcomers=1),
+        Faults(loss=0.05, cancel=0.2, cuts=1, pauses=2, crashes=2, failbacks=2, newcomers=1, delays=0.5),
         {Invariant.CLEAN: GIVEN_UP},
         'Redis with `guard="observed"` (the default) or `guard="strict"`',
         redis=Redis(OBSERVED, copies=2),
@@ -265,7 +276,7 @@ ON_REDIS = (
         "redis_known",
         "Redis restarts with no data at all, and all its clients have used it before",
         GUARDED,
-        Faults(loss=0.05, cancel=0.2, cuts=1, pauses=2, amnesia=2, restarts=1),
+        Faults(loss=0.05, cancel=0.2, cuts=1, pauses=2, crashes=2, amnesia=2, restarts=1, delays=0.5),
         {Invariant.CLEAN: GIVEN_UP},
         'Redis with `guard="observed"` (the default)',
         redis=Redis(OBSERVED, known=True),

@@ -47,6 +47,9 @@ LEFT_WITHIN = 10.0
 TOGETHER = 0.6
 """How many of those who may want several names at once do."""
 
+LONG_DELAYS = 0.6, 1.5
+"""The lock delays that are long, in longest ttls."""
+
 DOWNGRADES = 0.5
 """How many writers become readers before they let go."""
 
@@ -103,6 +106,7 @@ class Client:
     def crash(self) -> None:
         """Die: code stops at once, and the node finds that nobody listens."""
         self._checker.crashed(self.process)
+        self._checker.store.died(self.store.inbox)
         self.process.crash()
         self.store.vanish()
 
@@ -177,7 +181,11 @@ class Client:
             await self._release(believed)
 
     def _draw(self, rng: random.Random) -> tuple[int, int]:
-        return micros(rng.choice(self._ttls)), micros(rng.choice((0.0, 0.0, 0.0, 0.2)))
+        ttl, lock_delay = rng.choice(self._ttls), rng.choice((0.0, 0.0, 0.0, 0.2))
+        if self.faults.delays and rng.random() < self.faults.delays:
+            lock_delay = rng.choice(LONG_DELAYS) * self._ttls[-1]
+            self.link.happened["long lock delay"] += 1
+        return micros(ttl), micros(lock_delay)
 
     async def _acquire(self, want: Want, timeout: float | None, rng: random.Random) -> HeldLease | None:
         task = self.process.start(self.session.acquire(want, timeout), f"{self.process.name}/acquire")

@@ -112,6 +112,10 @@ class RedisNode(Node):
         """Return the true time before which nobody may be granted: a ttl after another process took over."""
         return self._closed_until
 
+    def sits_out(self, length: int) -> bool:
+        """Tell whether a quarantine that begins now lasts for a lease and its lock delay, in microseconds together."""
+        return self._quarantined_until() >= self.clock() + length
+
     def takes_up(self) -> bool:
         """Tell whether there is a quarantine."""
         return self._quarantined_until() > self.clock()

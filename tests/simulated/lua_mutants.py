@@ -18,6 +18,7 @@ from simulation import Faults, Plan
 from simulation.redis import server
 from simulation.redis.link import RedisLink
 from simulation.redis.lua import source_of
+from simulation.workload import WEIGHTED
 from tests.simulated.mutants import Mutant, Patch, kill_the_quick, replaced, wrapped
 
 Change = tuple[str, str]
@@ -65,6 +66,19 @@ def forget_while_held(plan: Plan) -> Plan:
     """Have few clients with long leases, and servers that come back with little."""
     faults = Faults(amnesia=plan.faults.amnesia and 2, failovers=2)
     return replace(plan, clients=3, tasks=1, rounds=4, names=1, duration=5.0, faults=faults)
+
+
+def die_with_long_delays(plan: Plan) -> Plan:
+    """Have holders die whose lock delays are as long as the longest ttl, or longer, around a failover."""
+    faults = Faults(crashes=4, failovers=1, delays=0.7)
+    return replace(plan, clients=4, tasks=1, rounds=4, names=1, duration=3.0, faults=faults)
+
+
+def share(plan: Plan) -> Plan:
+    """Have many holders of shared names, with long leases, and servers that come back with little."""
+    scenario = replace(plan.scenario, kinds=WEIGHTED, ttls=(3.0,))
+    faults = Faults(amnesia=plan.faults.amnesia and 2, failovers=2)
+    return replace(plan, scenario=scenario, clients=4, tasks=2, rounds=4, names=2, duration=5.0, faults=faults)
 
 
 def be_late(plan: Plan) -> Plan:
@@ -325,6 +339,52 @@ LUA_MUTANTS: Sequence[Mutant] = (
         ("capacity = fills\n    dequeue(request)", "capacity = fills"),
         scenario="redis_strict",
         aim=fail_over,
+    ),
+    # lock delays, which a quarantine has to sit out
+    lua(
+        "a quarantine is as long as a ttl",
+        ("quarantine(ttl + delay)", "quarantine(ttl)"),
+        ("local length = math.max(bound, ttl + delay)", "local length = math.max(bound, ttl)"),
+        ("longest = math.max(longest, lease[3] + lease[6])", "longest = math.max(longest, lease[3])"),
+        scenario="redis_observed",
+        aim=die_with_long_delays,
+    ),
+    lua(
+        "a new generation forgets which length was in use",
+        ("length = math.max(length, marker[4])", "marker[4], marker[5] = 0, 0"),
+        scenario="redis_observed",
+        aim=die_with_long_delays,
+    ),
+    lua(
+        "a quarantine is as long as max_ttl, whatever was in use",
+        ("marker[3], changed = marker[2] + marker[4], true", "marker[3], changed = marker[2] + bound, true"),
+        scenario="redis_strict",
+        aim=die_with_long_delays,
+    ),
+    # many holders of a shared name, who all take it up again
+    lua(
+        "of a shared name only larger tokens are taken up again",
+        ("if weighs == fills then", "if token < counter then return end\n    if weighs == fills then"),
+        scenario="redis_strict",
+        aim=share,
+    ),
+    lua(
+        "who is not heard since the quarantine began keeps its permits",
+        ("if holder[EXPIRES] - holder[TTL] >= marker[2] then", "if true then"),
+        scenario="redis_strict",
+        aim=share,
+    ),
+    lua(
+        "the first to take a shared name up again has it alone",
+        ("    holders = there\n    return true", "    holders = {}\n    return true"),
+        scenario="redis_observed",
+        aim=share,
+    ),
+    lua(
+        "a name that is shared again is taken for one with another number",
+        ("if (there[1] or head) and capacity ~= fills", "if there[1]"),
+        scenario="redis_observed",
+        aim=share,
     ),
     # extending beyond the longest ttl
     Mutant(
