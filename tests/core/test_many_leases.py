@@ -12,6 +12,8 @@ import pytest
 from holdfast import AsyncClient, Client, StoreUnavailable
 from holdfast.core.held import HeldLease
 from holdfast.core.keeper import BATCH, Keeper
+from holdfast.core.session import Session, _Closing
+from holdfast.outcome import Outcome
 from tests import virtual
 from tests.hazards.helpers import disturbed
 
@@ -153,6 +155,59 @@ def test_closing_in_asyncio_releases_all() -> None:
 
     assert virtual.run(main) == []
     assert most > 1
+
+
+async def end_in_time(self: Session, closing: _Closing) -> None:
+    """Have a fixed time for all of them, however well the store answers."""
+    until = closing.until
+    while closing.leases and self.runtime.now() < until:
+        await self.release(closing.leases.popleft())
+
+
+async def go_on_for_ever(self: Session, closing: _Closing) -> None:
+    """Take a release that was not answered for one that was."""
+    while closing.leases:
+        await self.release(closing.leases.popleft())
+
+
+async def skip_some(self: Session, closing: _Closing) -> None:
+    """Pass over every other lease."""
+    while closing.leases:
+        held = closing.leases.popleft()
+        if len(closing.leases) % 2:
+            await self.release(held)
+
+
+async def give_up_at_once(self: Session, closing: _Closing) -> None:
+    """End with the first that is not released, and say that all is well."""
+    while closing.leases:
+        held = closing.leases.popleft()
+        if await self.release(held) is Outcome.UNKNOWN:
+            for each in closing.leases:
+                each.outcome = Outcome.RELEASED
+            return
+
+
+@pytest.mark.parametrize("bug", [end_in_time, go_on_for_ever, skip_some, give_up_at_once], ids=lambda bug: bug.__name__)
+def test_a_wrong_close_is_found(
+    bug: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Planted: leases are left behind though the store answers, or the end waits for a store that does not."""
+    monkeypatch.setattr(Session, "_release_some", bug)
+
+    def close_twice() -> None:
+        test_closing_releases_as_many_as_there_are(caplog)
+        test_closing_ends_when_the_store_does_not_answer(caplog)
+
+    with pytest.raises(AssertionError):
+        close_twice()
+
+
+def test_a_close_that_releases_one_after_another_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: nobody helps."""
+    monkeypatch.setattr("holdfast.core.session.HELPERS", 0)
+    with pytest.raises(AssertionError):
+        test_closing_in_asyncio_releases_all()
 
 
 def test_a_lost_connection_has_the_nearest_deadline_renewed_first() -> None:

@@ -152,3 +152,67 @@ def test_a_table_that_waits_for_its_time_is_found(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("holdfast.stores.memory.REMEMBERED", 2**60)
     with pytest.raises(AssertionError, match=" <= "):
         test_a_table_in_memory_remembers_few_names_that_nobody_uses()
+
+
+def forget_whatever(self: MemoryTable, now: int) -> None:
+    """Forget the names that were used longest ago, also if somebody holds them."""
+    for name in list(self._states)[:-REMEMBERED]:
+        self._floor = max(self._floor, self._states.pop(name).counter)
+    self._crowded = 2 * REMEMBERED
+
+
+def forget_the_last(self: MemoryTable, now: int) -> None:
+    """Take the counter of the last name that is forgotten for the floor, instead of the largest."""
+    unused = [name for name, state in self._states.items() if state.idle_after() < now]
+    for name in unused[:-REMEMBERED]:
+        self._floor = self._states.pop(name).counter
+    self._floor //= 2
+    self._crowded = 2 * REMEMBERED
+
+
+def look_each_time(self: MemoryTable, now: int) -> None:
+    """Forget nothing that was used within the retention, however many names there are."""
+    unused = [name for name, state in self._states.items() if state.idle_after() + RETENTION < now]
+    for name in unused:
+        self._floor = max(self._floor, self._states.pop(name).counter)
+
+
+@pytest.mark.parametrize("sweep", [forget_whatever, forget_the_last, look_each_time], ids=lambda bug: bug.__name__)
+def test_a_table_that_sweeps_wrongly_is_found(
+    sweep: Callable[[MemoryTable, int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted: too much is forgotten, or too little, or a token comes again."""
+    monkeypatch.setattr("tests.stores.test_retention.REMEMBERED", 64)
+    monkeypatch.setattr("holdfast.stores.memory.REMEMBERED", 64)
+    test_a_table_in_memory_remembers_few_names_that_nobody_uses()
+    monkeypatch.setattr(MemoryTable, "_sweep", sweep)
+    with pytest.raises(AssertionError):
+        test_a_table_in_memory_remembers_few_names_that_nobody_uses()
+
+
+def test_a_file_that_sweeps_at_most_once_a_minute_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: what one turn does not get through waits for the next minute, and more come meanwhile."""
+    monkeypatch.setattr("holdfast.stores.sqlite.database.SWEEP_ON", SWEEP_EVERY)
+    monkeypatch.setattr("holdfast.stores.sqlite.database.SWEEP_AT_MOST", 10)
+    with pytest.raises(AssertionError, match="<="):
+        test_a_lock_file_forgets_names_as_fast_as_they_come(tmp_path)
+
+
+def test_a_file_that_forgets_counters_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: the counters of forgotten names do not go into the floor, so a token comes again."""
+    monkeypatch.setattr("holdfast.stores.sqlite.database.RAISE_FLOOR", "SELECT ?, ?")
+    bench = Bench()
+    bench.store = SqliteStore(ThreadsRuntime(), tmp_path / "locks.db", bench.clock, bench.clock)
+    drive(bench.store.open(lambda notice: None, NEVER))
+    with pytest.raises(AssertionError):
+        test_a_name_is_forgotten_after_the_retention_and_its_tokens_grow_on(bench)
+    drive(bench.store.close())
+
+
+def test_a_store_that_forgets_too_soon_is_found(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: a release is forgotten while it may still be asked again."""
+    monkeypatch.setattr("holdfast.stores.memory.RETENTION", SECOND)
+    monkeypatch.setattr("holdfast.stores.sqlite.database.RETENTION", SECOND)
+    monkeypatch.setattr("holdfast.stores.memory.SWEEP_EVERY", SECOND)
+    with pytest.raises(AssertionError):
+        test_a_release_is_remembered_although_its_name_is_unused(bench)
