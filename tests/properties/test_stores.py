@@ -193,6 +193,12 @@ WRONG_SCRIPTS: dict[str, tuple[type[StoreMachine], str, str]] = {
     "in use too shortly": (RedisMachine, "or marker[5] < now + length then in_use", "then in_use"),
     "in use when it began": (RESTARTS, "length = math.max(length, marker[4])", ""),
     "others forgotten": (RedisMachine, "marker[6], changed = length, true", ""),
+    "looked at in vain": (RedisMachine, "known ~= '' and known or seen end", "seen end"),
+    "looked at a generation to come": (
+        RedisMachine,
+        "if looking then marker[1] = known",
+        "if false then marker[1] = known",
+    ),
     "up for too long": (UptimeMachine, "uptime_in_seconds:(-?%d+)') - 1)", "uptime_in_seconds:(-?%d+)'))"),
     "up whoever it was": (UptimeMachine, "if guard == 3 and known == '' and seen == '' then", "if guard == 3 then"),
     "stretched": (RedisMachine, "if marker[3] > now + marker[4] then", "if false then"),
