@@ -317,6 +317,22 @@ async def take(acquiring: Any) -> Any:  # noqa: ANN401 - any kind
     return await acquiring
 
 
+def test_a_reader_waits_behind_one_that_a_lock_delay_keeps_out() -> None:
+    """Who waits before is a reader, as it is itself: both are let in when the delay is over."""
+
+    async def main() -> None:
+        async with AsyncClient(store=virtual.source()) as client:
+            lost = await client.rwlock("name", lock_delay=5).read().acquire()
+            async with client.rwlock("name").read():
+                await client.revoke("name", force=True, token=lost.token)
+                other = asyncio.create_task(client.rwlock("name").read().acquire())
+                await asyncio.sleep(0.1)
+                async with client.rwlock("name").read().acquire():
+                    await (await other).release()
+
+    virtual.run(main)
+
+
 def test_every_kind_refuses_in_asyncio() -> None:
     """By the task, not by the loop."""
 

@@ -158,3 +158,55 @@ async def nobody_waits_for_oneself(kit: Kit) -> None:
     lease.check()
     expect(not (await here.inspect("name")).waiters, "it stands in no queue")
     await lease.release()
+
+
+@check(queue=True, weights=True)
+async def nobody_waits_behind_a_writer_for_oneself(kit: Kit) -> None:
+    """Who reads and asks to read again, behind a writer that waits for the first, is told so and stands in no queue."""
+    here, there = kit.client(), kit.client()
+    rwlock = here.rwlock("name", ttl=TTL)
+    lease = await rwlock.read().acquire()
+    await (await rwlock.read().acquire()).release()  # nobody waits between: it is let in
+    writing = kit.start(lambda: there.rwlock("name", ttl=TTL).write().acquire(timeout=PATIENCE))
+    await kit.waiters(here, "name", 1)
+    try:
+        await rwlock.read().acquire()
+    except SelfDeadlock as error:
+        expect("waits before it" in str(error), "it says why")
+    else:
+        expect(holds=False, what="a second read behind a writer is refused")
+    lease.check()
+    expect(len((await here.inspect("name")).waiters) == 1, "it stands in no queue")
+    await lease.release()
+    await (await writing.result()).release()
+
+
+@check(queue=True, weights=True)
+async def nobody_waits_behind_a_request_for_ones_own_permits(kit: Kit) -> None:
+    """Who holds permits and asks for more, behind a waiter that needs those, is told so; not if others make room."""
+    here, there = kit.client(), kit.client()
+    semaphore, theirs = here.semaphore("name", 4, ttl=TTL), there.semaphore("name", 4, ttl=TTL)
+    mine, first = await semaphore.acquire(weight=2), await theirs.acquire()
+    waiting = kit.start(lambda: theirs.acquire(timeout=PATIENCE, weight=2))
+    await kit.waiters(here, "name", 1)
+
+    async def make_room() -> None:
+        await kit.waiters(there, "name", 2)
+        await first.release()
+        await (await waiting.result()).release()
+
+    making = kit.start(make_room)
+    more = await semaphore.acquire()
+    await making.result()
+    await more.release()
+    waiting = kit.start(lambda: theirs.acquire(timeout=PATIENCE, weight=3))
+    await kit.waiters(here, "name", 1)
+    try:
+        await semaphore.acquire()
+    except SelfDeadlock:
+        expect(len((await here.inspect("name")).waiters) == 1, "it stands in no queue")
+    else:
+        expect(holds=False, what="a request behind one that needs what the asker holds is refused")
+    mine.check()
+    await mine.release()
+    await (await waiting.result()).release()
