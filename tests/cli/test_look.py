@@ -14,8 +14,9 @@ import pytest
 
 import holdfast
 from holdfast.cli.app import run_app
-from holdfast.cli.look import wait_for_name
+from holdfast.cli.look import list_names, wait_for_name
 from holdfast.cli.say import seconds
+from holdfast.cli.tables import ROWS
 from holdfast.core.messages import HolderView, NameView
 from holdfast.escaping import escape
 from tests.cli.conftest import PATIENCE, Command, Done, until
@@ -156,6 +157,52 @@ def test_ls_lists_what_matches(here: Here, client: holdfast.Client) -> None:
             assert [line.split("\t")[0] for line in here("ls", pattern).output.splitlines()] == found
             assert [each["name"] for each in json.loads(here("ls", pattern, "--json").output)] == found
         assert here("ls", "repor").output == ""
+
+
+class Shown(holdfast.Client):
+    """A client that notes what was printed before it looked at each name."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        """Note what this captures."""
+        super().__init__("memory://")
+        self.printed = ""
+        self.before: list[str] = []
+        self.capsys = capsys
+
+    def names(self) -> list[str]:
+        """List more names than a table has."""
+        return [f"job{number:03}" for number in range(2 * ROWS)]
+
+    def inspect(self, name: str) -> NameView:
+        """Show a name that somebody holds."""
+        self.printed += self.capsys.readouterr().out
+        self.before.append(self.printed)
+        return NameView(name, 1, 7, [HolderView("anna", 7, 1, 1.0, 2.0, 3.0)])
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_ls_prints_a_name_before_it_looks_at_the_next(capsys: pytest.CaptureFixture[str], *, as_json: bool) -> None:
+    """A long list is not waited for, and what is printed in pieces is one JSON text."""
+    with Shown(capsys) as client:
+        assert list_names(client, None, as_json=as_json) == 0
+        for number in range(1, 2 * ROWS):
+            assert f"job{number - 1:03}" in client.before[number]
+        printed = client.printed + capsys.readouterr().out
+        if as_json:
+            assert [each["name"] for each in json.loads(printed)] == client.names()
+            assert printed == json.dumps(json.loads(printed), indent=2) + "\n"
+        else:
+            assert [line.split("\t")[0] for line in printed.splitlines()] == client.names()
+
+
+@pytest.mark.usefixtures("terminal")
+def test_a_terminal_gets_a_table_before_the_next_is_filled(capsys: pytest.CaptureFixture[str]) -> None:
+    """Names that come late do not keep those back that are there."""
+    with Shown(capsys) as client:
+        assert list_names(client, None, as_json=False) == 0
+        assert f"job{ROWS - 1:03}" in client.before[ROWS]
+        printed = client.printed + capsys.readouterr().out
+        assert all(name in printed for name in client.names())
 
 
 # -- waiting, asking and taking ------------------------------------------------------------------------------

@@ -23,21 +23,20 @@ ANY_NAME = "holdfast"
 
 
 def list_names(client: Client, pattern: str | None, *, as_json: bool) -> int:
-    """Print the names that match a pattern and are held or waited for."""
+    """Print the names that match a pattern and are held or waited for, as the store shows them."""
     views = _views(client, pattern)
     if not as_json:
         views = _noting_quarantine(client, views)
     if as_json:
-        output.print_json([output.name_json(view) for view in views])
+        output.print_json_list(map(output.name_json, views))
     elif not output.is_terminal():
         for view in views:
             output.print_line(*_name_fields(view))
-    elif listed := list(views):
+    else:
         from holdfast.cli.tables import print_names
 
-        print_names(listed)
-    else:
-        print("Nothing is locked." if pattern is None else f"Nothing like {escape(pattern)} is locked.")
+        if not print_names(views):
+            print("Nothing is locked." if pattern is None else f"Nothing like {escape(pattern)} is locked.")
     return Status.DONE
 
 

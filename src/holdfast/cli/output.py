@@ -10,6 +10,7 @@ Every text that came from outside is escaped: a tab or the end of a line in a na
 import json
 import sys
 from collections.abc import Iterable
+from textwrap import indent
 from typing import Any
 
 from holdfast.core.messages import HolderView, NameView, WaiterView
@@ -27,8 +28,8 @@ def is_terminal() -> bool:
 
 
 def print_line(*fields: object) -> None:
-    """Print fields between tabs, as one line."""
-    print(*(escape(str(each)) for each in fields), sep="\t")
+    """Print fields between tabs, as one line, at once: the next one may take a request."""
+    print(*(escape(str(each)) for each in fields), sep="\t", flush=True)
 
 
 def join(values: Iterable[object]) -> str:
@@ -46,7 +47,20 @@ def plain(duration: float) -> str:
 
 def print_json(value: object) -> None:
     """Print JSON in ASCII, without a control character in it."""
-    print(json.dumps(value, indent=2).replace("\x7f", "\\u007f"))
+    print(_json(value))
+
+
+def print_json_list(values: Iterable[object]) -> None:
+    """Print a JSON list as `print_json` does, each value when it comes."""
+    before, end = "[\n", "[]"
+    for value in values:
+        print(before, indent(_json(value), "  "), sep="", end="", flush=True)
+        before, end = ",\n", "\n]"
+    print(end)
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, indent=2).replace("\x7f", "\\u007f")
 
 
 def name_json(view: NameView) -> Json:

@@ -1,6 +1,7 @@
 """What a terminal is shown: tables in its width. Only this file imports rich, which takes long, and only if needed."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 
 from rich import box
 from rich.console import Console
@@ -11,12 +12,19 @@ from holdfast.cli.say import seconds
 from holdfast.core.messages import HolderView, NameView, WaiterView
 from holdfast.escaping import escape
 
+ROWS = 100
+"""Of how many names a table is at most: a long list is not waited for."""
+
 FACTS = ("Token", "Held for", "Expires in")
 
 
-def print_names(views: Sequence[NameView]) -> None:
-    """Print a table of names."""
-    Console().print(_names_table(views))
+def print_names(views: Iterator[NameView]) -> bool:
+    """Print tables of names, each when its names have come; tell whether there were any."""
+    console, any_name = Console(), False
+    while some := list(islice(views, ROWS)):
+        console.print(_names_table(some))
+        any_name = True
+    return any_name
 
 
 def print_name(summary: str, view: NameView) -> None:
