@@ -1,6 +1,7 @@
 """Seeds with which a planted bug is met soon: without them some searches go through thousands of histories."""
 
 FIRST = {
+    "followed": 10,
     "told nothing": 1,
     "memory-PushesAreForgotten": 2,
     "sqlite-PushesAreForgotten": 6,

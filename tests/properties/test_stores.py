@@ -104,7 +104,7 @@ SEVERAL = ("ask_for_several", "ask_for_several_again")
 
 VOTES = ("ask_for_a_vote", "raise_a_token", "wait_for_no_vote_any_more")
 
-RESTARTS = _without(
+OFTEN = (
     *SEVERAL,
     *VOTES,
     "look",
@@ -114,6 +114,22 @@ RESTARTS = _without(
     "renew",
     "leave",
     "revoke",
+)
+"""What takes steps away from restarts."""
+
+RESTARTS = _without(*OFTEN)
+RETURNS = _without(
+    *OFTEN,
+    "a_crowd_comes",
+    "ask_back",
+    "resize",
+    "adjust",
+    "a_holder_makes_room",
+    "holders_are_too_quick",
+    "all_data_is_deleted",
+    "a_copy_is_taken",
+    "a_former_master_is_promoted_again",
+    "a_queue_falls_silent_and_the_holders_let_go",
 )
 WAITING = _without(
     *SEVERAL,
@@ -172,7 +188,7 @@ VOTING = _without(
 WRONG_SCRIPTS: dict[str, tuple[type[StoreMachine], str, str]] = {
     "renewed in silence": (WAITING, "return head and 4 or 0", "return 0"),
     "renewed for nobody": (WAITING, "return head and 4 or 0", "return 4"),
-    "followed": (RESTARTS, "if token < counter then return end", ""),
+    "followed": (RETURNS, "if token < counter then return end", ""),
     "released": (RESTARTS, "if request == released or holder_of", "if holder_of"),
     "crowded": (RESTARTS, "if weighs + weight_of(there) > fills then return false end", ""),
     "late": (RESTARTS, "weighs == 0 or now >= quarantine(0) then", "weighs == 0 then"),
