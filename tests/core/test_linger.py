@@ -132,6 +132,29 @@ def test_it_ends_when_its_time_is_over() -> None:
     run(work)
 
 
+def test_it_ends_in_time_though_the_store_does_not_answer_its_renewal() -> None:
+    """It is given back when the linger is over, and not when an answer to its renewal is given up."""
+    hangs = False
+
+    async def hang(operation: str, done: bool) -> None:
+        if hangs and operation == "renew" and not done:
+            await asyncio.sleep(0.8)
+
+    async def main() -> None:
+        nonlocal hangs
+        table = virtual.table()
+        async with (
+            AsyncClient(store=disturbed(memory_source(table), hang)) as here,
+            AsyncClient(store=memory_source(table)) as there,
+        ):
+            await (await here.lock("name", ttl=3, linger=1.2).acquire()).release()
+            hangs = True  # the renewal is under way from 1 s on, for 0.8 s
+            await asyncio.sleep(1.3)
+            assert not (await there.inspect("name")).holders
+
+    virtual.run(main)
+
+
 def test_it_ends_when_its_time_is_over_among_threads() -> None:
     """The same among threads, whose keeper sleeps for long."""
     table = MemoryTable()

@@ -138,8 +138,7 @@ class Attempt:
         self._signal: Event | None = None
         """Made only when there is something to wait for."""
         self._poke_at = NEVER
-        self._called = False
-        """Whether it was told to ask at once since it asked last."""
+        """When to ask again: as the store has pushed since we asked last, and as it says in its reply."""
         self._granted = 0
         """The highest token that was pushed."""
         self._engaged = False
@@ -173,7 +172,6 @@ class Attempt:
             if notice.token > self._granted:
                 self._granted, self.wanted = notice.token, notice.wanted
         else:
-            self._called = self._called or not notice.after
             self._poke_at = min(self._poke_at, self._runtime.now() + seconds(notice.after))
         if self._signal is not None:
             self._signal.set()
@@ -215,7 +213,7 @@ class Attempt:
         delay = 0.02
         while True:
             self._engaged = True
-            self._called = False
+            self._poke_at = NEVER
             sent = self._sent = self._runtime.now()
             self._granted = 0  # what was heard before counts no more: the store tells it again, or has forgotten it
             try:
@@ -268,9 +266,7 @@ class Attempt:
         """Wait for a push, or until it is time to ask again (None)."""
         now = self._runtime.now
         self._note_quarantine(reply.quarantine)
-        self._poke_at = now() + seconds(reply.poke_in)
-        if self._called:  # before the reply was heard
-            self._poke_at = 0.0
+        self._poke_at = min(self._poke_at, now() + seconds(reply.poke_in))  # a push may have overtaken the reply
         signal = await self._make_signal()
         while True:
             signal.clear()
@@ -298,7 +294,7 @@ class Attempt:
     async def _pause(self, retry_in: float) -> None:
         """Sleep before asking a store that has no queue, at a random moment so that nobody is always first."""
         now = self._runtime.now
-        self._poke_at = now() + retry_in * (0.5 + self._runtime.random())
+        self._poke_at = min(self._poke_at, now() + retry_in * (0.5 + self._runtime.random()))
         signal = await self._make_signal()
         while True:
             signal.clear()

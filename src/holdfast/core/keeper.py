@@ -300,6 +300,9 @@ class Keeper:
                     break
                 self._later.take(NEVER)
                 self._pick(first[1], batch)
+            for lease in batch:
+                if lease.lingers_until < NEVER:  # it is given back then, whatever becomes of its renewal
+                    self._later.put(lease.request, lease.lingers_until)
             self._asked = batch
         if self._ended:
             self._signal.set()

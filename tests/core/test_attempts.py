@@ -1,0 +1,38 @@
+"""When whoever waits in the store's queue asks again."""
+
+import pytest
+
+from holdfast import AsyncClient, LockTimeout
+from holdfast.core.deadlines import micros
+from holdfast.core.messages import Notice, NoticeKind
+from holdfast.runtimes import clocks
+from holdfast.stores.memory import memory_source
+from tests import virtual
+from tests.hazards.helpers import disturbed
+
+
+@pytest.mark.parametrize("after", [0.0, 0.3])
+def test_a_push_that_overtakes_the_reply_counts(after: float) -> None:
+    """The store told us that we are the head now, and when to ask; then its older reply arrives, and says later."""
+    asked: list[float] = []
+
+    async def main() -> None:
+        table = virtual.table()
+
+        async def overtake(operation: str, done: bool) -> None:
+            if operation != "acquire":
+                return
+            if not done:
+                asked.append(clocks.steady())
+            elif len(asked) == 1:
+                (request,) = waiting.session().attempts
+                waiting.session().deliver(Notice("", NoticeKind.HEAD, request, after=micros(after)))
+
+        waiting = AsyncClient(store=disturbed(memory_source(table), overtake))
+        async with AsyncClient(store=memory_source(table)) as holding, waiting:
+            async with holding.lock("name"):
+                with pytest.raises(LockTimeout):
+                    await waiting.lock("name").acquire(timeout=1.0)
+
+    virtual.run(main)
+    assert asked[1] - asked[0] == pytest.approx(after, abs=0.01)
