@@ -52,6 +52,23 @@ def test_a_password_in_the_command_line_is_told(here: Here, command: Command) ->
     assert "--url-file" not in here("ls", "--url", command.url).errors
 
 
+def test_a_store_in_memory_is_told_to_be_of_one_process(here: Here, command: Command) -> None:
+    """A lock that keeps nobody out is not taken in silence; with another store nothing is said."""
+    done = here("run", "job", "--url", "memory://", "-c", "exit 0")
+    assert done.status == 0
+    assert "no other process sees" in done.errors
+    assert here("run", "job", "--url", command.url, "-c", "exit 0").errors == ""
+
+
+@pytest.mark.parametrize("arguments", [("run", "job", "-w", "-1", "-c", "exit 0"), ("wait", "job", "-w", "-1")])
+def test_a_negative_timeout_is_named_as_it_was_given(here: Here, arguments: tuple[str, ...]) -> None:
+    """By the option, not by what becomes of it inside."""
+    done = here(*arguments)
+    assert done.status == 64
+    assert "--timeout" in done.errors
+    assert "retry_for" not in done.errors
+
+
 def test_the_url_stands_in_a_file(
     here: Here, command: Command, client: holdfast.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -151,6 +151,10 @@ CALLS: dict[str, tuple[Callable[[Any], object], str]] = {
         lambda client: type(client)("memory://", ttl=5),
         "Client.. has no argument 'ttl': it belongs to client.lock",
     ),
+    "client's host": (lambda client: type(client)(host="localhost"), "'host': it belongs to the URL of the store"),
+    "max_ttl": (lambda client: client.lock("name", max_ttl=99), "belongs to the URL of a Redis.*max_ttl=300"),
+    "timeout of a side": (lambda client: client.rwlock("name").read(timeout=1), "read.. .* lock.acquire.timeout"),
+    "nonsense of a side": (lambda client: client.rwlock("name").write(xyzzy=1), "write.. .* it takes none"),
     "client's owner": (lambda client: type(client)("memory://", ownr="me"), "did you mean owner?"),
 }
 
@@ -165,6 +169,30 @@ def test_an_unknown_keyword_is_told_what_was_meant(call: str, colour: str) -> No
     with pytest.raises(UnknownArgument, match=said) as caught:
         write(client)
     assert isinstance(caught.value, TypeError)
+
+
+ATTRIBUTES: dict[str, tuple[Callable[[Any], object], str]] = {
+    "release": (lambda client: client.lock("name").release(), "belongs to the lease that you got.* its release$"),
+    "owned": (lambda client: client.semaphore("name", 3).owned(), "belongs to the lease .* its check$"),
+    "reacquire": (lambda client: client.multilock(["name"]).reacquire(), "belongs to the lease .* its extend$"),
+    "of a side": (lambda client: client.rwlock("name").read().extend(5), "belongs to the lease .* its extend$"),
+    "of both sides": (lambda client: client.rwlock("name").acquire(), "'acquire': read.. and write.. return what"),
+    "of both sides' lease": (lambda client: client.rwlock("name").release(), "belongs to the lease .* its release$"),
+    "nonsense": (lambda client: client.lock("name").xyzzy, "Lock' object has no attribute 'xyzzy'$"),
+    "nonsense of both sides": (lambda client: client.rwlock("name").xyzzy, "object has no attribute 'xyzzy'$"),
+}
+
+
+@pytest.mark.parametrize("attribute", ATTRIBUTES)
+@pytest.mark.parametrize("colour", ["threads", "asyncio"])
+def test_what_other_libraries_have_in_a_lock_is_found(attribute: str, colour: str) -> None:
+    """There is none of it in a lock, as `hasattr` says; the error says that a lease has it."""
+    use, said = ATTRIBUTES[attribute]
+    kind = Client if colour == "threads" else AsyncClient
+    client = kind(store=memory_source(MemoryTable()))
+    assert not hasattr(client.lock("name"), "release")
+    with pytest.raises(AttributeError, match=said):
+        use(client)
 
 
 # -- locked ------------------------------------------------------------------------------------------------------

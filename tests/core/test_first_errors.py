@@ -29,6 +29,15 @@ def test_an_unknown_scheme_is_told_what_there_is_without_the_password() -> None:
     assert "hunter2" not in str(caught.value)
 
 
+@pytest.mark.parametrize("url", ["localhost:6379", "me:hunter2@localhost:6379", "127.0.0.1:6379"])
+def test_a_host_alone_is_told_how_to_become_a_url(url: str) -> None:
+    """What stands before the port is no scheme."""
+    with pytest.raises(UsageError, match="as redis://host:6379") as caught:
+        Client(url)
+    assert "there are" not in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+
+
 @pytest.mark.parametrize(("typed", "meant"), [("redi", "redis"), ("reddis", "redis"), ("zookeper", "zookeeper")])
 def test_a_mistyped_scheme_is_told_which_was_meant(typed: str, meant: str) -> None:
     """And not all that there are."""
@@ -131,7 +140,7 @@ for url in {urls!r}:
 @pytest.mark.parametrize("url", [Path("/tmp/locks.db"), 5, b"sqlite:///tmp/locks.db"])  # noqa: S108 - never made
 def test_a_url_that_is_no_str_is_refused_by_its_type(url: object) -> None:
     """A path object, a number or bytes as a URL is a clear error."""
-    with pytest.raises(UsageError, match=f"not a {type(url).__name__}"):
+    with pytest.raises(UsageError, match=f"not {type(url).__name__}"):
         Client(cast("str", url))
 
 

@@ -20,6 +20,11 @@ HINT = (
     f"environment as {VARIABLE}, or into a file, and give that as --url-file."
 )
 
+ALONE = (
+    "memory:// is in the memory of this process: no other process sees what is held there, nor waits for it. Give the "
+    "URL of a store that they share, as redis://host, or leave it out for the lock file of this user."
+)
+
 
 @dataclass(slots=True, frozen=True)
 class Address:
@@ -33,15 +38,17 @@ class Address:
     """Whether it stands in the list of processes, with a password."""
 
     def client(self, **options: Any) -> Client:  # noqa: ANN401 - those of a client
-        """Return a client of the store, and warn if its password can be read by others."""
+        """Return a client of the store, and warn if others can read its password, or cannot see the store."""
         client = Client(self.url, **options)
         self.warn()
         return client
 
     def warn(self) -> None:
-        """Tell if others can read the password."""
+        """Tell if others can read the password, or cannot see the store."""
         if self.in_the_open:
             tell(HINT)
+        if self.url is not None and self.url.startswith("memory:"):
+            tell(ALONE)
 
     def environment(self, *, pass_url: bool) -> dict[str, str | None]:
         """Return what a command under a lock finds in its environment, to lock in the same store.

@@ -221,7 +221,7 @@ def hold(  # noqa: PLR0917 - typer tells options from arguments by their annotat
 def wait(  # noqa: PLR0917 - typer tells options from arguments by their annotations
     name: Name,
     timeout: Annotated[
-        float | None, typer.Option("-w", "--timeout", help="Seconds to wait. Default: for ever.")
+        float | None, typer.Option("-w", "--timeout", min=0, help="Seconds to wait. Default: for ever.")
     ] = None,
     change: Annotated[bool, typer.Option("--change", help="Also end when somebody else holds it than now.")] = False,  # noqa: FBT002 - a flag
     url: Url = None,
@@ -342,7 +342,9 @@ def about_quarantine() -> None:
 
 @quarantine.command("end")
 def end(
-    url: Annotated[str | None, typer.Argument(help="The store. Default: as of --url.")] = None,
+    url: Annotated[
+        str | None, typer.Argument(metavar="URL", help="The store. Default: HOLDFAST_URL in the environment.")
+    ] = None,
     url_file: UrlFile = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,  # noqa: FBT002
     as_json: AsJson = False,  # noqa: FBT002 - a flag

@@ -47,6 +47,7 @@ Timeout = Annotated[
     typer.Option(
         "-w",
         "--timeout",
+        min=0,
         help="Seconds to wait for the lock, and for a store that is not up yet. Default: for ever, but 10 s for the "
         "store.",
     ),

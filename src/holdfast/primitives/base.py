@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from shlex import quote
 from types import TracebackType
-from typing import Any, Generic, Never, ParamSpec, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Never, ParamSpec, Protocol, Self, TypeVar
 
 from holdfast.core.attempt import Want
 from holdfast.core.deadlines import micros, seconds
@@ -39,6 +39,14 @@ UNSET = -1.0
 
 TO_WAIT = "Give a timeout to wait for it"
 """What whoever did not want to wait is told. The command has another word for it."""
+
+OF_LEASES = {
+    **{word: word for word in ("release", "extend", "check", "remaining", "token", "lost", "state")},
+    **dict.fromkeys(("unlock", "force_release"), "release"),
+    **dict.fromkeys(("renew", "refresh", "reacquire"), "extend"),
+    **dict.fromkeys(("owned", "is_owned", "is_acquired", "acquired"), "check"),
+}
+"""What is looked for in a lock and is in its lease, also by the words of other libraries."""
 
 NAMED = 5
 """How many holders an error names."""
@@ -143,6 +151,12 @@ class LockBase:
             advice=self._advice,
         )
 
+    if not TYPE_CHECKING:  # a type checker finds these mistakes by itself
+
+        def __getattr__(self, word: str) -> Never:
+            """Say where to find what other libraries have in a lock."""
+            raise AttributeError(absent(self, word, OF_LEASES.get(word)), name=word, obj=self)
+
     @property
     def name(self) -> str:
         """What is locked."""
@@ -175,7 +189,7 @@ class LockBase:
                 f"{self._name!r} was not granted within {timeout or 0:g} s: the store restarted, failed over or is "
                 "new, and may have forgotten who holds what. It is quarantined: it grants nothing for another "
                 f"{seconds(left.quarantine):.1f} s, until the oldest lease has run out. Wait longer; or, if nobody can "
-                "be at work under a lease from before, end that by `holdfast quarantine end`.",
+                "be at work under a lease from before, end that by `holdfast quarantine end URL`.",
                 left.votes,
             )
         if left.blocked:
@@ -208,6 +222,12 @@ class LockBase:
         if escape(self._want.name) != self._want.name:  # it cannot be typed
             return "`holdfast ls` for how long it will still be held"
         return f"`holdfast show {quote(self._want.name)}` for how long it will still be held, and who waits"
+
+
+def absent(of: object, word: str, in_lease: str | None) -> str:
+    """Say that an object has no attribute `word`, which a lease has as `in_lease`."""
+    advice = "" if in_lease is None else f": it belongs to the lease that you got; keep that, and use its {in_lease}"
+    return f"{type(of).__name__!r} object has no attribute {word!r}{advice}"
 
 
 def _list(owners: Sequence[str]) -> str:

@@ -79,6 +79,11 @@ ELSEWHERE = {
     "weight": "semaphore.acquire(weight=...)",
     "stop": "lock.acquire(stop=...), of a blocking Client",
     "permits": "client.semaphore(name, permits)",
+    "max_ttl": "the URL of a Redis, as redis://host?max_ttl=300",
+    **dict.fromkeys(
+        ("host", "port", "db", "username", "password", "ssl", "unix_socket_path"),
+        "the URL of the store, as redis://user:password@host:6379/0",
+    ),
     **dict.fromkeys(("owner", "namespace", "retry_for", "operation_timeout", "on_event"), "Client(url, ...)"),
     **{each: f"client.lock(name, {each}=...)" for each in PlainOptions.__optional_keys__},
 }
@@ -97,7 +102,7 @@ def refuse_unknown(call: str, given: Iterable[str], known: Iterable[str]) -> NoR
     elif meant in ELSEWHERE:
         advice = f"it belongs to {ELSEWHERE[meant]}."
     else:
-        advice = f"there are {', '.join(known)}."
+        advice = f"there are {', '.join(known)}." if known else "it takes none."
     raise UnknownArgument(f"{call}() has no argument {escape(word)!r}: {advice}")
 
 

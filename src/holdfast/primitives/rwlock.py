@@ -10,7 +10,7 @@ seen, it is refused.
 """
 
 from collections.abc import Iterable
-from typing import Any, Generic, Never, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Never, NoReturn, TypeVar, cast
 
 from holdfast.core.attempt import Want
 from holdfast.core.limits import EVERYBODY
@@ -18,6 +18,7 @@ from holdfast.core.stop import Stop
 from holdfast.errors import SelfDeadlock, UsageError
 from holdfast.lease import Acquiring, AsyncLease, Lease
 from holdfast.primitives.base import (
+    OF_LEASES,
     UNSET,
     AsyncLockBase,
     BlockingLockBase,
@@ -25,8 +26,9 @@ from holdfast.primitives.base import (
     L,
     LockBase,
     Sessions,
+    absent,
 )
-from holdfast.primitives.options import LockOptions
+from holdfast.primitives.options import LockOptions, refuse_unknown
 from holdfast.runtimes import aio, threads
 from holdfast.runtimes.threads import drive
 
@@ -203,12 +205,24 @@ class _Sides(Generic[R, W]):
         """What is locked."""
         return self._read.name
 
-    def read(self) -> R:
+    if not TYPE_CHECKING:  # a type checker finds these mistakes by itself
+
+        def __getattr__(self, word: str) -> Never:
+            """Say where to find what locks have."""
+            both = "read() and write() return what has it" if hasattr(BlockingLockBase, word) else ""
+            message = f"{absent(self, word, OF_LEASES.get(word))}{both and f': {both}'}"
+            raise AttributeError(message, name=word, obj=self)
+
+    def read(self, **unknown: Never) -> R:
         """Return the side of the readers, who hold the name together."""
+        if unknown:
+            refuse_unknown("read", unknown, ())
         return self._read
 
-    def write(self) -> W:
+    def write(self, **unknown: Never) -> W:
         """Return the side of the writers, of whom one holds the name, alone."""
+        if unknown:
+            refuse_unknown("write", unknown, ())
         return self._write
 
     def __repr__(self) -> str:

@@ -29,6 +29,8 @@ ZOOKEEPER = (
 
 FILE_FORMS = "for a lock file write sqlite:///absolute/path, sqlite:///~/path or sqlite:relative/path"
 
+NO_SCHEME = f"a store URL begins with its scheme, as redis://host:6379; {FILE_FORMS}"
+
 
 def store_source(url: object = None) -> StoreSource:
     """Return the store of a URL or of a client, else of the environment, else of a lock file of this user.
@@ -50,10 +52,10 @@ def store_source(url: object = None) -> StoreSource:
         raise UsageError(f"the store URL is empty; give one, or leave it out and {VARIABLE} unset for a lock file.")
     parts = _split(url)
     if not parts.scheme:
-        raise UsageError(f"a store URL begins with its scheme, as redis://host:6379; {FILE_FORMS}.")
+        raise UsageError(f"{NO_SCHEME}.")
     make = SCHEMES.get(parts.scheme)
     if make is None:
-        raise UsageError(f"no store is known by the scheme {parts.scheme!r}; {_known_like(parts.scheme)}")
+        raise UsageError(f"no store is known by the scheme {parts.scheme!r}; {_known_like(parts)}")
     return make(parts)
 
 
@@ -74,17 +76,19 @@ def read_url(file: Path) -> str:
     return lines[0]
 
 
-def _known_like(scheme: str) -> str:
-    """Say what may have been meant by a scheme."""
-    if near := get_close_matches(scheme, SCHEMES, 1):
+def _known_like(parts: SplitResult) -> str:
+    """Say what may have been meant by a URL of an unknown scheme."""
+    if near := get_close_matches(parts.scheme, SCHEMES, 1):
         return f"did you mean {near[0]}?"
+    if not parts.netloc:  # host:6379
+        return f"{NO_SCHEME}."
     return f"there are {', '.join(SCHEMES)}; {FILE_FORMS}."
 
 
 def _split(url: object) -> SplitResult:
     """Take a URL apart. No error repeats it: it may hold a password."""
     if not isinstance(url, str):
-        raise UsageError(f"a store URL is a str, not a {type(url).__name__}; {FILE_FORMS}.")
+        raise UsageError(f"a store URL is a str, not {type(url).__name__}; {FILE_FORMS}.")
     try:
         return urlsplit(url)
     except ValueError:

@@ -16,7 +16,7 @@ STALE = frozenset({"READONLY", "MASTERDOWN", "CLUSTERDOWN", "LOADING", "UNBLOCKE
 """This node may not be the master any more: look again who is."""
 
 PASSING = {
-    "READONLY": "is a replica, so a failover may be under way",
+    "READONLY": "is a replica, so a failover may be under way; else give the URL of the master, or of its Sentinels",
     "MASTERDOWN": "is a replica that has lost its master",
     "CLUSTERDOWN": "says that its cluster is down or does not cover all slots",
     "LOADING": "is still loading its data",
@@ -26,7 +26,7 @@ PASSING = {
     "BUSY": "is busy with somebody's script (see SCRIPT KILL)",
     "OOM": "is out of memory: raise maxmemory, or free some",
     "MISCONF": "refuses writes because it cannot save to disk; see its log",
-    "NOREPLICAS": "has fewer good replicas than its min-replicas-to-write asks for",
+    "NOREPLICAS": "has fewer good replicas than its min-replicas-to-write asks for; see why they lag, or lower it",
     "NOSCRIPT": "forgets scripts as fast as they are loaded",
     "UNBLOCKED": "changed its role meanwhile",
     "FAILOVER": "is handing over to a replica",
