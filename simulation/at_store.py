@@ -5,7 +5,7 @@ Follows one node. A store of several nodes needs one of these for each, and the 
 
 from dataclasses import dataclass, field
 
-from holdfast.core.deadlines import DRIFT, EPSILON
+from holdfast.core.deadlines import DRIFT, EPSILON, MICROS
 from holdfast.core.state import KEPT, Holder, NameState, Waiter
 from holdfast.core.table import STAGGER
 from holdfast.core.turnstile import Budget
@@ -15,6 +15,9 @@ from simulation.node import Node
 
 ASKING = 2.5
 """Within how many seconds any waiter has asked again: that a head died, and blocks lighter ones, is found so."""
+
+RENEWING = 0.4
+"""Within what share of its ttl a holder has renewed its lease, and has heard whether somebody waits."""
 
 
 @dataclass(slots=True)
@@ -270,7 +273,7 @@ class StoreChecks:
             return
         if followed.free_since is None:
             followed.free_since = self._world.time
-        if not _would_fit(state.queue[0], state, now):
+        if not _would_fit(state.queue[0], state, now) or (state.queue[0] is not waiting[0] and _has_lapsed(state, now)):
             followed.head_fits_since = None
         elif followed.head_fits_since is None:
             followed.head_fits_since = self._world.time
@@ -324,7 +327,10 @@ class StoreChecks:
             place = followed.queue.get(waiter.ask.request)
             alive = waiter.fresh_until > node.clock() and node.listens(waiter.ask.inbox)
             since = max(place.since, followed.granted_at.get(request, 0.0)) if place is not None else self._world.time
-            if alive and self._should_know(holder.inbox, since, self._prompt_within + turn):
+            within = self._prompt_within
+            if within >= ASKING:  # pushes get lost, so the holder hears of it when it renews
+                within = max(within, RENEWING * holder.ttl / MICROS)
+            if alive and self._should_know(holder.inbox, since, within + turn):
                 return True
         return False
 
@@ -337,6 +343,11 @@ class StoreChecks:
             left += [waiter.ask.request for waiter in state.queue if waiter.fresh_until > now]
             if left:
                 self._tell(Invariant.DRAINED, f"{name}: {', '.join(left)} is left in the store at the end")
+
+
+def _has_lapsed(state: NameState, now: int) -> bool:
+    """Tell whether a lease or a lock delay is over, and nobody has asked since: then a dead head was not found yet."""
+    return 0 < state.blocked_until <= now or any(holder.expires_at <= now for holder in state.holders)
 
 
 def _would_fit(waiter: Waiter, state: NameState, now: int) -> bool:
