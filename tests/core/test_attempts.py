@@ -29,10 +29,9 @@ def test_a_push_that_overtakes_the_reply_counts(after: float) -> None:
                 waiting.session().deliver(Notice("", NoticeKind.HEAD, request, after=micros(after)))
 
         waiting = AsyncClient(store=disturbed(memory_source(table), overtake))
-        async with AsyncClient(store=memory_source(table)) as holding, waiting:
-            async with holding.lock("name"):
-                with pytest.raises(LockTimeout):
-                    await waiting.lock("name").acquire(timeout=1.0)
+        async with AsyncClient(store=memory_source(table)) as holding, waiting, holding.lock("name"):
+            with pytest.raises(LockTimeout):
+                await waiting.lock("name").acquire(timeout=1.0)
 
     virtual.run(main)
     assert asked[1] - asked[0] == pytest.approx(after, abs=0.01)
