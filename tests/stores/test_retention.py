@@ -1,5 +1,6 @@
 """What a store remembers of a name that nobody uses any more, and for how long."""
 
+import contextlib
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -38,20 +39,28 @@ class Bench:
         return drive(work(self.store))
 
 
+@contextlib.contextmanager
+def opened(bench: Bench, store: MemoryStore | SqliteStore) -> Iterator[Bench]:
+    """Have a store for the time of a block, whatever fails in it."""
+    bench.store = store
+    drive(store.open(lambda notice: None, NEVER))
+    try:
+        yield bench
+    finally:
+        drive(store.close())
+
+
 @pytest.fixture(params=["memory", "sqlite"])
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
     """Return a store of each kind."""
     made = Bench()
     runtime = ThreadsRuntime()
-    store: MemoryStore | SqliteStore
     if request.param == "memory":
         store = MemoryStore(runtime, MemoryTable(made.clock, made.clock))
     else:
         store = SqliteStore(runtime, tmp_path / "locks.db", made.clock, made.clock)
-    made.store = store
-    drive(store.open(lambda notice: None, NEVER))
-    yield made
-    drive(store.close())
+    with opened(made, store):
+        yield made
 
 
 def ask(name: str, request: str) -> Ask:
@@ -119,18 +128,16 @@ def test_a_lock_file_forgets_names_as_fast_as_they_come(tmp_path: Path) -> None:
     """A file in which new names are used all the time has rows for those of the last minutes, and does not grow."""
     bench = Bench()
     store = SqliteStore(ThreadsRuntime(), tmp_path / "locks.db", bench.clock, bench.clock)
-    bench.store = store
-    drive(store.open(lambda notice: None, NEVER))
     rows: list[int] = []
-    for number in range(3000):
-        bench.now += RETENTION // 1000 - SECOND // 1000
-        use(bench, f"{number}")
-        if number % 1000 == 999:
-            connection = store._database._connection
-            assert connection is not None
-            rows.append(connection.execute("SELECT count(*) FROM names").fetchone()[0])
-    assert max(rows) <= 1000 * (1 + SWEEP_EVERY / RETENTION) + SWEEP_AT_MOST
-    drive(store.close())
+    with opened(bench, store):
+        for number in range(3000):
+            bench.now += RETENTION // 1000 - SECOND // 1000
+            use(bench, f"{number}")
+            if number % 1000 == 999:
+                connection = store._database._connection
+                assert connection is not None
+                rows.append(connection.execute("SELECT count(*) FROM names").fetchone()[0])
+        assert max(rows) <= 1000 * (1 + SWEEP_EVERY / RETENTION) + SWEEP_AT_MOST
 
 
 def test_a_table_that_forgets_counters_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
