@@ -55,6 +55,7 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
     """Return a store of each kind."""
     made = Bench()
     runtime = ThreadsRuntime()
+    store: MemoryStore | SqliteStore
     if request.param == "memory":
         store = MemoryStore(runtime, MemoryTable(made.clock, made.clock))
     else:
