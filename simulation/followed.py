@@ -15,6 +15,7 @@ from holdfast.core.messages import (
     NameView,
     Notice,
     NoticeKind,
+    Page,
     Release,
     Renewal,
     RenewReply,
@@ -161,9 +162,9 @@ class FollowedStore:
         """Show one name."""
         return await self._store.inspect(name, until)
 
-    async def names(self, prefix: str, until: float) -> list[str]:
+    async def names(self, prefix: str, until: float, rest: object = None) -> Page:
         """List the names in use."""
-        return await self._store.names(prefix, until)
+        return await self._store.names(prefix, until, rest)
 
     async def ask_back(self, name: str, until: float) -> list[HolderView]:
         """Ask for a name back."""

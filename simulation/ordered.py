@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from holdfast.core.deadlines import micros
-from holdfast.core.messages import Ask, Granted, Reply
+from holdfast.core.messages import Ask, Granted, Page, Reply
 from holdfast.core.state import KEPT, Holder, NameState, Queue, Waiter
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.runtimes.simulated import SimRuntime, World
@@ -315,9 +315,9 @@ class SimulatedDirectory:
         else:
             self._over(session)
 
-    async def names(self, prefix: str, until: float) -> list[str]:
+    async def names(self, prefix: str, until: float, rest: object = None) -> Page:  # noqa: ARG002 - there is none
         """List names."""
-        return await self._call(lambda ensemble: ensemble.in_use(prefix), until)
+        return Page(await self._call(lambda ensemble: ensemble.in_use(prefix), until))
 
     async def tell(self, session: str, message: str, until: float) -> None:
         """Send a message."""

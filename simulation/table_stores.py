@@ -7,7 +7,7 @@ carried out in place by its caller, only pushes travel.
 from collections.abc import Callable
 from typing import TypeVar
 
-from holdfast.core.messages import Notice
+from holdfast.core.messages import Notice, Page
 from holdfast.core.table import Step
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.runtimes.simulated import SimRuntime
@@ -57,9 +57,9 @@ class SimulatedStore(TabledStore):
     def abandon(self) -> None:
         """Do nothing: simulated processes do not fork."""
 
-    async def names(self, prefix: str, until: float) -> list[str]:  # noqa: ARG002 - nobody asks in a simulation
+    async def names(self, prefix: str, until: float, rest: object = None) -> Page:  # noqa: ARG002 - nobody asks in a simulation
         """List the names that were ever used."""
-        return [name for name in self._node.names() if name.startswith(prefix)]
+        return Page([name for name in self._node.names() if name.startswith(prefix)])
 
     def _push(self, notice: Notice) -> None:
         self._link.push(lambda: self._deliver(notice), f"{notice.request} ({notice.kind})")

@@ -1,6 +1,7 @@
 """The directory over etcd keeps its contract, in both colours."""
 
 from base64 import b64encode
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from holdfast.stores.etcd.keys import Keys
 from holdfast.stores.etcd.link import Said
 from holdfast.stores.etcd.requests import LARGEST
 from holdfast.stores.ordered import Entry, Kind, Listing, Record
-from tests.etcd.scenes import Meanwhile, Run, contender, member, run_threads
+from tests.etcd.scenes import Meanwhile, Member, Run, contender, member, run_threads
 from tests.servers import EtcdServer
 from tests.servers.etcd import encoded
 
@@ -21,6 +22,17 @@ from tests.servers.etcd import encoded
 def requests_of(listing: Listing, kind: Kind = Kind.CONTENDER) -> list[str]:
     """Return who is listed."""
     return [entry.request for entry in listing.entries if entry.kind is kind]
+
+
+async def names_of(one: Member, prefix: str) -> AsyncIterator[str]:
+    """List names to the last page."""
+    page = await one.directory.names(prefix, one.soon())
+    while True:
+        for name in page.names:
+            yield name
+        if page.rest is None:
+            return
+        page = await one.directory.names(prefix, one.soon(), page.rest)
 
 
 def only(listing: Listing, kind: Kind) -> Entry:
@@ -148,8 +160,8 @@ def test_names_in_use_are_listed(run: Run, etcd_server: EtcdServer, name: str) -
             for each in (f"{name}b", f"{name}a/", f"{name}a"):
                 for request in "xy":
                     await a.directory.join(each, contender(request), a.soon())
-            assert await a.directory.names(name, a.soon()) == [f"{name}a", f"{name}a/", f"{name}b"]
-            assert await a.directory.names(f"{name}a/", a.soon()) == [f"{name}a/"]
+            assert (await a.directory.names(name, a.soon())).names == [f"{name}a", f"{name}a/", f"{name}b"]
+            assert (await a.directory.names(f"{name}a/", a.soon())).names == [f"{name}a/"]
             assert requests_of(await a.directory.look(f"{name}a", a.soon())) == ["x", "y"]
 
     run(scene)
@@ -428,8 +440,8 @@ def test_names_are_listed_in_pages(
             etcd_server.command("kv/put", key=b64encode(foreign).decode(), value="")
             for page in (1, 2, 3, 5, 1000):
                 monkeypatch.setattr(directory, "PAGE", page)
-                assert await a.directory.names(name, a.soon()) == sorted(wanted)
-                assert await a.directory.names(f"{name}/a", a.soon()) == [f"{name}/a", f"{name}/a/b"]
+                assert sorted([each async for each in names_of(a, name)]) == sorted(wanted)
+                assert sorted([each async for each in names_of(a, f"{name}/a")]) == [f"{name}/a", f"{name}/a/b"]
             etcd_server.command("kv/deleterange", key=b64encode(foreign).decode())
 
     run(scene)

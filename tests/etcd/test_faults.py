@@ -195,7 +195,7 @@ def test_what_cannot_be_read_keeps_no_message_from_being_heard(run: Run, etcd_se
             await a.directory.tell(session, "still here", a.soon())
             await a.heard.wait_for("told still here")
             assert (await a.directory.look(name, a.soon())).entries == []
-            assert name not in await a.directory.names("", a.soon())
+            assert name not in (await a.directory.names("", a.soon())).names
             await a.directory._gateway.ask("kv/deleterange", {"key": raw}, a.soon())
 
     run(scene)

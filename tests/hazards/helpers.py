@@ -16,6 +16,7 @@ from holdfast.core.messages import (
     Left,
     NameView,
     Notice,
+    Page,
     Release,
     Renewal,
     RenewReply,
@@ -88,9 +89,9 @@ class DisturbedStore:
         """Pass on."""
         return await self._store.inspect(name, until)
 
-    async def names(self, prefix: str, until: float) -> list[str]:
+    async def names(self, prefix: str, until: float, rest: object = None) -> Page:
         """Pass on."""
-        return await self._store.names(prefix, until)
+        return await self._store.names(prefix, until, rest)
 
     async def ask_back(self, name: str, until: float) -> list[HolderView]:
         """Pass on."""

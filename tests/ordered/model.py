@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from holdfast.core.messages import Page
 from holdfast.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.runtimes.runtime import Runtime
 from holdfast.stores.ordered import Detail, Entry, Listing, Record, Watcher
@@ -150,9 +151,9 @@ class ModelDirectory:
     async def keep_alive(self, until: float) -> None:
         self._reach()
 
-    async def names(self, prefix: str, until: float) -> list[str]:
+    async def names(self, prefix: str, until: float, rest: object = None) -> Page:
         with self._mutex:
-            return self._ensemble.in_use(prefix)
+            return Page(self._ensemble.in_use(prefix))
 
     async def tell(self, session: str, message: str, until: float) -> None:
         with self._mutex:

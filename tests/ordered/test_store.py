@@ -165,7 +165,7 @@ def test_a_release_leaves_nothing_though_something_beside_it_changes() -> None:
     granted = scene.hold(ask)
     scene.directory.meddles = True  # type: ignore[attr-defined]
     assert scene.release(ask, granted) is Outcome.RELEASED
-    assert drive(scene.directory.names("", scene.until)) == []
+    assert drive(scene.directory.names("", scene.until)).names == []
 
 
 class SessionEndsAtTheBlock(ModelDirectory):
@@ -190,7 +190,7 @@ def test_a_release_removes_the_block_of_an_earlier_session() -> None:
     ask = ask_of(lock_delay=1.0)
     granted = scene.hold(ask)
     assert scene.release(ask, granted) is Outcome.RELEASED
-    assert drive(scene.directory.names("", scene.until)) == []
+    assert drive(scene.directory.names("", scene.until)).names == []
 
 
 class Ailing(ModelDirectory):

@@ -208,11 +208,11 @@ def test_names_are_found(member: MakeMember) -> None:
     one, two = member(), member()
     for name in ("list/b", "list/a", "list.c", "other"):
         one.join(name, "a1")
-    assert two.world.run(two.directory.names("list", two.until)) == ["list.c", "list/a", "list/b"]
+    assert two.world.run(two.directory.names("list", two.until)).names == ["list.c", "list/a", "list/b"]
     one.world.run(one.directory.withdraw("list/a", "a1", None, one.until))
-    assert two.world.run(two.directory.names("list/", two.until)) == ["list/b"]
+    assert two.world.run(two.directory.names("list/", two.until)).names == ["list/b"]
     one.close()
-    assert two.world.run(two.directory.names("list", two.until)) == []
+    assert two.world.run(two.directory.names("list", two.until)).names == []
 
 
 def test_an_unused_name_is_removed_and_made_anew(member: MakeMember, monkeypatch: pytest.MonkeyPatch) -> None:

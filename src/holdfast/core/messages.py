@@ -250,5 +250,14 @@ class NameView:
     """How long the store still grants nothing, because it may have forgotten grants; to look begins no quarantine."""
 
 
+@dataclass(slots=True)
+class Page:
+    """Some of the names in use, each in one page of a listing, and from where the listing goes on."""
+
+    names: list[str]
+    rest: object = None
+    """What asks for the next page; only the store knows what it is. None: this page is the last."""
+
+
 RenewReply = Outcome | None
 """None: renewed. An outcome: refused, and what became of the lease."""

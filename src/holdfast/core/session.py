@@ -16,7 +16,7 @@ from holdfast.core.events import Events, LockEvent
 from holdfast.core.held import NEVER, REVOKED, HeldLease, report_loss, why_refused
 from holdfast.core.keeper import Keeper
 from holdfast.core.limits import check_ttl
-from holdfast.core.messages import Adjust, HolderView, Left, NameView, Notice, NoticeKind, Release
+from holdfast.core.messages import Adjust, HolderView, Left, NameView, Notice, NoticeKind, Page, Release
 from holdfast.core.nests import Nests
 from holdfast.core.stop import Stop
 from holdfast.core.turnstile import Budget, Turnstile
@@ -452,10 +452,19 @@ class Session:
             return left
         return replace(left, blocked=micros(view.blocked_for))
 
-    async def names(self, prefix: str) -> list[str]:
-        """List the names in use."""
+    async def page(self, prefix: str, rest: object = None) -> Page:
+        """Return a page of the names in use, which has the time of one operation: the first, or the one after."""
         await self.open()
-        return await self._look(lambda until: self.store.names(prefix, until))
+        return await self._look(lambda until: self.store.names(prefix, until, rest))
+
+    async def names(self, prefix: str) -> list[str]:
+        """List the names in use, sorted."""
+        page = await self.page(prefix)
+        found = page.names
+        while page.rest is not None:
+            page = await self.page(prefix, page.rest)
+            found += page.names
+        return sorted(found)
 
     async def _look(self, ask: Callable[[float], Coroutine[Any, Any, T]]) -> T:
         """Ask what changes nothing, again if the connection breaks, within the time of one operation.

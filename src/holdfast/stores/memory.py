@@ -10,7 +10,7 @@ from functools import partial
 from typing import TypeVar
 
 from holdfast import fork
-from holdfast.core.messages import Notice
+from holdfast.core.messages import Notice, Page
 from holdfast.core.state import NameState
 from holdfast.core.table import Step
 from holdfast.runtimes import clocks
@@ -161,9 +161,9 @@ class MemoryStore(TabledStore):
         """Carry out `work` on any number of names at once."""
         return self._table.steps(work)
 
-    async def names(self, prefix: str, until: float) -> list[str]:  # noqa: ARG002 - takes no time
-        """List the names in use."""
-        return self._table.names(prefix)
+    async def names(self, prefix: str, until: float, rest: object = None) -> Page:  # noqa: ARG002 - takes no time
+        """Return the names in use, all in one page."""
+        return Page(self._table.names(prefix))
 
     async def close(self) -> None:
         """Detach the inbox."""

@@ -19,6 +19,7 @@ from holdfast.core.messages import (
     Left,
     NameView,
     Notice,
+    Page,
     Release,
     Renewal,
     RenewReply,
@@ -123,11 +124,12 @@ class Store(Protocol):
         """Show one name."""
         ...
 
-    async def names(self, prefix: str, until: float) -> list[str]:
-        """List the names in use that start with `prefix`, sorted.
+    async def names(self, prefix: str, until: float, rest: object = None) -> Page:
+        """Return a page of the names in use that start with `prefix`: the first, or the one that `rest` asks for.
 
-        A store that needs many requests for it gives each of them the time that is left at the call: however many names
-        there are, the listing goes on for as long as the store answers.
+        A page takes a bounded number of requests, however many names there are, and may be empty though others follow.
+        A page that was not answered is asked for again with the same `rest`; one that was, not. A name that is in use
+        during the whole listing is in exactly one page.
         """
         ...
 

@@ -9,11 +9,13 @@ that first, and leaves another one if it gives up again.
 """
 
 import math
+from base64 import b64decode
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
+from holdfast.core.messages import Page
 from holdfast.errors import StoreUnavailable
 from holdfast.guard import Guard
 from holdfast.runtimes.runtime import Runtime
@@ -42,14 +44,14 @@ from holdfast.stores.etcd.watching import Watches, Watching
 from holdfast.stores.ordered.directory import Watcher
 from holdfast.stores.ordered.entries import Detail, Entry, Kind, Listing, Record
 
-PAGE = 2_000
-"""How many keys are listed at a time."""
-
 LATE = 30
 """For how many seconds a join that was given up is kept from coming."""
 
 CLOSING = 2.0
 """The longest that the end of a session may take at the server, in seconds."""
+
+PAGE = 2000
+"""How many keys one request lists names from."""
 
 SLOW = 1.0
 """How long a change may take, in seconds, before the lease of what is kept by it is counted anew."""
@@ -266,21 +268,19 @@ class EtcdDirectory:
         kvs += await self._read(rest, until)
         return [kv is not None and session_of(kv.get("lease", "0")) == session for kv in kvs]
 
-    async def names(self, prefix: str, until: float) -> list[str]:
-        """List the names in use that begin with `prefix`, sorted; each page of them has the time given."""
-        patience = max(0.0, until - self._runtime.now())
+    async def names(self, prefix: str, until: float, rest: object = None) -> Page:
+        """Return a page of the names in use that begin with `prefix`.
+
+        Each page is of the newest revision: an older one may be compacted away before the listing is over. The tails of
+        entries come before all others of a name, so the first key of a name tells whether it is in use.
+        """
         begins = self._keys.of(prefix, "").removesuffix("/")
-        used = set[str]()
-        last, more = "", True
-        while more:
-            page = requests.list_keys(begins, PAGE, last)
-            found = await self._gateway.ask("kv/range", page, self._runtime.now() + patience)
-            keys = [cast("str", kv["key"]) for kv in found.get("kvs", [])]
-            tails = [self._keys.name_of(decoded(key)) for key in keys]
-            used |= {name for name, tail in tails if tail[:1] in KINDS}
-            more = bool(keys) and bool(found.get("more"))
-            last = keys[-1] if keys else ""
-        return sorted(used)
+        first = rest if isinstance(rest, bytes) else begins.encode()
+        found = await self._gateway.ask("kv/range", requests.list_keys(begins, first, PAGE), until)
+        keys: list[str] = [kv["key"] for kv in found.get("kvs", [])]
+        tails = map(self._keys.name_of, map(decoded, keys))
+        names = {name for name, tail in tails if tail[:1] in KINDS}
+        return Page(sorted(names), self._keys.behind(b64decode(keys[-1])) if found.get("more") else None)
 
     # -- changing ------------------------------------------------------------------------------------------
 

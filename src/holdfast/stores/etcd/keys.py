@@ -102,6 +102,11 @@ class Keys:
         quoted, _, tail = key.removeprefix(self.names).partition("/")
         return unquote(quoted), tail
 
+    def behind(self, key: bytes) -> bytes:
+        """Return the first that may come behind all keys of the same name."""
+        name, slash, _ = key[len(self.names.encode()) :].partition(b"/")
+        return self.names.encode() + name + after("/").encode() if slash else key + b"\0"
+
 
 @lru_cache(maxsize=256)
 def _quoted(name: str) -> str:
@@ -120,11 +125,6 @@ def decoded(text: str) -> str:
         return data.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError:  # it is none of ours
         return data.decode("utf-8", "replace")
-
-
-def next_key(text: str) -> str:
-    """Return the first key that may follow one, both as the gateway tells them, whoever wrote it."""
-    return b64encode(b64decode(text) + b"\0").decode()
 
 
 def after(prefix: str) -> str:

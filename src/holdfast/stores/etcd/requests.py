@@ -1,8 +1,9 @@
 """What the directory asks, in the words of the JSON gateway. Keys are given as text."""
 
+from base64 import b64encode
 from collections.abc import Sequence
 
-from holdfast.stores.etcd.keys import after, encoded, next_key
+from holdfast.stores.etcd.keys import after, encoded
 from holdfast.stores.etcd.link import Said
 
 LARGEST = 50
@@ -55,10 +56,9 @@ def list_all(prefix: str) -> Said:
     return {"key": encoded(prefix), "range_end": encoded(after(prefix))}
 
 
-def list_keys(prefix: str, limit: int, later_than: str = "") -> Said:
-    """Read the first keys with a prefix, or the next ones after a key as the gateway told it, and nothing of values."""
-    first = next_key(later_than) if later_than else encoded(prefix)
-    return {"key": first, "range_end": encoded(after(prefix)), "limit": str(limit), "keys_only": True}
+def list_keys(prefix: str, first: bytes, most: int) -> Said:
+    """Read the keys with a prefix without their values, from the `first` on, and `most` at most."""
+    return {**list_all(prefix), "key": b64encode(first).decode(), "keys_only": True, "limit": str(most)}
 
 
 def transaction(compare: Sequence[Said], success: Sequence[Said], failure: Sequence[Said] = ()) -> Said:

@@ -13,6 +13,7 @@ server that may have been cut off from the others is no proof.
 from collections.abc import Sequence
 from typing import Protocol
 
+from holdfast.core.messages import Page
 from holdfast.stores.ordered.entries import Detail, Entry, Listing, Record
 
 
@@ -117,8 +118,8 @@ class Directory(Protocol):
     async def keep_alive(self, until: float) -> None:
         """Renew the session, if it needs to be asked for. Called every third of `trust`, while it is open."""
 
-    async def names(self, prefix: str, until: float) -> list[str]:
-        """List the names in use that begin with `prefix`, sorted."""
+    async def names(self, prefix: str, until: float, rest: object = None) -> Page:
+        """Return a page of the names in use that begin with `prefix`. See `Store.names`."""
         ...
 
     async def tell(self, session: str, message: str, until: float) -> None:

@@ -30,6 +30,7 @@ from holdfast.core.messages import (
     NameView,
     Notice,
     NoticeKind,
+    Page,
     Release,
     Renewal,
     RenewReply,
@@ -499,9 +500,9 @@ class OrderedStore:
         """Show who holds and who waits. How long ago is as exact as the clocks of the client and the store agree."""
         return await self._onlooker.inspect(name, until)
 
-    async def names(self, prefix: str, until: float) -> list[str]:
-        """List the names in use."""
-        return await self.directory.names(prefix, until)
+    async def names(self, prefix: str, until: float, rest: object = None) -> Page:
+        """Return a page of the names in use."""
+        return await self.directory.names(prefix, until, rest)
 
     async def ask_back(self, name: str, until: float) -> list[HolderView]:
         """Ask the holders of a name to let go."""

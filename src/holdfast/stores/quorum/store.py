@@ -40,6 +40,7 @@ from holdfast.core.messages import (
     NameView,
     Notice,
     NoticeKind,
+    Page,
     Release,
     Renewal,
     RenewReply,
@@ -406,11 +407,21 @@ class QuorumStore:
         views = await self._panel.views(lambda store: store.inspect, name, until)
         return view_of(name, views, self._panel.needed(views))
 
-    async def names(self, prefix: str, until: float) -> list[str]:
-        """List the names that are in use at a majority."""
-        found = await self._panel.views(lambda store: store.names, prefix, until)
+    async def names(self, prefix: str, until: float, rest: object = None) -> Page:  # noqa: ARG002 - there is none
+        """Return the names that are in use at a majority, all in one page; each page of a node has the time given."""
+        patience = max(0.0, until - self._runtime.now())
+        found = await self._panel.views(lambda store: partial(self._names_at, store, patience), prefix, until)
         counted = Counter(name for names in found for name in names)
-        return sorted(name for name, count in counted.items() if count >= self._panel.needed(found))
+        return Page(sorted(name for name, count in counted.items() if count >= self._panel.needed(found)))
+
+    async def _names_at(self, store: Store, patience: float, prefix: str, until: float) -> list[str]:
+        """List the names that are in use at a node."""
+        page = await store.names(prefix, until)
+        found = page.names
+        while page.rest is not None:
+            page = await store.names(prefix, self._runtime.now() + patience, page.rest)
+            found += page.names
+        return found
 
     async def revoke(self, name: str, until: float, token: int = 0) -> list[HolderView]:
         """Take a name from its holders, or from that of a token, on all nodes."""

@@ -5,7 +5,8 @@ whatever was not answered may simply be asked again; a server's error reply says
 """
 
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from holdfast.core.deadlines import micros, seconds
@@ -20,6 +21,7 @@ from holdfast.core.messages import (
     NameView,
     Notice,
     NoticeKind,
+    Page,
     Release,
     Renewal,
     RenewReply,
@@ -47,14 +49,31 @@ HOPS = 5
 MOST_ASKS = 1000
 """How many kinds of asks are kept packed. A program has few: they differ by ttl, delay and capacity."""
 
-SCANNED = "1000"
-"""How many keys one request looks for names in."""
+SCANNED = "990"
+"""How many keys one request looks for names in: they are a few more, and these four times PAGE at most."""
 
 PAGE = 250
 """Of how many names one request asks whether they are in use: few enough that it holds up nobody for long."""
 
 IDLE_CHANNEL = 60.0
 """For how many seconds a channel that nobody seems to need is kept. Who waits asks every second or two."""
+
+
+START = b"0"
+"""The cursor of a scan at its beginning, and at its end."""
+
+
+@dataclass(slots=True)
+class _Listing:
+    """How far a listing of names has come."""
+
+    address: Address | None = None
+    """The master that was looked at last, and where its scan goes on."""
+    cursor: bytes = START
+    done: set[Address] = field(default_factory=set[Address])
+    """The masters all of whose keys were looked at."""
+    seen: set[str] = field(default_factory=set[str])
+    """The names that were looked at: a scan may show a key twice."""
 
 
 class Wiring(Protocol):
@@ -264,7 +283,11 @@ class RedisStore:
         if self._clustered:
             names = set[str]()
             for address in await self._topology.masters(until):
-                names |= {marked for key in await self._scan(address, MARKERS, patience) if (marked := marked_by(key))}
+                cursor, more = START, True
+                while more:
+                    cursor, keys = await self._scan(address, cursor, MARKERS, self._runtime.now() + patience)
+                    names |= {marked for key in keys if (marked := marked_by(key))}
+                    more = cursor != START
         longest = 0
         for name in sorted(names):
             until = self._runtime.now() + patience
@@ -272,22 +295,40 @@ class RedisStore:
             longest = max(longest, int(answer.value))
         return seconds(longest)
 
-    async def names(self, prefix: str, until: float) -> list[str]:
-        """List the names in use: every key of ours is looked at, a page at a time, and each page has the time given."""
-        patience = max(0.0, until - self._runtime.now())
-        found: set[str] = set()
-        for address in await self._topology.masters(until):
-            keys = await self._scan(address, pattern(prefix), patience)
-            found |= {name for key in keys if (name := name_of(key)) is not None}
-        page = 1 if self._clustered else PAGE
-        listed = sorted(found)
+    async def names(self, prefix: str, until: float, rest: object = None) -> Page:
+        """Return a page of the names in use: some keys of ours at one master are looked at.
+
+        A master that took over meanwhile is looked at from its first key on. A name whose slot is being moved may be
+        missed.
+        """
+        so_far = rest if isinstance(rest, _Listing) else _Listing()
+        left = [address for address in await self._topology.masters(until) if address not in so_far.done]
+        if not left:
+            return Page([])
+        address = left[0]
+        cursor = so_far.cursor if address == so_far.address else START
+        cursor, keys = await self._scan(address, cursor, pattern(prefix), until)
+        found = {name for key in keys if (name := name_of(key)) is not None} - so_far.seen
         used: list[str] = []
-        for first in range(0, len(listed), page):
-            used += await self._in_use(listed[first : first + page], self._runtime.now() + patience)
-        return used
+        for some in self._side_by_side(found):
+            used += await self._in_use(some, until)
+        so_far.seen |= found
+        so_far.address, so_far.cursor = address, cursor
+        if cursor == START:
+            so_far.done.add(address)
+        return Page(used, so_far if cursor != START or len(left) > 1 else None)
+
+    def _side_by_side(self, names: Iterable[str]) -> Iterator[list[str]]:
+        """Put names together of which one request may ask: in a Cluster only those of one slot."""
+        by_slot: dict[int, list[str]] = {}
+        for name in sorted(names):
+            by_slot.setdefault(slot_of(name) if self._clustered else 0, []).append(name)
+        for group in by_slot.values():
+            for first in range(0, len(group), PAGE):
+                yield group[first : first + PAGE]
 
     async def _in_use(self, names: Sequence[str], until: float) -> list[str]:
-        """Return which of some names, in a Cluster of one, are held or waited for."""
+        """Return which of some names, in a Cluster of one slot, are held or waited for."""
         name = names[0]
         keys: list[Word] = [self._marker(name) if self._clustered else NODE]
         for each in names:
@@ -296,19 +337,16 @@ class RedisStore:
         answer = await self._call(scripts.IN_USE, name, tuple(keys), (self._about,), until)
         return [each for each, used in zip(names, answer.value, strict=True) if used]
 
-    async def _scan(self, address: Address, match: str, patience: float) -> set[str]:
-        found: set[str] = set()
-        cursor = b"0"
-        while True:
-            until = self._runtime.now() + patience
-            try:
-                reply = await self._link(address).command("SCAN", cursor, "MATCH", match, "COUNT", SCANNED, until=until)
-            except ReplyError as error:
-                raise explain(address, error) from error
-            cursor = reply[0]
-            found |= {key.decode("utf-8", "replace") for key in reply[1]}
-            if cursor == b"0":
-                return found
+    async def _scan(self, address: Address, cursor: bytes, match: str, until: float) -> tuple[bytes, set[str]]:
+        """Return where the next scan goes on, START at the end, and some keys."""
+        try:
+            reply = await self._link(address).command("SCAN", cursor, "MATCH", match, "COUNT", SCANNED, until=until)
+        except ReplyError as error:
+            raise explain(address, error) from error
+        except StoreUnavailable:
+            self._topology.doubt(address)
+            raise
+        return reply[0], {key.decode("utf-8", "replace") for key in reply[1]}
 
     # -- requests ------------------------------------------------------------------------------------------
 

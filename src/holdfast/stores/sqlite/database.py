@@ -155,13 +155,13 @@ class Database:
             except sqlite3.Error as error:
                 explain(self._path, error)
 
-    def names(self, prefix: str) -> list[str]:
-        """List the names in use."""
-        query = "SELECT name FROM names WHERE idle_after > ? AND name >= ? ORDER BY name"
+    def names(self, prefix: str, first: str, most: int) -> list[str]:
+        """List the names in use that start with a prefix, sorted, from the `first` on, and `most` at most."""
+        query = "SELECT name FROM names WHERE idle_after > ? AND name >= ? ORDER BY name LIMIT ?"
         with self._guard:
             try:
                 now = self._clock()
-                rows = self._current(now).execute(query, (now, prefix)).fetchall()
+                rows = self._current(now).execute(query, (now, first, most)).fetchall()
             except sqlite3.Error as error:
                 explain(self._path, error)
         return [name for (name,) in rows if name.startswith(prefix)]  # SQLite's own functions stop at a NUL

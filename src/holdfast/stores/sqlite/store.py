@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from holdfast.core.messages import NameView, Notice
+from holdfast.core.messages import NameView, Notice, Page
 from holdfast.core.table import Step
 from holdfast.errors import StoreUnavailable
 from holdfast.runtimes import clocks
@@ -25,6 +25,9 @@ T = TypeVar("T")
 
 FIRST_PAUSE = 0.0001
 LONGEST_PAUSE = 0.005
+
+PAGE = 1000
+"""How many names one request lists: few enough that it holds up nobody for long."""
 
 
 class SqliteStore(TabledStore):
@@ -75,9 +78,11 @@ class SqliteStore(TabledStore):
         step = await self._unlocked(lambda: self._database.look(name), until)
         return step.view(name)
 
-    async def names(self, prefix: str, until: float) -> list[str]:
-        """List the names in use, from a snapshot."""
-        return await self._unlocked(lambda: self._database.names(prefix), until)
+    async def names(self, prefix: str, until: float, rest: object = None) -> Page:
+        """Return a page of the names in use, in their order; each page is of a snapshot of its own."""
+        first = rest if isinstance(rest, str) else prefix
+        found = await self._unlocked(lambda: self._database.names(prefix, first, PAGE), until)
+        return Page(found, found[-1] + "\0" if len(found) == PAGE else None)
 
     async def close(self) -> None:
         """Remove the inbox and close the file."""

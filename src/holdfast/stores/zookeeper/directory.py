@@ -8,8 +8,9 @@ creation of an entry, in the same round trip.
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
+from holdfast.core.messages import Page
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from holdfast.runtimes.runtime import Runtime
 from holdfast.stores.ordered import Detail, Entry, Kind, Listing, Record, Watcher
@@ -272,9 +273,21 @@ class ZooKeeperDirectory:
         session = names.session_name(stat.ephemeralOwner)
         return Detail(names.read_data(data)[2], stat.czxid, self._clock.since(stat.ctime), session)
 
-    async def names(self, prefix: str, until: float) -> list[str]:
-        """List the nodes below the root that have entries; each page of them has the time given."""
-        patience = max(0.0, until - self._runtime.now())
+    async def names(self, prefix: str, until: float, rest: object = None) -> Page:
+        """Return a page of the nodes below the root that have entries, sorted.
+
+        All nodes are listed for the first page, since ZooKeeper knows no part of a list. The rest is those of which
+        nobody has looked yet whether they have entries.
+        """
+        found: list[str] = await self._nodes(prefix, until) if rest is None else list(cast("list[str]", rest))
+        some = [found.pop() for _ in range(min(MANY, len(found)))]
+        paths = [self._path(name) for name in some]
+        stats = await self._each(until, paths, lambda client, path: client.exists_async(path), writes=False)
+        used = [name for name, stat in zip(some, stats, strict=True) if stat is not None and stat.numChildren]
+        return Page(used, found or None)
+
+    async def _nodes(self, prefix: str, until: float) -> list[str]:
+        """Return the names that have a node, the first of them last."""
         answers = await self._link.ask(
             until,
             lambda client: [client.sync_async(self._root), client.get_children_async(self._root)],
@@ -284,15 +297,8 @@ class ZooKeeperDirectory:
         children = answers.values[1]
         if isinstance(children, Code):
             return []
-        found = sorted(
-            name for each in children if (name := names.decode(each)) is not None and name.startswith(prefix)
-        )
-        stats: list[Stat | None] = []
-        while len(stats) < len(found):
-            paths = [self._path(name) for name in found[len(stats) : len(stats) + MANY]]
-            until = self._runtime.now() + patience
-            stats += await self._each(until, paths, lambda client, path: client.exists_async(path), writes=False)
-        return [name for name, stat in zip(found, stats, strict=True) if stat is not None and stat.numChildren]
+        found = [name for each in children if (name := names.decode(each)) is not None and name.startswith(prefix)]
+        return sorted(found, reverse=True)
 
     # -- changing --------------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from holdfast.core.messages import (
     NameView,
     Notice,
     NoticeKind,
+    Page,
     Release,
     Renewal,
     RenewReply,
@@ -138,8 +139,8 @@ class _Tapped:
     def abandon(self) -> None:
         self._store.abandon()
 
-    async def names(self, prefix: str, until: float) -> list[str]:
-        return await self._store.names(prefix, until)
+    async def names(self, prefix: str, until: float, rest: object = None) -> Page:
+        return await self._store.names(prefix, until, rest)
 
     def _carry(self, operation: str, reply: T) -> T:
         if self._wire.lose[operation] > 0:

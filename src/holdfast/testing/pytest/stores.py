@@ -6,7 +6,7 @@ from typing import TypeVar
 from weakref import WeakSet
 
 from holdfast.core.deadlines import MICROS, micros
-from holdfast.core.messages import Ask, Leave, Notice, NoticeKind, Reply
+from holdfast.core.messages import Ask, Leave, Notice, NoticeKind, Page, Reply
 from holdfast.core.state import Queue
 from holdfast.core.table import Step
 from holdfast.errors import StoreError, StoreUnavailable
@@ -104,10 +104,10 @@ class TestStore(MemoryStore):
         await self.arrive()
         return await super().steps(work, until)
 
-    async def names(self, prefix: str, until: float) -> list[str]:
-        """List the names in use."""
+    async def names(self, prefix: str, until: float, rest: object = None) -> Page:
+        """Return the names in use."""
         await self.arrive()
-        return await super().names(prefix, until)
+        return await super().names(prefix, until, rest)
 
     async def arrive(self) -> None:
         """Reach the store. Raises StoreError if that fails."""
