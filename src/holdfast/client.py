@@ -3,8 +3,10 @@
 import inspect
 import os
 import platform
+import re
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from fnmatch import fnmatchcase
 from types import TracebackType
 from typing import Never, Self, Unpack, cast
 
@@ -44,6 +46,11 @@ COMMON = ("name", "ttl", "timeout")
 PLAIN, SHARED = PlainOptions.__optional_keys__, Options.__optional_keys__
 TOGETHER, ELECTION = TogetherOptions.__optional_keys__, ElectionOptions.__optional_keys__
 """What else."""
+
+
+def _literal(pattern: str | None) -> str:
+    """Return what all names that match a pattern begin with."""
+    return re.split(r"[*?\[]", pattern or "", maxsplit=1)[0]
 
 
 def _this_process() -> str:
@@ -162,6 +169,13 @@ class _ClientBase:
 
     def _prefix(self) -> str:
         return f"{self.namespace}:" if self.namespace else ""
+
+    def _matching(self, names: Iterable[str], pattern: str | None) -> Iterator[str]:
+        """Yield those of this client's namespace that match a pattern, without the prefix of the namespace."""
+        for name in names:
+            short = name.removeprefix(self._prefix())
+            if pattern is None or fnmatchcase(short, pattern):
+                yield short
 
     def _short(self, view: NameView) -> NameView:
         view.name = view.name.removeprefix(self._prefix())
@@ -290,10 +304,23 @@ class Client(_ClientBase):
         """Show who holds `name` and who waits for it."""
         return self._short(drive(self.session().inspect(self._full(name))))
 
-    def names(self) -> list[str]:
-        """List the names of this client's namespace that are held or waited for, sorted."""
-        prefix = self._prefix()
-        return [name.removeprefix(prefix) for name in drive(self.session().names(prefix))]
+    def names(self, pattern: str | None = None) -> list[str]:
+        """List the names of this client's namespace that are held or waited for, sorted; see `iter_names`."""
+        return sorted(self.iter_names(pattern))
+
+    def iter_names(self, pattern: str | None = None) -> Iterator[str]:
+        """Yield the names that `names` lists, in no order, as the store lists them page by page.
+
+        The pattern is that of a shell: `*`, `?`, `[abc]`. What stands before the first of these is looked for by the
+        store, the rest here. A name that is in use all the time is yielded once; one that is acquired or released
+        meanwhile may be. Each page is asked for when it is needed, within `operation_timeout`. Raises StoreError.
+        """
+        rest: object = None
+        while True:
+            page = drive(self.session().page(self._prefix() + _literal(pattern), rest))
+            yield from self._matching(page.names, pattern)
+            if (rest := page.rest) is None:
+                return
 
     def deadlocks(self) -> list[tuple[Wait, ...]]:
         """List who waits for each other in a circle, for names of this client's namespace, in any process.
@@ -427,10 +454,19 @@ class AsyncClient(_ClientBase):
         """Show who holds `name` and who waits for it."""
         return self._short(await self.session().inspect(self._full(name)))
 
-    async def names(self) -> list[str]:
-        """List the names of this client's namespace that are held or waited for, sorted."""
-        prefix = self._prefix()
-        return [name.removeprefix(prefix) for name in await self.session().names(prefix)]
+    async def names(self, pattern: str | None = None) -> list[str]:
+        """List the names of this client's namespace that are held or waited for, sorted; see `Client.iter_names`."""
+        return sorted([name async for name in self.iter_names(pattern)])
+
+    async def iter_names(self, pattern: str | None = None) -> AsyncIterator[str]:
+        """Yield the names that `names` lists, in no order, as the store lists them. See `Client.iter_names`."""
+        rest: object = None
+        while True:
+            page = await self.session().page(self._prefix() + _literal(pattern), rest)
+            for name in self._matching(page.names, pattern):
+                yield name
+            if (rest := page.rest) is None:
+                return
 
     async def deadlocks(self) -> list[tuple[Wait, ...]]:
         """List who waits for each other in a circle, in any process. See `Client.deadlocks`."""

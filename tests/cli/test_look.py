@@ -5,7 +5,7 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import cast
@@ -169,9 +169,10 @@ class Shown(holdfast.Client):
         self.before: list[str] = []
         self.capsys = capsys
 
-    def names(self) -> list[str]:
+    def iter_names(self, pattern: str | None = None) -> Iterator[str]:
         """List more names than a table has."""
-        return [f"job{number:03}" for number in range(2 * ROWS)]
+        assert pattern is None
+        yield from (f"job{number:03}" for number in range(2 * ROWS))
 
     def inspect(self, name: str) -> NameView:
         """Show a name that somebody holds."""

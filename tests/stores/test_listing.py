@@ -60,6 +60,9 @@ def list_in_pages(url: str, namespace: str) -> int:
         kept.append(other.lock("other", ttl=60).acquire())
         client.lock("free", ttl=60).acquire().release()
         pages = Pages(client, lost=2)
+        assert sorted(client.iter_names("[ab]*")) == client.names("[ab]*") == [each for each in NAMES if each[0] == "a"]
+        assert client.names("a*b") == sorted(["a/b", "a%2Fb", "a\0b"])
+        assert next(client.iter_names("shared")) == "shared"
         assert client.names() == [*NAMES[:-1], "shared", NAMES[-1]]
         asyncio.run(list_side_by_side(url, namespace))
         for lease in leases:
@@ -73,6 +76,7 @@ def list_in_pages(url: str, namespace: str) -> int:
 async def list_side_by_side(url: str, namespace: str) -> None:
     """Find all names in two listings at once."""
     async with AsyncClient(url, namespace=namespace) as client:
+        assert sorted([each async for each in client.iter_names("1?")]) == [f"1{digit}" for digit in range(10)]
         one, two = await asyncio.gather(client.names(), client.names())
         assert one == two == [*NAMES[:-1], "shared", NAMES[-1]]
 

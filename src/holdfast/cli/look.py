@@ -4,7 +4,6 @@ import math
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from fnmatch import fnmatchcase
 from shlex import quote
 
 from holdfast.cli import output
@@ -41,11 +40,10 @@ def list_names(client: Client, pattern: str | None, *, as_json: bool) -> int:
 
 
 def _views(client: Client, pattern: str | None) -> Iterator[NameView]:
-    for name in client.names():
-        if pattern is None or fnmatchcase(name, pattern):
-            view = client.inspect(name)
-            if view.holders or view.waiters:
-                yield view
+    for name in client.iter_names(pattern):
+        view = client.inspect(name)
+        if view.holders or view.waiters:
+            yield view
 
 
 def _noting_quarantine(client: Client, views: Iterator[NameView]) -> Iterator[NameView]:
