@@ -5,7 +5,7 @@ whatever was not answered may simply be asked again; a server's error reply says
 """
 
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -50,7 +50,7 @@ MOST_ASKS = 1000
 """How many kinds of asks are kept packed. A program has few: they differ by ttl, delay and capacity."""
 
 SCANNED = "990"
-"""How many keys one request looks for names in: they are a few more, and these four times PAGE at most."""
+"""How many keys one request looks for names in: with those that it finds beside them, four times PAGE at most."""
 
 PAGE = 250
 """Of how many names one request asks whether they are in use: few enough that it holds up nobody for long."""
@@ -298,9 +298,10 @@ class RedisStore:
     async def names(self, prefix: str, until: float, rest: object = None) -> Page:
         """Return a page of the names in use: some keys of ours at one master are looked at.
 
-        A master that took over meanwhile is looked at from its first key on. A name whose slot is being moved may be
-        missed.
+        Each of its requests has the time given: in a Cluster there is one for each name. A master that took over
+        meanwhile is looked at from its first key on. A name whose slot is being moved may be missed.
         """
+        patience = max(0.0, until - self._runtime.now())
         so_far = rest if isinstance(rest, _Listing) else _Listing()
         left = [address for address in await self._topology.masters(until) if address not in so_far.done]
         if not left:
@@ -308,27 +309,19 @@ class RedisStore:
         address = left[0]
         cursor = so_far.cursor if address == so_far.address else START
         cursor, keys = await self._scan(address, cursor, pattern(prefix), until)
-        found = {name for key in keys if (name := name_of(key)) is not None} - so_far.seen
+        found = sorted({name for key in keys if (name := name_of(key)) is not None} - so_far.seen)
+        at_once = 1 if self._clustered else PAGE
         used: list[str] = []
-        for some in self._side_by_side(found):
-            used += await self._in_use(some, until)
-        so_far.seen |= found
+        for first in range(0, len(found), at_once):
+            used += await self._in_use(found[first : first + at_once], self._runtime.now() + patience)
+        so_far.seen.update(found)
         so_far.address, so_far.cursor = address, cursor
         if cursor == START:
             so_far.done.add(address)
         return Page(used, so_far if cursor != START or len(left) > 1 else None)
 
-    def _side_by_side(self, names: Iterable[str]) -> Iterator[list[str]]:
-        """Put names together of which one request may ask: in a Cluster only those of one slot."""
-        by_slot: dict[int, list[str]] = {}
-        for name in sorted(names):
-            by_slot.setdefault(slot_of(name) if self._clustered else 0, []).append(name)
-        for group in by_slot.values():
-            for first in range(0, len(group), PAGE):
-                yield group[first : first + PAGE]
-
     async def _in_use(self, names: Sequence[str], until: float) -> list[str]:
-        """Return which of some names, in a Cluster of one slot, are held or waited for."""
+        """Return which of some names, in a Cluster of one, are held or waited for."""
         name = names[0]
         keys: list[Word] = [self._marker(name) if self._clustered else NODE]
         for each in names:
