@@ -1,7 +1,7 @@
 """What a store remembers of a name that nobody uses any more, and for how long."""
 
 import contextlib
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -40,7 +40,7 @@ class Bench:
 
 
 @contextlib.contextmanager
-def opened(bench: Bench, store: MemoryStore | SqliteStore) -> Iterator[Bench]:
+def opened(bench: Bench, store: MemoryStore | SqliteStore) -> Generator[Bench]:
     """Have a store for the time of a block, whatever fails in it."""
     bench.store = store
     drive(store.open(lambda notice: None, NEVER))
