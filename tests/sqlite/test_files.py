@@ -11,11 +11,14 @@ import stat
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from holdfast import Client, Lease, LeaseLost, StoreError, StoreUnavailable, UsageError
+from holdfast import AsyncClient, Client, Lease, LeaseLost, StoreError, StoreUnavailable, UsageError
+from holdfast.core.attempt import BRIEF
 from holdfast.core.messages import Ask, Granted, Release
+from holdfast.runtimes import clocks
 from holdfast.runtimes.threads import ThreadsRuntime, drive
 from holdfast.stores.sqlite import machine
 from holdfast.stores.sqlite.database import SWEEP_EVERY, Database
@@ -23,6 +26,7 @@ from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.stores.sqlite.trouble import explain
 from holdfast.stores.tabled import RETENTION
 from holdfast.stores.urls import default_file, store_source
+from tests import virtual
 from tests.hazards.helpers import PATIENCE, Script, eventually
 
 
@@ -378,6 +382,36 @@ with holdfast.Client(sys.argv[1]) as client, client.lock("name", timeout=30) as 
     tokens = [script.end() for script in scripts]
     assert not [errors for _, errors in tokens if errors]
     assert len({out for out, _ in tokens}) == 4
+
+
+def test_who_finds_the_file_locked_tries_at_once_and_then_less_and_less(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It tries within a millisecond; then ever less, or hundreds who try would keep each other out; and to the end."""
+    path, tried = tmp_path / "locks.db", list[float]()
+    step = Database.step
+
+    def counting(self: Database, name: str, work: Callable[..., Any]) -> Any:  # noqa: ANN401
+        tried.append(clocks.steady())
+        return step(self, name, work)
+
+    async def main() -> None:
+        async with AsyncClient(url(path), operation_timeout=5.0, retry_for=0.0) as client:
+            await client.inspect("name")
+            with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+                other.execute("BEGIN IMMEDIATE")
+                monkeypatch.setattr(Database, "step", counting)
+                with pytest.raises(StoreUnavailable, match="kept the file locked"):
+                    await client.lock("name").acquire(timeout=0)
+                tried.append(clocks.steady())
+                monkeypatch.undo()
+
+    virtual.run(main)
+    *tried, last, ended = [each - tried[0] for each in tried]
+    assert len([each for each in tried if each < 0.001]) >= 3
+    assert len(tried) < 150
+    assert 5.0 in [pytest.approx(each) for each in tried], "the last try is at the end of the time, not before or after"
+    assert last == ended == pytest.approx(5.0 + BRIEF)
 
 
 def test_a_network_file_system_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,8 @@ from holdfast.stores.tabled import Steps, TabledStore
 T = TypeVar("T")
 
 FIRST_PAUSE = 0.0001
-LONGEST_PAUSE = 0.005
+LONGEST_PAUSE = 0.1
+"""Between two tries while others keep the file locked, in seconds; long enough that hundreds who try get their turn."""
 
 PAGE = 1000
 """How many names one request lists: few enough that it holds up nobody for long."""
@@ -103,10 +104,10 @@ class SqliteStore(TabledStore):
             try:
                 return work()
             except LockedError as error:
-                if self._runtime.now() >= until:
+                if (left := until - self._runtime.now()) <= 0:
                     message = f"{self._title}: other processes kept the file locked all the time"
                     raise StoreUnavailable(message) from error
-            await self._runtime.sleep(pause * (0.5 + self._runtime.random()))
+            await self._runtime.sleep(min(left, pause * (0.5 + self._runtime.random())))
             pause = min(pause * 1.5, LONGEST_PAUSE)
 
 
