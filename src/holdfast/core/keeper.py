@@ -362,9 +362,9 @@ class Keeper:
         if at_risk:
             first = min(at_risk, key=lambda lease: lease.valid_until)
             log.warning(
-                "the lease of %r%s is at risk: its renewal failed (%s); trying again for %.1f s",
+                "the lease of %r %s at risk: a renewal failed (%s); trying again for %.1f s",
                 first.name,
-                f" and {len(at_risk) - 1} more" if len(at_risk) > 1 else "",
+                f"and {len(at_risk) - 1} more are" if len(at_risk) > 1 else "is",
                 told(error),
                 max(0.0, first.valid_until - now),
             )

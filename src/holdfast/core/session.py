@@ -196,9 +196,9 @@ class Session:
             await helper.join(closing.until + OPENING * self._operation_timeout)
         if left := [held for held in kept if held.outcome in {None, Outcome.UNKNOWN}]:
             log.warning(
-                "closed while the store does not answer: the lease of %r%s ends at its ttl",
+                "closed while the store does not answer: the lease of %r %s",
                 left[0].name,
-                f" and {len(left) - 1} more" if len(left) > 1 else "",
+                f"and {len(left) - 1} more end at their ttl" if len(left) > 1 else "ends at its ttl",
             )
         return closing.until
 
