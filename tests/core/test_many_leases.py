@@ -122,6 +122,34 @@ def test_closing_releases_as_many_as_there_are(caplog: pytest.LogCaptureFixture)
     assert caplog.text == ""
 
 
+class Stopped(Slow):
+    """Such a store, whose client is stopped for some seconds after each release, as soon as it has read the time."""
+
+    stop = False
+
+    async def __call__(self, operation: str, done: bool) -> None:
+        """See a release end."""
+        await super().__call__(operation, done)
+        self.stop = self.stop or (operation == "release" and done)
+
+    def now(self) -> float:
+        """Return the time, which may be over when it is heard."""
+        time = self.clock.time
+        if self.stop:
+            self.stop = False
+            self.clock.advance(5.0)
+        return time
+
+
+def test_closing_asks_once_more_after_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That time has passed does not mean that the store is silent: only a release that is not answered does."""
+    stopped = Stopped(FEW)
+    monkeypatch.setattr(virtual.Clock, "__call__", lambda _: stopped.now())
+    left, took = close(FEW - 1, stopped)
+    assert left == []
+    assert took > FEW, "it was stopped"
+
+
 def test_closing_ends_when_the_store_does_not_answer(caplog: pytest.LogCaptureFixture) -> None:
     """A store that falls silent keeps nobody: what is left is told of in one line, and what was released is not."""
     with caplog.at_level(logging.INFO):

@@ -204,13 +204,18 @@ class Session:
 
     async def _release_some(self, closing: "_Closing") -> None:
         """Release one lease after another, for as long as the store answers."""
-        while closing.leases and self.runtime.now() < closing.until:
+        while closing.leases:
             try:
                 held = closing.leases.popleft()
             except IndexError:  # another thread took the last one
                 return
-            if await self.release(held) is not Outcome.UNKNOWN:
-                closing.until = max(closing.until, self.runtime.now() + 2 * self._operation_timeout)
+            outcome = await self.release(held)
+            now = self.runtime.now()
+            if outcome is Outcome.UNKNOWN and now >= closing.until:
+                return
+            if outcome is not Outcome.UNKNOWN:
+                with self.mutex:  # one that stood still since it read the time must not take back what others gained
+                    closing.until = max(closing.until, now + 2 * self._operation_timeout)
 
     async def _dismiss_waiters(self, until: float) -> None:
         """Wake who waits, to find the client closed, and let them leave their queues."""
