@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from holdfast import AsyncClient, AsyncLease, Outcome, StoreUnavailable
+from holdfast import AsyncClient, AsyncLease, StoreUnavailable
 from holdfast.runtimes.clocks import steady
 from holdfast.testing.conformance.kit import Kit
 from tests.faults.resource import SharedNumbers
