@@ -11,6 +11,7 @@ import ssl
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -31,6 +32,9 @@ LONGEST_PAUSE = 1.0
 
 HURRIED_PAUSE = 0.05
 """How long to pause, in seconds, if somebody waits for a server."""
+
+MUCH = 4096
+"""More bytes than there are in a reminder, as a rule."""
 
 GREETING = 12
 """How many bytes of a server's first answer tell the session's timeout, at its end."""
@@ -107,37 +111,48 @@ class Wire:
 
 
 class Reminder:
-    """What wakes kazoo's thread, both ends of it: a byte is put in for each request, and taken out when that is sent.
+    """What wakes kazoo's thread, both ends of it: kazoo sends a byte for each request, and receives it to send that.
 
-    A pair of sockets, as kazoo would have, takes a few hundred; who asks then waits until the thread has sent some. If
-    that itself asks just then, as it does for messages, it would wait for ever. So ours never holds more than one.
+    Those are only counted. A pair of sockets, as kazoo would have, takes a few hundred; who asks then waits until the
+    thread has sent some, and if that itself asks just then, as it does for messages, it would wait for ever. Ours wakes
+    the thread, however often, and never waits.
     """
 
     def __init__(self) -> None:
         """Have nothing to remind of."""
         self.sockets = socket.socketpair()
         self._inside, self._outside = self.sockets
-        self._mutex = threading.Lock()
-        self._count = 0
+        for each in self.sockets:
+            each.setblocking(False)
+        self._requests = deque[None]()
+        """One for each request: as a number it would not be counted right by several threads."""
         self.fileno = self._inside.fileno
 
     def send(self, data: bytes) -> int:
-        """Put something in."""
-        with self._mutex:
-            if self._count == 0:
-                self._outside.send(b".")
-            elif self._outside.fileno() < 0:
-                raise OSError("the connection is closed")
-            self._count += 1
-            return len(data)
+        """Note a request."""
+        self._requests.append(None)
+        self.wake()
+        return len(data)
 
-    def recv(self, size: int) -> bytes:
-        """Take something out."""
-        with self._mutex:
-            if self._count <= 1:
-                self._inside.recv(size)
-            self._count = max(0, self._count - 1)
-            return b"."
+    def recv(self, _size: int) -> bytes:
+        """Forget one."""
+        with contextlib.suppress(IndexError):
+            self._requests.pop()
+        return b"."
+
+    def wake(self) -> None:
+        """Have the thread look what there is to do, which was noted before. Raises OSError once it is closed."""
+        with contextlib.suppress(BlockingIOError):  # there is enough in it
+            self._outside.send(b".")
+
+    def clear(self) -> None:
+        """Have whatever is noted from now on wake the thread again."""
+        with contextlib.suppress(BlockingIOError):
+            self._inside.recv(MUCH)
+
+    def has_requests(self) -> bool:
+        """Tell whether there are requests to send."""
+        return bool(self._requests)
 
     def close(self) -> None:
         """Close both ends."""
@@ -169,6 +184,9 @@ class Handler:
         self._wanted = threading.Event()
         """Set if somebody waits for a round that has not begun."""
         self._stopped = False
+        self._posted = deque[Callable[[], None]]()
+        """What others have for the thread to do."""
+        self._reminder: Reminder | None = None
         self._sockets: weakref.WeakSet[Any] = weakref.WeakSet()
         self.wire: Wire | None = None
         """The connection that was opened last."""
@@ -222,6 +240,31 @@ class Handler:
         """Call a watch."""
         callback.func(*callback.args)
 
+    def post(self, action: Callable[[], None]) -> None:
+        """Have the thread carry out `action` soon, if it has a connection. Does not wait for that.
+
+        Only there may kazoo be asked for something: an exception of a signal handler in the middle of that, as the main
+        thread may meet with, would leave requests lying, or be taken for a lost connection.
+        """
+        self._posted.append(action)
+        if self._reminder is not None:
+            with contextlib.suppress(OSError):  # it is closed: there is no connection any more
+                self._reminder.wake()
+
+    def withdraw(self, action: Callable[[], None]) -> bool:
+        """Have it not carried out; False if it was, or is just about to be."""
+        try:
+            self._posted.remove(action)
+        except ValueError:
+            return False
+        return True
+
+    def carry_out(self) -> None:
+        """Carry out what was posted, in the thread."""
+        with contextlib.suppress(IndexError):
+            while True:
+                self._posted.popleft()()
+
     def select(
         self, readers: Sequence[Any], writers: Sequence[Any], _errors: Sequence[Any], timeout: float | None = None
     ) -> tuple[list[Any], list[Any], list[Any]]:
@@ -229,16 +272,34 @@ class Handler:
         pending = [each for each in readers if isinstance(each, Wire) and each.has_pending()]
         if pending:
             return pending, [], []
-        ready = select.poll()
         if timeout is not None and any(isinstance(each, Wire) and not each.is_greeted() for each in readers):
             timeout = min(timeout, GREETS)
+        until = None if timeout is None else time.monotonic() + timeout
+        ready = select.poll()
         by_number = {each.fileno(): each for each in (*readers, *writers)}
         for each in readers:
             ready.register(each, select.POLLIN)
         for each in writers:
             ready.register(each, select.POLLOUT)
-        found = [by_number[number] for number, _ in ready.poll(None if timeout is None else timeout * 1000)]
-        return [each for each in found if each in readers], [each for each in found if each in writers], []
+        reminder = next((each for each in readers if isinstance(each, Reminder)), None)
+        while True:
+            due = self._has_to_send(reminder)
+            left = 0.0 if due else None if until is None else max(0.0, until - time.monotonic())
+            events = ready.poll(None if left is None else left * 1000)
+            found = [by_number[number] for number, _ in events if by_number[number] is not reminder]
+            due = due or self._has_to_send(reminder)
+            if found or due or (until is not None and time.monotonic() >= until):
+                break
+        readable = [each for each in found if each in readers] + ([reminder] if due else [])
+        return readable, [each for each in found if each in writers], []
+
+    def _has_to_send(self, reminder: Reminder | None) -> bool:
+        """Carry out what was posted, and tell whether there are requests to send: kazoo does that if it asked us so."""
+        if reminder is None:
+            return False
+        reminder.clear()
+        self.carry_out()
+        return reminder.has_requests()
 
     def create_connection(self, address: Host, hostname: str, timeout: float, **_options: object) -> Wire:
         """Connect to a server."""
@@ -277,7 +338,7 @@ class Handler:
 
     def create_socket_pair(self) -> tuple[Reminder, Reminder]:
         """Make what wakes the thread."""
-        made = Reminder()
+        made = self._reminder = Reminder()
         self._sockets.update(made.sockets)
         return made, made
 

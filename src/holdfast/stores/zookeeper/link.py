@@ -84,6 +84,48 @@ class Answers:
     """The last change at the server when it answered the first."""
 
 
+@dataclass(slots=True, eq=False)
+class _Question:
+    """Requests that are sent together."""
+
+    client: Client
+    answers: Answers
+    send: Callable[[Client], Sequence[Result]]
+    done: Event
+    """Set when all came of them that will."""
+    tell: Callable[[Callable[[], None]], None]
+    """Has something done where the runtime runs its code."""
+    results: Sequence[Result] = ()
+    error: Exception | None = None
+    """What was wrong with the requests."""
+    lost: bool = False
+    """Whether they were not sent, for want of a connection in their session."""
+
+    def put(self) -> None:
+        """Give them to kazoo, in its thread."""
+        session = self.client.client_id
+        if not self.client.connected or session is None or session[0] != self.answers.session:
+            self.lose()
+            return
+        try:
+            self.results = self.send(self.client)
+        except Exception as error:
+            self.error = error
+        if self.error is not None or not self.results:
+            self.tell(self.done.set)
+            return
+        self.results[0].rawlink(self._first)
+        self.results[-1].rawlink(lambda _: self.tell(self.done.set))
+
+    def _first(self, _: Result) -> None:
+        self.answers.zxid = self.client.last_zxid
+
+    def lose(self) -> None:
+        """Give them up: there is no connection."""
+        self.lost = True
+        self.tell(self.done.set)
+
+
 class Link:
     """A client of kazoo for a runtime."""
 
@@ -139,20 +181,15 @@ class Link:
 
         Raises OutcomeUnknown (StoreUnavailable if they change nothing) if an answer is missing.
         """
-        client = await self.ready(until)
+        client, handler = await self.ready(until), self._handler
         answers, drops = Answers([], self._runtime.now(), self.session, 0), self._drops
-        results = send(client)
-        if not results:
-            return answers
-        done = self._runtime.event()
-
-        def first(_: Result) -> None:
-            answers.zxid = client.last_zxid
-
-        results[0].rawlink(first)
-        results[-1].rawlink(lambda _: self._post(done.set))
+        question = _Question(client, answers, send, self._runtime.event(), self._post)
+        if handler is not None:
+            handler.post(question.put)
+        if handler is None or (not client.connected and handler.withdraw(question.put)):
+            question.lose()
         try:
-            came = await self._await(done, client, until)
+            came = await self._await(question.done, client, until)
         except StoreError as error:
             if not writes:
                 raise
@@ -161,6 +198,12 @@ class Link:
             self._suspect(answers.sent)
             message = f"{self._access.title} did not answer in time; ask again, and check the servers and the network."
             raise OutcomeUnknown(message) if writes else StoreUnavailable(message)
+        if question.error is not None:
+            raise question.error
+        if question.lost:
+            self._lost(drops)
+            raise StoreUnavailable(f"the connection to {self._access.title} was lost; ask again.")
+        results = question.results
         if any(code_of(each.exception) == LOST for each in results if each.exception):
             self._lost(drops)
         answers.values = [self._answer(result, writes=writes) for result in results]
@@ -204,8 +247,12 @@ class Link:
                 raise refusal
 
     def _nudge(self, client: Client) -> None:
-        if client.client_id is not None:
-            client.exists_async(self._access.root)
+        def nudge() -> None:
+            if client.connected:
+                client.exists_async(self._access.root)
+
+        if self._handler is not None:
+            self._handler.post(nudge)
 
     def _suspect(self, sent: float) -> None:
         """Leave a server that has been silent since we first asked: kazoo would only do so after most of the timeout.
@@ -233,29 +280,37 @@ class Link:
 
     def _begin(self) -> Client:
         """Return the client, made if there is none."""
-        with self._mutex:
-            if self._closed:
-                raise StoreUnavailable(f"the link to {self._access.title} is closed; make a new client")
-            if self._client is not None:
-                return self._client
-            self._error = None
-            self._up.clear()
-            self._handler = Handler(self._access, self._runtime)
-            options = self._access.options
-            logger = library.QuietLogger()
-            client = library.make_client(
-                self._access.hosts, self._handler, logger, options, private=self._access.private
-            )
-            self._client = client
-        inbox = Inbox(client, self._access.root, lambda message: self._post(partial(self._hearing.told, message)))
-        inbox.on_ready = partial(self._from_thread, client, self._handler, inbox)
-        inbox.on_error = lambda error: self._post(partial(self._failed, client, error))
-        client.add_listener(partial(self._listen, client, inbox, logger))
-        client.start_async()
+        client: Client | None = None
+        try:
+            with self._mutex:
+                if self._closed:
+                    raise StoreUnavailable(f"the link to {self._access.title} is closed; make a new client")
+                if self._client is not None:
+                    return self._client
+                self._error = None
+                self._up.clear()
+                self._client = client = self._make()
+            client.start_async()
+        except BaseException:
+            if client is not None and client is self._client:  # interrupted: nobody would start it any more
+                self._drop()
+            raise
         return client
 
-    def _listen(self, client: Client, inbox: Inbox, logger: library.QuietLogger, state: str) -> None:
+    def _make(self) -> Client:
+        access, logger = self._access, library.QuietLogger()
+        self._handler = handler = Handler(access, self._runtime)
+        client = library.make_client(access.hosts, handler, logger, access.options, private=access.private)
+        inbox = Inbox(client, access.root, lambda message: self._post(partial(self._hearing.told, message)))
+        inbox.on_ready = partial(self._from_thread, client, handler, inbox)
+        inbox.on_error = lambda error: self._post(partial(self._failed, client, error))
+        client.add_listener(partial(self._listen, client, handler, inbox, logger))
+        return client
+
+    def _listen(self, client: Client, handler: Handler, inbox: Inbox, logger: library.QuietLogger, state: str) -> None:
         """Hear of a change, in kazoo's thread."""
+        if state != library.CONNECTED:
+            handler.carry_out()  # of which nothing is sent without a connection
         if state == library.CONNECTED:
             inbox.connected()
         elif state == library.SUSPENDED:
@@ -317,6 +372,10 @@ class Link:
     def _let_go(self, error: StoreError) -> None:
         """Drop a client that does not go on, and tell who waits why; the next request makes another."""
         self._error = error
+        self._drop()
+
+    def _drop(self) -> None:
+        """Drop a client; the next request makes another."""
         stuck = self._take()
         self._up.set()
         if stuck is not None:
