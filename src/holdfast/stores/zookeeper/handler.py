@@ -123,7 +123,7 @@ class Reminder:
         self.sockets = socket.socketpair()
         self._inside, self._outside = self.sockets
         for each in self.sockets:
-            each.setblocking(False)
+            each.settimeout(0)
         self._requests = deque[None]()
         """One for each request: as a number it would not be counted right by several threads."""
         self.fileno = self._inside.fileno

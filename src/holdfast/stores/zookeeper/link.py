@@ -109,7 +109,7 @@ class _Question:
             return
         try:
             self.results = self.send(self.client)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - raised to who asked
             self.error = error
         if self.error is not None or not self.results:
             self.tell(self.done.set)
@@ -283,8 +283,7 @@ class Link:
         client: Client | None = None
         try:
             with self._mutex:
-                if self._closed:
-                    raise StoreUnavailable(f"the link to {self._access.title} is closed; make a new client")
+                self._refuse_if_closed()
                 if self._client is not None:
                     return self._client
                 self._error = None
@@ -296,6 +295,10 @@ class Link:
                 self._drop()
             raise
         return client
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise StoreUnavailable(f"the link to {self._access.title} is closed; make a new client")
 
     def _make(self) -> Client:
         access, logger = self._access, library.QuietLogger()
