@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
+from uuid import uuid4
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -131,3 +132,9 @@ def heeded_signals() -> Iterator[None]:
 
 def _do_nothing(_number: int, _frame: FrameType | None) -> None:
     """Go on, as if the signal were ignored."""
+
+
+@pytest.fixture
+def space() -> str:
+    """Return a part of the store of the test's own."""
+    return uuid4().hex

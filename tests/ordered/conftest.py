@@ -1,7 +1,5 @@
 """What the tests of stores that stand in order are given."""
 
-from uuid import uuid4
-
 import pytest
 
 from tests.ordered.ensembles import Ensemble, Etcds, ZooKeepers
@@ -18,9 +16,3 @@ def ensemble(request: pytest.FixtureRequest) -> Ensemble:
         return ZooKeepers(group)
     assert isinstance(group, EtcdEnsemble)
     return Etcds(group)
-
-
-@pytest.fixture
-def space() -> str:
-    """Return a part of the store of the test's own."""
-    return uuid4().hex

@@ -55,10 +55,9 @@ class Puppet:
     def __init__(self) -> None:
         """Have a session, and no connection."""
         self.connected = False
-        self.client_id = (1, b"")
+        self.client_id: tuple[int, bytes] | None = None
         self.client_state = "CONNECTING"
         self.last_zxid = 0
-        self.client_id: tuple[int, bytes] | None = None
         self.asked: list[Answered] = []
 
     def exists_async(self, path: str) -> Answered:
