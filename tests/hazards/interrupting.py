@@ -49,6 +49,9 @@ def interrupt(work: Callable[[], object], at: int) -> str | None:
         work()
     except Interrupt:
         pass
+    except RuntimeError as error:  # CPython's Condition replaces what comes while it is about to take its lock again
+        if not isinstance(error.__context__, Interrupt):
+            raise
     finally:
         sys.setprofile(before)
     return where

@@ -2,8 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable
 
 import pytest
 
@@ -11,8 +10,7 @@ from holdfast.runtimes.aio import AsyncioRuntime
 from holdfast.runtimes.single import SingleFlight
 from holdfast.runtimes.threads import ThreadsRuntime, drive
 from tests.etcd.scenes import Meanwhile
-
-T = TypeVar("T")
+from tests.hazards.interrupting import sweep
 
 PATIENCE = 30.0
 AT_ONCE = 0.01
@@ -121,30 +119,18 @@ def test_nobody_waits_longer_than_it_may() -> None:
     asyncio.run(main())
 
 
-class Interrupted(ThreadsRuntime):
-    """A runtime in which Ctrl-C strikes before anything is carried out, once."""
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_interrupt_leaves_it_to_the_next() -> None:
+    """Wherever a signal handler raises, nobody waits for a thread that is not at it any more."""
+    things: list[Thing] = []
 
-    def __init__(self) -> None:
-        """Strike at the first."""
-        super().__init__()
-        self.struck = False
+    def have(_: int) -> Callable[[], object]:
+        things.append(Thing(ThreadsRuntime()))
+        things[-1].go_on.set()
+        return lambda: drive(things[-1].have())
 
-    async def finish(self, work: Coroutine[Any, Any, T]) -> T:
-        """Be interrupted, or await it."""
-        if not self.struck:
-            self.struck = True
-            work.close()
-            raise KeyboardInterrupt
-        return await work
-
-
-@pytest.mark.parametrize("runtime", [Interrupted, ThreadsRuntime])
-def test_an_interrupt_leaves_it_to_the_next(runtime: type[ThreadsRuntime]) -> None:
-    """Whether Ctrl-C strikes before or while it is made, nobody waits for a thread that is not at it any more."""
-    thing = Thing(runtime())
-    thing.go_on.set()
-    thing.errors += [KeyboardInterrupt()] * (runtime is ThreadsRuntime)
-    with pytest.raises(KeyboardInterrupt):
-        drive(thing.have())
-    assert drive(thing.have())
-    assert thing.made == 1
+    for number, where in sweep(have):
+        assert drive(things[-1].have(AT_ONCE)), (number, where)
+        assert things[-1].made == 1
+    assert len(things) > 1

@@ -1,6 +1,6 @@
 """An interrupt (a signal handler that raises) does no harm to the connection, of which kazoo has a part."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -26,33 +26,27 @@ pytestmark = [
 ]
 
 
-@pytest.fixture
-def client(zookeeper_server: ZooKeeperServer, space: str) -> Iterator[Client]:
-    """Give a client that is connected."""
-    with Client(f"{zookeeper_server.url}/{space}", operation_timeout=PATIENCE, retry_for=0.0) as client:
-        client.lock("warm").acquire().release()
-        yield client
-
-
-def look_for_harm(client: Client, work: Callable[[str], object], *, stride: int = STRIDE) -> int:
-    """Interrupt `work` at one place after the other; return how often. After each, the name is to be had, and soon."""
+def look_for_harm(url: str, patience: float) -> int:
+    """Interrupt a client that is connected wherever it asks; return how often. Whoever asks next is to be answered."""
     count = 0
-    for number, where in sweep(lambda at: lambda: work(f"name {at}"), stride=stride):
-        try:
-            client.lock(f"name {number}", TTL, PATIENCE).acquire().release()
-        except HoldfastError as error:
-            pytest.fail(f"interrupted at {number}, {where}: {error}")
-        count += 1
+    with Client(url, operation_timeout=patience, retry_for=0.0) as client:
+
+        def take(number: int) -> None:
+            client.lock(f"name {number}", TTL, patience).acquire().release()
+
+        take(-1)
+        for number, where in sweep(lambda at: lambda: take(at), stride=STRIDE):
+            try:
+                take(number)
+            except HoldfastError as error:
+                pytest.fail(f"interrupted at {number}, {where}: {error}")
+            count += 1
     return count
 
 
-def test_an_interrupt_anywhere_leaves_the_connection_whole(client: Client) -> None:
-    """Whoever asks next is answered, and nobody keeps the name."""
-
-    def work(name: str) -> None:
-        client.lock(name, TTL, PATIENCE).acquire().release()
-
-    assert look_for_harm(client, work) > 0
+def test_an_interrupt_anywhere_leaves_the_connection_whole(zookeeper_server: ZooKeeperServer, space: str) -> None:
+    """And nobody keeps the name."""
+    assert look_for_harm(f"{zookeeper_server.url}/{space}", PATIENCE) > 0
 
 
 def test_an_interrupt_while_it_is_connected(zookeeper_server: ZooKeeperServer, space: str) -> None:
@@ -78,9 +72,10 @@ def at_once(_: Handler, action: Callable[[], Any]) -> None:
     action()
 
 
-def test_who_asks_kazoo_by_itself_is_found(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_asks_kazoo_by_itself_is_found(
+    zookeeper_server: ZooKeeperServer, space: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Planted: an interrupt comes in the middle of a request of kazoo's."""
     monkeypatch.setattr(Handler, "post", at_once)
-    monkeypatch.setattr(f"{__name__}.PATIENCE", 1.0)
     with pytest.raises(pytest.fail.Exception, match="interrupted"):
-        test_an_interrupt_anywhere_leaves_the_connection_whole(client)
+        look_for_harm(f"{zookeeper_server.url}/{space}", 0.5)

@@ -111,6 +111,7 @@ class AsyncioRuntime(RealWorld):
     """The runtime of `holdfast.AsyncClient`, bound to the loop that runs when it is made."""
 
     colour = "asyncio"
+    goes_on = True
 
     def __init__(self) -> None:
         """Bind to the running loop. Raises RuntimeError where none runs."""

@@ -60,6 +60,9 @@ class Runtime(Protocol):
     colour: str
     """What runs the protocol, in a word: for error messages and reports."""
 
+    goes_on: bool
+    """Whether what `finish` was given goes on when its caller does not, since that was cancelled or interrupted."""
+
     def now(self) -> float:
         """Return local time in seconds from a clock that never steps and does not stop in a suspend."""
         ...

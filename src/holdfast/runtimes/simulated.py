@@ -317,6 +317,7 @@ class SimRuntime:
     """The runtime of one simulated process."""
 
     colour = "simulation"
+    goes_on = True
 
     def __init__(self, process: Process) -> None:
         """Run in `process`."""

@@ -37,9 +37,9 @@ class SingleFlight:
                     self._under_way = mine
             if mine is not None:
                 await self._runtime.finish(self._carry_out(work, mine))
-        except KeyboardInterrupt:  # wherever it struck this thread, nothing goes on
-            if mine is not None:
-                self._end(mine)
+        except BaseException as error:
+            if mine is not None and (isinstance(error, KeyboardInterrupt) or not self._runtime.goes_on):
+                self._end(mine)  # wherever it was interrupted
             raise
         return other is None or await other.wait(until)
 

@@ -132,6 +132,7 @@ class ThreadsRuntime(RealWorld):
     """The runtime of `holdfast.Client`."""
 
     colour = "threads"
+    goes_on = False
 
     def __init__(self) -> None:
         """Make a world of its own; it costs nothing."""
