@@ -144,7 +144,11 @@ class Stopped(Slow):
 def test_closing_asks_once_more_after_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     """That time has passed does not mean that the store is silent: only a release that is not answered does."""
     stopped = Stopped(FEW)
-    monkeypatch.setattr(virtual.Clock, "__call__", lambda _: stopped.now())
+
+    def now(_: virtual.Clock) -> float:
+        return stopped.now()
+
+    monkeypatch.setattr(virtual.Clock, "__call__", now)
     left, took = close(FEW - 1, stopped)
     assert left == []
     assert took > FEW, "it was stopped"
