@@ -65,6 +65,12 @@ def sweep(work: Callable[[int], Callable[[], object]], *, stride: int = 1, first
         at += stride
 
 
+def before_the_release(where: str) -> bool:
+    """Tell whether letting go did not even begin: the lease is still its holder's then."""
+    function, _, event = where.partition(", line ")
+    return event.endswith(": call") and function.split(".")[-1] in ("release", "__exit__")
+
+
 def _stack(frame: FrameType | None) -> Iterator[FrameType]:
     while frame is not None:
         yield frame

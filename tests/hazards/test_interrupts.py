@@ -12,7 +12,7 @@ from holdfast import Client, LockTimeout, UsageError
 from holdfast.core.held import NEVER
 from holdfast.stores.memory import MemoryTable, memory_source
 from tests.hazards.helpers import eventually
-from tests.hazards.interrupting import Interrupt, sweep
+from tests.hazards.interrupting import Interrupt, before_the_release, sweep
 
 TTL = 60.0
 """Far longer than a test: what is free again was given back."""
@@ -134,9 +134,8 @@ def look_for_leaks(clients: tuple[Client, Client], work: Work, *, stride: int = 
     leaks: list[tuple[int, str]] = []
     for number, where in sweep(lambda at: lambda: work(ours, f"{work.__name__} {at}"), stride=stride):
         name = f"{work.__name__} {number}"
-        begun = not where.endswith(": call") or where.split(",")[0].split(".")[-1] not in ("release", "__exit__")
         eventually(lambda: is_forgotten(ours, name), f"{name} is forgotten, interrupted in {where}")  # noqa: B023
-        if begun and not is_free(clients, name):
+        if not before_the_release(where) and not is_free(clients, name):
             leaks.append((number, where))
     assert leaks == []
 

@@ -7,7 +7,7 @@ import pytest
 from holdfast import Client, HoldfastError
 from holdfast.stores.zookeeper.handler import Handler
 from tests.hazards.helpers import Script
-from tests.hazards.interrupting import sweep
+from tests.hazards.interrupting import before_the_release, sweep
 from tests.servers import ZooKeeperServer
 
 TTL = 30.0
@@ -33,12 +33,13 @@ def interrupt_requests(url: str, patience: float = PATIENCE) -> int:
             client.lock(f"name {number}", TTL, patience).acquire().release()
 
         take(-1)
-        for number, where in sweep(lambda at: lambda: take(at), stride=STRIDE):
-            try:
-                take(number)
-            except HoldfastError as error:
-                raise Harm(f"interrupted at {number}, {where}: {error}") from error
-            count += 1
+        where = "not yet"
+        try:
+            for number, where in sweep(lambda at: lambda: take(at), stride=STRIDE):
+                take(-2 if before_the_release(where) else number)
+                count += 1
+        except HoldfastError as error:
+            raise Harm(f"interrupted in {where}: {error}") from error
     return count
 
 
@@ -55,7 +56,7 @@ def interrupt_connecting(url: str) -> int:
             try:
                 client.lock(f"another {number}", TTL, PATIENCE).acquire().release()
             except HoldfastError as error:
-                raise Harm(f"interrupted at {number}, {where}: {error}") from error
+                raise Harm(f"interrupted in {where}: {error}") from error
     clients[-1].close()
     return len(clients)
 
@@ -96,4 +97,4 @@ def test_who_asks_kazoo_by_itself_is_found(zookeeper_server: ZooKeeperServer, sp
     script = Script(BODY, interrupt_kazoo.__name__, f"{zookeeper_server.url}/{space}")
     said, errors = script.end()
     assert said == ""
-    assert "Harm: interrupted at" in errors
+    assert "Harm: interrupted in" in errors
