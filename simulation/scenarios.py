@@ -1,7 +1,7 @@
 """The scenarios: what may go wrong, and what holds all the same.
 
-This is the guarantee table. The README's table is checked against it, and `make test-all` runs every scenario on
-thousands of seeds. An invariant that a scenario does not promise is not ignored: how many runs broke it is reported.
+The table in docs/guarantees.md is rendered from them. `make test-all` runs every scenario on thousands of seeds. An
+invariant that a scenario does not promise is not ignored: how many runs broke it is reported.
 """
 
 from collections.abc import Mapping

@@ -15,6 +15,7 @@ from tests.servers import EtcdServer, RedisServer, ZooKeeperServer
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
 PAGES = {name: (ROOT / name).read_text("utf-8") for name in ("README.md", "docs/guide.md")}
+LINKED = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def blocks(language: str, page: str = "README.md") -> list[str]:
@@ -103,8 +104,9 @@ def test_there_are_examples_for_both_colours() -> None:
 
 
 def test_the_sql_of_the_fence_refuses_a_late_writer() -> None:
-    """The three statements of the README let a newer holder in, and shut out an older one from then on."""
-    touch, read, write = (statement.strip() for statement in blocks("sql")[0].split("\n") if statement)
+    """The three statements of the page let a newer holder in, and shut out an older one from then on."""
+    page = (ROOT / "docs" / "tokens.md").read_text("utf-8").partition("```sql\n")[2].partition("```")[0]
+    touch, read, write = (statement.strip() for statement in page.split("\n") if statement)
     database = sqlite3.connect(":memory:")
     database.execute("CREATE TABLE record (id INTEGER, fence INTEGER, body TEXT)")
     database.execute("INSERT INTO record VALUES (1, 0, 'empty')")
@@ -123,10 +125,10 @@ def test_the_sql_of_the_fence_refuses_a_late_writer() -> None:
 
 
 def test_every_make_target_and_link_that_is_named_exists() -> None:
-    """No command and no link of the README leads nowhere."""
+    """No command of the README and no link of a page leads nowhere."""
     makefile = (ROOT / "Makefile").read_text("utf-8")
     for target in set(re.findall(r"make ([a-z]+)", README)):
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
-    for page, text in PAGES.items():
-        for link in re.findall(r"\]\(([^)#]+)\)", text):
-            assert (ROOT / page).parent.joinpath(link).exists(), (page, link)
+    for page in LINKED:
+        for link in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text("utf-8")):
+            assert "://" in link or page.parent.joinpath(link).exists(), (page, link)
