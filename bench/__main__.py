@@ -15,12 +15,12 @@ import bench.redis.hot
 import bench.redis.keep
 import bench.redis.killed
 import bench.redis.linger
+import bench.redis.local_queue
 import bench.redis.memory
 import bench.redis.pair
 import bench.redis.quorum_hot
 import bench.redis.quorum_pair
 import bench.redis.tasks64
-import bench.redis.turnstile
 import bench.redis.writers
 from bench import fair, handoff, killed, pair, tasks256, threads32
 from bench.environment import machine, software
@@ -42,7 +42,7 @@ BENCHES: dict[str, Callable[[Size, Path], Report]] = {
     "redis_keep": bench.redis.keep.run,
     "redis_memory": bench.redis.memory.run,
     "linger": bench.redis.linger.run,
-    "redis_turnstile": bench.redis.turnstile.run,
+    "redis_turnstile": bench.redis.local_queue.run,
     "redis_writers": bench.redis.writers.run,
     "quorum_pair": bench.redis.quorum_pair.run,
     "quorum_hot": bench.redis.quorum_hot.run,

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from holdfast.core.held import NEVER, HeldLease
+from holdfast.core.lease import NEVER, HeldLease
 from holdfast.runtimes.simulated import Process, World
 from simulation.invariants import Invariant, Tell, Trace
 

@@ -5,11 +5,11 @@ Follows one node. A store of several nodes needs one of these for each, and the 
 
 from dataclasses import dataclass, field
 
-from holdfast.core.deadlines import DRIFT, EPSILON, MICROS
-from holdfast.core.state import KEPT, Holder, NameState, Waiter
-from holdfast.core.table import STAGGER
-from holdfast.core.turnstile import Budget
+from holdfast.contracts.deadlines import DRIFT, EPSILON, MICROS
+from holdfast.core.local_queue import Budget
 from holdfast.runtimes.simulated import World
+from holdfast.table.state import KEPT, Holder, NameState, Waiter
+from holdfast.table.step import STAGGER
 from simulation.invariants import Invariant, Tell, Trace
 from simulation.node import Node
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from holdfast.core.held import HeldLease
+from holdfast.core.lease import HeldLease
 from holdfast.errors import StoreError
 from holdfast.runtimes.simulated import Process, World
 from simulation.at_clients import SLACK, Believed, LeaseChecks

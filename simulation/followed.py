@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from holdfast.core.messages import (
+from holdfast.contracts.messages import (
     Adjust,
     Ask,
     Busy,
@@ -21,9 +21,9 @@ from holdfast.core.messages import (
     RenewReply,
     Reply,
 )
+from holdfast.contracts.store import Store
 from holdfast.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.outcome import Outcome
-from holdfast.stores.store import Store
 from simulation.checker import Checker
 from simulation.network import Link
 

@@ -5,12 +5,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from holdfast.core.messages import Notice, NoticeKind, Release
-from holdfast.core.state import NameState
-from holdfast.core.table import TOMBSTONE, Step
+from holdfast.contracts.messages import Notice, NoticeKind, Release
 from holdfast.runtimes.simulated import EPOCH, World
 from holdfast.stores.sqlite import codec
 from holdfast.stores.tabled import Steps
+from holdfast.table.state import NameState
+from holdfast.table.step import TOMBSTONE, Step
 
 if TYPE_CHECKING:
     from collections import Counter

@@ -9,14 +9,14 @@ import random
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from holdfast.core.deadlines import micros
-from holdfast.core.messages import Ask, Granted, Page, Reply
-from holdfast.core.state import KEPT, Holder, NameState, Queue, Waiter
+from holdfast.contracts.deadlines import micros
+from holdfast.contracts.messages import Ask, Granted, Page, Reply
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.runtimes.simulated import SimRuntime, World
 from holdfast.stores.ordered import Detail, Entry, Kind, Listing, Record, Watcher
 from holdfast.stores.ordered.entries import Reading, read
 from holdfast.stores.ordered.store import OrderedStore
+from holdfast.table.state import KEPT, Holder, NameState, Queue, Waiter
 from simulation.checker import Checker
 from simulation.ensemble import Ensemble
 from simulation.network import RECOVERY, Answer, Link

@@ -8,11 +8,11 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
-from holdfast.core.messages import Ask, Granted, Reply
-from holdfast.core.state import NameState
+from holdfast.contracts.messages import Ask, Granted, Reply
+from holdfast.contracts.store import StoreSource
 from holdfast.runtimes.simulated import Process, SimRuntime
 from holdfast.stores.quorum.store import QuorumStore
-from holdfast.stores.store import StoreSource
+from holdfast.table.state import NameState
 from simulation.checker import Checker
 from simulation.faults import Faults
 from simulation.invariants import Invariant

@@ -7,12 +7,12 @@ carried out in place by its caller, only pushes travel.
 from collections.abc import Callable
 from typing import TypeVar
 
-from holdfast.core.messages import Notice, Page
-from holdfast.core.table import Step
+from holdfast.contracts.messages import Notice, Page
+from holdfast.contracts.store import Capabilities
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.runtimes.simulated import SimRuntime
-from holdfast.stores.store import Capabilities
 from holdfast.stores.tabled import Steps, TabledStore
+from holdfast.table.step import Step
 from simulation.checker import Checker
 from simulation.network import RECOVERY, Answer, Link
 from simulation.node import TableNode

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from holdfast.contracts.deadlines import micros, seconds
 from holdfast.core.attempt import Want
-from holdfast.core.deadlines import micros, seconds
-from holdfast.core.held import NEVER, HeldLease
+from holdfast.core.lease import NEVER, HeldLease
+from holdfast.core.multi_acquire import acquire_all
 from holdfast.core.session import Session, Settings
-from holdfast.core.together import acquire_all
 from holdfast.errors import LeaseLost, StoreError, UsageError
 from holdfast.runtimes.simulated import Cancelled, Future, Process, SimRuntime, SimTask, World
 from simulation.at_clients import Believed

@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 
 import pytest
 
+from holdfast.contracts.store import StoreSource
 from holdfast.runtimes import clocks
 from holdfast.stores.memory import MemoryTable, memory_source
-from holdfast.stores.store import StoreSource
 
 T = TypeVar("T")
 

@@ -12,8 +12,8 @@ import hiredis
 
 from bench.contenders import NAME, Handle, clock
 from bench.redis.contenders import TTL
-from holdfast.core.deadlines import micros
-from holdfast.core.messages import Ask
+from holdfast.contracts.deadlines import micros
+from holdfast.contracts.messages import Ask
 from holdfast.stores.redis import codec, messagepack, scripts, wire
 from holdfast.stores.redis.link import Word
 from holdfast.stores.redis.names import NODE, state_key

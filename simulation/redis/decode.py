@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from holdfast.core.messages import Ask
-from holdfast.core.state import Holder, NameState, Queue, Waiter
+from holdfast.contracts.messages import Ask
 from holdfast.stores.redis.names import state_key
+from holdfast.table.state import Holder, NameState, Queue, Waiter
 from simulation.redis.keyspace import Keyspace, SortedSet
 from simulation.redis.messagepack import unpacked
 

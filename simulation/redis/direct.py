@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.runtimes.runtime import Runtime
+from holdfast.contracts.runtime import Runtime
 from holdfast.stores.redis.deployment import Rules
 from holdfast.stores.redis.link import Address, Answer, Hearing, Link, ReplyError, Word
 from holdfast.stores.redis.scripts import Script

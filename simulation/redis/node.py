@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
-from holdfast.core.held import NEVER
-from holdfast.core.messages import Release, Renewal
-from holdfast.core.state import NameState
+from holdfast.contracts.messages import Release, Renewal
+from holdfast.core.lease import NEVER
 from holdfast.errors import StoreError
 from holdfast.runtimes.simulated import EPOCH, Process, SimRuntime, World
 from holdfast.stores.redis.deployment import NO_GUARD, STRICT, Rules
 from holdfast.stores.redis.link import Address
 from holdfast.stores.redis.names import NODE, name_of, state_key
 from holdfast.stores.redis.store import RedisStore
+from holdfast.table.state import NameState
 from simulation.node import Node, StepWatcher
 from simulation.redis.decode import marker_at, state_of
 from simulation.redis.direct import DirectDeployment

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from holdfast.runtimes.runtime import Runtime
+from holdfast.contracts.runtime import Runtime
 from holdfast.runtimes.simulated import SimRuntime
 from holdfast.stores.redis.link import Address, Hearing, Link, ReplyError, Word
 from holdfast.stores.redis.names import NODE

@@ -1,9 +1,9 @@
 """Holdfast: distributed locks that you can trust."""
 
 from holdfast.client import AsyncClient, Client
+from holdfast.contracts.messages import HolderView, NameView, WaiterView
 from holdfast.core.events import EventKind, LockEvent
-from holdfast.core.held import LeaseState
-from holdfast.core.messages import HolderView, NameView, WaiterView
+from holdfast.core.lease import LeaseState
 from holdfast.core.stop import Stop
 from holdfast.errors import (
     BlockedEventLoop,

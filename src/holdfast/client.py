@@ -11,11 +11,13 @@ from types import TracebackType
 from typing import Never, Self, Unpack, cast
 
 from holdfast import fork
+from holdfast.contracts.limits import MOST_TOKENS, check_count, check_duration, check_name, check_number
+from holdfast.contracts.messages import HolderView, NameView
+from holdfast.contracts.runtime import Runtime
+from holdfast.contracts.store import StoreSource
 from holdfast.core.events import LockEvent
-from holdfast.core.limits import MOST_TOKENS, check_count, check_duration, check_name, check_number
-from holdfast.core.messages import HolderView, NameView
+from holdfast.core.local_queue import Budget
 from holdfast.core.session import NO_LINGER, NO_TOKENS, Session, Settings
-from holdfast.core.turnstile import Budget
 from holdfast.errors import BlockedEventLoop, UsageError, Wait
 from holdfast.primitives.election import AsyncElection, Election
 from holdfast.primitives.lock import AsyncLock, Lock
@@ -34,9 +36,7 @@ from holdfast.primitives.rwlock import AsyncRWLock, RWLock
 from holdfast.primitives.semaphore import AsyncSemaphore, Semaphore
 from holdfast.runtimes.aio import AsyncioRuntime, in_event_loop
 from holdfast.runtimes.ending import close_at_the_end
-from holdfast.runtimes.runtime import Runtime
 from holdfast.runtimes.threads import ThreadsRuntime, drive
-from holdfast.stores.store import StoreSource
 from holdfast.stores.urls import store_source
 
 DEFAULT_TTL = 30.0

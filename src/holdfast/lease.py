@@ -12,14 +12,14 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
-from holdfast.core.deadlines import seconds
-from holdfast.core.held import FORKED, HeldLease, LeaseState
+from holdfast.contracts.deadlines import seconds
+from holdfast.contracts.runtime import Runtime
+from holdfast.core.lease import FORKED, HeldLease, LeaseState
 from holdfast.core.session import Session
 from holdfast.errors import ForkedLeaseError, LeaseLost, UsageError
 from holdfast.guard import Guard, Guarding
 from holdfast.outcome import Outcome
 from holdfast.runtimes.aio import BodyGuard
-from holdfast.runtimes.runtime import Runtime
 from holdfast.runtimes.threads import drive
 
 

@@ -17,7 +17,7 @@ from holdfast.cli.app import run_app
 from holdfast.cli.look import list_names, wait_for_name
 from holdfast.cli.say import seconds
 from holdfast.cli.tables import ROWS
-from holdfast.core.messages import HolderView, NameView
+from holdfast.contracts.messages import HolderView, NameView
 from holdfast.escaping import escape
 from tests.cli.conftest import PATIENCE, Command, Done, until
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from holdfast.contracts.store import StoreSource
 from holdfast.stores.ordered.store import CAPABILITIES
-from holdfast.stores.store import StoreSource
 from holdfast.stores.urls import store_source
 from holdfast.testing.conformance import StoreConformance
 from tests.servers import EtcdEnsemble, EtcdServer

@@ -2,8 +2,8 @@
 
 import pytest
 
+from holdfast.contracts.store import StoreSource
 from holdfast.stores.memory import MemoryStore, MemoryTable, memory_source
-from holdfast.stores.store import StoreSource
 from holdfast.testing.conformance import StoreConformance
 
 

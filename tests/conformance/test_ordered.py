@@ -2,8 +2,8 @@
 
 import pytest
 
+from holdfast.contracts.store import StoreSource
 from holdfast.stores.ordered.store import CAPABILITIES
-from holdfast.stores.store import StoreSource
 from holdfast.testing.conformance import StoreConformance
 from tests.ordered.model import model_source
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.contracts.store import StoreSource
 from holdfast.stores.memory import MemoryStore, MemoryTable, memory_source
 from holdfast.stores.quorum import quorum_source
 from holdfast.stores.quorum.store import capabilities_of
-from holdfast.stores.store import StoreSource
 from holdfast.testing.conformance import StoreConformance
 from holdfast.testing.conformance.check import COLOURS, Check
 from holdfast.testing.conformance.checks import circles

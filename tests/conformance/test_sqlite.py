@@ -10,13 +10,13 @@ from typing import cast
 import pytest
 
 from holdfast import Client, StoreError
-from holdfast.core.messages import Waiting
+from holdfast.contracts.messages import Waiting
+from holdfast.contracts.store import StoreSource
 from holdfast.runtimes.threads import ThreadsRuntime, drive
 from holdfast.stores.sqlite import opening, sqlite_source
 from holdfast.stores.sqlite.database import Database
+from holdfast.stores.sqlite.errors import LockedError
 from holdfast.stores.sqlite.store import SqliteStore
-from holdfast.stores.sqlite.trouble import LockedError
-from holdfast.stores.store import StoreSource
 from holdfast.testing.conformance import StoreConformance
 from holdfast.testing.conformance.kit import RawClient
 

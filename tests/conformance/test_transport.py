@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.core.messages import Notice, NoticeKind
-from holdfast.runtimes.runtime import Runtime
+from holdfast.contracts.messages import Notice, NoticeKind
+from holdfast.contracts.runtime import Runtime
+from holdfast.contracts.store import Store, StoreSource
 from holdfast.stores.memory import MemoryTable, memory_source
-from holdfast.stores.store import Store, StoreSource
 from holdfast.testing.conformance import run_check
 from tests.conformance.transport import TRANSPORT
 

@@ -3,8 +3,8 @@
 import pytest
 
 from holdfast import AsyncClient, LockTimeout
-from holdfast.core.deadlines import micros
-from holdfast.core.messages import Notice, NoticeKind
+from holdfast.contracts.deadlines import micros
+from holdfast.contracts.messages import Notice, NoticeKind
 from holdfast.runtimes import clocks
 from holdfast.stores.memory import memory_source
 from tests import virtual

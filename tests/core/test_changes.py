@@ -9,13 +9,13 @@ from itertools import pairwise
 import pytest
 
 from holdfast import AsyncClient, AsyncLease, Client, Lease, LeaseLost, UsageError
-from holdfast.core.deadlines import DRIFT
-from holdfast.core.messages import Adjust, Release, RenewReply
+from holdfast.contracts.deadlines import DRIFT
+from holdfast.contracts.messages import Adjust, Release, RenewReply
+from holdfast.contracts.runtime import Runtime
+from holdfast.contracts.store import StoreSource
 from holdfast.errors import StoreUnavailable
 from holdfast.outcome import Outcome
-from holdfast.runtimes.runtime import Runtime
 from holdfast.stores.memory import MemoryStore, MemoryTable, memory_source
-from holdfast.stores.store import StoreSource
 from tests import virtual
 from tests.hazards.helpers import PATIENCE, soon
 

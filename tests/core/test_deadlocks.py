@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import Client, DeadlockDetected, Outcome, Wait
+from holdfast.contracts.messages import HolderView, NameView, WaiterView
+from holdfast.contracts.runtime import Runtime
+from holdfast.contracts.store import StoreSource
 from holdfast.core.deadlocks import circle_through, circles, waits
-from holdfast.core.messages import HolderView, NameView, WaiterView
-from holdfast.runtimes.runtime import Runtime
 from holdfast.stores.memory import MemoryStore, MemoryTable, memory_source
-from holdfast.stores.store import StoreSource
 from tests.hazards.helpers import PATIENCE, eventually
 
 PAIRS = st.sets(st.tuples(st.sampled_from("abcdef"), st.sampled_from("abcdef")))

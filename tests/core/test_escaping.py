@@ -18,13 +18,13 @@ from holdfast import (
     StoreError,
     StoreUnavailable,
 )
-from holdfast.core.messages import Busy
+from holdfast.contracts.messages import Busy
 from holdfast.errors import Wait
 from holdfast.escaping import MOST, escape, shown
 from holdfast.stores.memory import MemoryTable, memory_source
 from holdfast.stores.quorum.votes import say
+from holdfast.stores.redis.errors import explain
 from holdfast.stores.redis.link import Address, ReplyError
-from holdfast.stores.redis.trouble import explain
 from tests import virtual
 from tests.core.test_losses import Broken
 from tests.hazards.helpers import disturbed

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from holdfast import AsyncClient, AsyncLock, Client, LeaseLost, LeaseState, LockTimeout, Outcome
-from holdfast.core.departures import WORKERS
-from holdfast.core.messages import Notice, NoticeKind
+from holdfast.contracts.messages import Notice, NoticeKind
+from holdfast.contracts.store import StoreSource
+from holdfast.core.background_releases import WORKERS
 from holdfast.errors import StoreUnavailable, UsageError
 from holdfast.stores.memory import MemoryTable, memory_source
-from holdfast.stores.store import StoreSource
 from tests import virtual
-from tests.core.test_turnstile import counting, lined_up
+from tests.core.test_local_queue import counting, lined_up
 from tests.hazards.helpers import PATIENCE, disturbed, eventually, soon
 
 LONG = 60.0

@@ -9,7 +9,7 @@ import pytest
 
 import holdfast
 from holdfast import AsyncClient, Client, Fence, LeaseLost, LockTimeout, Outcome, StaleTokenError, UsageError
-from holdfast.core.limits import LONGEST
+from holdfast.contracts.limits import LONGEST
 from holdfast.stores.memory import MemoryTable, memory_source
 
 

@@ -16,7 +16,7 @@ from holdfast import (
     StoreError,
     StoreUnavailable,
 )
-from holdfast.core.held import EXPIRED
+from holdfast.core.lease import EXPIRED
 from holdfast.stores.memory import MemoryTable, memory_source
 from tests import virtual
 from tests.hazards.helpers import disturbed

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from holdfast import AsyncClient, Client, StoreUnavailable
-from holdfast.core.held import HeldLease
-from holdfast.core.keeper import BATCH, Keeper
+from holdfast.core.lease import HeldLease
+from holdfast.core.renewer import BATCH, Keeper
 from holdfast.core.session import Session, _Closing
 from holdfast.outcome import Outcome
 from tests import virtual

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from holdfast import AsyncClient, Client, StoreError, StoreUnavailable
-from holdfast.core.messages import Notice
+from holdfast.contracts.messages import Notice
+from holdfast.contracts.runtime import Runtime
+from holdfast.contracts.store import StoreSource
 from holdfast.core.session import OPENING
-from holdfast.runtimes.runtime import Runtime
 from holdfast.runtimes.threads import drive
 from holdfast.stores.memory import MemoryStore, MemoryTable, memory_source
-from holdfast.stores.store import StoreSource
 from tests import virtual
 from tests.etcd.scenes import Meanwhile
 

@@ -7,9 +7,9 @@ from itertools import pairwise
 import pytest
 
 from holdfast import AsyncClient, StoreUnavailable
-from holdfast.core.held import HeldLease
-from holdfast.core.keeper import Keeper
-from holdfast.core.messages import Notice, NoticeKind
+from holdfast.contracts.messages import Notice, NoticeKind
+from holdfast.core.lease import HeldLease
+from holdfast.core.renewer import Keeper
 from holdfast.core.session import GAP_SPREAD, Session
 from holdfast.runtimes import clocks
 from tests import virtual

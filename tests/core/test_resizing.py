@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from holdfast import AsyncClient, AsyncLease, UsageError
+from holdfast.contracts.messages import Ask, Reply
 from holdfast.core.attempt import Want
-from holdfast.core.messages import Ask, Reply
 from holdfast.core.session import Session
-from holdfast.core.state import Queue
-from holdfast.core.table import Step
+from holdfast.table.state import Queue
+from holdfast.table.step import Step
 from tests import virtual
 
 TTL = 3600.0

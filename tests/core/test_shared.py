@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from holdfast import AsyncClient, Client, LockTimeout, UsageError
-from holdfast.core.limits import EVERYBODY
+from holdfast.contracts.limits import EVERYBODY
+from holdfast.contracts.store import StoreSource
 from holdfast.stores.memory import MemoryStore, MemoryTable, memory_source
-from holdfast.stores.store import StoreSource
 
 
 @pytest.fixture

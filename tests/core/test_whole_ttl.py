@@ -6,11 +6,11 @@ from collections.abc import Callable
 import pytest
 
 from holdfast import AsyncClient
+from holdfast.contracts.store import StoreSource
 from holdfast.stores.memory import MemoryTable, memory_source
 from holdfast.stores.quorum import store as quorums
 from holdfast.stores.redis.deployment import Rules
 from holdfast.stores.redis.store import RedisStore, capabilities_of
-from holdfast.stores.store import StoreSource
 from simulation.redis.direct import DirectDeployment
 from simulation.redis.server import Server
 from tests import virtual

@@ -14,7 +14,7 @@ import holdfast
 from holdfast.cli import output
 from holdfast.cli.app import app, run_app
 from holdfast.cli.say import Status
-from holdfast.core.messages import HolderView, NameView, WaiterView
+from holdfast.contracts.messages import HolderView, NameView, WaiterView
 
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
 TEXT = PAGE.read_text("utf-8")

@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
+from holdfast.contracts.runtime import Runtime
 from holdfast.errors import StoreError
 from holdfast.runtimes.aio import AsyncioRuntime
-from holdfast.runtimes.runtime import Runtime
 from holdfast.runtimes.threads import ThreadsRuntime, drive
 from holdfast.stores.etcd import etcd_directory
 from holdfast.stores.etcd.options import deployment_of

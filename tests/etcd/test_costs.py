@@ -4,10 +4,10 @@ from collections.abc import Awaitable
 from typing import TypeVar
 from urllib.parse import urlsplit
 
-from holdfast.core.deadlines import micros
-from holdfast.core.messages import Ask, Busy, Granted, Leave, Release, Waiting
+from holdfast.contracts.deadlines import micros
+from holdfast.contracts.messages import Ask, Busy, Granted, Leave, Release, Waiting
+from holdfast.contracts.runtime import Runtime
 from holdfast.outcome import Outcome
-from holdfast.runtimes.runtime import Runtime
 from holdfast.stores.etcd import etcd_directory
 from holdfast.stores.etcd.link import Address, Answer, Request
 from holdfast.stores.etcd.options import deployment_of

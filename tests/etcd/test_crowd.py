@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.runtimes.runtime import Runtime
+from holdfast.contracts.runtime import Runtime
 from holdfast.stores.etcd.gateway import AT_ONCE
 from holdfast.stores.etcd.keys import Keys, after
 from holdfast.stores.etcd.options import PREFIX

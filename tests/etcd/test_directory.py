@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from holdfast.contracts.runtime import Runtime
 from holdfast.errors import StoreError, StoreUnavailable
-from holdfast.runtimes.runtime import Runtime
 from holdfast.runtimes.threads import drive
 from holdfast.stores.etcd import directory
 from holdfast.stores.etcd.keys import Keys

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from holdfast.contracts.runtime import Runtime
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
-from holdfast.runtimes.runtime import Runtime
 from holdfast.stores.etcd.link import Said
 from holdfast.stores.etcd.session import Session
 from holdfast.stores.ordered import Entry, Kind, Record

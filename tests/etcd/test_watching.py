@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from holdfast.contracts.runtime import Runtime
 from holdfast.errors import OutcomeUnknown, StoreError
-from holdfast.runtimes.runtime import Runtime
 from holdfast.runtimes.threads import ThreadsRuntime, drive
 from holdfast.stores.etcd import watching as module
+from holdfast.stores.etcd.admission import Turns
 from holdfast.stores.etcd.gateway import Gateway
 from holdfast.stores.etcd.link import Address, Answer, Hearing, Request, Said, Stream
 from holdfast.stores.etcd.options import Deployment
-from holdfast.stores.etcd.turns import Turns
 from holdfast.stores.etcd.watching import Watches, Watching
 from tests.etcd.scenes import PATIENCE, Meanwhile, run_asyncio
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import StoreUnavailable
+from holdfast.stores.etcd.errors import unanswered
 from holdfast.stores.etcd.link import Address
-from holdfast.stores.etcd.trouble import unanswered
 from tests.faults.scenes import COLOURS
 from tests.servers import Certificates, EtcdServer
 from tests.wrong_servers import HOST, complaint, saying, silent

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
 from holdfast import AsyncClient, AsyncLease, Client, LeaseLost, LockTimeout, StaleTokenError, StoreError
-from holdfast.core.held import EXPIRED
+from holdfast.core.lease import EXPIRED
 from holdfast.runtimes.clocks import steady
 from holdfast.runtimes.threads import drive
 from holdfast.testing.conformance.adapter import Adapter, adapt

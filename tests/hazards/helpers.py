@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
-from holdfast.core.messages import (
+from holdfast.contracts.messages import (
     Adjust,
     Ask,
     HolderView,
@@ -22,9 +22,9 @@ from holdfast.core.messages import (
     RenewReply,
     Reply,
 )
+from holdfast.contracts.runtime import Runtime
+from holdfast.contracts.store import Store, StoreSource
 from holdfast.outcome import Outcome
-from holdfast.runtimes.runtime import Runtime
-from holdfast.stores.store import Store, StoreSource
 
 T = TypeVar("T")
 

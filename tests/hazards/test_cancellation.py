@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from holdfast import AsyncClient, AsyncLease, LockTimeout
+from holdfast.contracts.store import StoreSource
 from holdfast.stores.sqlite.store import SqliteStore
-from holdfast.stores.store import StoreSource
 from tests import virtual
 from tests.hazards.helpers import PATIENCE, disturbed
 

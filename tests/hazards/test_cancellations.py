@@ -14,7 +14,7 @@ import pytest
 
 from holdfast import AsyncClient, LockTimeout
 from holdfast.core.attempt import Attempt
-from holdfast.core.held import NEVER
+from holdfast.core.lease import NEVER
 from holdfast.core.session import Session
 from holdfast.runtimes.aio import AsyncioRuntime
 from holdfast.stores.memory import memory_source

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from holdfast import AsyncClient, AsyncLease, Client, Fence, LeaseLost, Outcome, StaleTokenError
+from holdfast.contracts.store import StoreSource
 from holdfast.runtimes import clocks
 from holdfast.stores.sqlite.store import SqliteStore
-from holdfast.stores.store import StoreSource
 from tests import virtual
 from tests.hazards.helpers import PATIENCE, Script, eventually
 

@@ -22,13 +22,13 @@ from holdfast import (
     StoreError,
     StoreUnavailable,
 )
+from holdfast.contracts.messages import Ask, Gone, Leave, Left, NameView, Reply
+from holdfast.contracts.runtime import Runtime
+from holdfast.contracts.store import Store, StoreSource
 from holdfast.core import session
-from holdfast.core.messages import Ask, Gone, Leave, Left, NameView, Reply
 from holdfast.runtimes import clocks
-from holdfast.runtimes.runtime import Runtime
 from holdfast.runtimes.threads import ThreadEvent
 from holdfast.stores.memory import MemoryTable, memory_source
-from holdfast.stores.store import Store, StoreSource
 from tests import virtual
 from tests.hazards.helpers import DisturbedStore, disturbed, eventually, soon
 

@@ -7,11 +7,11 @@ from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from typing import Any
 
-from holdfast.runtimes.runtime import Runtime
+from holdfast.contracts.runtime import Runtime
+from holdfast.contracts.store import Store, StoreSource
 from holdfast.stores.etcd.directory import EtcdDirectory
 from holdfast.stores.etcd.keys import TOMBSTONE
 from holdfast.stores.ordered.store import OrderedStore
-from holdfast.stores.store import Store, StoreSource
 from holdfast.stores.urls import store_source
 from holdfast.stores.zookeeper.directory import ZooKeeperDirectory
 from holdfast.testing.conformance.kit import Kit

@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from holdfast.core.messages import Page
+from holdfast.contracts.messages import Page
+from holdfast.contracts.runtime import Runtime
+from holdfast.contracts.store import StoreSource
 from holdfast.errors import OutcomeUnknown, StoreUnavailable
-from holdfast.runtimes.runtime import Runtime
 from holdfast.stores.ordered import Detail, Entry, Listing, Record, Watcher
 from holdfast.stores.ordered.store import CAPABILITIES, OrderedStore
-from holdfast.stores.store import StoreSource
 from simulation.ensemble import Ensemble
 
 TRUST = 25.0

@@ -1,7 +1,7 @@
 """A store over a directory of a test, in one thread."""
 
-from holdfast.core.deadlines import micros
-from holdfast.core.messages import Ask, Granted, Release, Renewal
+from holdfast.contracts.deadlines import micros
+from holdfast.contracts.messages import Ask, Granted, Release, Renewal
 from holdfast.outcome import Outcome
 from holdfast.runtimes.threads import ThreadsRuntime, drive
 from holdfast.stores.ordered.store import OrderedStore

@@ -5,10 +5,10 @@ import random
 from collections.abc import Iterator
 from dataclasses import replace
 
-from holdfast.core.messages import Ask, Release
-from holdfast.core.state import NameState
-from holdfast.core.table import Step
+from holdfast.contracts.messages import Ask, Release
 from holdfast.stores.ordered.entries import Entry, Kind, read, to_watch
+from holdfast.table.state import NameState
+from holdfast.table.step import Step
 
 LENGTHS = {1: 6, 2: 6, 3: 5, 5: 4}
 """How many contend at most, for each capacity: a few of each weight are all that matters, so no list is left out."""

@@ -10,11 +10,11 @@ from functools import partial
 from typing import Self
 
 from holdfast import AsyncClient, AsyncLease, Client, StoreUnavailable
+from holdfast.contracts.runtime import Runtime
+from holdfast.contracts.store import Store, StoreSource
 from holdfast.runtimes.clocks import steady
-from holdfast.runtimes.runtime import Runtime
 from holdfast.stores.etcd.directory import EtcdDirectory
 from holdfast.stores.ordered.store import OrderedStore
-from holdfast.stores.store import Store, StoreSource
 from holdfast.stores.urls import store_source
 from holdfast.stores.zookeeper.directory import ZooKeeperDirectory
 from tests.faults.children import COLOURS

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from holdfast.core.messages import NoticeKind
+from holdfast.contracts.messages import NoticeKind
 from holdfast.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.runtimes.threads import drive
 from holdfast.stores.ordered import Entry, Listing, Record

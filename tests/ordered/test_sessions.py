@@ -11,13 +11,13 @@ from unittest.mock import patch
 
 import pytest
 
-from holdfast.core.messages import Adjust, Granted
+from holdfast.contracts.messages import Adjust, Granted
 from holdfast.errors import StoreError
 from holdfast.outcome import Outcome
 from holdfast.runtimes.threads import drive
 from holdfast.stores.ordered import Entry, Listing, Record, caretaker, store
 from holdfast.stores.ordered.caretaker import Caretaker
-from holdfast.stores.ordered.places import Place, Places
+from holdfast.stores.ordered.contenders import Place, Places
 from holdfast.stores.ordered.store import GONE, SESSION_ENDED, OrderedStore
 from tests.ordered.model import ModelDirectory
 from tests.ordered.scene import Scene, ask_of

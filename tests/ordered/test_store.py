@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from holdfast.core.deadlines import DRIFT, micros, valid_until
-from holdfast.core.held import why_refused
-from holdfast.core.messages import Renewal
+from holdfast.contracts.deadlines import DRIFT, micros, valid_until
+from holdfast.contracts.messages import Renewal
+from holdfast.core.lease import why_refused
 from holdfast.errors import StoreUnavailable
 from holdfast.outcome import Outcome
 from holdfast.runtimes.threads import ThreadsRuntime, drive

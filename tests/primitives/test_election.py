@@ -21,10 +21,10 @@ from holdfast import (
     StoreUnavailable,
     UsageError,
 )
-from holdfast.core.messages import NameView
+from holdfast.contracts.messages import NameView
+from holdfast.contracts.store import StoreSource
 from holdfast.runtimes.threads import ThreadEvent, ThreadsRuntime
 from holdfast.stores.memory import MemoryStore, MemoryTable, memory_source
-from holdfast.stores.store import StoreSource
 from tests.hazards.helpers import PATIENCE, eventually
 
 TTL = 20.0

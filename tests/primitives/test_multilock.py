@@ -27,13 +27,13 @@ from holdfast import (
     StoreUnavailable,
     UsageError,
 )
-from holdfast.core.messages import Ask, Gone, Granted, Leave, Left, Release, Reply, Waiting
-from holdfast.core.table import Step
+from holdfast.contracts.messages import Ask, Gone, Granted, Leave, Left, Release, Reply, Waiting
+from holdfast.contracts.runtime import Runtime
+from holdfast.contracts.store import StoreSource
 from holdfast.runtimes import clocks
-from holdfast.runtimes.runtime import Runtime
 from holdfast.runtimes.threads import drive
 from holdfast.stores.memory import MemoryStore, MemoryTable, memory_source
-from holdfast.stores.store import StoreSource
+from holdfast.table.step import Step
 from tests import virtual
 from tests.hazards.helpers import PATIENCE, disturbed, eventually
 

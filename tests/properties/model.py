@@ -7,7 +7,7 @@ the notices, and remembers only what was promised: tokens issued, requests given
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from holdfast.core.messages import (
+from holdfast.contracts.messages import (
     Adjust,
     Ask,
     Busy,
@@ -25,9 +25,9 @@ from holdfast.core.messages import (
     Reply,
     Waiting,
 )
-from holdfast.core.state import KEPT, Holder, NameState, Waiter
-from holdfast.core.table import MARGIN, PROPOSAL_BOUND, RETRY, TOMBSTONE
 from holdfast.outcome import Outcome
+from holdfast.table.state import KEPT, Holder, NameState, Waiter
+from holdfast.table.step import MARGIN, PROPOSAL_BOUND, RETRY, TOMBSTONE
 
 LONGEST_DELAY = 40
 

@@ -7,7 +7,7 @@ They change what goes in and what comes out of the true table, and know nothing 
 
 from dataclasses import replace
 
-from holdfast.core.messages import (
+from holdfast.contracts.messages import (
     Adjust,
     Ask,
     Granted,
@@ -20,9 +20,9 @@ from holdfast.core.messages import (
     Renewal,
     Reply,
 )
-from holdfast.core.state import KEPT, Queue
-from holdfast.core.table import RETRY, Step
 from holdfast.outcome import Outcome
+from holdfast.table.state import KEPT, Queue
+from holdfast.table.step import RETRY, Step
 
 
 class NewcomerOvertakes(Step):

@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
-from holdfast.core.deadlines import micros, seconds
-from holdfast.core.messages import NameView, Renewal
-from holdfast.core.state import NameState
-from holdfast.core.table import TOMBSTONE, Step
+from holdfast.contracts.deadlines import micros, seconds
+from holdfast.contracts.messages import NameView, Renewal
+from holdfast.contracts.store import Store
 from holdfast.runtimes.threads import ThreadsRuntime
 from holdfast.stores.redis.deployment import NO_GUARD, OBSERVED, STRICT, UPTIME, Rules
 from holdfast.stores.redis.names import NODE
 from holdfast.stores.redis.store import RedisStore
-from holdfast.stores.store import Store
+from holdfast.table.state import NameState
+from holdfast.table.step import TOMBSTONE, Step
 from simulation.redis.decode import Marker, marker_at
 from simulation.redis.direct import DirectDeployment
 from simulation.redis.keyspace import Keyspace

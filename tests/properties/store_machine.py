@@ -12,14 +12,25 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
-from holdfast.core.messages import Adjust, Ask, Granted, Leave, NameView, Notice, Release, Renewal, RenewReply, Reply
-from holdfast.core.state import NameState
-from holdfast.core.table import TOMBSTONE, Step
-from holdfast.runtimes.runtime import Datagrams
+from holdfast.contracts.messages import (
+    Adjust,
+    Ask,
+    Granted,
+    Leave,
+    NameView,
+    Notice,
+    Release,
+    Renewal,
+    RenewReply,
+    Reply,
+)
+from holdfast.contracts.runtime import Datagrams
+from holdfast.contracts.store import Store
 from holdfast.runtimes.threads import ThreadsRuntime, drive
 from holdfast.stores.memory import MemoryStore, MemoryTable
 from holdfast.stores.sqlite.store import SqliteStore
-from holdfast.stores.store import Store
+from holdfast.table.state import NameState
+from holdfast.table.step import TOMBSTONE, Step
 
 NAMES = ("name", "n\0ame", "名")
 VOTED = "vote"

@@ -8,9 +8,9 @@ from dataclasses import replace
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
-from holdfast.core.messages import Adjust, Ask, Leave, NameView, Release, Renewal
-from holdfast.core.state import KEPT, NameState, Queue
-from holdfast.core.table import TOMBSTONE, Step
+from holdfast.contracts.messages import Adjust, Ask, Leave, NameView, Release, Renewal
+from holdfast.table.state import KEPT, NameState, Queue
+from holdfast.table.step import TOMBSTONE, Step
 from tests.properties.model import LONGEST_DELAY, Answer, AskBack, Judge, Request, Resize, Taken
 
 CAPACITY = 3

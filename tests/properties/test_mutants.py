@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.core.table import Step
+from holdfast.table.step import Step
 from tests.properties import hunt
 from tests.properties.mutants import MUTANTS
 from tests.properties.table_machine import TableMachine

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.core.messages import NoticeKind
-from holdfast.core.table import RETRY, Step
+from holdfast.contracts.messages import NoticeKind
 from holdfast.stores.redis import scripts
 from holdfast.stores.redis.deployment import OBSERVED
+from holdfast.table.step import RETRY, Step
 from simulation.redis import server as redis_server
 from simulation.redis.lua import source_of
 from tests.properties.redis_machine import RedisMachine

@@ -14,10 +14,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.stateful import rule, run_state_machine_as_test
 
-from holdfast.core.table import TOMBSTONE, Step
-from holdfast.runtimes.runtime import Runtime
+from holdfast.contracts.runtime import Runtime
 from holdfast.stores.redis.link import Address, Answer, Hearing, Link, ReplyError, Word
 from holdfast.stores.redis.scripts import Script
+from holdfast.table.step import TOMBSTONE, Step
 from simulation.redis.direct import DirectDeployment, DirectLink
 from simulation.redis.keyspace import Keyspace, SortedSet
 from simulation.redis.server import Server

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.deadlines import DRIFT, EPSILON, micros, seconds, valid_until
-from holdfast.core.limits import LONGEST, NAME_BYTES, check_duration, check_name, check_timeout
-from holdfast.core.messages import Ask, Notice, NoticeKind
-from holdfast.core.state import Holder, NameState, Queue, Waiter
+from holdfast.contracts.deadlines import DRIFT, EPSILON, micros, seconds, valid_until
+from holdfast.contracts.limits import LONGEST, NAME_BYTES, check_duration, check_name, check_timeout
+from holdfast.contracts.messages import Ask, Notice, NoticeKind
 from holdfast.errors import UsageError
 from holdfast.stores.sqlite import codec
+from holdfast.table.state import Holder, NameState, Queue, Waiter
 from tests.properties import thorough
 
 texts = st.text(st.characters(codec="utf-8"), max_size=20)

@@ -5,9 +5,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis.stateful import run_state_machine_as_test
 
-from holdfast.core.messages import Leave, Release, Renewal
-from holdfast.core.state import NameState
-from holdfast.core.table import Step
+from holdfast.contracts.messages import Leave, Release, Renewal
 from holdfast.runtimes.threads import ThreadsRuntime
 from holdfast.stores import memory, tabled
 from holdfast.stores.redis import scripts
@@ -17,6 +15,8 @@ from holdfast.stores.redis.names import NODE
 from holdfast.stores.redis.store import RedisStore
 from holdfast.stores.sqlite import codec
 from holdfast.stores.sqlite import database as sqlite_database
+from holdfast.table.state import NameState
+from holdfast.table.step import Step
 from simulation.redis import server as redis_server
 from simulation.redis.lua import source_of
 from tests.properties import hunt, mutants, thorough

@@ -5,8 +5,8 @@ import re
 import pytest
 
 from holdfast.stores.redis.deployment import GUARDS
+from holdfast.stores.redis.errors import LASTING, PASSING
 from holdfast.stores.redis.options import OPTIONS, RULES
-from holdfast.stores.redis.trouble import LASTING, PASSING
 from holdfast.stores.urls import SCHEMES
 from tests.redis.servers import DOCUMENT
 

@@ -3,9 +3,9 @@
 import asyncio
 
 from holdfast import AsyncClient
+from holdfast.contracts.store import StoreSource
 from holdfast.stores.redis.deployment import Rules
 from holdfast.stores.redis.store import RedisStore, capabilities_of
-from holdfast.stores.store import StoreSource
 from simulation.redis.direct import DirectDeployment
 from simulation.redis.server import Server
 from tests import virtual

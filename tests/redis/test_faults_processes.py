@@ -10,8 +10,8 @@ from uuid import uuid4
 import pytest
 
 from holdfast import AsyncClient, AsyncLease, Client, Fence, StaleTokenError
+from holdfast.contracts.deadlines import seconds
 from holdfast.core.attempt import INTERVAL
-from holdfast.core.deadlines import seconds
 from holdfast.runtimes.clocks import steady
 from holdfast.testing.conformance.kit import Kit
 from tests.faults.metronome import Metronome

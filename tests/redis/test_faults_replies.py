@@ -11,12 +11,12 @@ import pytest
 
 from holdfast import Client, LeaseState, LockTimeout, Outcome, OutcomeUnknown, StoreError, StoreUnavailable
 from holdfast.runtimes.clocks import steady
+from holdfast.stores.redis.errors import LASTING, PASSING, explain
 from holdfast.stores.redis.link import Address
 from holdfast.stores.redis.link import ReplyError as ReplyErrorOfLink
 from holdfast.stores.redis.names import slot_of
 from holdfast.stores.redis.options import deployment_of
 from holdfast.stores.redis.store import RedisStore
-from holdfast.stores.redis.trouble import LASTING, PASSING, explain
 from holdfast.testing.conformance.kit import Kit
 from tests.faults.scenes import COLOURS, client_at, play
 from tests.redis.servers import clean, tidy

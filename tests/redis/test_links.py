@@ -4,7 +4,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from holdfast.runtimes.runtime import Runtime
+from holdfast.contracts.runtime import Runtime
 from holdfast.runtimes.threads import ThreadsRuntime
 from holdfast.stores.redis.deployment import Deployment
 from holdfast.stores.redis.link import Address, Hearing, Link

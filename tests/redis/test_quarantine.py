@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import AsyncClient, Client, LockTimeout, StoreUnavailable, UsageError
 from holdfast.cli.app import run_app
-from holdfast.core.messages import NameView
+from holdfast.contracts.messages import NameView
 from holdfast.stores.quorum.views import view_of
 from tests.servers import Cluster, RedisServer
 

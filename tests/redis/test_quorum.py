@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast import Client, LockTimeout, StoreError, StoreUnavailable, UsageError
-from holdfast.stores.store import StoreSource
+from holdfast.contracts.store import StoreSource
 from holdfast.stores.urls import store_source
 from tests.servers import RedisServer, five_nodes, wait_until
 

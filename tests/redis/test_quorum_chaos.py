@@ -41,8 +41,8 @@ from uuid import uuid4
 import pytest
 
 from holdfast import AsyncLease, Client, Fence, Outcome, StaleTokenError, StoreUnavailable
+from holdfast.contracts.deadlines import seconds
 from holdfast.core.attempt import INTERVAL
-from holdfast.core.deadlines import seconds
 from holdfast.runtimes.clocks import steady
 from holdfast.testing.conformance.kit import Kit
 from tests.faults.judgement import disorder, overlaps, stalls, voting

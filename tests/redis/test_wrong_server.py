@@ -6,9 +6,9 @@ import time
 import pytest
 
 from holdfast import StoreUnavailable
-from holdfast.stores.quorum import panel
+from holdfast.stores.quorum import node_set
+from holdfast.stores.redis.errors import explain
 from holdfast.stores.redis.link import Address, ReplyError
-from holdfast.stores.redis.trouble import explain
 from tests.faults.scenes import COLOURS
 from tests.servers import RedisServer, RedisTlsServer
 from tests.wrong_servers import HOST, closed_port, complaint, saying, silent
@@ -99,7 +99,9 @@ def test_a_server_that_falls_silent_after_the_handshake(redis_tls: RedisTlsServe
 @pytest.mark.parametrize("last", ["localhost", "no-such-host.invalid"])
 def test_a_quorum_that_is_not_there_is_told_at_once(colour: str, last: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for who is not there; and what goes for several nodes is said once."""
-    monkeypatch.setattr(panel, "LAST_WORDS", LONG)  # each node says that it is not there, however slow the machine is
+    monkeypatch.setattr(
+        node_set, "LAST_WORDS", LONG
+    )  # each node says that it is not there, however slow the machine is
     port = closed_port()
     began = time.monotonic()
     error = complaint(colour, f"redlock://{HOST}:{port},127.0.0.2:{port},{last}:{port}", operation_timeout=LONG)

@@ -11,18 +11,18 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
-from holdfast.core import attempt, held, together
+from holdfast.contracts.deadlines import valid_until
+from holdfast.contracts.messages import Adjust, Ask, Busy, Granted, Left, NoticeKind, Renewal, Waiting
+from holdfast.core import attempt, lease, multi_acquire
 from holdfast.core.attempt import Attempt
-from holdfast.core.deadlines import valid_until
-from holdfast.core.departures import Departures
-from holdfast.core.held import NEVER, HeldLease
-from holdfast.core.keeper import Keeper
-from holdfast.core.messages import Adjust, Ask, Busy, Granted, Left, NoticeKind, Renewal, Waiting
+from holdfast.core.background_releases import Departures
+from holdfast.core.lease import NEVER, HeldLease
+from holdfast.core.local_queue import Stile, Turnstile
+from holdfast.core.renewer import Keeper
 from holdfast.core.session import Session
-from holdfast.core.state import Queue, Waiter
-from holdfast.core.table import Step
-from holdfast.core.turnstile import Stile, Turnstile
 from holdfast.errors import OutcomeUnknown
+from holdfast.table.state import Queue, Waiter
+from holdfast.table.step import Step
 from simulation import Faults, Plan
 from simulation.resource import Resource
 
@@ -129,7 +129,7 @@ def count_from_now(original: Any, self: Any, reply: Any) -> Any:
     return original(self, reply)
 
 
-along_from_reply = wrapped(together._Part, "is_answered", count_from_now)
+along_from_reply = wrapped(multi_acquire._Part, "is_answered", count_from_now)
 
 
 async def count_place_from_reply(original: Any, self: Attempt) -> Any:
@@ -454,7 +454,7 @@ MUTANTS: Sequence[Mutant] = (
     Mutant("a renewal is counted from its reply", wrapped(HeldLease, "renewed", count_renewal_from_reply)),
     Mutant(
         "no allowance for drift",
-        both(replaced(attempt, "valid_until", without_drift), replaced(held, "valid_until", without_drift)),
+        both(replaced(attempt, "valid_until", without_drift), replaced(lease, "valid_until", without_drift)),
         ("wire", "calm"),
     ),
     Mutant("a push is trusted without the token test", wrapped(Attempt, "_stand", trust_any_push)),
@@ -523,9 +523,13 @@ MUTANTS: Sequence[Mutant] = (
     Mutant("a lease is handed on with the same token", wrapped(HeldLease, "successor", same_token), ("calm",)),
     Mutant("a turn is passed on for ever", replaced(Turnstile, "_may_pass", pass_on_for_ever), ("calm",)),
     Mutant(
-        "asked along, it is not left", replaced(together._Together, "_leave_parts", keep_what_was_won), ("several",)
+        "asked along, it is not left",
+        replaced(multi_acquire._Together, "_leave_parts", keep_what_was_won),
+        ("several",),
     ),
-    Mutant("what was won of several is kept", replaced(together._Together, "_undo", keep_what_was_won), ("several",)),
+    Mutant(
+        "what was won of several is kept", replaced(multi_acquire._Together, "_undo", keep_what_was_won), ("several",)
+    ),
     Mutant("a grant along with another is counted from its reply", along_from_reply, ("several",), first=476),
     Mutant(
         "the resource is fenced on writes only",

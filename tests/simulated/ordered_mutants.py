@@ -4,10 +4,10 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from holdfast.core.deadlines import micros
+from holdfast.contracts.deadlines import micros
 from holdfast.stores.ordered import entries, store
+from holdfast.stores.ordered.contenders import Place, Places
 from holdfast.stores.ordered.entries import Entry, Kind, Reading
-from holdfast.stores.ordered.places import Place, Places
 from holdfast.stores.ordered.store import OrderedStore
 from simulation.ensemble import Ensemble
 from simulation.ordered import SimulatedDirectory

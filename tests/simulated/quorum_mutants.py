@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from holdfast.core.messages import Granted
+from holdfast.contracts.messages import Granted
 from holdfast.stores.quorum.store import QuorumStore
 from holdfast.stores.quorum.votes import Votes
 from simulation.node import TableNode

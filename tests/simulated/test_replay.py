@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 import pytest
 
-from holdfast.core import attempt, held
+from holdfast.core import attempt, lease
 from holdfast.errors import UsageError
 from simulation import BY_NAME, SCENARIOS, Faults, Invariant, Plan, simulate
 from simulation.command import main
@@ -109,7 +109,7 @@ def test_drift_beyond_the_allowance_is_seen() -> None:
     assert any(breaks(plan, Invariant.BACKED) for plan in plans)
     within = [replace(plan, faults=replace(bad, drift=ALLOWED_DRIFT)) for plan in plans]
     assert not any(breaks(plan, Invariant.BACKED) for plan in within)
-    with patch.object(attempt, "valid_until", without_drift), patch.object(held, "valid_until", without_drift):
+    with patch.object(attempt, "valid_until", without_drift), patch.object(lease, "valid_until", without_drift):
         assert any(breaks(plan, Invariant.BACKED) for plan in within)
 
 

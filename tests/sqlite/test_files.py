@@ -16,14 +16,14 @@ from typing import Any
 import pytest
 
 from holdfast import AsyncClient, Client, Lease, LeaseLost, StoreError, StoreUnavailable, UsageError
+from holdfast.contracts.messages import Ask, Granted, Release
 from holdfast.core.attempt import BRIEF
-from holdfast.core.messages import Ask, Granted, Release
 from holdfast.runtimes import clocks
 from holdfast.runtimes.threads import ThreadsRuntime, drive
 from holdfast.stores.sqlite import machine
 from holdfast.stores.sqlite.database import SWEEP_EVERY, Database
+from holdfast.stores.sqlite.errors import explain
 from holdfast.stores.sqlite.store import SqliteStore
-from holdfast.stores.sqlite.trouble import explain
 from holdfast.stores.tabled import RETENTION
 from holdfast.stores.urls import default_file, store_source
 from tests import virtual

@@ -9,10 +9,10 @@ from unittest.mock import patch
 
 import pytest
 
-from holdfast.core.messages import Ask, Granted, Release, Reply
-from holdfast.core.table import Step
+from holdfast.contracts.messages import Ask, Granted, Release, Reply
 from holdfast.stores.sqlite.database import Database
-from holdfast.stores.sqlite.trouble import LockedError
+from holdfast.stores.sqlite.errors import LockedError
+from holdfast.table.step import Step
 
 TTL, PAUSE = 3_000_000, 2_000_000
 

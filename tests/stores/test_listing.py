@@ -9,7 +9,7 @@ from unittest.mock import patch
 import pytest
 
 from holdfast import AsyncClient, Client, StoreUnavailable
-from holdfast.core.messages import Page
+from holdfast.contracts.messages import Page
 from tests.servers import Cluster, EtcdServer, RedisServer, ZooKeeperServer
 
 NAMES = sorted([*(f"{number:02}" for number in range(20)), "a/b", "a%2Fb", "a", "a0", "ä", "a\0b"])

@@ -11,13 +11,13 @@ from functools import partial
 import pytest
 
 from holdfast import AsyncClient, Client, LockTimeout, OutcomeUnknown, StoreError, StoreUnavailable, UsageError
-from holdfast.core.messages import Ask, Leave, Left, Notice, Release, Renewal, RenewReply, Reply
+from holdfast.contracts.messages import Ask, Leave, Left, Notice, Release, Renewal, RenewReply, Reply
+from holdfast.contracts.runtime import Runtime
+from holdfast.contracts.store import StoreSource
 from holdfast.outcome import Outcome
-from holdfast.runtimes.runtime import Runtime
 from holdfast.stores.memory import MemoryStore, MemoryTable
 from holdfast.stores.quorum import quorum_source
 from holdfast.stores.quorum.reasons import is_nobody_there
-from holdfast.stores.store import StoreSource
 from tests import virtual
 from tests.hazards.helpers import soon
 from tests.servers import wait_until

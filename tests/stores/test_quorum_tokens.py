@@ -9,15 +9,15 @@ from unittest.mock import patch
 import pytest
 
 from holdfast import Client, LockTimeout
-from holdfast.core.messages import Ask, Granted, Reply
-from holdfast.core.table import Step
-from holdfast.runtimes.runtime import Runtime
+from holdfast.contracts.messages import Ask, Granted, Reply
+from holdfast.contracts.runtime import Runtime
+from holdfast.contracts.store import StoreSource
 from holdfast.stores.memory import MemoryStore, MemoryTable
 from holdfast.stores.quorum import quorum_source
 from holdfast.stores.quorum import store as quorum_store
 from holdfast.stores.quorum.store import QuorumStore
 from holdfast.stores.quorum.votes import KINDS, SPAN, STEP, Votes, next_of_kind
-from holdfast.stores.store import StoreSource
+from holdfast.table.step import Step
 from tests import virtual
 
 ROUNDS = 20

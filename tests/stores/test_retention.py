@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from holdfast.core.messages import Ask, Gone, Granted, Release
+from holdfast.contracts.messages import Ask, Gone, Granted, Release
 from holdfast.outcome import Outcome
 from holdfast.runtimes.threads import ThreadsRuntime, drive
 from holdfast.stores.memory import REMEMBERED, MemoryStore, MemoryTable

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from holdfast import Client, LockTimeout, Outcome, UsageError
-from holdfast.core.messages import Ask, Busy, Reply
-from holdfast.runtimes.runtime import Runtime
+from holdfast.contracts.messages import Ask, Busy, Reply
+from holdfast.contracts.runtime import Runtime
+from holdfast.contracts.store import Capabilities, StoreSource
 from holdfast.stores.memory import MemoryStore, MemoryTable
-from holdfast.stores.store import Capabilities, StoreSource
 
 RETRY = 10_000
 

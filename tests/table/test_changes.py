@@ -1,8 +1,8 @@
 """What a holder, or somebody who looks after a name, may change while it is held."""
 
-from holdfast.core.messages import Busy, Gone, Granted, Mismatch, NoticeKind, Waiting
-from holdfast.core.table import RETRY
+from holdfast.contracts.messages import Busy, Gone, Granted, Mismatch, NoticeKind, Waiting
 from holdfast.outcome import Outcome
+from holdfast.table.step import RETRY
 from tests.table.tools import TTL, Name
 
 # -- a holding that is changed ----------------------------------------------------------------------------------

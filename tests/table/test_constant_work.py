@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.messages import Ask, Leave, Release
-from holdfast.core.table import Step
+from holdfast.contracts.messages import Ask, Leave, Release
 from holdfast.runtimes.threads import ThreadsRuntime, drive
 from holdfast.stores.redis.deployment import OBSERVED, Rules
 from holdfast.stores.redis.store import RedisStore
+from holdfast.table.step import Step
 from simulation.redis.direct import DirectDeployment
 from simulation.redis.keyspace import Reply
 from simulation.redis.server import Server

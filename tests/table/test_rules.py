@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-from holdfast.core.messages import Busy, Gone, Granted, Mismatch, NoticeKind, Waiting
-from holdfast.core.table import LATEST, PROPOSAL_BOUND, RETRY, STAGGER, TOMBSTONE
+from holdfast.contracts.messages import Busy, Gone, Granted, Mismatch, NoticeKind, Waiting
 from holdfast.outcome import Outcome
 from holdfast.stores.tabled import RETENTION
+from holdfast.table.step import LATEST, PROPOSAL_BOUND, RETRY, STAGGER, TOMBSTONE
 from tests.table.tools import INTERVAL, PATIENCE, TTL, Name
 
 if TYPE_CHECKING:

@@ -9,13 +9,13 @@ from functools import partial
 
 import pytest
 
-from holdfast.core.messages import Ask, Granted, HolderView, NoticeKind, Renewal
-from holdfast.core.state import Holder
-from holdfast.core.table import Step
+from holdfast.contracts.messages import Ask, Granted, HolderView, NoticeKind, Renewal
+from holdfast.contracts.store import Store
 from holdfast.outcome import Outcome
 from holdfast.stores.redis import scripts
 from holdfast.stores.redis.deployment import NO_GUARD
-from holdfast.stores.store import Store
+from holdfast.table.state import Holder
+from holdfast.table.step import Step
 from simulation.redis import server as redis_server
 from simulation.redis.lua import source_of
 from tests.properties.redis_machine import RedisMachine

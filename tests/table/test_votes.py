@@ -2,10 +2,10 @@
 
 import pytest
 
-from holdfast.core.messages import Adjust, Ask, Busy, Granted, Leave, NoticeKind, Release
-from holdfast.core.state import KEPT
-from holdfast.core.table import EARLIER, RESERVED
+from holdfast.contracts.messages import Adjust, Ask, Busy, Granted, Leave, NoticeKind, Release
 from holdfast.outcome import Outcome
+from holdfast.table.state import KEPT
+from holdfast.table.step import EARLIER, RESERVED
 from tests.table.tools import INTERVAL, PATIENCE, TTL, Name
 
 WALL = 10_000_000

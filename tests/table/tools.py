@@ -1,6 +1,6 @@
 """A name at a grant table, with a clock that a test moves."""
 
-from holdfast.core.messages import (
+from holdfast.contracts.messages import (
     Adjust,
     Ask,
     Granted,
@@ -15,9 +15,9 @@ from holdfast.core.messages import (
     RenewReply,
     Reply,
 )
-from holdfast.core.state import NameState
-from holdfast.core.table import Step
 from holdfast.outcome import Outcome
+from holdfast.table.state import NameState
+from holdfast.table.step import Step
 
 TTL = 1_000_000
 INTERVAL = 100_000

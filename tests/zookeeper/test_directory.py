@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast.stores.ordered import Entry, Kind, Record
-from holdfast.stores.zookeeper.inbox import path_of
+from holdfast.stores.zookeeper.channel import path_of
 from tests.zookeeper.conftest import MakeMember
 from tests.zookeeper.worlds import Member, contender
 

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.core.deadlines import micros
-from holdfast.core.messages import Ask, Granted, Leave, Release
+from holdfast.contracts.deadlines import micros
+from holdfast.contracts.messages import Ask, Granted, Leave, Release
 from holdfast.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.stores.ordered.store import OrderedStore
 from tests.servers import Proxy, ZooKeeperServer

@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 import pytest
 
 import holdfast
+from holdfast.contracts.runtime import Runtime
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.runtimes.aio import AsyncioRuntime
-from holdfast.runtimes.runtime import Runtime
 from holdfast.runtimes.threads import ThreadsRuntime, drive
 from holdfast.stores.ordered import Entry, Kind, Record
 from holdfast.stores.zookeeper.directory import ZooKeeperDirectory

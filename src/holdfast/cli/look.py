@@ -10,7 +10,7 @@ from holdfast.cli import output
 from holdfast.cli.acquisition import ride_out
 from holdfast.cli.say import Status, seconds, tell
 from holdfast.client import Client
-from holdfast.core.messages import HolderView, NameView
+from holdfast.contracts.messages import HolderView, NameView
 from holdfast.errors import LockTimeout, StoreUnavailable
 from holdfast.escaping import escape
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from textwrap import indent
 from typing import Any
 
-from holdfast.core.messages import HolderView, NameView, WaiterView
+from holdfast.contracts.messages import HolderView, NameView, WaiterView
 from holdfast.escaping import escape
 
 Json = dict[str, Any]

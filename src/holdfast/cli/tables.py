@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from holdfast.cli.say import seconds
-from holdfast.core.messages import HolderView, NameView, WaiterView
+from holdfast.contracts.messages import HolderView, NameView, WaiterView
 from holdfast.escaping import escape
 
 ROWS = 100

@@ -17,19 +17,19 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.deadlines import DRIFT, micros, seconds, valid_until
+from holdfast.contracts.deadlines import DRIFT, micros, seconds, valid_until
+from holdfast.contracts.limits import EVERYBODY
+from holdfast.contracts.messages import Ask, Busy, Granted, Leave, Left, Mismatch, Notice, NoticeKind, Reply, Waiting
 from holdfast.core.deadlocks import LOOK_EVERY, refuse_deadlock
-from holdfast.core.held import NEVER, HeldLease
-from holdfast.core.limits import EVERYBODY
-from holdfast.core.messages import Ask, Busy, Granted, Leave, Left, Mismatch, Notice, NoticeKind, Reply, Waiting
+from holdfast.core.lease import NEVER, HeldLease
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable, UsageError
 from holdfast.escaping import told
 
 if TYPE_CHECKING:
+    from holdfast.contracts.runtime import Event
     from holdfast.core.deadlocks import Actor
     from holdfast.core.session import Session
     from holdfast.core.stop import Stop
-    from holdfast.runtimes.runtime import Event
 
 log = logging.getLogger("holdfast")
 

@@ -22,9 +22,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from holdfast.core.held import HeldLease
-from holdfast.core.labels import Label
-from holdfast.core.messages import NameView
+from holdfast.contracts.messages import NameView
+from holdfast.contracts.owner_metadata import Label
+from holdfast.core.lease import HeldLease
 from holdfast.errors import DeadlockDetected, StoreError, Wait
 
 if TYPE_CHECKING:

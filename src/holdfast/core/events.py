@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from weakref import WeakKeyDictionary
 
-from holdfast.core.held import HeldLease
+from holdfast.core.lease import HeldLease
 from holdfast.outcome import Outcome
 
 log = logging.getLogger("holdfast")

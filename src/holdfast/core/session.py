@@ -8,24 +8,24 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
+from holdfast.contracts.deadlines import DRIFT, EPSILON, micros, seconds
+from holdfast.contracts.limits import check_ttl
+from holdfast.contracts.messages import Adjust, HolderView, Left, NameView, Notice, NoticeKind, Page, Release
+from holdfast.contracts.runtime import Runtime, Task
+from holdfast.contracts.store import Forgetful, Store
 from holdfast.core.attempt import BRIEF, Attempt, Want
-from holdfast.core.deadlines import DRIFT, EPSILON, micros, seconds
+from holdfast.core.background_releases import Departures
 from holdfast.core.deadlocks import Actors, find_deadlocks
-from holdfast.core.departures import Departures
 from holdfast.core.events import Events, LockEvent
-from holdfast.core.held import NEVER, REVOKED, HeldLease, report_loss, why_refused
-from holdfast.core.keeper import Keeper
-from holdfast.core.limits import check_ttl
-from holdfast.core.messages import Adjust, HolderView, Left, NameView, Notice, NoticeKind, Page, Release
-from holdfast.core.nests import Nests
+from holdfast.core.lease import NEVER, REVOKED, HeldLease, report_loss, why_refused
+from holdfast.core.local_queue import Budget, Turnstile
+from holdfast.core.renewer import Keeper
+from holdfast.core.reservations import Nests
 from holdfast.core.stop import Stop
-from holdfast.core.turnstile import Budget, Turnstile
 from holdfast.errors import SelfDeadlock, StoreError, StoreUnavailable, UsageError, Wait
 from holdfast.escaping import told
 from holdfast.outcome import Outcome
-from holdfast.runtimes.runtime import Runtime, Task
 from holdfast.runtimes.single import SingleFlight
-from holdfast.stores.store import Forgetful, Store
 
 T = TypeVar("T")
 

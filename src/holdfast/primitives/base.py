@@ -14,12 +14,12 @@ from shlex import quote
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Never, ParamSpec, Protocol, Self, TypeVar
 
+from holdfast.contracts.deadlines import micros, seconds
+from holdfast.contracts.limits import check_name, check_timeout
+from holdfast.contracts.messages import Left, NameView
+from holdfast.contracts.owner_metadata import read_label
 from holdfast.core.attempt import Want
-from holdfast.core.deadlines import micros, seconds
-from holdfast.core.held import NEVER, HeldLease, LeaseState
-from holdfast.core.labels import read_label
-from holdfast.core.limits import check_name, check_timeout
-from holdfast.core.messages import Left, NameView
+from holdfast.core.lease import NEVER, HeldLease, LeaseState
 from holdfast.core.session import Session
 from holdfast.core.stop import Stop
 from holdfast.errors import LeaseLost, LockTimeout, UsageError

@@ -12,11 +12,11 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Generic, Never, Self, TypeVar
 
+from holdfast.contracts.limits import check_duration, check_timeout
+from holdfast.contracts.messages import NameView
+from holdfast.contracts.owner_metadata import Label
 from holdfast.core.attempt import Want
-from holdfast.core.held import HeldLease
-from holdfast.core.labels import Label
-from holdfast.core.limits import check_duration, check_timeout
-from holdfast.core.messages import NameView
+from holdfast.core.lease import HeldLease
 from holdfast.core.session import Session
 from holdfast.core.stop import Stop
 from holdfast.errors import StoreError, StoreUnavailable, UsageError

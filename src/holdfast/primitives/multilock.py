@@ -14,12 +14,12 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Never, ParamSpec, Self, TypeVar
 
-from holdfast.core.deadlines import micros, seconds
-from holdfast.core.held import FORKED, NEVER, HeldLease, LeaseState
-from holdfast.core.limits import check_name
+from holdfast.contracts.deadlines import micros, seconds
+from holdfast.contracts.limits import check_name
+from holdfast.core.lease import FORKED, NEVER, HeldLease, LeaseState
+from holdfast.core.multi_acquire import Bundle, Missed, acquire_all
 from holdfast.core.session import Session
 from holdfast.core.stop import Stop
-from holdfast.core.together import Bundle, Missed, acquire_all
 from holdfast.errors import ForkedLeaseError, LeaseLost, LockTimeout, UsageError
 from holdfast.lease import Acquiring, AsyncLoss, Loss, raise_or_note
 from holdfast.outcome import Outcome

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, NoReturn, TypedDict
 
-from holdfast.core.limits import check_duration, check_timeout, check_ttl
+from holdfast.contracts.limits import check_duration, check_timeout, check_ttl
+from holdfast.contracts.store import Capabilities
 from holdfast.errors import LeaseLost, UnknownArgument, UsageError
 from holdfast.escaping import escape
-from holdfast.stores.store import Capabilities
 
 
 class Options(TypedDict, total=False):

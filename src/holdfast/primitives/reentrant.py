@@ -8,8 +8,8 @@ import warnings
 from collections.abc import Callable
 
 from holdfast.core.attempt import Want
-from holdfast.core.held import FORKED, HeldLease, LeaseState
-from holdfast.core.nests import Nest
+from holdfast.core.lease import FORKED, HeldLease, LeaseState
+from holdfast.core.reservations import Nest
 from holdfast.core.session import Session
 from holdfast.errors import ForkedLeaseError, LeaseLost
 from holdfast.lease import AsyncLease, Lease, LeaseBase

@@ -12,8 +12,8 @@ seen, it is refused.
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Generic, Never, NoReturn, TypeVar, cast
 
+from holdfast.contracts.limits import EVERYBODY
 from holdfast.core.attempt import Want
-from holdfast.core.limits import EVERYBODY
 from holdfast.core.stop import Stop
 from holdfast.errors import SelfDeadlock, UsageError
 from holdfast.lease import Acquiring, AsyncLease, Lease

@@ -10,8 +10,8 @@ not raise a fence with it.
 from dataclasses import replace
 from typing import Never
 
+from holdfast.contracts.limits import EVERYBODY, check_number
 from holdfast.core.attempt import Want
-from holdfast.core.limits import EVERYBODY, check_number
 from holdfast.core.stop import Stop
 from holdfast.errors import UsageError
 from holdfast.lease import Acquiring, AsyncLease, Lease

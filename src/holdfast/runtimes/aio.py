@@ -9,9 +9,9 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, TypeVar
 
+from holdfast.contracts.runtime import Datagrams
 from holdfast.runtimes import clocks
 from holdfast.runtimes.real import DATAGRAM, RealWorld
-from holdfast.runtimes.runtime import Datagrams
 
 T = TypeVar("T")
 

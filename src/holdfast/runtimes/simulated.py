@@ -14,7 +14,7 @@ from functools import partial
 from heapq import heappop, heappush
 from typing import Any, Generic, TypeVar
 
-from holdfast.runtimes.runtime import Datagrams
+from holdfast.contracts.runtime import Datagrams
 
 T = TypeVar("T")
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from holdfast.runtimes.runtime import Event, Runtime
+from holdfast.contracts.runtime import Event, Runtime
 
 
 class SingleFlight:

@@ -15,9 +15,9 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
-from holdfast.runtimes import clocks, scatter
+from holdfast.contracts.runtime import Datagrams
+from holdfast.runtimes import clocks, fan_out
 from holdfast.runtimes.real import DATAGRAM, RealWorld
-from holdfast.runtimes.runtime import Datagrams
 
 T = TypeVar("T")
 
@@ -137,7 +137,7 @@ class ThreadsRuntime(RealWorld):
     def __init__(self) -> None:
         """Make a world of its own; it costs nothing."""
         super().__init__()
-        self._scatter = scatter.Scatter()
+        self._scatter = fan_out.Scatter()
 
     def caller(self) -> tuple[object, str]:
         """Return this thread and its name."""

@@ -10,13 +10,13 @@ from functools import partial
 from typing import TypeVar
 
 from holdfast import fork
-from holdfast.core.messages import Notice, Page
-from holdfast.core.state import NameState
-from holdfast.core.table import Step
+from holdfast.contracts.messages import Notice, Page
+from holdfast.contracts.runtime import Runtime
+from holdfast.contracts.store import Capabilities, StoreSource
 from holdfast.runtimes import clocks
-from holdfast.runtimes.runtime import Runtime
-from holdfast.stores.store import Capabilities, StoreSource
 from holdfast.stores.tabled import RETENTION, Steps, TabledStore
+from holdfast.table.state import NameState
+from holdfast.table.step import Step
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from holdfast.core.messages import (
+from holdfast.contracts.messages import (
     Adjust,
     Ask,
     Granted,
@@ -20,9 +20,9 @@ from holdfast.core.messages import (
     RenewReply,
     Reply,
 )
-from holdfast.core.state import NameState
-from holdfast.core.table import Step
 from holdfast.outcome import Outcome
+from holdfast.table.state import NameState
+from holdfast.table.step import Step
 
 T = TypeVar("T")
 

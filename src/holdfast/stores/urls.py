@@ -7,16 +7,16 @@ from difflib import get_close_matches
 from pathlib import Path
 from urllib.parse import SplitResult, unquote, urlsplit
 
+from holdfast.contracts.store import StoreSource
 from holdfast.errors import UsageError
 from holdfast.stores.extras import load, require_redis
-from holdfast.stores.store import StoreSource
 
 VARIABLE = "HOLDFAST_URL"
 
 FILE_VARIABLE = "HOLDFAST_URL_FILE"
 """Names a file that holds the URL, so that a password stands in no environment."""
 
-REDIS = ("holdfast.stores.redis.threads", "holdfast.stores.redis.scattered", "holdfast.stores.redis.aio")
+REDIS = ("holdfast.stores.redis.threads", "holdfast.stores.redis.fan_out_link", "holdfast.stores.redis.aio")
 ETCD = ("holdfast.stores.etcd.directory", "holdfast.stores.etcd.threads", "holdfast.stores.etcd.aio")
 ZOOKEEPER = (
     "holdfast.stores.zookeeper.directory",

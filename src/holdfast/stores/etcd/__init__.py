@@ -4,12 +4,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult
 
+from holdfast.contracts.runtime import Runtime
+from holdfast.contracts.store import StoreSource
 from holdfast.errors import UsageError
 from holdfast.runtimes.aio import AsyncioRuntime
-from holdfast.runtimes.runtime import Runtime
 from holdfast.runtimes.threads import ThreadsRuntime
 from holdfast.stores.etcd.options import Deployment, deployment_of
-from holdfast.stores.store import StoreSource
 
 if TYPE_CHECKING:
     from holdfast.stores.etcd.directory import EtcdDirectory

@@ -8,12 +8,12 @@ from collections import deque
 from typing import cast
 
 from holdfast.runtimes.aio import AsyncioRuntime
-from holdfast.stores.etcd import trouble
+from holdfast.stores.etcd import errors
 from holdfast.stores.etcd.http import BROKEN, Talk, piece
 from holdfast.stores.etcd.link import Address, Answer, Hearing, Request, Stream
 from holdfast.stores.etcd.options import Deployment
 from holdfast.stores.etcd.sockets import keep_alive
-from holdfast.stores.handshake import understood
+from holdfast.transport.handshake import understood
 
 
 class Line(asyncio.Protocol):
@@ -164,7 +164,7 @@ class AsyncLink:
             answered = True
         except BROKEN as error:
             plain = self._deployment.tls is None and not line.has_heard()
-            raise trouble.unanswered(address, error, plain=plain) from error
+            raise errors.unanswered(address, error, plain=plain) from error
         finally:
             timer.cancel()
             self._put_back(line) if answered else line.close()
@@ -210,7 +210,7 @@ class AsyncLink:
 
     async def _connect(self, address: Address, until: float) -> Line:
         if self._closed:
-            raise trouble.closed()
+            raise errors.closed()
         loop, tls = self._runtime.loop, self._deployment.tls
         line = Line(loop, address)
         shaking_hands = False
@@ -226,7 +226,7 @@ class AsyncLink:
                     line.connection_made(secured or plain)  # nothing, if it is closed again already
         except OSError as error:
             line.close()
-            raise trouble.cannot_connect(address, understood(error) if shaking_hands else error) from error
+            raise errors.cannot_connect(address, understood(error) if shaking_hands else error) from error
         except BaseException:
             line.close()
             raise

@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
-from holdfast.core.messages import Page
+from holdfast.contracts.messages import Page
+from holdfast.contracts.runtime import Runtime
 from holdfast.errors import StoreUnavailable
 from holdfast.guard import Guard
-from holdfast.runtimes.runtime import Runtime
 from holdfast.stores.etcd import requests
+from holdfast.stores.etcd.errors import LeaseGone
 from holdfast.stores.etcd.gateway import Gateway
 from holdfast.stores.etcd.keys import (
     KINDS,
@@ -39,7 +40,6 @@ from holdfast.stores.etcd.keys import (
 from holdfast.stores.etcd.link import Link, Said
 from holdfast.stores.etcd.options import Deployment
 from holdfast.stores.etcd.session import Session, Sessions
-from holdfast.stores.etcd.trouble import LeaseGone
 from holdfast.stores.etcd.watching import Watches, Watching
 from holdfast.stores.ordered.directory import Watcher
 from holdfast.stores.ordered.entries import Detail, Entry, Kind, Listing, Record

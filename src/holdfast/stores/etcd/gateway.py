@@ -8,14 +8,14 @@ import json
 from collections.abc import Callable
 from typing import cast
 
+from holdfast.contracts.runtime import Runtime
 from holdfast.errors import OutcomeUnknown, StoreUnavailable
-from holdfast.runtimes.runtime import Runtime
-from holdfast.stores.etcd import trouble
+from holdfast.stores.etcd import errors
+from holdfast.stores.etcd.admission import Turns
 from holdfast.stores.etcd.http import OK
 from holdfast.stores.etcd.keys import packed_json
 from holdfast.stores.etcd.link import Address, Answer, Hearing, Link, NotSent, Request, Said, Stream
 from holdfast.stores.etcd.options import Deployment
-from holdfast.stores.etcd.turns import Turns
 
 PATIENCE = 0.5
 """How long, in seconds, a server has at least to answer if another could be asked instead."""
@@ -52,7 +52,7 @@ class Gateway:
         If as many requests are under way as may be, it waits for its turn; with `first`, before all others.
         `on_unsure` is called when a request went unanswered, also if another is answered then.
 
-        Raises StoreUnavailable, OutcomeUnknown, another StoreError, or trouble.LeaseGone.
+        Raises StoreUnavailable, OutcomeUnknown, another StoreError, or errors.LeaseGone.
         """
         packed = packed_json(body).encode()
         if not await self._turns.take(until, first=first):
@@ -118,11 +118,11 @@ class Gateway:
         """Ask a server, once more if it did not know our token."""
         try:
             return await self._ask_once(address, path, packed, until)
-        except trouble.TokenRefused:
+        except errors.TokenRefused:
             self._token = ""
         try:
             return await self._ask_once(address, path, packed, until)
-        except trouble.TokenRefused as error:
+        except errors.TokenRefused as error:
             raise StoreUnavailable(f"the etcd server at {address} takes no token ({error}); ask again") from None
 
     async def _ask_once(self, address: Address, path: str, packed: bytes, until: float) -> Said:
@@ -138,7 +138,7 @@ class Gateway:
             answer = await self._link.ask(address, Request("auth/authenticate", login), until)
         except OutcomeUnknown as error:
             raise NotSent(*error.args) from error.__cause__
-        if "authentication is not enabled" in trouble.text_of(answer.said)[0]:
+        if "authentication is not enabled" in errors.text_of(answer.said)[0]:
             return ""
         self._token = str(_result(address, answer).get("token", ""))
         return self._token
@@ -154,7 +154,7 @@ class Gateway:
 
 
 def _result(address: Address, answer: Answer) -> Said:
-    trouble.raise_refusal(address, answer.said)
+    errors.raise_refusal(address, answer.said)
     if answer.status != OK:
         raise StoreUnavailable(
             f"what answers at {address} is no etcd server (status {answer.status}); check the host and the port"

@@ -11,10 +11,10 @@ import threading
 from collections.abc import Callable
 from functools import partial
 
-from holdfast.stores.bell import Bell
 from holdfast.stores.etcd.http import BROKEN, piece
 from holdfast.stores.etcd.link import Address, Hearing
 from holdfast.stores.etcd.sockets import Connection
+from holdfast.transport.wakeup_pipe import Bell
 
 log = logging.getLogger("holdfast")
 

@@ -17,13 +17,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
+from holdfast.contracts.runtime import Runtime, Task
 from holdfast.errors import StoreError, StoreUnavailable
-from holdfast.runtimes.runtime import Runtime, Task
 from holdfast.runtimes.single import SingleFlight
 from holdfast.stores.etcd import requests
+from holdfast.stores.etcd.errors import LeaseGone, closed
 from holdfast.stores.etcd.keys import Keys, after, decoded, number, session_of
 from holdfast.stores.etcd.link import Said
-from holdfast.stores.etcd.trouble import LeaseGone, closed
 from holdfast.stores.etcd.watching import Watches, Watching
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ import socket
 import ssl
 from collections.abc import Callable, Iterator
 
+from holdfast.stores.etcd.errors import cannot_connect
 from holdfast.stores.etcd.http import CHUNK, Talk
 from holdfast.stores.etcd.link import Address, Answer, Request, Said
-from holdfast.stores.etcd.trouble import cannot_connect
-from holdfast.stores.handshake import handshake
+from holdfast.transport.handshake import handshake
 
 SHORTEST = 0.001
 """The shortest timeout that is given to a socket, in seconds: 0 would mean something else."""

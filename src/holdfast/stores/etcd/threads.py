@@ -9,7 +9,7 @@ from collections.abc import Callable
 from weakref import WeakSet
 
 from holdfast.runtimes.threads import ThreadsRuntime
-from holdfast.stores.etcd import trouble
+from holdfast.stores.etcd import errors
 from holdfast.stores.etcd.http import BROKEN
 from holdfast.stores.etcd.link import Address, Answer, Hearing, NotSent, Request, Stream
 from holdfast.stores.etcd.listener import Listener
@@ -45,7 +45,7 @@ class ThreadLink:
         try:
             return self._ask(self._connect(address, until), request, until)
         except Unsent as error:
-            raise NotSent(*trouble.cannot_connect(address, error).args) from error
+            raise NotSent(*errors.cannot_connect(address, error).args) from error
 
     async def stream(self, address: Address, request: Request, hearing: Hearing, until: float) -> Stream:
         """Begin a stream on a connection of its own."""
@@ -54,11 +54,11 @@ class ThreadLink:
             connection.begin(request, self._left(until))
         except BROKEN as error:
             self._discard(connection)
-            raise NotSent(*trouble.cannot_connect(address, error).args) from error
+            raise NotSent(*errors.cannot_connect(address, error).args) from error
         stream = self._listener.hear(connection, hearing)
         if stream is None:
             self._discard(connection)
-            raise trouble.closed()
+            raise errors.closed()
         return stream
 
     def forsake(self, address: Address) -> None:
@@ -89,7 +89,7 @@ class ThreadLink:
         except BROKEN as error:
             self._discard(connection)
             plain = self._deployment.tls is None and not connection.has_heard()
-            raise trouble.unanswered(connection.address, error, plain=plain) from error
+            raise errors.unanswered(connection.address, error, plain=plain) from error
         except BaseException:
             self._discard(connection)
             raise
@@ -115,7 +115,7 @@ class ThreadLink:
 
     def _connect(self, address: Address, until: float) -> Connection:
         if self._closed:
-            raise trouble.closed()
+            raise errors.closed()
         until = min(until, self._now() + self._deployment.connect_timeout)
         connection = dial(address, self._deployment.tls, self._left(until))
         connection.used = self._now()

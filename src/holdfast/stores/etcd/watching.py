@@ -9,8 +9,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import cast
 
+from holdfast.contracts.runtime import Runtime
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
-from holdfast.runtimes.runtime import Runtime
 from holdfast.runtimes.single import SingleFlight
 from holdfast.stores.etcd import requests
 from holdfast.stores.etcd.gateway import Gateway

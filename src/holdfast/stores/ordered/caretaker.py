@@ -4,10 +4,10 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from holdfast.runtimes.runtime import Runtime, Task
+from holdfast.contracts.runtime import Runtime, Task
+from holdfast.stores.ordered.contenders import Place, Places
 from holdfast.stores.ordered.directory import Directory
 from holdfast.stores.ordered.entries import Entry
-from holdfast.stores.ordered.places import Place, Places
 
 log = logging.getLogger("holdfast")
 

@@ -13,7 +13,7 @@ server that may have been cut off from the others is no proof.
 from collections.abc import Sequence
 from typing import Protocol
 
-from holdfast.core.messages import Page
+from holdfast.contracts.messages import Page
 from holdfast.stores.ordered.entries import Detail, Entry, Listing, Record
 
 

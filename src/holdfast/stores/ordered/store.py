@@ -16,8 +16,8 @@ So a ttl shorter than the session bounds a holder that hangs; one that dies is b
 import logging
 from collections.abc import Callable, Sequence
 
-from holdfast.core.deadlines import DRIFT, micros, seconds
-from holdfast.core.messages import (
+from holdfast.contracts.deadlines import DRIFT, micros, seconds
+from holdfast.contracts.messages import (
     Adjust,
     Ask,
     Busy,
@@ -37,17 +37,17 @@ from holdfast.core.messages import (
     Reply,
     Waiting,
 )
+from holdfast.contracts.runtime import Runtime
+from holdfast.contracts.store import Capabilities
 from holdfast.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.guard import Guard, Guarding
 from holdfast.outcome import Outcome
-from holdfast.runtimes.runtime import Runtime
 from holdfast.stores.ordered.caretaker import AGAIN, OPERATION, Caretaker
+from holdfast.stores.ordered.contenders import Place, Places
 from holdfast.stores.ordered.directory import Directory
 from holdfast.stores.ordered.entries import Entry, Kind, Listing, Reading, Record, read, to_watch
-from holdfast.stores.ordered.onlooker import Onlooker
-from holdfast.stores.ordered.places import Place, Places
+from holdfast.stores.ordered.inspector import Onlooker
 from holdfast.stores.ordered.texts import Said, text_of
-from holdfast.stores.store import Capabilities
 
 log = logging.getLogger("holdfast")
 

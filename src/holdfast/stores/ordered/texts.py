@@ -3,10 +3,10 @@
 import json
 from dataclasses import dataclass
 
-from holdfast.core.deadlines import seconds
-from holdfast.core.messages import HolderView, WaiterView
+from holdfast.contracts.deadlines import seconds
+from holdfast.contracts.messages import HolderView, WaiterView
+from holdfast.stores.ordered.contenders import Place
 from holdfast.stores.ordered.entries import Detail, Entry
-from holdfast.stores.ordered.places import Place
 
 
 @dataclass(slots=True, frozen=True)

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit
 
+from holdfast.contracts.store import StoreSource
 from holdfast.errors import UsageError
 from holdfast.stores.extras import require_redis
 from holdfast.stores.quorum.store import QuorumStore, capabilities_of
-from holdfast.stores.store import StoreSource
 from holdfast.stores.urlparts import refuse_unknown
 
 __all__ = ["quorum_source", "redlock_url_source"]

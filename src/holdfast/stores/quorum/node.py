@@ -6,11 +6,11 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from holdfast.core.messages import Leave, Notice
+from holdfast.contracts.messages import Leave, Notice
+from holdfast.contracts.runtime import Runtime, Task
+from holdfast.contracts.store import Store, StoreSource
 from holdfast.errors import StoreError, StoreUnavailable
-from holdfast.runtimes.runtime import Runtime, Task
 from holdfast.stores.quorum.reasons import is_nobody_there
-from holdfast.stores.store import Store, StoreSource
 
 A = TypeVar("A")
 T = TypeVar("T")

@@ -26,8 +26,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
-from holdfast.core.deadlines import micros, seconds
-from holdfast.core.messages import (
+from holdfast.contracts.deadlines import micros, seconds
+from holdfast.contracts.messages import (
     Adjust,
     Ask,
     Busy,
@@ -46,16 +46,16 @@ from holdfast.core.messages import (
     RenewReply,
     Reply,
 )
+from holdfast.contracts.runtime import Runtime
+from holdfast.contracts.store import Capabilities, Forgetful, Store, StoreSource
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from holdfast.outcome import Outcome
-from holdfast.runtimes.runtime import Runtime
-from holdfast.stores.quorum.ledger import Ledger
 from holdfast.stores.quorum.node import Node
-from holdfast.stores.quorum.panel import Panel, Replies
+from holdfast.stores.quorum.node_set import Panel, Replies
 from holdfast.stores.quorum.views import majority, view_of
+from holdfast.stores.quorum.vote_registry import Ledger
 from holdfast.stores.quorum.votes import KINDS, RAISED, REFUSED, SPAN, NotAsked, Votes, next_of_kind, vote_asked
 from holdfast.stores.quorum.waiter import Waiter
-from holdfast.stores.store import Capabilities, Forgetful, Store, StoreSource
 
 log = logging.getLogger("holdfast")
 

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TypeVar
 
-from holdfast.core.labels import read_label
-from holdfast.core.messages import HolderView, NameView, WaiterView
+from holdfast.contracts.messages import HolderView, NameView, WaiterView
+from holdfast.contracts.owner_metadata import read_label
 
 V = TypeVar("V", HolderView, WaiterView)
 

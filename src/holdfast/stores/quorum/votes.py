@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from holdfast.core.deadlines import seconds
-from holdfast.core.labels import read_label
-from holdfast.core.messages import Ask, Busy, Granted, Release, Reply
+from holdfast.contracts.deadlines import seconds
+from holdfast.contracts.messages import Ask, Busy, Granted, Release, Reply
+from holdfast.contracts.owner_metadata import read_label
 from holdfast.errors import StoreError, Vote
 from holdfast.escaping import shown
 

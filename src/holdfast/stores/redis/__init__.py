@@ -3,11 +3,11 @@
 from functools import partial
 from urllib.parse import SplitResult
 
+from holdfast.contracts.store import StoreSource
 from holdfast.errors import UsageError
 from holdfast.stores.redis.deployment import Deployment
 from holdfast.stores.redis.options import deployment_of, deployment_of_client, rules_of
 from holdfast.stores.redis.store import RedisStore, capabilities_of
-from holdfast.stores.store import StoreSource
 
 __all__ = ["redis_source"]
 

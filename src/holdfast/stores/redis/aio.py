@@ -10,7 +10,7 @@ from typing import Any
 from holdfast.runtimes.aio import AsyncioRuntime
 from holdfast.stores.redis import wire
 from holdfast.stores.redis.access import Access
-from holdfast.stores.redis.aio_inbox import InboxLine
+from holdfast.stores.redis.aio_channel import InboxLine
 from holdfast.stores.redis.aio_line import Line
 from holdfast.stores.redis.aio_pipeline import NotSentError, Patience
 from holdfast.stores.redis.link import Address, Answer, Hearing, ReplyError, Word

@@ -17,11 +17,11 @@ from redis.exceptions import RedisError
 
 from holdfast.errors import OutcomeUnknown, StoreError
 from holdfast.runtimes.aio import AsyncioRuntime
-from holdfast.stores.handshake import HandshakeFailed, understood
 from holdfast.stores.redis import wire
 from holdfast.stores.redis.access import Access
 from holdfast.stores.redis.aio_pipeline import NotSentError, Patience, Pipeline, blank
 from holdfast.stores.redis.link import Address
+from holdfast.transport.handshake import HandshakeFailed, understood
 
 log = logging.getLogger("holdfast")
 

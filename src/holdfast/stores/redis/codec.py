@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast.core.deadlines import seconds
-from holdfast.core.messages import (
+from holdfast.contracts.deadlines import seconds
+from holdfast.contracts.messages import (
     Ask,
     Busy,
     Gone,

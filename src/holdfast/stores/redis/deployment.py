@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from holdfast.contracts.runtime import Runtime
 from holdfast.errors import UsageError
 from holdfast.runtimes.aio import AsyncioRuntime
-from holdfast.runtimes.runtime import Runtime
 from holdfast.runtimes.threads import ThreadsRuntime
 from holdfast.stores.redis import wire
 from holdfast.stores.redis.access import Access
@@ -80,7 +80,7 @@ def _maker(runtime: Runtime, *, scattered: bool = False) -> Callable[..., Link]:
     """Return what makes the links of a runtime."""
     if isinstance(runtime, ThreadsRuntime):
         if scattered:
-            from holdfast.stores.redis.scattered import ScatteredLink
+            from holdfast.stores.redis.fan_out_link import ScatteredLink
 
             return ScatteredLink
         from holdfast.stores.redis.threads import ThreadLink

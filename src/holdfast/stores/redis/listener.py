@@ -12,11 +12,11 @@ from collections.abc import Callable
 
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.runtimes.threads import ThreadsRuntime
-from holdfast.stores.bell import Bell
 from holdfast.stores.redis import wire
 from holdfast.stores.redis.link import Address, Hearing
 from holdfast.stores.redis.sockets import BROKEN, Connection
 from holdfast.stores.redis.subscriptions import Subscriptions, Waiter
+from holdfast.transport.wakeup_pipe import Bell
 
 log = logging.getLogger("holdfast")
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import SplitResult, unquote
 
-from holdfast.core.limits import check_count
+from holdfast.contracts.limits import check_count
 from holdfast.errors import UsageError
 from holdfast.stores.redis.access import Access
 from holdfast.stores.redis.deployment import GUARDS, Deployment, Rules

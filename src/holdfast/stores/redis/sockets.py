@@ -25,10 +25,10 @@ from redis.retry import Retry
 
 from holdfast.errors import StoreUnavailable
 from holdfast.runtimes import clocks
-from holdfast.stores.handshake import HandshakeFailed, handshake
 from holdfast.stores.redis import wire
 from holdfast.stores.redis.access import Access
 from holdfast.stores.redis.link import Address
+from holdfast.transport.handshake import HandshakeFailed, handshake
 
 CHUNK = 65536
 """How much is read at once, in bytes."""

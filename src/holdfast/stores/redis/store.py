@@ -9,8 +9,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from holdfast.core.deadlines import micros, seconds
-from holdfast.core.messages import (
+from holdfast.contracts.deadlines import micros, seconds
+from holdfast.contracts.messages import (
     Adjust,
     Ask,
     Busy,
@@ -27,19 +27,19 @@ from holdfast.core.messages import (
     RenewReply,
     Reply,
 )
+from holdfast.contracts.runtime import Runtime
+from holdfast.contracts.store import Capabilities
 from holdfast.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.outcome import Outcome
-from holdfast.runtimes.runtime import Runtime
 from holdfast.stores.redis import codec, scripts, wire
 from holdfast.stores.redis.deployment import NO_GUARD, Rules
+from holdfast.stores.redis.errors import ELSEWHERE, STALE, explain
 from holdfast.stores.redis.link import Address, Answer, Hearing, Link, ReplyError, Word
 from holdfast.stores.redis.messagepack import Packable, pack
 from holdfast.stores.redis.names import MARKERS, NODE, Markers, marked_by, name_of, pattern, slot_of, state_key
 from holdfast.stores.redis.scripts import Script
 from holdfast.stores.redis.topology import OpenLink, Topology
-from holdfast.stores.redis.trouble import ELSEWHERE, STALE, explain
 from holdfast.stores.redis.wire import number
-from holdfast.stores.store import Capabilities
 
 log = logging.getLogger("holdfast")
 

@@ -7,11 +7,11 @@ says so, and the next request looks again.
 from collections.abc import Callable
 from typing import Protocol
 
+from holdfast.contracts.runtime import Event, Runtime
 from holdfast.errors import StoreError, StoreUnavailable
-from holdfast.runtimes.runtime import Event, Runtime
+from holdfast.stores.redis.errors import elsewhere, explain
 from holdfast.stores.redis.link import Address, Link, ReplyError
 from holdfast.stores.redis.names import SLOTS, slot_of
-from holdfast.stores.redis.trouble import elsewhere, explain
 
 OpenLink = Callable[[Address], Link]
 

@@ -15,9 +15,9 @@ import hiredis
 import redis.exceptions as from_redis
 
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
-from holdfast.stores.handshake import HandshakeFailed, advice
 from holdfast.stores.redis.link import Address, ReplyError, Word
 from holdfast.stores.redis.scripts import Script
+from holdfast.transport.handshake import HandshakeFailed, advice
 
 NOTHING: Final = object()
 """What a reader returns while no reply is complete."""

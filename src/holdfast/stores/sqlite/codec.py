@@ -5,8 +5,8 @@ Requests and inboxes are identifiers of our own making (hex and dashes); only th
 
 import json
 
-from holdfast.core.messages import Ask, Notice, NoticeKind
-from holdfast.core.state import Holder, NameState, Queue, Waiter
+from holdfast.contracts.messages import Ask, Notice, NoticeKind
+from holdfast.table.state import Holder, NameState, Queue, Waiter
 
 _quote = json.encoder.encode_basestring
 _TRUTH = ("false", "true")

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from holdfast.core.state import NameState
-from holdfast.core.table import Step
 from holdfast.errors import StoreError
 from holdfast.stores.sqlite import codec
-from holdfast.stores.sqlite.gate import gate
+from holdfast.stores.sqlite.errors import explain
+from holdfast.stores.sqlite.fork_guard import gate
 from holdfast.stores.sqlite.opening import open_file
-from holdfast.stores.sqlite.trouble import explain
 from holdfast.stores.tabled import RETENTION, Steps
+from holdfast.table.state import NameState
+from holdfast.table.step import Step
 
 T = TypeVar("T")
 

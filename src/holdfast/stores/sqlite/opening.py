@@ -8,11 +8,11 @@ import stat
 from importlib import resources
 from pathlib import Path
 
-from holdfast.core.state import KEPT, NameState, Queue
 from holdfast.errors import StoreError, UsageError
 from holdfast.stores.sqlite import codec, machine
-from holdfast.stores.sqlite.gate import gate
-from holdfast.stores.sqlite.trouble import explain, explain_file
+from holdfast.stores.sqlite.errors import explain, explain_file
+from holdfast.stores.sqlite.fork_guard import gate
+from holdfast.table.state import KEPT, NameState, Queue
 
 SCHEMA = resources.files("holdfast.stores.sqlite").joinpath("schema.sql").read_text("utf-8")
 """Read at once: reading imports, which a fork must not find under way."""

@@ -9,17 +9,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from holdfast.core.messages import NameView, Notice, Page
-from holdfast.core.table import Step
+from holdfast.contracts.messages import NameView, Notice, Page
+from holdfast.contracts.runtime import Runtime
+from holdfast.contracts.store import Capabilities, StoreSource
 from holdfast.errors import StoreUnavailable
 from holdfast.runtimes import clocks
-from holdfast.runtimes.runtime import Runtime
 from holdfast.stores.sqlite import machine
+from holdfast.stores.sqlite.channel import Inbox
 from holdfast.stores.sqlite.database import Database
-from holdfast.stores.sqlite.inbox import Inbox
-from holdfast.stores.sqlite.trouble import LockedError
-from holdfast.stores.store import Capabilities, StoreSource
+from holdfast.stores.sqlite.errors import LockedError
 from holdfast.stores.tabled import Steps, TabledStore
+from holdfast.table.step import Step
 
 T = TypeVar("T")
 

@@ -6,10 +6,10 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from urllib.parse import SplitResult
 
+from holdfast.contracts.runtime import Runtime
+from holdfast.contracts.store import StoreSource
 from holdfast.errors import UsageError
-from holdfast.runtimes.runtime import Runtime
 from holdfast.stores.ordered.store import CAPABILITIES, OrderedStore
-from holdfast.stores.store import StoreSource
 from holdfast.stores.zookeeper.options import Access, access_of
 
 __all__ = ["zookeeper_url_source"]

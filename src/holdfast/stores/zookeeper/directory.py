@@ -10,19 +10,19 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, cast
 
-from holdfast.core.messages import Page
+from holdfast.contracts.messages import Page
+from holdfast.contracts.runtime import Runtime
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
-from holdfast.runtimes.runtime import Runtime
 from holdfast.stores.ordered import Detail, Entry, Kind, Listing, Record, Watcher
 from holdfast.stores.zookeeper import names
+from holdfast.stores.zookeeper.channel import path_of, read_box, write_box
 from holdfast.stores.zookeeper.clock import Clock
-from holdfast.stores.zookeeper.inbox import path_of, read_box, write_box
+from holdfast.stores.zookeeper.errors import ANSWERS, Code, explain
 from holdfast.stores.zookeeper.library import Client, Event, Result, Stat, codes
 from holdfast.stores.zookeeper.link import Answers, Hearing, Link
 from holdfast.stores.zookeeper.names import OURS, node_of
 from holdfast.stores.zookeeper.options import Access
 from holdfast.stores.zookeeper.proofs import NEVER, Proofs
-from holdfast.stores.zookeeper.trouble import ANSWERS, Code, explain
 from holdfast.stores.zookeeper.watches import Watches
 
 UNUSED = 60.0

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from holdfast.runtimes.runtime import Runtime
+from holdfast.contracts.runtime import Runtime
 from holdfast.stores.zookeeper.attempts import CLOSED, CONNECTED, Attempts, Host, failure_of
 from holdfast.stores.zookeeper.library import Result, make_result
 from holdfast.stores.zookeeper.options import Access

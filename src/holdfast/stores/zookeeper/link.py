@@ -13,14 +13,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from holdfast.contracts.runtime import Event, Runtime
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
-from holdfast.runtimes.runtime import Event, Runtime
 from holdfast.stores.zookeeper import library
-from holdfast.stores.zookeeper.handler import Handler
-from holdfast.stores.zookeeper.inbox import Inbox
-from holdfast.stores.zookeeper.library import Client, Result
-from holdfast.stores.zookeeper.options import Access
-from holdfast.stores.zookeeper.trouble import (
+from holdfast.stores.zookeeper.channel import Inbox
+from holdfast.stores.zookeeper.errors import (
     LOST,
     SASL_WANTED,
     answer_of,
@@ -29,6 +26,9 @@ from holdfast.stores.zookeeper.trouble import (
     explain,
     refused_login,
 )
+from holdfast.stores.zookeeper.handler import Handler
+from holdfast.stores.zookeeper.library import Client, Result
+from holdfast.stores.zookeeper.options import Access
 
 log = logging.getLogger("holdfast")
 

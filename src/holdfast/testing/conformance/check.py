@@ -4,7 +4,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.stores.store import Capabilities
+from holdfast.contracts.store import Capabilities
 from holdfast.testing.conformance.kit import Kit
 
 COLOURS = ("threads", "asyncio")

@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from holdfast.client import AsyncClient, Client
-from holdfast.core.deadlines import micros
-from holdfast.core.messages import (
+from holdfast.contracts.deadlines import micros
+from holdfast.contracts.messages import (
     Ask,
     Granted,
     Leave,
@@ -27,13 +27,13 @@ from holdfast.core.messages import (
     RenewReply,
     Reply,
 )
+from holdfast.contracts.runtime import Runtime
+from holdfast.contracts.store import Store, StoreSource
 from holdfast.errors import LockTimeout
 from holdfast.outcome import Outcome
 from holdfast.runtimes import clocks
 from holdfast.runtimes.aio import AsyncioRuntime
-from holdfast.runtimes.runtime import Runtime
 from holdfast.runtimes.threads import ThreadsRuntime, drive
-from holdfast.stores.store import Store, StoreSource
 from holdfast.testing.conformance.adapter import adapt
 from holdfast.testing.conformance.wire import Wire
 

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
+from holdfast.contracts.store import Capabilities, StoreSource
 from holdfast.errors import UsageError
 from holdfast.runtimes.threads import drive
-from holdfast.stores.store import Capabilities, StoreSource
 from holdfast.testing.conformance.check import COLOURS, Check
 from holdfast.testing.conformance.checks import (
     again,
@@ -19,8 +19,8 @@ from holdfast.testing.conformance.checks import (
     fencing,
     lapse,
     leading,
+    multi_acquire,
     shared,
-    together,
     waiting,
 )
 from holdfast.testing.conformance.kit import AsyncioKit, Kit, ThreadsKit
@@ -31,7 +31,7 @@ _modules = (
     again,
     shared,
     changes,
-    together,
+    multi_acquire,
     leading,
     circles,
     fencing,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from holdfast.core.messages import (
+from holdfast.contracts.messages import (
     Adjust,
     Ask,
     HolderView,
@@ -23,10 +23,10 @@ from holdfast.core.messages import (
     RenewReply,
     Reply,
 )
+from holdfast.contracts.runtime import Runtime
+from holdfast.contracts.store import Store, StoreSource
 from holdfast.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.outcome import Outcome
-from holdfast.runtimes.runtime import Runtime
-from holdfast.stores.store import Store, StoreSource
 
 T = TypeVar("T")
 

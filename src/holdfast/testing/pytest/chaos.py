@@ -7,12 +7,12 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from holdfast.client import Client
-from holdfast.core.held import EXPIRED, REVOKED, HeldLease, report_loss
+from holdfast.contracts.runtime import Runtime
+from holdfast.contracts.store import StoreSource
+from holdfast.core.lease import EXPIRED, REVOKED, HeldLease, report_loss
 from holdfast.lease import AsyncLease, Lease
 from holdfast.primitives.multilock import AsyncMultiLease, MultiLease
-from holdfast.runtimes.runtime import Runtime
 from holdfast.stores.memory import forget_table, share_table
-from holdfast.stores.store import StoreSource
 from holdfast.stores.urls import VARIABLE
 from holdfast.testing.pytest.functions import replace
 from holdfast.testing.pytest.instruments import instrumented

@@ -6,8 +6,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from holdfast.client import AsyncClient, Client
+from holdfast.contracts.runtime import Runtime
 from holdfast.runtimes.aio import AsyncioRuntime
-from holdfast.runtimes.runtime import Runtime
 from holdfast.runtimes.threads import drive
 from holdfast.testing.pytest.chaos import Chaos
 from holdfast.testing.pytest.stores import TestStore

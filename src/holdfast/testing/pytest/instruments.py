@@ -5,9 +5,9 @@ from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from holdfast.core.held import HeldLease
+from holdfast.core.lease import HeldLease
+from holdfast.core.multi_acquire import Bundle
 from holdfast.core.session import Session
-from holdfast.core.together import Bundle
 from holdfast.lease import LeaseBase
 from holdfast.primitives.multilock import AsyncMultiLease, MultiLease
 from holdfast.primitives.reentrant import AsyncReentrantLease, ReentrantLease

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from holdfast.core.held import HeldLease
+from holdfast.core.lease import HeldLease
 from holdfast.core.session import Session
 from holdfast.errors import UsageError
 from holdfast.runtimes import aio, threads

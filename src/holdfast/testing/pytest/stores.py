@@ -5,15 +5,15 @@ from dataclasses import replace
 from typing import TypeVar
 from weakref import WeakSet
 
-from holdfast.core.deadlines import MICROS, micros
-from holdfast.core.messages import Ask, Leave, Notice, NoticeKind, Page, Reply
-from holdfast.core.state import Queue
-from holdfast.core.table import Step
+from holdfast.contracts.deadlines import MICROS, micros
+from holdfast.contracts.messages import Ask, Leave, Notice, NoticeKind, Page, Reply
+from holdfast.contracts.runtime import Runtime
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.runtimes import clocks
-from holdfast.runtimes.runtime import Runtime
 from holdfast.stores.memory import MemoryStore, MemoryTable
 from holdfast.stores.tabled import Steps
+from holdfast.table.state import Queue
+from holdfast.table.step import Step
 
 T = TypeVar("T")
 

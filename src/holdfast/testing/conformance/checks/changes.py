@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 
 from holdfast import AsyncClient, AsyncLease
-from holdfast.core.held import LeaseState
-from holdfast.core.messages import Notice, NoticeKind
+from holdfast.contracts.messages import Notice, NoticeKind
+from holdfast.core.lease import LeaseState
 from holdfast.errors import UsageError
 from holdfast.outcome import Outcome
 from holdfast.testing.conformance.check import check

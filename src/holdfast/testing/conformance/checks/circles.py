@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from holdfast import AsyncClient, AsyncLease
-from holdfast.core.labels import Label
+from holdfast.contracts.owner_metadata import Label
 from holdfast.errors import DeadlockDetected, LockTimeout
 from holdfast.testing.conformance.check import check
 from holdfast.testing.conformance.kit import Kit, cancel_after, expect

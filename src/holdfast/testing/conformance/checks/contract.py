@@ -2,7 +2,7 @@
 
 # ruff: noqa: D401 - a check's docstring is the guarantee, not an order
 
-from holdfast.core.messages import Ask, Gone, Granted, Mismatch, Waiting
+from holdfast.contracts.messages import Ask, Gone, Granted, Mismatch, Waiting
 from holdfast.outcome import Outcome
 from holdfast.testing.conformance.check import check
 from holdfast.testing.conformance.kit import Kit, RawClient, expect

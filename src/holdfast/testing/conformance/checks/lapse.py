@@ -3,9 +3,9 @@
 # ruff: noqa: D401 - a check's docstring is the guarantee, not an order
 
 from holdfast import AsyncClient, AsyncLease
-from holdfast.core.deadlines import DRIFT
-from holdfast.core.held import LeaseState
-from holdfast.core.messages import Notice, NoticeKind
+from holdfast.contracts.deadlines import DRIFT
+from holdfast.contracts.messages import Notice, NoticeKind
+from holdfast.core.lease import LeaseState
 from holdfast.errors import LeaseLost
 from holdfast.outcome import Outcome
 from holdfast.testing.conformance.check import check

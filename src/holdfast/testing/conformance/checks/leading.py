@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from holdfast import AsyncLeadership, Leader
-from holdfast.core.deadlines import DRIFT
+from holdfast.contracts.deadlines import DRIFT
 from holdfast.errors import LeaseLost
 from holdfast.outcome import Outcome
 from holdfast.primitives.election import AsyncObservation

@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any, TypeVar
 
 from holdfast import AsyncClient, AsyncLease
+from holdfast.contracts.deadlines import seconds
+from holdfast.contracts.messages import Notice, NoticeKind, Waiting
 from holdfast.core.attempt import INTERVAL
-from holdfast.core.deadlines import seconds
-from holdfast.core.messages import Notice, NoticeKind, Waiting
 from holdfast.errors import LockTimeout, StoreUnavailable
 from holdfast.outcome import Outcome
 from holdfast.testing.conformance.check import check

@@ -9,8 +9,8 @@ from contextlib import AbstractContextManager
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from holdfast.core.held import HeldLease
-from holdfast.runtimes.runtime import Runtime
+from holdfast.contracts.runtime import Runtime
+from holdfast.core.lease import HeldLease
 
 
 class Nest:

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from holdfast import AsyncClient, Client, LeaseLost, Outcome, UsageError
-from holdfast.core.keeper import Keeper
+from holdfast.core.renewer import Keeper
 from holdfast.runtimes import clocks
 from holdfast.runtimes.aio import BodyGuard
 from holdfast.stores.memory import MemoryTable, memory_source

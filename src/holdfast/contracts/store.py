@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from holdfast.core.messages import (
+from holdfast.contracts.messages import (
     Adjust,
     Ask,
     HolderView,
@@ -25,8 +25,8 @@ from holdfast.core.messages import (
     RenewReply,
     Reply,
 )
+from holdfast.contracts.runtime import Runtime
 from holdfast.outcome import Outcome
-from holdfast.runtimes.runtime import Runtime
 
 
 @dataclass(slots=True, frozen=True)

@@ -25,17 +25,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from holdfast.contracts.deadlines import MICROS, seconds
+from holdfast.contracts.messages import Left, WaiterView
 from holdfast.core.attempt import Attempt, Want
-from holdfast.core.deadlines import MICROS, seconds
-from holdfast.core.held import NEVER, HeldLease
-from holdfast.core.messages import Left, WaiterView
+from holdfast.core.lease import NEVER, HeldLease
 from holdfast.core.stop import Stop
 from holdfast.errors import StoreUnavailable
 from holdfast.outcome import Outcome
 
 if TYPE_CHECKING:
+    from holdfast.contracts.runtime import Event
     from holdfast.core.session import Session
-    from holdfast.runtimes.runtime import Event
 
 PART = 1 / 4 / MICROS
 """A lease is passed on while at least a fourth of its ttl, in microseconds, is left of it."""

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
-    from holdfast.stores.store import Capabilities
+    from holdfast.contracts.store import Capabilities
 
 NAME_BYTES = 512
 LONGEST = 366 * 86_400.0

@@ -9,7 +9,7 @@ from typing import cast
 
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from holdfast.stores.etcd.link import Address, NotSent, Said
-from holdfast.stores.handshake import HandshakeFailed, advice
+from holdfast.transport.handshake import HandshakeFailed, advice
 
 
 class LeaseGone(Exception):

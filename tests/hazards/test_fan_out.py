@@ -9,8 +9,8 @@ from functools import partial
 import pytest
 
 from holdfast.runtimes import clocks
-from holdfast.runtimes import scatter as scatter_module
-from holdfast.runtimes.scatter import Scatter, readable
+from holdfast.runtimes import fan_out as scatter_module
+from holdfast.runtimes.fan_out import Scatter, readable
 from tests.servers import wait_until
 
 PATIENCE = 60.0

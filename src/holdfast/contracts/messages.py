@@ -7,7 +7,7 @@ reply is recognised and gets the same answer.
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from holdfast.core.labels import read_label
+from holdfast.contracts.owner_metadata import read_label
 from holdfast.errors import Vote
 from holdfast.outcome import Outcome
 

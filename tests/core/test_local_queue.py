@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from holdfast import AsyncClient, AsyncLease, AsyncLock, Client, Lease, LeaseLost, LeaseState, LockTimeout, Outcome
-from holdfast.core.held import NEVER, REFUSED
-from holdfast.core.messages import Ask, Notice, NoticeKind, Release, Reply
-from holdfast.core.turnstile import Turnstile
+from holdfast.contracts.messages import Ask, Notice, NoticeKind, Release, Reply
+from holdfast.contracts.runtime import Runtime
+from holdfast.contracts.store import StoreSource
+from holdfast.core.lease import NEVER, REFUSED
+from holdfast.core.local_queue import Turnstile
 from holdfast.errors import StoreUnavailable, UsageError
 from holdfast.runtimes import clocks
-from holdfast.runtimes.runtime import Runtime
 from holdfast.runtimes.threads import ThreadEvent
 from holdfast.stores.memory import MemoryStore, MemoryTable, memory_source
-from holdfast.stores.store import StoreSource
 from tests import virtual
 from tests.hazards.helpers import PATIENCE, disturbed, eventually, soon
 

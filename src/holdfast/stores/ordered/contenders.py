@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.core.messages import Ask
+from holdfast.contracts.messages import Ask
 from holdfast.outcome import Outcome
 from holdfast.stores.ordered.entries import Entry
 

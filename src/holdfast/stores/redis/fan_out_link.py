@@ -7,7 +7,7 @@ more: then only a new connection could tell whether it is there, and nobody is t
 from typing import Any
 
 from holdfast.errors import StoreUnavailable
-from holdfast.runtimes.scatter import readable
+from holdfast.runtimes.fan_out import readable
 from holdfast.stores.redis import wire
 from holdfast.stores.redis.link import Answer, ReplyError
 from holdfast.stores.redis.scripts import Script

@@ -21,8 +21,8 @@ The rules, each of which has a counterexample when it is dropped:
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from holdfast.core.deadlines import seconds
-from holdfast.core.messages import (
+from holdfast.contracts.deadlines import seconds
+from holdfast.contracts.messages import (
     Adjust,
     Ask,
     Busy,
@@ -42,8 +42,8 @@ from holdfast.core.messages import (
     WaiterView,
     Waiting,
 )
-from holdfast.core.state import KEPT, Holder, NameState, Waiter
 from holdfast.outcome import Outcome
+from holdfast.table.state import KEPT, Holder, NameState, Waiter
 
 TOMBSTONE = 30_000_000
 """How long a given-up request is remembered, in microseconds: longer than a request is likely to be under way."""

@@ -16,15 +16,15 @@ from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.deadlines import DRIFT, EPSILON, MICROS, valid_until
-from holdfast.core.messages import Ask, Renewal
+from holdfast.contracts.deadlines import DRIFT, EPSILON, MICROS, valid_until
+from holdfast.contracts.messages import Ask, Renewal
+from holdfast.contracts.runtime import Event, Runtime
 from holdfast.errors import ForkedLeaseError, LeaseLost
 from holdfast.escaping import told
 from holdfast.outcome import Outcome
-from holdfast.runtimes.runtime import Event, Runtime
 
 if TYPE_CHECKING:
-    from holdfast.core.turnstile import Stile
+    from holdfast.core.local_queue import Stile
 
 log = logging.getLogger("holdfast")
 

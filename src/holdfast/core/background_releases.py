@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from holdfast.runtimes.runtime import Runtime, Task
+from holdfast.contracts.runtime import Runtime, Task
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager

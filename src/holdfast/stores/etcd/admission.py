@@ -2,7 +2,7 @@
 
 from collections import deque
 
-from holdfast.runtimes.runtime import Event, Runtime
+from holdfast.contracts.runtime import Event, Runtime
 
 
 class Turns:

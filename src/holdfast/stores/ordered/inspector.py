@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from holdfast.core.messages import HolderView, NameView, NoticeKind
+from holdfast.contracts.messages import HolderView, NameView, NoticeKind
 from holdfast.errors import OutcomeUnknown
 from holdfast.stores.ordered.directory import Directory
 from holdfast.stores.ordered.entries import Detail, Entry, Kind, Reading, read

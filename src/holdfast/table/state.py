@@ -4,7 +4,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from holdfast.core.messages import Ask
+from holdfast.contracts.messages import Ask
 
 KEPT = "~"
 """What the request of a holding begins with that was released, and is to keep the name for a while yet."""

@@ -4,12 +4,12 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from holdfast.core.messages import Leave, Notice
+from holdfast.contracts.messages import Leave, Notice
+from holdfast.contracts.runtime import Runtime
+from holdfast.contracts.store import Store, StoreSource
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable, Vote
-from holdfast.runtimes.runtime import Runtime
 from holdfast.stores.quorum.node import NOT_YET, Node
 from holdfast.stores.quorum.reasons import in_short
-from holdfast.stores.store import Store, StoreSource
 
 A = TypeVar("A")
 T = TypeVar("T")

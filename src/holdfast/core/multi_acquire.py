@@ -22,16 +22,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from holdfast.contracts.deadlines import valid_until
+from holdfast.contracts.messages import Ask, Granted, Left, Reply
 from holdfast.core.attempt import Attempt, Want
-from holdfast.core.deadlines import valid_until
-from holdfast.core.held import NEVER, HeldLease, LeaseState
-from holdfast.core.messages import Ask, Granted, Left, Reply
+from holdfast.core.lease import NEVER, HeldLease, LeaseState
 from holdfast.errors import ForkedLeaseError, LeaseLost, OutcomeUnknown, StoreUnavailable
 from holdfast.outcome import Outcome
 
 if TYPE_CHECKING:
+    from holdfast.contracts.runtime import Event
     from holdfast.core.session import Session
-    from holdfast.runtimes.runtime import Event
 
 log = logging.getLogger("holdfast")
 

@@ -15,12 +15,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from holdfast.contracts.messages import Renewal, RenewReply
+from holdfast.contracts.runtime import Runtime, Task
+from holdfast.contracts.store import Store
 from holdfast.core.agenda import Agenda
-from holdfast.core.held import NEVER, HeldLease, report_loss, why_refused
-from holdfast.core.messages import Renewal, RenewReply
+from holdfast.core.lease import NEVER, HeldLease, report_loss, why_refused
 from holdfast.escaping import told
-from holdfast.runtimes.runtime import Runtime, Task
-from holdfast.stores.store import Store
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager

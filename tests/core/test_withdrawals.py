@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from holdfast import AsyncClient, Client, LeaseLost
-from holdfast.core.held import HeldLease
-from holdfast.core.messages import Release
+from holdfast.contracts.messages import Release
+from holdfast.contracts.store import StoreSource
+from holdfast.core.lease import HeldLease
 from holdfast.outcome import Outcome
 from holdfast.stores.memory import MemoryStore, MemoryTable, memory_source
-from holdfast.stores.store import StoreSource
 from tests.hazards.helpers import PATIENCE, eventually
 
 KINDS: dict[str, Callable[[Any], Any]] = {

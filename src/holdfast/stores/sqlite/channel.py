@@ -12,8 +12,8 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
-from holdfast.core.messages import Notice
-from holdfast.runtimes.runtime import Runtime
+from holdfast.contracts.messages import Notice
+from holdfast.contracts.runtime import Runtime
 from holdfast.stores.sqlite import codec
 
 log = logging.getLogger("holdfast")

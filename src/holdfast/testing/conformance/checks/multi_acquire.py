@@ -6,8 +6,8 @@ import contextlib
 from functools import partial
 
 from holdfast import AsyncClient
-from holdfast.core.held import LeaseState
-from holdfast.core.messages import Busy, Granted, HolderView, Notice, NoticeKind, Reply, Waiting
+from holdfast.contracts.messages import Busy, Granted, HolderView, Notice, NoticeKind, Reply, Waiting
+from holdfast.core.lease import LeaseState
 from holdfast.errors import LeaseLost, LockTimeout, StoreUnavailable, UsageError
 from holdfast.outcome import Outcome
 from holdfast.testing.conformance.check import check

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.labels import SEPARATOR, Label, read_label
+from holdfast.contracts.owner_metadata import SEPARATOR, Label, read_label
 
 NAMES = st.text(st.characters(exclude_characters=SEPARATOR, exclude_categories=["Cs"]), min_size=1)
 

@@ -11,9 +11,9 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
+from holdfast.stores.zookeeper.errors import ANSWERS, UNKNOWN, Code, code_of
 from holdfast.stores.zookeeper.library import Client, Event, Result
 from holdfast.stores.zookeeper.names import INBOXES, session_name
-from holdfast.stores.zookeeper.trouble import ANSWERS, UNKNOWN, Code, code_of
 
 log = logging.getLogger("holdfast")
 
