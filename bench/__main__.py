@@ -42,7 +42,7 @@ BENCHES: dict[str, Callable[[Size, Path], Report]] = {
     "redis_keep": bench.redis.keep.run,
     "redis_memory": bench.redis.memory.run,
     "linger": bench.redis.linger.run,
-    "redis_turnstile": bench.redis.local_queue.run,
+    "redis_local_queues": bench.redis.local_queue.run,
     "redis_writers": bench.redis.writers.run,
     "quorum_pair": bench.redis.quorum_pair.run,
     "quorum_hot": bench.redis.quorum_hot.run,

@@ -27,7 +27,7 @@ class Crowd:
         self._inside = True
         self.grants[member] += 1
 
-    def leave(self) -> None:
+    def withdraw(self) -> None:
         """Note that it is about to let go."""
         self._inside = False
 

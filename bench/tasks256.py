@@ -78,5 +78,5 @@ async def _acquire_on(acquire: Acquire, crowd: Crowd, member: int) -> None:
         release = await acquire()
         crowd.enter(member)
         await asyncio.sleep(0)
-        crowd.leave()
+        crowd.withdraw()
         await release()

@@ -79,6 +79,6 @@ def _acquire_on(place: int, handle: Handle, crowd: Crowd) -> None:
     time.sleep(max(0.0, crowd.start - clock()))
     while handle.acquire() < crowd.until:
         crowd.enter(place)
-        crowd.leave()
+        crowd.withdraw()
         handle.release()
     handle.release()

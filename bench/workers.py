@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 CONTEXT = multiprocessing.get_context("spawn")
-PATIENCE = 60.0
+TEST_TIMEOUT = 60.0
 """How long an answer may take, in seconds, before the benchmark gives up."""
 
 
@@ -30,8 +30,8 @@ class Worker:
 
     def answer(self) -> Any:  # noqa: ANN401 - what a worker answers is between it and who asks
         """Return its next answer. Raises TimeoutError if there is none, EOFError if it died."""
-        if not self._line.poll(PATIENCE):
-            message = f"no answer of process {self._process.pid} within {PATIENCE:g} s"
+        if not self._line.poll(TEST_TIMEOUT):
+            message = f"no answer of process {self._process.pid} within {TEST_TIMEOUT:g} s"
             raise TimeoutError(message)
         return self._line.recv()
 

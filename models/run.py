@@ -74,7 +74,7 @@ CHECKS = (
     Check("heard", "SOUND", "NET=ASKING END=10", least=10_000),
     Check("heard", "SOUND", "NET=PUSHING END=10", least=10_000),
     Check("heard", "SHORT_TTL", "NET=ASKING END=10", "unheard"),
-    Check("heard", "LATE_INBOX", "NET=PUSHING END=10", "unheard"),
+    Check("heard", "LATE_CHANNEL", "NET=PUSHING END=10", "unheard"),
     Check("tokens", "COUNTED", "ATTEMPTS=2 REPEATS=2 SPAN=2", least=300_000),
     Check("tokens", "COUNTED", "ATTEMPTS=3", least=2_000_000),
     Check("tokens", "DISORDER", "ATTEMPTS=2 REPEATS=1 SPREAD=3 SPAN=2", least=400_000),

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from holdfast.core.lease import NEVER, HeldLease
+from holdfast.core.lease import NEVER, CoreLease
 from holdfast.runtimes.simulated import Process, World
 from simulation.invariants import Invariant, Tell, Trace
 
@@ -19,7 +19,7 @@ class Believed:
     """A lease, as the simulation follows it."""
 
     process: Process
-    held: HeldLease
+    lease: CoreLease
     weight: int
     capacity: int
     ends_at: float = NEVER
@@ -28,8 +28,8 @@ class Believed:
 
     def valid(self) -> bool:
         """Tell whether its holder believes in it now, by its own clock."""
-        held = self.held
-        return not (held.lost_because or held.let_go) and self.process.clock() < held.valid_until
+        lease = self.lease
+        return not (lease.lost_because or lease.let_go) and self.process.clock() < lease.valid_until
 
     def excused(self) -> bool:
         """Tell whether the process has only just gone on after a pause, or never will."""
@@ -46,7 +46,7 @@ class LeaseChecks:
     trace: Trace
     healthy: bool
     """Whether nothing goes wrong in this run, so that nothing may be lost at all."""
-    keeps_until: Callable[[str, str, int], float] = lambda name, request, token: NEVER  # noqa: ARG005
+    keeps_until: Callable[[str, str, int], float] = lambda name, request_id, token: NEVER  # noqa: ARG005
     """Until when, in true time, the store keeps the lease of a name that came of a request, with a token."""
     leases: dict[str, Believed] = field(default_factory=dict[str, Believed])
     """By the request that they came of."""
@@ -60,20 +60,20 @@ class LeaseChecks:
 
     def entered(self, believed: Believed) -> None:
         """Follow a lease from now on."""
-        held = believed.held
-        before = self.leases.get(held.request)
+        lease = believed.lease
+        before = self.leases.get(lease.request_id)
         if before is not None:
             self.handed_on += 1
-            if held.token <= before.held.token:
-                self.tell(Invariant.TOKENS, f"{held.name} is handed on with token {held.token} once more")
-        self.leases[held.request] = believed
-        current = self._current.setdefault(held.name, [])
+            if lease.token <= before.lease.token:
+                self.tell(Invariant.TOKENS, f"{lease.name} is handed on with token {lease.token} once more")
+        self.leases[lease.request_id] = believed
+        current = self._current.setdefault(lease.name, [])
         current.append(believed)
         if len(current) > 1:
-            self._crowded[held.name] = current
-        held.when_lost(lambda reason: self._lost(believed, reason))
-        left = held.valid_until - believed.process.clock()
-        self.trace(believed.process.name, f"{held.name}: holds it, token {held.token}, and is sure for {left:.3f} s")
+            self._crowded[lease.name] = current
+        lease.when_lost(lambda reason: self._lost(believed, reason))
+        left = lease.valid_until - believed.process.clock()
+        self.trace(believed.process.name, f"{lease.name}: holds it, token {lease.token}, and is sure for {left:.3f} s")
         self._check_backed(believed)
         self._look_in_time(believed)
         if believed.ends_at < NEVER:
@@ -83,29 +83,29 @@ class LeaseChecks:
 
     def _overheld(self, believed: Believed) -> None:
         if believed.valid():
-            self.tell(Invariant.OVERHELD, f"{believed.held.request} believes in its lease after its max_hold")
+            self.tell(Invariant.OVERHELD, f"{believed.lease.request_id} believes in its lease after its max_hold")
 
-    def renewing(self, request: str) -> None:
+    def renewing(self, request_id: str) -> None:
         """Note that the store is asked to keep a lease."""
-        believed = self.leases.get(request)
+        believed = self.leases.get(request_id)
         if believed is not None and believed.process.clock() > believed.ends_at:
-            self.tell(Invariant.OVERHELD, f"{request} is renewed after its max_hold")
+            self.tell(Invariant.OVERHELD, f"{request_id} is renewed after its max_hold")
 
-    def heard(self, request: str, *, refused: bool) -> None:
+    def heard(self, request_id: str, *, refused: bool) -> None:
         """Note the answer to a renewal: very soon a lease that was refused must be known to be lost."""
-        believed = self.leases.get(request)
+        believed = self.leases.get(request_id)
         if believed is not None:
             if refused and believed.weight < believed.capacity and believed.valid():
-                self.tell(Invariant.SHARED, f"{request} is refused, and its lease is valid")
+                self.tell(Invariant.SHARED, f"{request_id} is refused, and its lease is valid")
             process, told = believed.process, believed.told
             process.later(0.0, lambda: process.later(0.0, lambda: self._after_hearing(believed, told, refused)))
 
     def _after_hearing(self, believed: Believed, told: int, refused: bool) -> None:  # noqa: FBT001 - from a callback
-        request = believed.held.request
+        request_id = believed.lease.request_id
         if believed.valid() and refused:
-            self.tell(Invariant.LOSS, f"{request} believes in its lease after the store refused it")
+            self.tell(Invariant.LOSS, f"{request_id} believes in its lease after the store refused it")
         if believed.valid() and told:
-            self.tell(Invariant.LOSS, f"{request} believes again in a lease that it was told is lost")
+            self.tell(Invariant.LOSS, f"{request_id} believes again in a lease that it was told is lost")
         self._check_backed(believed)
 
     def crashed(self, process: Process) -> None:
@@ -119,12 +119,14 @@ class LeaseChecks:
             self._check_backed(believed)
 
     def _check_backed(self, believed: Believed) -> None:
-        held, process = believed.held, believed.process
+        lease, process = believed.lease, believed.process
         if believed.valid():
-            believed_until = process.world.time + (held.valid_until - process.clock()) / process.rate
-            excess = believed_until - self.keeps_until(held.name, held.request, held.last)
+            believed_until = process.world.time + (lease.valid_until - process.clock()) / process.rate
+            excess = believed_until - self.keeps_until(lease.name, lease.request_id, lease.last)
             if excess > GRANULARITY:
-                self.tell(Invariant.BACKED, f"{held.request} believes in {held.name} {excess:.3f} s beyond its grant")
+                self.tell(
+                    Invariant.BACKED, f"{lease.request_id} believes in {lease.name} {excess:.3f} s beyond its grant"
+                )
 
     # -- exclusion -----------------------------------------------------------------------------------------
 
@@ -140,7 +142,7 @@ class LeaseChecks:
     def _check_exclusion(self, name: str, leases: list[Believed]) -> None:
         valid = [believed for believed in leases if believed.valid()]
         if sum(believed.weight for believed in valid) > min(believed.capacity for believed in leases):
-            who = " and ".join(f"{each.held.request} (token {each.held.token})" for each in valid)
+            who = " and ".join(f"{each.lease.request_id} (token {each.lease.token})" for each in valid)
             self.tell(Invariant.EXCLUSION, f"{name} is held by {who} at once")
             valid = valid[-1:]
         leases[:] = valid
@@ -148,38 +150,40 @@ class LeaseChecks:
     # -- loss ----------------------------------------------------------------------------------------------
 
     def _lost(self, believed: Believed, reason: str) -> None:
-        held, process = believed.held, believed.process
+        lease, process = believed.lease, believed.process
         believed.told += 1
-        self.trace(process.name, f"{held.name}: told that the lease with token {held.token} is lost: {reason}")
+        self.trace(process.name, f"{lease.name}: told that the lease with token {lease.token} is lost: {reason}")
         if believed.told > 1:
-            self.tell(Invariant.LOSS, f"{held.request} was told {believed.told} times")
-        left = held.valid_until - process.clock()
+            self.tell(Invariant.LOSS, f"{lease.request_id} was told {believed.told} times")
+        left = lease.valid_until - process.clock()
         if left < -SLACK and not believed.excused():
-            self.tell(Invariant.LOSS, f"{held.request} was told {-left:.3f} s after its deadline")
+            self.tell(Invariant.LOSS, f"{lease.request_id} was told {-left:.3f} s after its deadline")
         if left > 0.0:
-            self.tell(Invariant.KEPT, f"{held.request} lost {held.name} {left:.3f} s before its deadline: {reason}")
-        elif self.healthy and held.ends_at > process.clock() + SLACK:
-            self.tell(Invariant.KEPT, f"{held.request} lost {held.name} though nothing was wrong: {reason}")
+            self.tell(
+                Invariant.KEPT, f"{lease.request_id} lost {lease.name} {left:.3f} s before its deadline: {reason}"
+            )
+        elif self.healthy and lease.ends_at > process.clock() + SLACK:
+            self.tell(Invariant.KEPT, f"{lease.request_id} lost {lease.name} though nothing was wrong: {reason}")
 
     def _look_in_time(self, believed: Believed) -> None:
         """Look when the deadline is over, again and again as it is put off."""
-        held, process = believed.held, believed.process
-        wait = held.valid_until - process.clock() + 2 * SLACK
+        lease, process = believed.lease, believed.process
+        wait = lease.valid_until - process.clock() + 2 * SLACK
         process.later(max(wait, SLACK), lambda: self._when_due(believed))
 
     def _when_due(self, believed: Believed) -> None:
-        held, clock = believed.held, believed.process.clock()
-        if held.let_go or held.lost_because:
+        lease, clock = believed.lease, believed.process.clock()
+        if lease.let_go or lease.lost_because:
             return
-        if believed.excused() or clock <= held.valid_until + SLACK:
+        if believed.excused() or clock <= lease.valid_until + SLACK:
             self._look_in_time(believed)
         else:
-            late = clock - held.valid_until
-            self.tell(Invariant.LOSS, f"{held.request} is not told of its loss, {late:.3f} s after its deadline")
+            late = clock - lease.valid_until
+            self.tell(Invariant.LOSS, f"{lease.request_id} is not told of its loss, {late:.3f} s after its deadline")
 
     def check_end(self) -> None:
         """Look whether everybody who lost a lease was told."""
-        for request, believed in self.leases.items():
-            held = believed.held
-            if held.lost_because and not held.let_go and not believed.process.crashed and believed.told != 1:
-                self.tell(Invariant.LOSS, f"{request} was told of its loss {believed.told} times")
+        for request_id, believed in self.leases.items():
+            lease = believed.lease
+            if lease.lost_because and not lease.let_go and not believed.process.crashed and believed.told != 1:
+                self.tell(Invariant.LOSS, f"{request_id} was told of its loss {believed.told} times")

@@ -6,7 +6,7 @@ Follows one node. A store of several nodes needs one of these for each, and the 
 from dataclasses import dataclass, field
 
 from holdfast.contracts.deadlines import DRIFT, EPSILON, MICROS
-from holdfast.core.local_queue import Budget
+from holdfast.core.local_queue import FairnessBudget
 from holdfast.runtimes.simulated import World
 from holdfast.table.state import KEPT, Holder, NameState, Waiter
 from holdfast.table.step import STAGGER
@@ -91,15 +91,17 @@ class StoreChecks:
             self._tell(Invariant.TOKENS, f"{name}: the counter goes back from {followed.counter} to {state.counter}")
         followed.counter = state.counter
         for holder in state.holders:
-            if holder.request not in followed.holders and not holder.request.startswith(KEPT):
-                granted_anew = not node.takes_up() and self._waits(holder.request, followed)
-                if followed.tokens.get(holder.request) == holder.token and not granted_anew:
+            if holder.request_id not in followed.holders and not holder.request_id.startswith(KEPT):
+                granted_anew = not node.takes_up() and self._waits(holder.request_id, followed)
+                if followed.tokens.get(holder.request_id) == holder.token and not granted_anew:
                     self._check_taken_up(node, name, holder)
                 else:
                     self._check_grant(node, name, holder, state, followed)
-        followed.holders = {holder.request: holder for holder in state.holders}
+        followed.holders = {holder.request_id: holder for holder in state.holders}
         self._follow_queue(state, followed)
-        requests = [holder.request for holder in state.holders] + [waiter.ask.request for waiter in state.queue]
+        requests = [holder.request_id for holder in state.holders] + [
+            waiter.request.request_id for waiter in state.queue
+        ]
         if len(set(requests)) < len(requests):
             self._tell_twice(name, requests)
         if not self._gone.keys().isdisjoint(requests):
@@ -111,13 +113,13 @@ class StoreChecks:
         followed = self._names.setdefault(name, Followed())
         followed.queue = {}
         self._follow_queue(state, followed)
-        known = {holder.request for holder in state.holders} if node.takes_up() else set[str]()  # so its length, too
+        known = {holder.request_id for holder in state.holders} if node.takes_up() else set[str]()  # so its length, too
         followed.forgotten = {
-            request: holder
-            for request, holder in (followed.forgotten | followed.holders).items()
-            if holder.lock_delay and (request in known or node.sits_out(holder.ttl + holder.lock_delay))
+            request_id: holder
+            for request_id, holder in (followed.forgotten | followed.holders).items()
+            if holder.lock_delay and (request_id in known or node.sits_out(holder.ttl + holder.lock_delay))
         }
-        followed.holders = {holder.request: holder for holder in state.holders}
+        followed.holders = {holder.request_id: holder for holder in state.holders}
         followed.delayed_until = 0
         followed.counter = state.counter
 
@@ -127,133 +129,137 @@ class StoreChecks:
             followed.delayed_until = 0
             followed.forgotten.clear()
 
-    def settled(self, request: str) -> None:
+    def settled(self, request_id: str) -> None:
         """Note that an acquisition has ended, with a lease or without."""
-        self._settled.add(request)
+        self._settled.add(request_id)
 
-    def holds_at_least(self, name: str, request: str, seconds: float) -> None:
+    def holds_at_least(self, name: str, request_id: str, seconds: float) -> None:
         """Note for how long after its grant, by the slowest clock, nobody else is to get what a request just got."""
-        granted_at = self._names[name].granted_at.get(request, 0.0)
-        self._min_holds[request] = granted_at + seconds * (1.0 - DRIFT)
+        granted_at = self._names[name].granted_at.get(request_id, 0.0)
+        self._min_holds[request_id] = granted_at + seconds * (1.0 - DRIFT)
 
-    def died(self, inbox: str) -> None:
+    def died(self, channel: str) -> None:
         """Note that a client is no more, so that it releases nothing any more."""
-        self._dead.add(inbox)
+        self._dead.add(channel)
 
-    def letting_go(self, request: str) -> None:
+    def letting_go(self, request_id: str) -> None:
         """Note that a client begins to release a lease, or to leave."""
-        self._let_go.add(request)
+        self._let_go.add(request_id)
 
-    def gone(self, request: str, sent: int) -> None:
+    def gone(self, request_id: str, sent: int) -> None:
         """Note that from now on nothing of a request may be seen; `sent`: the store's clock when it was given up.
 
         That is promised for as long as the store's clock takes to forget it: one that steps forward forgets early.
         """
-        self._gone[request] = sent
+        self._gone[request_id] = sent
 
-    def disturbed(self, inbox: str, until: float) -> None:
+    def disturbed(self, channel: str, until: float) -> None:
         """Note that a client cannot be expected to be prompt before a time."""
-        self._disturbed_until[inbox] = max(until, self._disturbed_until.get(inbox, 0.0))
+        self._disturbed_until[channel] = max(until, self._disturbed_until.get(channel, 0.0))
 
     # -- grants --------------------------------------------------------------------------------------------
 
     def _note_ends(self, node: Node, name: str, state: NameState, followed: Followed) -> None:
-        now, held = node.clock(), {holder.request for holder in state.holders}
-        for request, holder in followed.holders.items():
-            if request not in held:
+        now, lease = node.clock(), {holder.request_id for holder in state.holders}
+        for request_id, holder in followed.holders.items():
+            if request_id not in lease:
                 expired = holder.expires_at <= now
-                self._trace("store", f"{name}: {request} {'has run out' if expired else 'is let go'}")
-                let_go = request.startswith(KEPT) or not expired
-                if let_go and KEPT + request not in held and not node.takes_up():
-                    self._check_min_hold(name, request.removeprefix(KEPT))
+                self._trace("store", f"{name}: {request_id} {'has run out' if expired else 'is let go'}")
+                let_go = request_id.startswith(KEPT) or not expired
+                if let_go and KEPT + request_id not in lease and not node.takes_up():
+                    self._check_min_hold(name, request_id.removeprefix(KEPT))
                 if expired and holder.lock_delay:
                     followed.delayed_until = max(followed.delayed_until, holder.expires_at + holder.lock_delay)
 
-    def _check_min_hold(self, name: str, request: str) -> None:
-        early = self._min_holds.get(request, 0.0) - self._world.time
+    def _check_min_hold(self, name: str, request_id: str) -> None:
+        early = self._min_holds.get(request_id, 0.0) - self._world.time
         if early > EPSILON:
-            self._tell(Invariant.MIN_HOLD, f"{name}: {request} is released {early:.3f} s before its min_hold")
+            self._tell(Invariant.MIN_HOLD, f"{name}: {request_id} is released {early:.3f} s before its min_hold")
 
-    def _waits(self, request: str, followed: Followed) -> bool:
+    def _waits(self, request_id: str, followed: Followed) -> bool:
         """Tell whether a request can be granted anew, as it stands in the queue, or its client still asks."""
-        return request in followed.queue or request not in self._settled
+        return request_id in followed.queue or request_id not in self._settled
 
     def _check_taken_up(self, node: Node, name: str, holder: Holder) -> None:
         self.restored += 1
-        self._trace("store", f"{name}: {holder.request} takes its lease up again")
+        self._trace("store", f"{name}: {holder.request_id} takes its lease up again")
         if not node.takes_up():
-            self._tell(Invariant.GUARD, f"{name}: {holder.request} took up again what had run out")
+            self._tell(Invariant.GUARD, f"{name}: {holder.request_id} took up again what had run out")
 
     def _check_grant(self, node: Node, name: str, holder: Holder, state: NameState, followed: Followed) -> None:
         self.grants += 1
-        self._trace("store", f"{name}: granted to {holder.request}, token {holder.token}")
-        followed.granted_at[holder.request] = self._world.time
-        followed.tokens[holder.request] = holder.token
+        self._trace("store", f"{name}: granted to {holder.request_id}, token {holder.token}")
+        followed.granted_at[holder.request_id] = self._world.time
+        followed.tokens[holder.request_id] = holder.token
         if holder.token <= followed.token:
             self._tell(Invariant.TOKENS, f"{name}: token {holder.token} was granted after {followed.token}")
         followed.token = max(followed.token, holder.token)
         early = node.closed_until() - self._world.time
         if early > 0.0:
-            self._tell(Invariant.GUARD, f"{name}: {holder.request} was granted {early:.3f} s before it was safe")
+            self._tell(Invariant.GUARD, f"{name}: {holder.request_id} was granted {early:.3f} s before it was safe")
         if holder.granted_at < followed.delayed_until:
             early = (followed.delayed_until - holder.granted_at) / 1e6
-            self._tell(Invariant.DELAY, f"{name}: {holder.request} was granted {early:.3f} s before the delay was over")
+            self._tell(
+                Invariant.DELAY, f"{name}: {holder.request_id} was granted {early:.3f} s before the delay was over"
+            )
         self._check_forgotten(name, holder, followed)
         if holder.expires_at - holder.granted_at < holder.ttl:
             length = (holder.expires_at - holder.granted_at) / 1e6
-            self._tell(Invariant.WHOLE, f"{name}: {holder.request} was granted {length:.3f} s only")
-        if holder.request in node.granted_by_push:
-            followed.pushed[holder.request] = holder.expires_at
+            self._tell(Invariant.WHOLE, f"{name}: {holder.request_id} was granted {length:.3f} s only")
+        if holder.request_id in node.granted_by_push:
+            followed.pushed[holder.request_id] = holder.expires_at
             self._check_push(node, name, holder, followed)
-        self._check_overtaking(name, holder.request, state, followed)
+        self._check_overtaking(name, holder.request_id, state, followed)
 
     def _check_forgotten(self, name: str, holder: Holder, followed: Followed) -> None:
-        for request, lease in followed.forgotten.items():
+        for request_id, lease in followed.forgotten.items():
             early = (lease.expires_at + lease.lock_delay - holder.granted_at) / 1e6
-            if early > EPSILON and request not in self._let_go and lease.inbox in self._dead:
-                late = f"before the delay after the forgotten lease of {request} was over"
-                self._tell(Invariant.DELAY, f"{name}: {holder.request} was granted {early:.3f} s {late}")
+            if early > EPSILON and request_id not in self._let_go and lease.channel in self._dead:
+                late = f"before the delay after the forgotten lease of {request_id} was over"
+                self._tell(Invariant.DELAY, f"{name}: {holder.request_id} was granted {early:.3f} s {late}")
 
     def _check_push(self, node: Node, name: str, holder: Holder, followed: Followed) -> None:
-        if not node.listens(holder.inbox):
-            self._tell(Invariant.PROMPT, f"{name}: {holder.request} was granted by a push that nobody listens for")
-        place = followed.queue.get(holder.request)
+        if not node.listens(holder.channel):
+            self._tell(Invariant.PROMPT, f"{name}: {holder.request_id} was granted by a push that nobody listens for")
+        place = followed.queue.get(holder.request_id)
         if place is not None and place.fresh_until < holder.granted_at:
             silent = (holder.granted_at - place.fresh_until) / 1e6
-            self._tell(Invariant.PUSH, f"{name}: {holder.request} was granted, and is silent {silent:.3f} s too long")
+            self._tell(
+                Invariant.PUSH, f"{name}: {holder.request_id} was granted, and is silent {silent:.3f} s too long"
+            )
 
-    def _check_overtaking(self, name: str, request: str, state: NameState, followed: Followed) -> None:
-        place = followed.queue.get(request)
+    def _check_overtaking(self, name: str, request_id: str, state: NameState, followed: Followed) -> None:
+        place = followed.queue.get(request_id)
         for waiter in state.queue:
-            other = followed.queue.get(waiter.ask.request)
+            other = followed.queue.get(waiter.request.request_id)
             if other is not None and (place is None or other.order < place.order):
-                who = waiter.ask.request
-                self._tell(Invariant.FIFO, f"{name}: {request} was granted before {who}, which waited longer")
+                who = waiter.request.request_id
+                self._tell(Invariant.FIFO, f"{name}: {request_id} was granted before {who}, which waited longer")
 
     # -- the queue -----------------------------------------------------------------------------------------
 
     def _follow_queue(self, state: NameState, followed: Followed) -> None:
         before, after = followed.queue, dict[str, Place]()
         for waiter in state.queue:
-            place = before.get(waiter.ask.request)
+            place = before.get(waiter.request.request_id)
             if place is None:
                 self._joins += 1
                 place = Place(self._joins, self._world.time)
             place.fresh_until = waiter.fresh_until
-            after[waiter.ask.request] = place
+            after[waiter.request.request_id] = place
         followed.queue = after
 
     def _tell_twice(self, name: str, requests: list[str]) -> None:
         seen: set[str] = set()
-        for request in requests:
-            if request in seen:
-                self._tell(Invariant.ONCE, f"{name}: {request} holds or waits twice")
-            seen.add(request)
+        for request_id in requests:
+            if request_id in seen:
+                self._tell(Invariant.ONCE, f"{name}: {request_id} holds or waits twice")
+            seen.add(request_id)
 
     def _tell_gone(self, node: Node, name: str, requests: list[str]) -> None:
-        for request in requests:
-            if request in self._gone and node.clock() < self._gone[request] + node.refuses_for:
-                self._tell(Invariant.CLEAN, f"{name}: {request} is there again after its leave was acknowledged")
+        for request_id in requests:
+            if request_id in self._gone and node.clock() < self._gone[request_id] + node.refuses_for:
+                self._tell(Invariant.CLEAN, f"{name}: {request_id} is there again after its leave was acknowledged")
 
     # -- time ----------------------------------------------------------------------------------------------
 
@@ -267,7 +273,7 @@ class StoreChecks:
 
     def _check_free(self, node: Node, name: str, state: NameState, followed: Followed) -> None:
         now = node.clock()
-        waiting = [each for each in state.queue if each.fresh_until > now and node.listens(each.ask.inbox)]
+        waiting = [each for each in state.queue if each.fresh_until > now and node.listens(each.request.channel)]
         if not waiting or not _would_fit(waiting[0], state, now) or (node.buries and state.queue[0] is not waiting[0]):
             followed.free_since = followed.head_fits_since = None
             return
@@ -281,56 +287,62 @@ class StoreChecks:
         if followed.head_fits_since is not None:
             bounds.append((followed.head_fits_since, self._prompt_within))
         late = (
-            state.queue.place(waiting[0].ask.request) * STAGGER / 1e6
+            state.queue.place(waiting[0].request.request_id) * STAGGER / 1e6
         )  # the dead keep their places until somebody asks
         for waiter in waiting:
-            place = followed.queue.get(waiter.ask.request)
+            place = followed.queue.get(waiter.request.request_id)
             joined = place.since if place else 0.0
-            ended = waiter.ask.request in self._settled  # it could not leave, and lapses
-            inbox = waiter.ask.inbox
-            if not ended and any(self._should_know(inbox, max(since, joined), bound + late) for since, bound in bounds):
+            ended = waiter.request.request_id in self._settled  # it could not leave, and lapses
+            channel = waiter.request.channel
+            if not ended and any(
+                self._should_know(channel, max(since, joined), bound + late) for since, bound in bounds
+            ):
                 free = self._world.time - followed.free_since
-                self._tell(Invariant.PROMPT, f"{name} is free for {free:.3f} s, and {waiter.ask.request} waits for it")
+                self._tell(
+                    Invariant.PROMPT, f"{name} is free for {free:.3f} s, and {waiter.request.request_id} waits for it"
+                )
                 followed.free_since = followed.head_fits_since = self._world.time
                 return
 
     def _check_unaware(self, node: Node, name: str, holder: Holder, followed: Followed) -> None:
-        unheard = holder.expires_at <= followed.pushed.get(holder.request, 0) or not node.has_told(holder.request)
-        if not unheard or holder.request in self._settled or not node.listens(holder.inbox):
+        unheard = holder.expires_at <= followed.pushed.get(holder.request_id, 0) or not node.has_told(holder.request_id)
+        if not unheard or holder.request_id in self._settled or not node.listens(holder.channel):
             return
-        since = followed.granted_at.get(holder.request, self._world.time)
-        if self._should_know(holder.inbox, since, self._prompt_within):
-            self._tell(Invariant.PROMPT, f"{name} was granted to {holder.request}, which does not know of it")
-            self._settled.add(holder.request)
+        since = followed.granted_at.get(holder.request_id, self._world.time)
+        if self._should_know(holder.channel, since, self._prompt_within):
+            self._tell(Invariant.PROMPT, f"{name} was granted to {holder.request_id}, which does not know of it")
+            self._settled.add(holder.request_id)
 
-    def _should_know(self, inbox: str, since: float, within: float) -> bool:
-        return self._world.time - max(since, self._disturbed_until.get(inbox, 0.0)) > within
+    def _should_know(self, channel: str, since: float, within: float) -> bool:
+        return self._world.time - max(since, self._disturbed_until.get(channel, 0.0)) > within
 
-    def check_turn(self, node: Node, name: str, request: str) -> None:
+    def check_turn(self, node: Node, name: str, request_id: str) -> None:
         """Look whether a name goes from hand to hand in one client for too long while somebody outside waits."""
-        if self._waits_behind(node, name, request, Budget().time):
-            self._tell(Invariant.FIFO, f"{name} is handed on by {request}, though others have waited for long")
+        if self._waits_behind(node, name, request_id, FairnessBudget().time):
+            self._tell(Invariant.FIFO, f"{name} is handed on by {request_id}, though others have waited for long")
 
-    def check_lingering(self, node: Node, name: str, request: str) -> None:
+    def check_lingering(self, node: Node, name: str, request_id: str) -> None:
         """Look whether somebody waits for what nobody has."""
-        if self._waits_behind(node, name, request, 0.0):
-            self._tell(Invariant.PROMPT, f"{name} is kept by {request} for nobody, though others wait")
-            self._disturbed_until[request] = float("inf")  # told once
+        if self._waits_behind(node, name, request_id, 0.0):
+            self._tell(Invariant.PROMPT, f"{name} is kept by {request_id} for nobody, though others wait")
+            self._disturbed_until[request_id] = float("inf")  # told once
 
-    def _waits_behind(self, node: Node, name: str, request: str, turn: float) -> bool:
+    def _waits_behind(self, node: Node, name: str, request_id: str, turn: float) -> bool:
         """Tell whether somebody has waited for so long that the holder of a name must know it."""
         followed = self._names.get(name)
-        holder = followed.holders.get(request) if followed is not None else None
-        if not self._prompt_within or followed is None or holder is None or request in self._disturbed_until:
+        holder = followed.holders.get(request_id) if followed is not None else None
+        if not self._prompt_within or followed is None or holder is None or request_id in self._disturbed_until:
             return False
         for waiter in node.state(name).queue:
-            place = followed.queue.get(waiter.ask.request)
-            alive = waiter.fresh_until > node.clock() and node.listens(waiter.ask.inbox)
-            since = max(place.since, followed.granted_at.get(request, 0.0)) if place is not None else self._world.time
+            place = followed.queue.get(waiter.request.request_id)
+            alive = waiter.fresh_until > node.clock() and node.listens(waiter.request.channel)
+            since = (
+                max(place.since, followed.granted_at.get(request_id, 0.0)) if place is not None else self._world.time
+            )
             within = self._prompt_within
             if within >= ASKING:  # pushes get lost, so the holder hears of it when it renews
                 within = max(within, RENEWING * holder.ttl / MICROS)
-            if alive and self._should_know(holder.inbox, since, within + turn):
+            if alive and self._should_know(holder.channel, since, within + turn):
                 return True
         return False
 
@@ -339,8 +351,8 @@ class StoreChecks:
         now = node.clock()
         for name in node.names():
             state = node.state(name)
-            left = [holder.request for holder in state.holders if holder.expires_at > now]
-            left += [waiter.ask.request for waiter in state.queue if waiter.fresh_until > now]
+            left = [holder.request_id for holder in state.holders if holder.expires_at > now]
+            left += [waiter.request.request_id for waiter in state.queue if waiter.fresh_until > now]
             if left:
                 self._tell(Invariant.DRAINED, f"{name}: {', '.join(left)} is left in the store at the end")
 
@@ -352,4 +364,4 @@ def _has_lapsed(state: NameState, now: int) -> bool:
 
 def _would_fit(waiter: Waiter, state: NameState, now: int) -> bool:
     taken = sum(holder.weight for holder in state.holders if holder.expires_at > now)
-    return state.blocked_until <= now and (not taken or taken + waiter.ask.weight <= state.capacity)
+    return state.blocked_until <= now and (not taken or taken + waiter.request.weight <= state.capacity)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from holdfast.core.lease import HeldLease
+from holdfast.core.lease import CoreLease
 from holdfast.errors import StoreError
 from holdfast.runtimes.simulated import Process, World
 from simulation.at_clients import SLACK, Believed, LeaseChecks
@@ -45,35 +45,35 @@ class Checker:
         """Note that a node failed by itself."""
         self.broken(Invariant.NO_ERRORS, text)
 
-    def leaving(self, request: str) -> None:
+    def leaving(self, request_id: str) -> None:
         """Note that a leave was sent."""
-        self._leaving.add(request)
+        self._leaving.add(request_id)
 
     def entered(self, believed: Believed) -> None:
         """Follow a lease from now on."""
-        held = believed.held
-        self.store.settled(held.request)
-        if held.request in self.clients.leases and self.node is not None:
-            self.store.check_turn(self.node, held.name, held.request)
+        lease = believed.lease
+        self.store.settled(lease.request_id)
+        if lease.request_id in self.clients.leases and self.node is not None:
+            self.store.check_turn(self.node, lease.name, lease.request_id)
         self.clients.entered(believed)
 
-    def ended_without_lease(self, request: str, *, engaged: bool) -> None:
+    def ended_without_lease(self, request_id: str, *, engaged: bool) -> None:
         """Note that an acquisition ended without a lease; `engaged`: the store may know of it."""
-        self.store.settled(request)
-        if engaged and request not in self._leaving:
-            self.broken(Invariant.CLEAN, f"{request} ended without a lease, and has not left the store")
+        self.store.settled(request_id)
+        if engaged and request_id not in self._leaving:
+            self.broken(Invariant.CLEAN, f"{request_id} ended without a lease, and has not left the store")
 
     def crashed(self, process: Process) -> None:
         """Forget the beliefs of a process that is no more."""
         self.clients.crashed(process)
 
-    def check_lingering(self, process: Process, held: HeldLease) -> None:
+    def check_lingering(self, process: Process, lease: CoreLease) -> None:
         """Look whether a lease lingers for too long, or before somebody who waits."""
-        late = process.clock() - held.lingers_until
-        if late > SLACK and not Believed(process, held, 1, 1).excused():
-            self.broken(Invariant.OVERHELD, f"{held.request} lingers {late:.3f} s too long")
+        late = process.clock() - lease.lingers_until
+        if late > SLACK and not Believed(process, lease, 1, 1).excused():
+            self.broken(Invariant.OVERHELD, f"{lease.request_id} lingers {late:.3f} s too long")
         elif self.node is not None:
-            self.store.check_lingering(self.node, held.name, held.request)
+            self.store.check_lingering(self.node, lease.name, lease.request_id)
 
     def check_end(self) -> None:
         """Look at everything that can be told only when all is over."""

@@ -100,7 +100,7 @@ class Disasters:
     def _pause_for(self, client: Client, duration: float) -> None:
         self._note("client paused", f"{client.process.name} is paused for {duration:.3f} s")
         client.process.pause(duration)
-        self._checker.store.disturbed(client.store.inbox, client.process.paused_until + RECOVERY)
+        self._checker.store.disturbed(client.store.channel, client.process.paused_until + RECOVERY)
 
     def _crash(self) -> None:
         """Kill a client: now, or (a worse moment) when it is granted a name that it waits for."""

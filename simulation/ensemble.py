@@ -1,4 +1,4 @@
-"""An ensemble in memory: sessions, and entries in their order. What ZooKeeper and etcd have in common, by one clock.
+"""An ensemble in memory: sessions, and entries in their order. What ZooRenewer and etcd have in common, by one clock.
 
 It is one machine that carries out one operation after another, as a group with consensus is to its clients. Whatever
 is between it and them, messages that are late or lost, is somebody else's.
@@ -95,24 +95,24 @@ class Ensemble:
     def join(self, session: str, name: str, record: Record) -> tuple[Entry, Listing] | None:
         """Add a contender, unless it is there or was withdrawn; None if the session has ended."""
         self.expire()
-        if session not in self.sessions or record.request in self._buried:
+        if session not in self.sessions or record.request_id in self._buried:
             return None
-        there = [each for each in self._of(name, record.request) if each.entry.session == session]
+        there = [each for each in self._of(name, record.request_id) if each.entry.session == session]
         entry = there[0].entry if there else self._add(session, name, record)
         self._changed(name)
         return replace(entry), self.listing(name)
 
-    def withdraw(self, name: str, request: str) -> bool:
+    def withdraw_join(self, name: str, request_id: str) -> bool:
         """Remove a contender, and let it never come again."""
         self.expire()
-        self._buried.add(request)
-        there = self._of(name, request)
+        self._buried.add(request_id)
+        there = self._of(name, request_id)
         self._remove(name, there)
         return bool(there)
 
-    def forgive(self, request: str) -> None:
+    def forgive(self, request_id: str) -> None:
         """Let a request that was withdrawn come again: nothing of it is under way."""
-        self._buried.discard(request)
+        self._buried.discard(request_id)
 
     def change(
         self, session: str, name: str, remove: Sequence[Entry], add: Sequence[Record], beside: Entry | None = None
@@ -146,16 +146,16 @@ class Ensemble:
         for entry in entries:
             self._fire(name, entry.key)
 
-    def watch(self, session: str, name: str, request: str, entries: Sequence[Entry]) -> bool:
+    def watch(self, session: str, name: str, request_id: str, entries: Sequence[Entry]) -> bool:
         """Wake a request when one of these goes; False if one is gone."""
         self.expire()
         known = self.sessions.get(session)
         if known is None:
             return False
-        known.watches = [watch for watch in known.watches if watch[2] != request]
+        known.watches = [watch for watch in known.watches if watch[2] != request_id]
         if not all(self._find(name, entry) for entry in entries):
             return False
-        known.watches += [(name, entry.key, request) for entry in entries]
+        known.watches += [(name, entry.key, request_id) for entry in entries]
         return True
 
     def tell(self, session: str, message: str) -> None:
@@ -213,16 +213,16 @@ class Ensemble:
 
     # -- small things --------------------------------------------------------------------------------------
 
-    def _of(self, name: str, request: str) -> list[Kept]:
+    def _of(self, name: str, request_id: str) -> list[Kept]:
         kept = self.names.get(name, [])
-        return [each for each in kept if each.entry.request == request and each.entry.kind is Kind.CONTENDER]
+        return [each for each in kept if each.entry.request_id == request_id and each.entry.kind is Kind.CONTENDER]
 
     def _find(self, name: str, entry: Entry) -> Kept | None:
         return next((kept for kept in self.names.get(name, []) if kept.entry.key == entry.key), None)
 
     def _add(self, session: str, name: str, record: Record) -> Entry:
         order = record.place if record.kind is Kind.KEPT else self._next()
-        entry = Entry(record.kind, record.request, order, record.weight, record.capacity, record.before, order)
+        entry = Entry(record.kind, record.request_id, order, record.weight, record.capacity, record.before, order)
         entry.key = f"{record.kind}{self._next()}"
         entry.session = session if record.kind in {Kind.CONTENDER, Kind.LIGHT} else ""
         self.names.setdefault(name, []).append(Kept(entry, record.text, self._clock(), record.keep))

@@ -4,22 +4,22 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from holdfast.contracts.messages import (
-    Adjust,
-    Ask,
+    AcquireRequest,
+    AdjustRequest,
     Busy,
-    Gone,
+    CapacityMismatch,
     HolderView,
-    Leave,
-    Left,
-    Mismatch,
     NameView,
-    Notice,
-    NoticeKind,
+    NotGranted,
+    Notification,
+    NotificationKind,
     Page,
-    Release,
-    Renewal,
+    ReleaseRequest,
     RenewReply,
+    RenewRequest,
     Reply,
+    Withdrawn,
+    WithdrawRequest,
 )
 from holdfast.contracts.store import Store
 from holdfast.errors import OutcomeUnknown, StoreUnavailable
@@ -42,7 +42,7 @@ class FollowedStore:
     def __init__(self, store: Vanishing, link: Link, checker: Checker) -> None:
         """Pass everything on to `store`."""
         self.capabilities = store.capabilities
-        self.inbox = ""
+        self.channel = ""
         """Where the node pushes to; empty until it is opened."""
         self.unsure: set[str] = set()
         """Requests that the store may know of."""
@@ -53,17 +53,17 @@ class FollowedStore:
         self._store = store
         self._link = link
         self._checker = checker
-        self._deliver: Callable[[Notice], None] = lambda notice: None  # noqa: ARG005
+        self._deliver: Callable[[Notification], None] = lambda notification: None  # noqa: ARG005
 
     def identity(self) -> str:
         """Pass on."""
         return self._store.identity()
 
-    async def open(self, deliver: Callable[[Notice], None], until: float) -> str:
+    async def open(self, deliver: Callable[[Notification], None], until: float) -> str:
         """Open the store, and listen in."""
         self._deliver = deliver
-        self.inbox = await self._store.open(self._hear, until)
-        return self.inbox
+        self.channel = await self._store.open(self._hear, until)
+        return self.channel
 
     async def close(self) -> None:
         """Close the store."""
@@ -76,86 +76,86 @@ class FollowedStore:
         """Have the node find that nobody listens."""
         self._store.vanish()
 
-    async def acquire(self, ask: Ask, until: float) -> Reply:
+    async def acquire(self, request: AcquireRequest, until: float) -> Reply:
         """Ask, and note on the asking task whether the store may know of it."""
         task = self._link.world.running
-        if task is not None and ask.request not in task.note.split():
-            task.note = ask.request
-        self.unsure.add(ask.request)
-        self._say(f"{ask.request} asks for {ask.name}")
+        if task is not None and request.request_id not in task.note.split():
+            task.note = request.request_id
+        self.unsure.add(request.request_id)
+        self._say(f"{request.request_id} asks for {request.name}")
         try:
-            reply = await self._store.acquire(ask, until)
+            reply = await self._store.acquire(request, until)
         except OutcomeUnknown:
-            self._unanswered.add(ask.request)
+            self._unanswered.add(request.request_id)
             raise
-        self._say(f"{ask.request} hears {reply}")
-        if isinstance(reply, Busy | Mismatch | Gone):
-            self.unsure.discard(ask.request)
+        self._say(f"{request.request_id} hears {reply}")
+        if isinstance(reply, Busy | CapacityMismatch | Withdrawn):
+            self.unsure.discard(request.request_id)
         return reply
 
-    async def acquire_many(self, asks: Sequence[Ask], until: float) -> list[Reply]:
+    async def acquire_many(self, requests: Sequence[AcquireRequest], until: float) -> list[Reply]:
         """Ask for several names in one step, and note of which the store may know."""
         task = self._link.world.running
-        requests = [ask.request for ask in asks]
+        request_ids = [request.request_id for request in requests]
         if task is not None:
-            task.note = " ".join(dict.fromkeys([*task.note.split(), *requests]))
-        known = self.unsure.intersection(requests)
-        self.unsure.update(requests)
-        self._say(f"{', '.join(requests)} ask for {', '.join(ask.name for ask in asks)} together")
+            task.note = " ".join(dict.fromkeys([*task.note.split(), *request_ids]))
+        known = self.unsure.intersection(request_ids)
+        self.unsure.update(request_ids)
+        self._say(f"{', '.join(request_ids)} ask for {', '.join(request.name for request in requests)} together")
         try:
-            replies = await self._store.acquire_many(asks, until)
+            replies = await self._store.acquire_many(requests, until)
         except OutcomeUnknown:
-            self._unanswered.update(requests)
+            self._unanswered.update(request_ids)
             raise
         except StoreUnavailable:  # nothing was done
-            self.unsure.difference_update(set(requests) - known)
+            self.unsure.difference_update(set(request_ids) - known)
             raise
-        for request, reply in zip(requests, replies, strict=False):
-            self._say(f"{request} hears {reply}")
-            if isinstance(reply, Busy | Mismatch | Gone):
-                self.unsure.discard(request)
+        for request_id, reply in zip(requests, replies, strict=False):
+            self._say(f"{request_id} hears {reply}")
+            if isinstance(reply, Busy | CapacityMismatch | Withdrawn):
+                self.unsure.discard(request_id)
         self.unsure.difference_update(set(requests[len(replies) :]) - self._unanswered)
         return replies
 
-    async def release(self, release: Release, until: float) -> Outcome:
+    async def release(self, release: ReleaseRequest, until: float) -> Outcome:
         """Release."""
-        self._say(f"{release.request} releases {release.name}")
-        self.released.add(release.request)
-        self._checker.store.letting_go(release.request)
+        self._say(f"{release.request_id} releases {release.name}")
+        self.released.add(release.request_id)
+        self._checker.store.letting_go(release.request_id)
         sent = self._clock()
         outcome = await self._store.release(release, until)
-        self._say(f"{release.request} hears {outcome}")
-        if release.request in self._unanswered:
-            self._checker.store.gone(release.request, sent)
+        self._say(f"{release.request_id} hears {outcome}")
+        if release.request_id in self._unanswered:
+            self._checker.store.gone(release.request_id, sent)
         return outcome
 
-    async def renew(self, renewals: Sequence[Renewal], until: float) -> list[RenewReply]:
+    async def renew(self, renewals: Sequence[RenewRequest], until: float) -> list[RenewReply]:
         """Renew, and note who is refused."""
-        self._say(f"renews {', '.join(renewal.request for renewal in renewals)}")
+        self._say(f"renews {', '.join(renewal.request_id for renewal in renewals)}")
         for renewal in renewals:
-            self._checker.clients.renewing(renewal.request)
+            self._checker.clients.renewing(renewal.request_id)
         replies = await self._store.renew(renewals, until)
         self._say(f"hears of its renewals: {', '.join(str(reply or 'renewed') for reply in replies)}")
         for renewal, reply in zip(renewals, replies, strict=True):
-            self._checker.clients.heard(renewal.request, refused=reply is not None)
+            self._checker.clients.heard(renewal.request_id, refused=reply is not None)
         return replies
 
-    async def adjust(self, adjust: Adjust, until: float) -> RenewReply:
+    async def adjust(self, adjust: AdjustRequest, until: float) -> RenewReply:
         """Change a holding."""
-        self._say(f"{adjust.request} makes do with {adjust.weight} of {adjust.name}")
+        self._say(f"{adjust.request_id} makes do with {adjust.weight} of {adjust.name}")
         reply = await self._store.adjust(adjust, until)
-        self._say(f"{adjust.request} hears {reply or 'adjusted'}")
+        self._say(f"{adjust.request_id} hears {reply or 'adjusted'}")
         return reply
 
-    async def leave(self, leave: Leave, until: float) -> Left:
+    async def withdraw(self, withdraw: WithdrawRequest, until: float) -> NotGranted:
         """Leave, and note when it is acknowledged."""
-        self._checker.leaving(leave.request)
-        self._checker.store.letting_go(leave.request)
-        self._say(f"{leave.request} leaves {leave.name}")
+        self._checker.leaving(withdraw.request_id)
+        self._checker.store.letting_go(withdraw.request_id)
+        self._say(f"{withdraw.request_id} leaves {withdraw.name}")
         sent = self._clock()
-        left = await self._store.leave(leave, until)
-        self._say(f"{leave.request} has left")
-        self._checker.store.gone(leave.request, sent)
+        left = await self._store.withdraw(withdraw, until)
+        self._say(f"{withdraw.request_id} has left")
+        self._checker.store.gone(withdraw.request_id, sent)
         return left
 
     async def inspect(self, name: str, until: float) -> NameView:
@@ -166,9 +166,9 @@ class FollowedStore:
         """List the names in use."""
         return await self._store.names(prefix, until, rest)
 
-    async def ask_back(self, name: str, until: float) -> list[HolderView]:
+    async def request_revocation(self, name: str, until: float) -> list[HolderView]:
         """Ask for a name back."""
-        return await self._store.ask_back(name, until)
+        return await self._store.request_revocation(name, until)
 
     async def resize(self, name: str, before: int, after: int, until: float) -> int:
         """Change the capacity of a name."""
@@ -182,13 +182,17 @@ class FollowedStore:
         """Return what the store's clock shows."""
         return self._checker.node.clock() if self._checker.node is not None else 0
 
-    def _hear(self, notice: Notice) -> None:
-        if self._link.when_granted is not None and notice.kind is NoticeKind.GRANTED:
+    def _hear(self, notification: Notification) -> None:
+        if self._link.when_granted is not None and notification.kind is NotificationKind.GRANTED:
             self._link.when_granted()
             return
-        what = f"granted, token {notice.token}" if notice.token else f"{notice.kind}, in {notice.after / 1e6:.3f} s"
-        self._say(f"{notice.request or 'everybody'} is told by a push: {what}")
-        self._deliver(notice)
+        what = (
+            f"granted, token {notification.token}"
+            if notification.token
+            else f"{notification.kind}, in {notification.after / 1e6:.3f} s"
+        )
+        self._say(f"{notification.request_id or 'everybody'} is told by a push: {what}")
+        self._deliver(notification)
 
     def _say(self, text: str) -> None:
         self._checker.trace(self._link.process.name, text)

@@ -61,7 +61,7 @@ class Link:
 
     # -- messages ------------------------------------------------------------------------------------------
 
-    async def ask(self, serve: "Callable[[Answer[T]], None]", until: float, slow: Callable[[], float]) -> T:
+    async def exchange(self, serve: "Callable[[Answer[T]], None]", until: float, slow: Callable[[], float]) -> T:
         """Carry a request to a server, and its reply back. Raises OutcomeUnknown if none has come by a local instant.
 
         When the request has arrived, and `slow()` seconds later, `serve` is called to answer it, at once or later.

@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from holdfast.contracts.messages import Notice, NoticeKind, Release
+from holdfast.contracts.messages import Notification, NotificationKind, ReleaseRequest
 from holdfast.runtimes.simulated import EPOCH, World
 from holdfast.stores.sqlite import codec
 from holdfast.stores.tabled import Steps
@@ -71,17 +71,17 @@ class Node(ABC):
         """List all names that were ever used."""
 
     @abstractmethod
-    def listens(self, inbox: str) -> bool:
+    def listens(self, channel: str) -> bool:
         """Tell whether somebody listens at an inbox."""
 
-    def has_told(self, request: str) -> bool:  # noqa: ARG002 - who is granted without a push has asked
+    def has_told(self, request_id: str) -> bool:  # noqa: ARG002 - who is granted without a push has asked
         """Tell whether a holder was told of its grant, in a reply or by a push."""
         return True
 
-    def keeps_until(self, name: str, request: str, token: int) -> float:
+    def keeps_until(self, name: str, request_id: str, token: int) -> float:
         """Return the true time until which a lease is kept as things are now; 0 if it is not."""
         for holder in self.state(name).holders:
-            if holder.request == request and holder.token == token:
+            if holder.request_id == request_id and holder.token == token:
                 return self.in_true_time(holder.expires_at)
         return 0.0
 
@@ -166,7 +166,7 @@ class TableNode(Node):
         self._loaded: dict[str, NameState] = {}
         """States as they were read back after they were stored: the next step takes them over."""
         self._replica: dict[str, tuple[int, str]] = {}
-        self._inboxes: dict[str, Callable[[Notice], None]] = {}
+        self._channels: dict[str, Callable[[Notification], None]] = {}
         self.quarantined_until = 0
         """Until when, by its clock, it grants nothing."""
 
@@ -192,18 +192,22 @@ class TableNode(Node):
 
     def steps(self, work: Callable[[Steps], T]) -> T:
         """Carry out `work` on any number of names at once, and push its notices."""
-        steps = Steps(self._take, self.clock(), self.wall(), self._inboxes.__contains__, self.quarantined_until)
+        steps = Steps(self._take, self.clock(), self.wall(), self._channels.__contains__, self.quarantined_until)
         result = work(steps)
         for name, step in steps.taken.items():
             self._save(name, step.state)
         for name, step in steps.taken.items():
-            grants = [notice.request for notice in step.notices if notice.kind is NoticeKind.GRANTED]
+            grants = [
+                notification.request_id
+                for notification in step.notifications
+                if notification.kind is NotificationKind.GRANTED
+            ]
             self.granted_by_push = frozenset(grants)
             self._watcher.after_step(self, name)
-            for notice in step.notices:
-                push = self._inboxes.get(notice.inbox)
+            for notification in step.notifications:
+                push = self._channels.get(notification.channel)
                 if push is not None:
-                    push(notice)
+                    push(notification)
         return result
 
     def state(self, name: str) -> NameState:
@@ -230,17 +234,17 @@ class TableNode(Node):
 
     # -- inboxes -------------------------------------------------------------------------------------------
 
-    def attach(self, inbox: str, push: Callable[[Notice], None]) -> None:
-        """Push the notices for `inbox` from now on."""
-        self._inboxes[inbox] = push
+    def attach(self, channel: str, push: Callable[[Notification], None]) -> None:
+        """Push the notices for `channel` from now on."""
+        self._channels[channel] = push
 
-    def detach(self, inbox: str) -> None:
+    def detach(self, channel: str) -> None:
         """Notice that nobody listens any more."""
-        self._inboxes.pop(inbox, None)
+        self._channels.pop(channel, None)
 
-    def listens(self, inbox: str) -> bool:
+    def listens(self, channel: str) -> bool:
         """Tell whether somebody listens at an inbox."""
-        return inbox in self._inboxes
+        return channel in self._channels
 
     # -- what somebody does to it --------------------------------------------------------------------------
 
@@ -250,7 +254,7 @@ class TableNode(Node):
 
     def touch(self, name: str) -> None:
         """Release what nobody holds."""
-        self.step(name, lambda step: step.release(Release(name, "nobody", 0)))
+        self.step(name, lambda step: step.release(ReleaseRequest(name, "nobody", 0)))
 
     # -- disasters -----------------------------------------------------------------------------------------
 
@@ -271,6 +275,6 @@ class TableNode(Node):
 
     def _return_with(self, downtime: float, states: dict[str, tuple[int, str]]) -> None:
         self.down_until = self.world.time + downtime
-        self._inboxes.clear()
+        self._channels.clear()
         self._states = states
         self._loaded.clear()

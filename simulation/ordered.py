@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from holdfast.contracts.deadlines import micros
-from holdfast.contracts.messages import Ask, Granted, Page, Reply
+from holdfast.contracts.messages import AcquireRequest, Granted, Page, Reply
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.runtimes.simulated import SimRuntime, World
 from holdfast.stores.ordered import Detail, Entry, Kind, Listing, Record, Watcher
@@ -41,7 +41,7 @@ class OrderedNode(Node):
         """Start empty."""
         super().__init__(world, rate, offset)
         self.ensemble = Ensemble(self._seconds, self._changed)
-        self.asks: dict[str, Ask] = {}
+        self.requests: dict[str, AcquireRequest] = {}
         """By request: how it was asked for."""
         self.told: set[str] = set()
         """Who knows that it holds."""
@@ -84,52 +84,58 @@ class OrderedNode(Node):
                 if each.entry.before and each.entry.capacity == 1:
                     state.blocked_until = max(state.blocked_until, ends_at)
                 else:
-                    state.holders.append(self._holder(each.entry, KEPT + each.entry.request, ends_at, 0))
+                    state.holders.append(self._holder(each.entry, KEPT + each.entry.request_id, ends_at, 0))
         for entry in reading.holders:
-            delay = self.asks[entry.request].lock_delay if entry.capacity == 1 and entry.request in self.told else 0
-            state.holders.append(self._holder(entry, entry.request, self._ends_at(entry), delay))
+            delay = (
+                self.requests[entry.request_id].lock_delay
+                if entry.capacity == 1 and entry.request_id in self.told
+                else 0
+            )
+            state.holders.append(self._holder(entry, entry.request_id, self._ends_at(entry), delay))
             state.counter = self._counters[name] = max(state.counter, entry.token)
         state.queue = self._queue(reading)
         return state
 
-    def _holder(self, entry: Entry, request: str, ends_at: int, delay: int) -> Holder:
-        granted_at = self._granted.setdefault((request, entry.order), self.clock())
-        inbox = entry.session if request == entry.request else ""
-        return Holder(request, inbox, "", entry.token, entry.weight, ends_at - granted_at, delay, granted_at, ends_at)
+    def _holder(self, entry: Entry, request_id: str, ends_at: int, delay: int) -> Holder:
+        granted_at = self._granted.setdefault((request_id, entry.order), self.clock())
+        channel = entry.session if request_id == entry.request_id else ""
+        return Holder(
+            request_id, channel, "", entry.token, entry.weight, ends_at - granted_at, delay, granted_at, ends_at
+        )
 
     def _queue(self, reading: Reading) -> Queue:
         queue = Queue()
         for entry in reading.waiters:
-            ask = self.asks[entry.request]
-            ask.inbox = entry.session
-            queue.join(Waiter(ask, 0, self._ends_at(entry)))
+            request = self.requests[entry.request_id]
+            request.channel = entry.session
+            queue.join(Waiter(request, 0, self._ends_at(entry)))
         return queue
 
     def _ends_at(self, entry: Entry) -> int:
         session = self.ensemble.sessions.get(entry.session)
         return micros(session.ends_at) if session is not None else self.clock()
 
-    def has_told(self, request: str) -> bool:
+    def has_told(self, request_id: str) -> bool:
         """Tell whether a holder has had the reply that says so."""
-        return request not in self.asks or request in self.told
+        return request_id not in self.requests or request_id in self.told
 
     def names(self) -> list[str]:
         """List all names that were ever used."""
         return sorted(self._known)
 
-    def listens(self, inbox: str) -> bool:
+    def listens(self, channel: str) -> bool:
         """Tell whether a session lives."""
-        return inbox in self.ensemble.sessions and inbox not in self.dead
+        return channel in self.ensemble.sessions and channel not in self.dead
 
     # -- what somebody does to it --------------------------------------------------------------------------
 
     def revoke(self, name: str) -> None:
         """Remove the holders, and tell them."""
         victims = read(self.ensemble.listing(name).entries).holders
-        sessions = {kept.entry.request: kept.entry.session for kept in self.ensemble.names.get(name, [])}
+        sessions = {kept.entry.request_id: kept.entry.session for kept in self.ensemble.names.get(name, [])}
         self.ensemble.change("", name, victims, ())
         for entry in victims:
-            self.ensemble.tell(sessions[entry.request], f"revoked {entry.request} {entry.token}")
+            self.ensemble.tell(sessions[entry.request_id], f"revoked {entry.request_id} {entry.token}")
 
     def touch(self, name: str) -> None:
         """List it."""
@@ -248,13 +254,13 @@ class SimulatedDirectory:
         if session == self._session:
             self.proved_at = max(self.proved_at, sent)
 
-    async def withdraw(self, name: str, request: str, entry: Entry | None, until: float) -> bool:
+    async def withdraw_join(self, name: str, request_id: str, entry: Entry | None, until: float) -> bool:
         """Remove a contender."""
 
         def work(ensemble: Ensemble) -> bool:
-            there = ensemble.withdraw(name, request)
+            there = ensemble.withdraw_join(name, request_id)
             if entry is not None:
-                ensemble.forgive(request)
+                ensemble.forgive(request_id)
             return there
 
         return await self._call(work, until)
@@ -288,10 +294,10 @@ class SimulatedDirectory:
         """Tell more."""
         return await self._call(lambda ensemble: ensemble.details(name, entries), until)
 
-    async def watch(self, name: str, request: str, entries: Sequence[Entry], until: float) -> bool:
+    async def watch(self, name: str, request_id: str, entries: Sequence[Entry], until: float) -> bool:
         """Watch entries."""
         session = self._session
-        return await self._call(lambda ensemble: ensemble.watch(session, name, request, entries), until)
+        return await self._call(lambda ensemble: ensemble.watch(session, name, request_id, entries), until)
 
     async def remains(self, name: str, entry: Entry, until: float) -> float:
         """Tell for how long it counts."""
@@ -349,7 +355,7 @@ class SimulatedDirectory:
             if not node.is_down():
                 answer.resolve(work(node.ensemble))
 
-        return await link.ask(serve, until, lambda: node.takes(link.happened))
+        return await link.exchange(serve, until, lambda: node.takes(link.happened))
 
     async def _fail(self) -> None:
         delay = self._link.delay()
@@ -368,12 +374,12 @@ class SimulatedOrderedStore(OrderedStore):
         self._node = node
         self._link = link
 
-    async def acquire(self, ask: Ask, until: float) -> Reply:
+    async def acquire(self, request: AcquireRequest, until: float) -> Reply:
         """Acquire, and have the checks know how it was asked for, and who was told."""
-        self._node.asks.setdefault(ask.request, ask)
-        reply = await super().acquire(ask, until)
+        self._node.requests.setdefault(request.request_id, request)
+        reply = await super().acquire(request, until)
         if isinstance(reply, Granted):
-            self._node.told.add(ask.request)
+            self._node.told.add(request.request_id)
         return reply
 
     def vanish(self) -> None:

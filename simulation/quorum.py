@@ -8,7 +8,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
-from holdfast.contracts.messages import Ask, Granted, Reply
+from holdfast.contracts.messages import AcquireRequest, Granted, Reply
 from holdfast.contracts.store import StoreSource
 from holdfast.runtimes.simulated import Process, SimRuntime
 from holdfast.stores.quorum.store import QuorumStore
@@ -20,7 +20,7 @@ from simulation.network import Link
 from simulation.node import Node, TableNode
 from simulation.table_stores import RemoteStore
 
-PATIENCE = 0.4
+TEST_TIMEOUT = 0.4
 """How long a client waits for one node, in seconds."""
 
 
@@ -86,15 +86,17 @@ class Quorum(Node):
         """List all names that any node knows."""
         return sorted({name for node in self.nodes for name in node.names()})
 
-    def listens(self, inbox: str) -> bool:  # noqa: ARG002 - nothing is granted by a push
+    def listens(self, channel: str) -> bool:  # noqa: ARG002 - nothing is granted by a push
         """Tell that it does not matter."""
         return True
 
-    def keeps_until(self, name: str, request: str, token: int) -> float:  # noqa: ARG002 - each node has its own
+    def keeps_until(self, name: str, request_id: str, token: int) -> float:  # noqa: ARG002 - each node has its own
         """Return until when a majority keeps a lease; a node in quarantine keeps whatever it may have forgotten."""
         ends: list[float] = []
         for node in self.nodes:
-            kept = [each.expires_at for each in node.state(name).holders if each.request.rpartition("/")[0] == request]
+            kept = [
+                each.expires_at for each in node.state(name).holders if each.request_id.rpartition("/")[0] == request_id
+            ]
             ends_at = max(kept) if kept else node.quarantined_until
             ends.append(node.in_true_time(ends_at) if ends_at else 0.0)
         return sorted(ends, reverse=True)[self.needed - 1]
@@ -183,19 +185,19 @@ class SimulatedQuorumStore(QuorumStore):
             _source(f"node {number}", store, node.guard)
             for number, (store, node) in enumerate(zip(self._stores, quorum.nodes, strict=True), 1)
         ]
-        super().__init__(runtime, sources, quorum.needed, PATIENCE)
+        super().__init__(runtime, sources, quorum.needed, TEST_TIMEOUT)
         self._all = quorum
 
-    async def acquire(self, ask: Ask, until: float) -> Reply:
+    async def acquire(self, request: AcquireRequest, until: float) -> Reply:
         """Acquire, and compare the token with those that were granted before the ask."""
-        before = self._all.highest.get(ask.name, 0)
-        reply = await super().acquire(ask, until)
+        before = self._all.highest.get(request.name, 0)
+        reply = await super().acquire(request, until)
         if isinstance(reply, Granted):
             self._all.checker.store.grants += 1
-            if reply.token - ask.span < before:
-                text = f"{ask.name}: token {reply.token} was granted to who asked after {before} had been"
+            if reply.token - request.span < before:
+                text = f"{request.name}: token {reply.token} was granted to who asked after {before} had been"
                 self._all.checker.broken(Invariant.TOKENS, text)
-            self._all.highest[ask.name] = max(self._all.highest.get(ask.name, 0), reply.token)
+            self._all.highest[request.name] = max(self._all.highest.get(request.name, 0), reply.token)
         return reply
 
     def vanish(self) -> None:

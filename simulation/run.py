@@ -219,8 +219,8 @@ class Run:
         self._checker.store.check_prompt(self._node)
         for client in self._clients:
             if not client.process.crashed:
-                for held in client.session.turnstile.idle():
-                    self._checker.check_lingering(client.process, held)
+                for lease in client.session.local_queues.idle():
+                    self._checker.check_lingering(client.process, lease)
         if self._world.time < self._plan.duration + WATCHED:
             self._world.after(LOOK, self._watch)
 

@@ -7,7 +7,7 @@ carried out in place by its caller, only pushes travel.
 from collections.abc import Callable
 from typing import TypeVar
 
-from holdfast.contracts.messages import Notice, Page
+from holdfast.contracts.messages import Notification, Page
 from holdfast.contracts.store import Capabilities
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.runtimes.simulated import SimRuntime
@@ -27,28 +27,28 @@ class SimulatedStore(TabledStore):
 
     def __init__(self, runtime: SimRuntime, node: TableNode, link: Link, checker: Checker) -> None:
         """Use `node` over `link`."""
-        self.inbox = ""
+        self.channel = ""
         """Where the node pushes to; empty until it is opened."""
         self._checker = checker
         self._link = link
         self._node = node
         self._runtime = runtime
-        self._deliver: Callable[[Notice], None] = lambda notice: None  # noqa: ARG005
+        self._deliver: Callable[[Notification], None] = lambda notification: None  # noqa: ARG005
 
-    async def open(self, deliver: Callable[[Notice], None], until: float) -> str:  # noqa: ARG002 - takes no time
+    async def open(self, deliver: Callable[[Notification], None], until: float) -> str:  # noqa: ARG002 - takes no time
         """Attach an inbox."""
         self._deliver = deliver
-        self.inbox = f"inbox-{self._runtime.process.name}"
+        self.channel = f"inbox-{self._runtime.process.name}"
         self.subscribe()
-        return self.inbox
+        return self.channel
 
     def subscribe(self) -> None:
         """Have the node push to us from now on."""
-        self._node.attach(self.inbox, self._push)
+        self._node.attach(self.channel, self._push)
 
     def vanish(self) -> None:
         """Have the node find that nobody listens."""
-        self._node.detach(self.inbox)
+        self._node.detach(self.channel)
 
     async def close(self) -> None:
         """Detach the inbox."""
@@ -61,14 +61,14 @@ class SimulatedStore(TabledStore):
         """List the names that were ever used."""
         return Page([name for name in self._node.names() if name.startswith(prefix)])
 
-    def _push(self, notice: Notice) -> None:
-        self._link.push(lambda: self._deliver(notice), f"{notice.request} ({notice.kind})")
+    def _push(self, notification: Notification) -> None:
+        self._link.push(lambda: self._deliver(notification), f"{notification.request_id} ({notification.kind})")
 
     async def _fail(self, delay: float, text: str) -> None:
         """Answer an error instead of doing anything; now and then one after which asking again is of no use."""
         world = self._link.world
         self._link.happened["error answered"] += 1
-        self._checker.store.disturbed(self.inbox, world.time + delay + RECOVERY)
+        self._checker.store.disturbed(self.channel, world.time + delay + RECOVERY)
         await self._runtime.sleep(delay)
         if world.random.random() < 0.2:
             raise StoreError(f"{text}, and it is of no use to ask again")
@@ -78,7 +78,7 @@ class SimulatedStore(TabledStore):
 class EmbeddedStore(SimulatedStore):
     """Operations are carried out in place by the caller, as in the memory and SQLite stores."""
 
-    capabilities = Capabilities(min_ttl=0.05, queue=True, weights=True, local=True, together=True)
+    capabilities = Capabilities(min_ttl=0.05, queue=True, weights=True, local=True, multi_acquire=True)
 
     async def step(self, name: str, work: Callable[[Step], T], until: float) -> T:
         """Carry out `work` in place, now and then after the file was locked for a while."""
@@ -107,7 +107,7 @@ class EmbeddedStore(SimulatedStore):
 class RemoteStore(SimulatedStore):
     """Operations are messages to a server, and replies."""
 
-    capabilities = Capabilities(min_ttl=0.05, queue=True, weights=True, local=False, together=True)
+    capabilities = Capabilities(min_ttl=0.05, queue=True, weights=True, local=False, multi_acquire=True)
 
     async def step(self, name: str, work: Callable[[Step], T], until: float) -> T:
         """Send a request about one name."""
@@ -131,9 +131,9 @@ class RemoteStore(SimulatedStore):
             if not self._node.is_down():
                 answer.resolve(work())
 
-        return await link.ask(serve, until, lambda: self._node.takes(link.happened))
+        return await link.exchange(serve, until, lambda: self._node.takes(link.happened))
 
     def _subscribe_again(self) -> None:
         """After a cut or a restart: subscribe first, then have every waiter ask again."""
-        if self.inbox and not self._node.listens(self.inbox):
+        if self.channel and not self._node.listens(self.channel):
             self.subscribe()

@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 
 from holdfast.contracts.deadlines import micros, seconds
-from holdfast.core.attempt import Want
-from holdfast.core.lease import NEVER, HeldLease
+from holdfast.core.attempt import LockSpec
+from holdfast.core.lease import NEVER, CoreLease
 from holdfast.core.multi_acquire import acquire_all
 from holdfast.core.session import Session, Settings
 from holdfast.errors import LeaseLost, StoreError, UsageError
@@ -106,7 +106,7 @@ class Client:
     def crash(self) -> None:
         """Die: code stops at once, and the node finds that nobody listens."""
         self._checker.crashed(self.process)
-        self._checker.store.died(self.store.inbox)
+        self._checker.store.died(self.store.channel)
         self.process.crash()
         self.store.vanish()
 
@@ -125,10 +125,10 @@ class Client:
         ttl, lock_delay = self._habit or self._draw(rng)
         max_hold = rng.choice((NEVER, NEVER, NEVER, 1.5))
         timeout = rng.choice((None, None, None, 0.0, 0.1, 0.5, 2.0))
-        wants = [Want(name, ttl, lock_delay) for name in names]
+        specs = [LockSpec(name, ttl, lock_delay) for name in names]
         believed: list[Believed] = []
-        for held in await self._acquire_several(wants, timeout, max_hold, rng):
-            believed.append(Believed(self.process, held, 1, 1, self.process.clock() + max_hold))
+        for lease in await self._acquire_several(specs, timeout, max_hold, rng):
+            believed.append(Believed(self.process, lease, 1, 1, self.process.clock() + max_hold))
             self._checker.entered(believed[-1])
         if believed:
             await self._use(rng.choice(believed), rng)
@@ -136,47 +136,47 @@ class Client:
             await self._release(each)
 
     async def _acquire_several(
-        self, wants: list[Want], timeout: float | None, max_hold: float, rng: random.Random
-    ) -> list[HeldLease]:
-        acquisition = acquire_all(self.session, wants, timeout, max_hold)
+        self, specs: list[LockSpec], timeout: float | None, max_hold: float, rng: random.Random
+    ) -> list[CoreLease]:
+        acquisition = acquire_all(self.session, specs, timeout, max_hold)
         task = self.process.start(acquisition, f"{self.process.name}/acquire several")
         if self.faults.cancel and rng.random() < self.faults.cancel:
             task.cancel_at = rng.randint(1, 20)
         try:
-            won = await task.result
+            result = await task.result
         except (Cancelled, StoreError) as error:
             if isinstance(error, Cancelled):
                 self.link.happened["acquire of several cancelled"] += 1
             self._checker.trace(self.process.name, f"{task.note} ended by {error!r}")
-            won = None
-        held = won if isinstance(won, list) else []
-        for request in sorted(set(task.note.split()) - {each.request for each in held}):
-            self._checker.store.settled(request)
-            self.process.later(LEFT_WITHIN, partial(self._check_left, request))  # one is left after the other
-        return held
+            result = None
+        lease = result if isinstance(result, list) else []
+        for request_id in sorted(set(task.note.split()) - {each.request_id for each in lease}):
+            self._checker.store.settled(request_id)
+            self.process.later(LEFT_WITHIN, partial(self._check_left, request_id))  # one is left after the other
+        return lease
 
-    def _check_left(self, request: str) -> None:
-        engaged = request in self.store.unsure and request not in self.store.released
-        self._checker.ended_without_lease(request, engaged=engaged)
+    def _check_left(self, request_id: str) -> None:
+        engaged = request_id in self.store.unsure and request_id not in self.store.released
+        self._checker.ended_without_lease(request_id, engaged=engaged)
 
     async def _round(self, rng: random.Random) -> None:
         kind = rng.choice(self._kinds)
         weight = rng.choice(kind.weights)
         max_hold = rng.choice((NEVER, NEVER, NEVER, NEVER, 1.5))
         ttl, lock_delay = self._habit or self._draw(rng)
-        want = Want(kind.name, ttl, lock_delay, max_hold, weight, kind.capacity)
+        spec = LockSpec(kind.name, ttl, lock_delay, max_hold, weight, kind.capacity)
         able = self.store.capabilities
-        want.linger = self._linger if kind.capacity == 1 and able.queue and able.span > 1 else 0.0
+        spec.linger = self._linger if kind.capacity == 1 and able.queue and able.span > 1 else 0.0
         if kind.capacity > 1 and rng.random() < QUICK:
-            want.min_hold = min(ttl, micros(rng.choice((0.2, 1.0))))
+            spec.min_hold = min(ttl, micros(rng.choice((0.2, 1.0))))
         timeout = rng.choice((None, None, None, 0.0, 0.1, 0.5, 2.0))
-        held = await self._acquire(want, timeout, rng)
-        if held is not None:
+        lease = await self._acquire(spec, timeout, rng)
+        if lease is not None:
             ends_at = self.process.clock() + max_hold
-            believed = Believed(self.process, held, weight, kind.capacity, ends_at)
+            believed = Believed(self.process, lease, weight, kind.capacity, ends_at)
             self._checker.entered(believed)
-            if want.min_hold:
-                self._checker.store.holds_at_least(held.name, held.request, seconds(want.min_hold))
+            if spec.min_hold:
+                self._checker.store.holds_at_least(lease.name, lease.request_id, seconds(spec.min_hold))
             await self._use(believed, rng)
             await self._release(believed)
 
@@ -187,41 +187,41 @@ class Client:
             self.link.happened["long lock delay"] += 1
         return micros(ttl), micros(lock_delay)
 
-    async def _acquire(self, want: Want, timeout: float | None, rng: random.Random) -> HeldLease | None:
-        task = self.process.start(self.session.acquire(want, timeout), f"{self.process.name}/acquire")
+    async def _acquire(self, spec: LockSpec, timeout: float | None, rng: random.Random) -> CoreLease | None:
+        task = self.process.start(self.session.acquire(spec, timeout), f"{self.process.name}/acquire")
         if self.faults.cancel and rng.random() < self.faults.cancel:
             task.cancel_at = rng.choice((1, 2, 3, 4, 4, 5, 5, 6, 6, 7, 7, 7, 8, 8, 8, 8))  # few get that far
         try:
-            won = await task.result
+            result = await task.result
         except (Cancelled, StoreError) as error:
             if isinstance(error, Cancelled):
                 self.link.happened[f"acquire cancelled at await {task.cancel_at}"] += 1
             elif self._checker.healthy:
                 self._checker.broken(Invariant.NO_ERRORS, f"{task.note} ended by {error!r} though nothing was wrong")
             self._checker.trace(self.process.name, f"{task.note} ended by {error!r}")
-            won = None
-        if isinstance(won, HeldLease):
-            return won
+            result = None
+        if isinstance(result, CoreLease):
+            return result
         self._checker.ended_without_lease(task.note, engaged=task.note in self.store.unsure)
         return None
 
     async def _use(self, believed: Believed, rng: random.Random) -> None:
         """Read, work, write; or just hold, if others hold beside us."""
-        held = believed.held
+        lease = believed.lease
         hold = rng.expovariate(4.0) if rng.random() < 0.8 else rng.uniform(1.0, 4.0)
         if believed.weight < believed.capacity:
             await self._runtime.sleep(hold)
             return
-        resource = self._checker.resources.setdefault(held.name, Resource())
-        value = await self._talk(lambda: resource.read(held.token))
+        resource = self._checker.resources.setdefault(lease.name, Resource())
+        value = await self._talk(lambda: resource.read(lease.token))
         if value is None:
-            self._checker.trace(self.process.name, f"{held.name}: token {held.token} is refused by the resource")
+            self._checker.trace(self.process.name, f"{lease.name}: token {lease.token} is refused by the resource")
             return
         await self._runtime.sleep(hold)
         if rng.random() < 0.1:
-            await self._extend(held, rng)
-        if held.trusted():
-            await self._talk(lambda: resource.write(held.token, value + 1))
+            await self._extend(lease, rng)
+        if lease.trusted():
+            await self._talk(lambda: resource.write(lease.token, value + 1))
             if believed.weight > 1 and rng.random() < DOWNGRADES:
                 await self._downgrade(believed, rng)
 
@@ -229,25 +229,25 @@ class Client:
         """Make do with the smallest weight, and hold that for a while."""
         believed.weight = 1  # others may be let in before we hear of it
         try:
-            await self.session.adjust(believed.held, weight=1)
+            await self.session.adjust(believed.lease, weight=1)
         except (LeaseLost, StoreError) as error:
-            self._checker.trace(self.process.name, f"{believed.held.request} is not adjusted: {error}")
+            self._checker.trace(self.process.name, f"{believed.lease.request_id} is not adjusted: {error}")
         await self._runtime.sleep(rng.expovariate(4.0))
 
-    async def _extend(self, held: HeldLease, rng: random.Random) -> None:
+    async def _extend(self, lease: CoreLease, rng: random.Random) -> None:
         """Want the lease for longer: where there is a longest ttl now and then for more, then for as long as that."""
         longest = self._ttls[-1]
         most = 2 * longest if self._bounded else longest
         ttl = min(rng.choice((None, 1.0, 5.0)) or most, most)
         try:
             try:
-                await self.session.extend(held, ttl)
+                await self.session.extend(lease, ttl)
             except UsageError as error:
-                self._checker.trace(self.process.name, f"{held.request} is not extended so far: {error}")
+                self._checker.trace(self.process.name, f"{lease.request_id} is not extended so far: {error}")
                 self.link.happened["extension refused"] += 1
-                await self.session.extend(held, longest)
+                await self.session.extend(lease, longest)
         except (LeaseLost, StoreError) as error:
-            self._checker.trace(self.process.name, f"{held.request} is not extended: {error}")
+            self._checker.trace(self.process.name, f"{lease.request_id} is not extended: {error}")
         if ttl > longest:
             await self._runtime.sleep(rng.uniform(0.0, ttl))
 
@@ -263,9 +263,9 @@ class Client:
         return await answer
 
     async def _release(self, believed: Believed) -> None:
-        held = believed.held
-        was_lost = bool(held.lost_because)
+        lease = believed.lease
+        was_lost = bool(lease.lost_because)
         believed.ends_at = NEVER  # what becomes of it now is not its holder's doing
-        outcome = await self.session.release(held)
+        outcome = await self.session.release(lease)
         if self._checker.healthy and not outcome.kept and not was_lost:
-            self._checker.broken(Invariant.KEPT, f"{held.request} releases {held.name}: {outcome}")
+            self._checker.broken(Invariant.KEPT, f"{lease.request_id} releases {lease.name}: {outcome}")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 
 from holdfast import AsyncClient, Client, StoreError
-from tests.faults.scenes import COLOURS
+from tests.faults.scenes import API_FORMS
 
 HOST = "127.0.0.1"
 
@@ -16,9 +16,9 @@ HOST = "127.0.0.1"
 def _nothing() -> None: ...
 
 
-def complaint(colour: str, url: str, then: Callable[[], None] = _nothing, operation_timeout: float = 1.0) -> StoreError:
+def complaint(form: str, url: str, then: Callable[[], None] = _nothing, operation_timeout: float = 1.0) -> StoreError:
     """Return the error of who locks there and tries once; `then` is called before the client is closed."""
-    if colour == COLOURS[0]:
+    if form == API_FORMS[0]:
         with Client(url, operation_timeout=operation_timeout, retry_for=0) as client:
             error = _caught(lambda: client.lock("wrong").acquire())
             then()

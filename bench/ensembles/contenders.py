@@ -1,4 +1,4 @@
-"""Every lock in ZooKeeper or etcd that is measured, and the floors.
+"""Every lock in ZooRenewer or etcd that is measured, and the floors.
 
 kazoo's and aetcd's are imported where they are used: in the process of one contender.
 """
@@ -114,9 +114,9 @@ def noting_wakes(wakes: Wakes) -> Generator[None]:
     """Count what Holdfast's stores of this process are told."""
     original = OrderedStore.woken
 
-    def woken(store: OrderedStore, request: str) -> None:
+    def woken(store: OrderedStore, request_id: str) -> None:
         wakes.append(None)
-        original(store, request)
+        original(store, request_id)
 
     with mock.patch.object(OrderedStore, "woken", woken):
         yield

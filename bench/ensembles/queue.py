@@ -1,4 +1,4 @@
-"""Many clients wait for one lock in ZooKeeper or etcd: what a release costs, and how soon the next one has the lock.
+"""Many clients wait for one lock in ZooRenewer or etcd: what a release costs, and how soon the next one has the lock.
 
 All of one contender are in one process, threads or tasks. Another client of it holds the lock until all of them wait;
 then it lets go, and each has the lock once, for a moment.
@@ -28,7 +28,7 @@ from bench.ensembles.contenders import (
 )
 from bench.ensembles.servers import ETCD, ZOOKEEPER, Address, Case, Place, running
 from bench.harness import Bound, Report, Row, Size, duration, interleave, percentile, spread
-from bench.workers import PATIENCE, Worker
+from bench.workers import TEST_TIMEOUT, Worker
 from tests.servers import wait_until
 
 HOLD = 0.001
@@ -96,7 +96,7 @@ class Round:
 
 
 def zookeeper(size: Size, folder: Path) -> Report:
-    """Let clients wait in ZooKeeper."""
+    """Let clients wait in ZooRenewer."""
     return run(ZOOKEEPER, size, folder)
 
 
@@ -143,7 +143,7 @@ def _round(worker: Worker, place: Place, waiters: int) -> Round:
     before, sent, watches = meters.requests(), meters.events(), meters.watches()
     worker.order("wait")
     worker.answer()
-    wait_until(lambda: meters.watches() >= watches + waiters, "a queue in which all wait", PATIENCE)
+    wait_until(lambda: meters.watches() >= watches + waiters, "a queue in which all wait", TEST_TIMEOUT)
     worker.order("go")
     drain = worker.answer()
     return Round(drain, meters.requests() - before, meters.events() - sent)

@@ -1,4 +1,4 @@
-"""The servers that both benchmarks use, ZooKeeper's or etcd's, and what they count."""
+"""The servers that both benchmarks use, ZooRenewer's or etcd's, and what they count."""
 
 import urllib.request
 from collections.abc import Generator, Mapping, Sequence
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from tests.servers import EtcdEnsemble, EtcdServer, ZooKeeperEnsemble, ZooKeeperServer
+from tests.servers import EtcdEnsemble, EtcdServer, ZooRenewerEnsemble, ZooRenewerServer
 
 ZOOKEEPER = "zookeeper"
 ETCD = "etcd"
@@ -15,7 +15,7 @@ ETCD = "etcd"
 ONE = "one server"
 THREE = "ensemble of 3"
 
-PATIENCE = 20.0
+TEST_TIMEOUT = 20.0
 """How long, in seconds, a server may take to tell what it counts on a machine that is too busy for its benchmark."""
 
 Address = tuple[str, int]
@@ -54,10 +54,10 @@ class Meters(Protocol):
 
 
 @dataclass(slots=True)
-class ZooKeeperMeters:
-    """Those of ZooKeeper."""
+class ZooRenewerMeters:
+    """Those of ZooRenewer."""
 
-    servers: Sequence[ZooKeeperServer]
+    servers: Sequence[ZooRenewerServer]
     _asked: int = 0
     """How often we asked ourselves: servers count that too."""
 
@@ -65,8 +65,8 @@ class ZooKeeperMeters:
     def version(self) -> str:
         """What they are."""
         self._asked += 1
-        said = self.servers[0].say("srvr", PATIENCE)
-        return "ZooKeeper " + said.partition("version: ")[2].partition("-")[0]
+        said = self.servers[0].say("srvr", TEST_TIMEOUT)
+        return "ZooRenewer " + said.partition("version: ")[2].partition("-")[0]
 
     def requests(self) -> float:
         """Return how many requests have come: also pings."""
@@ -84,7 +84,7 @@ class ZooKeeperMeters:
 
     def _sum(self, name: str) -> float:
         self._asked += len(self.servers)
-        return sum(_read(server.say("mntr", PATIENCE)).get(name, 0.0) for server in self.servers)
+        return sum(_read(server.say("mntr", TEST_TIMEOUT)).get(name, 0.0) for server in self.servers)
 
 
 @dataclass(slots=True)
@@ -151,16 +151,16 @@ def running(kind: str, folder: Path, *, ensembles: bool) -> Generator[Mapping[st
 
 @contextmanager
 def _one_zookeeper(folder: Path) -> Generator[Place]:
-    with ZooKeeperServer(folder) as server:
-        yield Place(ZOOKEEPER, [server.address], ZooKeeperMeters([server]))
+    with ZooRenewerServer(folder) as server:
+        yield Place(ZOOKEEPER, [server.address], ZooRenewerMeters([server]))
 
 
 @contextmanager
 def _three_zookeepers(folder: Path) -> Generator[Place]:
     """Run an ensemble; a follower comes first, so that all are asked for the same."""
-    with ZooKeeperEnsemble(folder) as ensemble:
+    with ZooRenewerEnsemble(folder) as ensemble:
         servers = [*ensemble.followers(), ensemble.leader()]
-        yield Place(ZOOKEEPER, [each.address for each in servers], ZooKeeperMeters(servers))
+        yield Place(ZOOKEEPER, [each.address for each in servers], ZooRenewerMeters(servers))
 
 
 @contextmanager
@@ -190,5 +190,5 @@ def _read(said: str) -> dict[str, float]:
 
 
 def _metrics(address: Address) -> dict[str, float]:
-    with urllib.request.urlopen(f"http://{address[0]}:{address[1]}/metrics", timeout=PATIENCE) as answer:
+    with urllib.request.urlopen(f"http://{address[0]}:{address[1]}/metrics", timeout=TEST_TIMEOUT) as answer:
         return _read(answer.read().decode())

@@ -21,7 +21,7 @@ PINS = {
 """What each is installed from, itself first."""
 MODULES = {REDLOCK_NG: "redlock", AIOREDLOCK: "aioredlock"}
 
-PATIENCE = 300.0
+TEST_TIMEOUT = 300.0
 
 
 def folder(peer: str) -> Path:
@@ -59,9 +59,9 @@ def install(peer: str) -> None:
         return
     shutil.rmtree(half, ignore_errors=True)
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--target", str(half)]
-    subprocess.run([*command, *PINS[peer]], check=True, timeout=PATIENCE)
+    subprocess.run([*command, *PINS[peer]], check=True, timeout=TEST_TIMEOUT)
     importing = [sys.executable, "-c", f"import {MODULES[peer]}"]
-    subprocess.run(importing, check=True, timeout=PATIENCE, env={**os.environ, "PYTHONPATH": str(half)})
+    subprocess.run(importing, check=True, timeout=TEST_TIMEOUT, env={**os.environ, "PYTHONPATH": str(half)})
     half.rename(whole)
 
 

@@ -19,7 +19,7 @@ from holdfast import AsyncClient, Client
 from tests.servers import RedisServer
 
 TTL = 30.0
-PATIENCE = 10.0
+TEST_TIMEOUT = 10.0
 """How long, in seconds, a request may take on a machine that is too busy for its own benchmark."""
 
 THREADS = "holdfast threads"
@@ -84,7 +84,7 @@ def pottery_lock(client: Any) -> Plain:  # noqa: ANN401
 @contextmanager
 def lease_handle(url: str, ttl: float = TTL) -> Generator[Handle]:
     """Open a Client."""
-    with Client(url, operation_timeout=PATIENCE) as client:
+    with Client(url, operation_timeout=TEST_TIMEOUT) as client:
         client.inspect(NAME)  # connects, which is not what is measured
         yield LeaseHandle(client.lock(NAME, ttl))
 
@@ -93,7 +93,7 @@ def lease_handle(url: str, ttl: float = TTL) -> Generator[Handle]:
 def async_handle(url: str, ttl: float = TTL, kind: str = ASYNCIO) -> Generator[Handle]:
     """Open an AsyncClient in a loop of its own."""
     with asyncio.Runner(loop_factory=LOOPS[kind]) as runner:
-        client = AsyncClient(url, operation_timeout=PATIENCE)
+        client = AsyncClient(url, operation_timeout=TEST_TIMEOUT)
         runner.run(client.inspect(NAME))
         try:
             yield AsyncHandle(runner, client.lock(NAME, ttl))

@@ -13,7 +13,7 @@ import hiredis
 from bench.contenders import NAME, Handle, clock
 from bench.redis.contenders import TTL
 from holdfast.contracts.deadlines import micros
-from holdfast.contracts.messages import Ask
+from holdfast.contracts.messages import AcquireRequest
 from holdfast.stores.redis import codec, messagepack, scripts, wire
 from holdfast.stores.redis.link import Word
 from holdfast.stores.redis.names import NODE, state_key
@@ -50,7 +50,7 @@ class BareSocket:
         self.send, self._recv = connected.sendall, connected.recv
         self._feed, self._gets = reader.feed, reader.gets
 
-    def ask(self, *words: Word) -> Any:  # noqa: ANN401 - whatever the server answers
+    def exchange(self, *words: Word) -> Any:  # noqa: ANN401 - whatever the server answers
         """Send one command and return its reply."""
         self.send(pack(words))
         return self.reply()
@@ -61,7 +61,7 @@ class BareSocket:
             self._feed(self._recv(65536))
         return reply
 
-    def ask_all(self, commands: list[tuple[Word, ...]]) -> list[Any]:
+    def send_to_all(self, commands: list[tuple[Word, ...]]) -> list[Any]:
         """Send commands in one go and return their replies."""
         self.send(b"".join(map(pack, commands)))
         return [self.reply() for _ in commands]
@@ -80,36 +80,36 @@ class OwnScripts:
     def __init__(self, bare: BareSocket, name: str = NAME) -> None:
         """Load the scripts, and learn which process this is."""
         for script in (scripts.ACQUIRE, scripts.RELEASE):
-            bare.ask("SCRIPT", "LOAD", script.text)
-        self._run_id = wire.run_id_of(bare.ask("INFO", "server"))
+            bare.exchange("SCRIPT", "LOAD", script.text)
+        self._run_id = wire.run_id_of(bare.exchange("INFO", "server"))
         prefix = secrets.token_hex(16)
-        self.inbox = f"{prefix}-0"
+        self.channel = f"{prefix}-0"
         self._requests = (f"{prefix}-{n:x}" for n in itertools.count(1))
-        self._ask = Ask(name, "", self.inbox, "host/1234", micros(TTL), 1_000_000, 4_000_000)
+        self._ask = AcquireRequest(name, "", self.channel, "host/1234", micros(TTL), 1_000_000, 4_000_000)
         about = ("PUBLISH", 1, 60_000_000)
         self._about = messagepack.pack(*about)
-        self._about_ask = messagepack.pack(*about, *codec.about_ask(self._ask))
+        self._pack_request = messagepack.pack(*about, *codec.about_request(self._ask))
         self._seen = b""
         self._state = state_key(prefix)
-        self._seen, granted = bare.ask(
+        self._seen, granted = bare.exchange(
             *self.acquire()
         )  # the first reply tells the generation, which later ones need not
-        bare.ask(*self.release(granted[1]))
+        bare.exchange(*self.release(granted[1]))
         self._state = state_key(name)
 
     @property
     def request(self) -> str:
         """The request of the last acquire."""
-        return self._ask.request
+        return self._ask.request_id
 
     def acquire(self) -> tuple[Word, ...]:
         """Return the next acquire."""
-        self._ask.request = next(self._requests)
-        return self._evalsha(scripts.ACQUIRE, self._about_ask, self._ask.request, b"0", b"1")
+        self._ask.request_id = next(self._requests)
+        return self._evalsha(scripts.ACQUIRE, self._pack_request, self._ask.request_id, b"0", b"1")
 
     def release(self, token: int) -> tuple[Word, ...]:
         """Return the release of the last acquire."""
-        return self._evalsha(scripts.RELEASE, self._about, self._ask.request, number(token), b"0", b"0")
+        return self._evalsha(scripts.RELEASE, self._about, self._ask.request_id, number(token), b"0", b"0")
 
     def _evalsha(self, script: scripts.Script, about: bytes, request: str, *args: Word) -> tuple[Word, ...]:
         state = self._state
@@ -123,29 +123,29 @@ class BareHandle:
     A floor, not a lock: it knows no timeout, no lost push, no renewal, no second thread.
     """
 
-    def __init__(self, bare: BareSocket, inbox: BareSocket) -> None:
+    def __init__(self, bare: BareSocket, channel: BareSocket) -> None:
         """Subscribe."""
         self._bare = bare
-        self._inbox = inbox
+        self._channel = channel
         self._mine = OwnScripts(bare)
         self._token = 0
-        inbox.ask("SUBSCRIBE", f"holdfast:inbox:{self._mine.inbox}")
+        channel.exchange("SUBSCRIBE", f"holdfast:inbox:{self._mine.channel}")
 
     def acquire(self) -> float:
         """Wait until the lock is held."""
-        kind, number, *_ = self._bare.ask(*self._mine.acquire())
+        kind, number, *_ = self._bare.exchange(*self._mine.acquire())
         self._token = number if kind == GRANTED else self._pushed()
         return clock()
 
     def release(self) -> float:
         """Let go."""
         now = clock()
-        self._bare.ask(*self._mine.release(self._token))
+        self._bare.exchange(*self._mine.release(self._token))
         return now
 
     def _pushed(self) -> int:
         while True:
-            kind, token, request = self._inbox.reply()[2].split()
+            kind, token, request = self._channel.reply()[2].split()
             if kind in {b"G", b"g"} and request == self._mine.request.encode():
                 return int(token)
 
@@ -171,8 +171,8 @@ def own_pair(bare: BareSocket) -> Callable[[], object]:
     mine = OwnScripts(bare)
 
     def pair() -> None:
-        kind, token, *_ = bare.ask(*mine.acquire())
-        released = bare.ask(*mine.release(token))
+        kind, token, *_ = bare.exchange(*mine.acquire())
+        released = bare.exchange(*mine.release(token))
         assert (kind, released) == (1, 1)  # noqa: S101 - else this is no floor
 
     return pair
@@ -180,12 +180,12 @@ def own_pair(bare: BareSocket) -> Callable[[], object]:
 
 def minimal_pair(bare: BareSocket) -> Callable[[], object]:
     """Return the pair that every plain lock in Redis is made of."""
-    take, let_go = (bare.ask("SCRIPT", "LOAD", text) for text in (TAKE, LET_GO))
+    take, let_go = (bare.exchange("SCRIPT", "LOAD", text) for text in (TAKE, LET_GO))
     ttl = number(int(TTL * 1000))
 
     def pair() -> None:
-        taken = bare.ask(b"EVALSHA", take, b"1", "bare", "0123456789abcdef0123456789abcdef", ttl)
-        released = bare.ask(b"EVALSHA", let_go, b"1", "bare", "0123456789abcdef0123456789abcdef")
+        taken = bare.exchange(b"EVALSHA", take, b"1", "bare", "0123456789abcdef0123456789abcdef", ttl)
+        released = bare.exchange(b"EVALSHA", let_go, b"1", "bare", "0123456789abcdef0123456789abcdef")
         assert (taken, released) == (b"OK", 1)  # noqa: S101
 
     return pair

@@ -21,11 +21,11 @@ from bench.redis.contenders import (
     LOOPS,
     MEANINGS,
     OPENERS,
-    PATIENCE,
     POTTERY,
     REDIS_LOCK,
     REDIS_PY,
     REDIS_PY_QUICK,
+    TEST_TIMEOUT,
     THREADS,
     TTL,
     redis_server,
@@ -239,7 +239,7 @@ def contend(handle: Handle, hold: float, until: float) -> Share:
 
 def _serve_asyncio(line: Connection, url: str, hold: float) -> None:
     with asyncio.Runner(loop_factory=LOOPS[ASYNCIO]) as runner:
-        client = AsyncClient(url, operation_timeout=PATIENCE)
+        client = AsyncClient(url, operation_timeout=TEST_TIMEOUT)
         runner.run(client.inspect(NAME))
         line.send("ready")
         start, until = line.recv()

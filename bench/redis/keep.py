@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from bench.contenders import NAME
 from bench.harness import Bound, Report, Row, Size
-from bench.redis.contenders import ASYNCIO, MEANINGS, PATIENCE, THREADS, redis_server
+from bench.redis.contenders import ASYNCIO, MEANINGS, TEST_TIMEOUT, THREADS, redis_server
 from bench.redis.usage import calls, processor
 from holdfast import AsyncClient, Client, Outcome
 from tests.servers import RedisServer
@@ -92,7 +92,7 @@ def _quiet() -> Generator[None]:
 
 
 def _keep(server: RedisServer, names: Sequence[str], ttl: float) -> Kept:
-    with Client(server.url, operation_timeout=PATIENCE) as client:
+    with Client(server.url, operation_timeout=TEST_TIMEOUT) as client:
         leases = [client.lock(name, ttl).acquire() for name in names]
         meter = Meter(server)
         time.sleep(ttl * TTLS)
@@ -103,7 +103,7 @@ def _keep(server: RedisServer, names: Sequence[str], ttl: float) -> Kept:
 
 
 async def _keep_async(server: RedisServer, names: Sequence[str], ttl: float) -> Kept:
-    async with AsyncClient(server.url, operation_timeout=PATIENCE) as client:
+    async with AsyncClient(server.url, operation_timeout=TEST_TIMEOUT) as client:
         leases = await _gather(client.lock(name, ttl).acquire() for name in names)
         meter = Meter(server)
         await asyncio.sleep(ttl * TTLS)

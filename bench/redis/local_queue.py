@@ -23,11 +23,11 @@ from bench.contenders import NAME, clock
 from bench.harness import Bound, Report, Row, Size, interleave, ratios
 from bench.redis.contenders import (
     ASYNCIO,
-    PATIENCE,
     REDIS_LOCK,
     REDIS_PY,
     REDIS_PY_KEY,
     REDIS_PY_QUICK,
+    TEST_TIMEOUT,
     THREADS,
     TTL,
     python_redis_lock,
@@ -97,7 +97,7 @@ def run(size: Size, folder: Path) -> Report:
         found = interleave(measures, size.rounds)
     columns = ["acquired/s", "commands each", "fewest/most"]
     title = f"{size.threads} threads, {size.tasks} tasks of one process, then processes, on one hot lock"
-    report = Report("redis_turnstile", title, columns)
+    report = Report("redis_local_queues", title, columns)
     meanings = MEANINGS | {processes: f"{size.crowds} processes, each a holdfast.Client and {THREADS_EACH} threads"}
     report.rows = [_row(label, crowds, meanings[label]) for label, crowds in found.items()]
     report.bounds = _bounds(found, processes)
@@ -106,7 +106,7 @@ def run(size: Size, folder: Path) -> Report:
 
 def _contenders(stack: ExitStack, server: RedisServer, size: Size) -> dict[str, Contender]:
     enter = stack.enter_context
-    client, redis_py = enter(Client(server.url, operation_timeout=PATIENCE)), enter(redis_py_client(server.url))
+    client, redis_py = enter(Client(server.url, operation_timeout=TEST_TIMEOUT)), enter(redis_py_client(server.url))
     lock = client.lock(NAME, TTL)
     lock.acquire().release()
     makes: dict[str, Callable[[], Any]] = {
@@ -167,7 +167,7 @@ def _run_tasks(work: Callable[..., Any], url: str, *rest: Any) -> Sequence[int]:
 
 
 async def _our_tasks(url: str, tasks: int, seconds: float) -> Sequence[int]:
-    async with AsyncClient(url, operation_timeout=PATIENCE) as client:
+    async with AsyncClient(url, operation_timeout=TEST_TIMEOUT) as client:
         await client.inspect(NAME)
         lock = client.lock(NAME, TTL)
 
@@ -223,7 +223,7 @@ def _processes(workers: Sequence[Worker], seconds: float) -> Sequence[int]:
 
 def serve(line: Connection, url: str) -> None:
     """Be one of the processes."""
-    with Client(url, operation_timeout=PATIENCE) as client:
+    with Client(url, operation_timeout=TEST_TIMEOUT) as client:
         client.inspect(NAME)
         lock = client.lock(NAME, TTL)
         line.send("there")

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from bench.contenders import NAME
 from bench.harness import Report, Row, Size
-from bench.redis.contenders import ASYNCIO, PATIENCE, THREADS, TTL, redis_server
+from bench.redis.contenders import ASYNCIO, TEST_TIMEOUT, THREADS, TTL, redis_server
 from bench.redis.usage import connections, memory
 from bench.workers import Worker
 from holdfast import AsyncClient, Client
@@ -79,7 +79,7 @@ def _measure(folder: Path, label: str, names: Sequence[str], settle: float) -> G
     """Hold all names while others wait for them; return what grew by that."""
     with ExitStack() as stack:
         server = stack.enter_context(redis_server(folder))
-        holder = stack.enter_context(Client(server.url, operation_timeout=PATIENCE))
+        holder = stack.enter_context(Client(server.url, operation_timeout=TEST_TIMEOUT))
         held = set(names)
         for name in held:
             stack.enter_context(holder.lock(name, TTL).acquire())
@@ -100,7 +100,7 @@ def wait_in_tasks(line: Connection, url: str, names: Sequence[str]) -> None:
     """Be a process whose tasks wait for locks."""
 
     async def wait() -> None:
-        client = AsyncClient(url, operation_timeout=PATIENCE)
+        client = AsyncClient(url, operation_timeout=TEST_TIMEOUT)
         await client.inspect(NAME)  # connects
         await _start_tasks(line, [partial(_acquire_async, client, name) for name in names])
 
@@ -133,7 +133,7 @@ async def _start_tasks(line: Connection, waits: Sequence[Callable[[], Awaitable[
 
 def wait_in_threads(line: Connection, url: str, names: Sequence[str]) -> None:
     """Be a process whose threads wait for locks."""
-    client = Client(url, operation_timeout=PATIENCE)
+    client = Client(url, operation_timeout=TEST_TIMEOUT)
     client.inspect(NAME)
     _start_threads(line, [partial(_acquire, client, name) for name in names])
 

@@ -22,7 +22,7 @@ def least_pair(bares: Sequence[BareSocket]) -> Pair:
     """Return the pair that every Redlock is made of. A majority's replies are awaited, then the rest is drained."""
     majority = len(bares) // 2 + 1
     first, rest = bares[:majority], bares[majority:]
-    (let_go,) = {bare.ask("SCRIPT", "LOAD", LET_GO) for bare in bares}
+    (let_go,) = {bare.exchange("SCRIPT", "LOAD", LET_GO) for bare in bares}
     take = pack((b"SET", KEY, VALUE, "NX", "PX", number(int(TTL * 1000))))
     release = pack((b"EVALSHA", let_go, b"1", KEY, VALUE))
 

@@ -26,7 +26,7 @@ from bench.timing import Measure, blocking, time_awaited
 from holdfast import AsyncClient, Client, Lease, Lock, LockTimeout
 
 TTL = 10.0
-PATIENCE = 30.0
+TEST_TIMEOUT = 30.0
 """How long an uncontended acquire may take, in seconds: longer than it takes for keys to lapse that a peer left."""
 BUSY = 10.0
 """How long a request may take on a machine that is too busy for its own benchmark."""
@@ -266,7 +266,7 @@ async def pottery_asyncio(nodes: Sequence[str]) -> AsyncGenerator[Pair]:
         lock = pottery.AIORedlock(key=f"{NAME}-asyncio", masters=set(clients), auto_release_time=TTL)
 
         async def pair() -> None:
-            held = await lock.acquire(timeout=PATIENCE)
+            held = await lock.acquire(timeout=TEST_TIMEOUT)
             assert held  # noqa: S101
             await lock.release()
 
@@ -315,7 +315,7 @@ def measuring(label: str, nodes: Sequence[str]) -> Generator[Measure]:
 
 
 def _pair(contender: Contender) -> None:
-    held = contender.acquire(PATIENCE)
+    held = contender.acquire(TEST_TIMEOUT)
     assert held  # noqa: S101
     contender.release()
 

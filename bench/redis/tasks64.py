@@ -115,8 +115,8 @@ def _bare(bare: BareSocket, tasks: int, seconds: float) -> Callable[[], float]:
     def measure() -> float:
         started, count = time.perf_counter(), 0
         while time.perf_counter() < started + seconds:
-            granted = bare.ask_all([each.acquire() for each in mine])
-            bare.ask_all([each.release(reply[1]) for each, reply in zip(mine, granted, strict=True)])
+            granted = bare.send_to_all([each.acquire() for each in mine])
+            bare.send_to_all([each.release(reply[1]) for each, reply in zip(mine, granted, strict=True)])
             count += tasks
         return count / (time.perf_counter() - started)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bench.contenders import NAME
 from bench.harness import Bound, Report, Row, Size
-from bench.redis.contenders import ASYNCIO, PATIENCE, redis_server
+from bench.redis.contenders import ASYNCIO, TEST_TIMEOUT, redis_server
 from bench.redis.usage import calls, script_micros
 from holdfast import AsyncClient, HoldfastError
 from holdfast.stores.redis.names import state_key
@@ -46,8 +46,8 @@ def run(size: Size, folder: Path) -> Report:
 async def _wait(folder: Path, count: int) -> Waited:
     with redis_server(folder) as server:
         async with (
-            AsyncClient(server.url, operation_timeout=PATIENCE) as reader,
-            AsyncClient(server.url, operation_timeout=PATIENCE) as writers,
+            AsyncClient(server.url, operation_timeout=TEST_TIMEOUT) as reader,
+            AsyncClient(server.url, operation_timeout=TEST_TIMEOUT) as writers,
         ):
             lease = await reader.rwlock(NAME).read().acquire()
             await asyncio.to_thread(server.command, "CONFIG", "RESETSTAT")

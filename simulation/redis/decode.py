@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from holdfast.contracts.messages import Ask
+from holdfast.contracts.messages import AcquireRequest
 from holdfast.stores.redis.names import state_key
 from holdfast.table.state import Holder, NameState, Queue, Waiter
 from simulation.redis.keyspace import Keyspace, SortedSet
@@ -54,7 +54,9 @@ def state_of(keys: Keyspace, name: str) -> NameState:
         counter,
         capacity,
         [Holder(*holder) for holder in holders],
-        Queue(_waiter(name, request, fields[b"w" + request], capacity, int(score)) for score, request in order),
+        Queue(
+            _waiter(name, request_id, fields[b"w" + request_id], capacity, int(score)) for score, request_id in order
+        ),
         blocked,
         block,
         {},
@@ -64,15 +66,17 @@ def state_of(keys: Keyspace, name: str) -> NameState:
 
 
 @lru_cache(maxsize=1000)
-def _waiter(name: str, request: bytes, packed: bytes, capacity: int, score: int) -> Waiter:
+def _waiter(name: str, request_id: bytes, packed: bytes, capacity: int, score: int) -> Waiter:
     """Read one place in the queue, which is looked at more often than it changes."""
     [waiter] = unpacked(packed)
-    inbox, owner, ttl, interval, patience, weight, delay, proposal, span, votes, joined, fresh = waiter
+    channel, owner, ttl, interval, waiter_ttl, weight, delay, proposal, span, votes, joined, fresh = waiter
     proposal = score if votes == 1 else proposal  # one that waits for a vote stands where this says
-    times = (ttl, interval, patience)
+    times = (ttl, interval, waiter_ttl)
     options = {"span": span, "votes": votes == 1}
-    ask = Ask(name, request.decode(), inbox, owner, *times, weight, capacity, delay, proposal, **options)
-    return Waiter(ask, joined, fresh)
+    request = AcquireRequest(
+        name, request_id.decode(), channel, owner, *times, weight, capacity, delay, proposal, **options
+    )
+    return Waiter(request, joined, fresh)
 
 
 @lru_cache(maxsize=1000)

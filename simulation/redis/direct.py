@@ -33,7 +33,7 @@ class DirectLink:
             value = server.eval(script.text, keys, (*args, server.identity()))
         return Answer(value, server.identity())
 
-    run_asking = run
+    run_after_asking = run
 
     async def run_replicated(self, script: Script, keys: Words, args: Words, until: float, replicas: int) -> Answer:
         """Run a script, and claim that all replicas have what it wrote."""

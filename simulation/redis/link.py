@@ -83,7 +83,7 @@ class RedisLink:
                 raise
             return await self._replicated(server, lambda: server.eval(script.text, keys, args), until, replicas)
 
-    async def run_asking(self, script: Script, keys: Words, args: Words, until: float) -> Answer:
+    async def run_after_asking(self, script: Script, keys: Words, args: Words, until: float) -> Answer:
         """Refuse: no slot moves here."""
         raise NotImplementedError
 
@@ -133,7 +133,7 @@ class RedisLink:
                 except ReplyError as error:
                     answer.fail(error)
 
-        return await self._wire.ask(serve, until, self._takes)
+        return await self._wire.exchange(serve, until, self._takes)
 
     async def _replicated(self, server: Server, work: Callable[[], Any], until: float, replicas: int) -> Answer:
         left = (until - self._runtime.now()) * 0.8
@@ -152,7 +152,7 @@ class RedisLink:
 
             self._node.wait(replicas, left, tell)
 
-        return await self._wire.ask(serve, until, self._takes)
+        return await self._wire.exchange(serve, until, self._takes)
 
     def _takes(self) -> float:
         return self._node.takes(self._wire.happened)

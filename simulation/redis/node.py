@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
-from holdfast.contracts.messages import Release, Renewal
+from holdfast.contracts.messages import ReleaseRequest, RenewRequest
 from holdfast.core.lease import NEVER
 from holdfast.errors import StoreError
 from holdfast.runtimes.simulated import EPOCH, Process, SimRuntime, World
@@ -99,13 +99,13 @@ class RedisNode(Node):
         """List all names that the master knows."""
         return list(self._names)
 
-    def listens(self, inbox: str) -> bool:
+    def listens(self, channel: str) -> bool:
         """Tell whether somebody listens at an inbox."""
-        return self.server.listens(f"holdfast:inbox:{inbox}")
+        return self.server.listens(f"holdfast:inbox:{channel}")
 
-    def keeps_until(self, name: str, request: str, token: int) -> float:
+    def keeps_until(self, name: str, request_id: str, token: int) -> float:
         """Return the true time until which nobody else can be granted what somebody holds."""
-        until = super().keeps_until(name, request, token)
+        until = super().keeps_until(name, request_id, token)
         return max(until, self.in_true_time(self._quarantined_until()))
 
     def closed_until(self) -> float:
@@ -203,13 +203,13 @@ class RedisNode(Node):
 
     def touch(self, name: str) -> None:
         """Release what nobody holds."""
-        self._do(self._somebody().release(Release(name, "nobody", 0), NEVER))
+        self._do(self._somebody().release(ReleaseRequest(name, "nobody", 0), NEVER))
 
     def begin_known(self) -> None:
         """Have been used for long: the guard knows the master, and the replicas have its marker."""
         long_ago = self.rules.max_ttl + 1.0
         self._offset -= long_ago
-        self._do(self._somebody().renew([Renewal("nothing", "nobody", 0, 1)], NEVER))
+        self._do(self._somebody().renew([RenewRequest("nothing", "nobody", 0, 1)], NEVER))
         self._offset += long_ago
         self.server.command("DEL", state_key("nothing"))
         for replica in self.replicas:

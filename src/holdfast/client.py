@@ -16,7 +16,7 @@ from holdfast.contracts.messages import HolderView, NameView
 from holdfast.contracts.runtime import Runtime
 from holdfast.contracts.store import StoreSource
 from holdfast.core.events import LockEvent
-from holdfast.core.local_queue import Budget
+from holdfast.core.local_queue import FairnessBudget
 from holdfast.core.session import NO_LINGER, NO_TOKENS, Session, Settings
 from holdfast.errors import BlockedEventLoop, UsageError, Wait
 from holdfast.primitives.election import AsyncElection, Election
@@ -25,10 +25,10 @@ from holdfast.primitives.multilock import AsyncMultiLock, MultiLock
 from holdfast.primitives.options import (
     ElectionOptions,
     LockOptions,
+    MultiLockOptions,
     Options,
     PlainLockOptions,
     PlainOptions,
-    TogetherOptions,
     refuse_unknown,
 )
 from holdfast.primitives.reentrant import AsyncReentrantLock, ReentrantLock
@@ -44,7 +44,7 @@ DEFAULT_TTL = 30.0
 COMMON = ("name", "ttl", "timeout")
 """What everything that can be locked takes."""
 PLAIN, SHARED = PlainOptions.__optional_keys__, Options.__optional_keys__
-TOGETHER, ELECTION = TogetherOptions.__optional_keys__, ElectionOptions.__optional_keys__
+TOGETHER, ELECTION = MultiLockOptions.__optional_keys__, ElectionOptions.__optional_keys__
 """What else."""
 
 
@@ -68,8 +68,8 @@ class _ClientBase:
         owner: str | None = None,
         operation_timeout: float = 1.0,
         retry_for: float = 10.0,
-        turn_count: int = 32,
-        turn_time: float = 0.05,
+        fairness_count: int = 32,
+        fairness_time: float = 0.05,
         on_event: Callable[[LockEvent], object] | None = None,
         store: StoreSource | None = None,
         quorum: Sequence[object] | None = None,
@@ -86,9 +86,9 @@ class _ClientBase:
             operation_timeout: the longest, in seconds, that one request to the store may take.
             retry_for: how long, in seconds, an acquisition rides out a store that does not answer, or cannot be opened
                 yet; never beyond its own `timeout`. What does not wait asks once.
-            turn_count: how often this client hands a name on among its own threads or tasks, while somebody outside
+            fairness_count: how often this client hands a name on among its own threads or tasks, while somebody outside
                 waits for it; 0: always to whoever waits outside.
-            turn_time: for how many seconds it does.
+            fairness_time: for how many seconds it does.
             on_event: called with a LockEvent whenever one of this client's locks is waited for, acquired, renewed,
                 lost, handed on or released, in the thread or event loop where that happens: it must not block. Its
                 errors are logged.
@@ -110,7 +110,9 @@ class _ClientBase:
             check_duration(retry_for, "retry_for"),
             self._prefix(),
             on_event,
-            Budget(check_count(turn_count, "turn_count"), check_duration(turn_time, "turn_time")),
+            FairnessBudget(
+                check_count(fairness_count, "fairness_count"), check_duration(fairness_time, "fairness_time")
+            ),
         )
         self._own_label = owner is not None
         self._source = store or (store_source(url) if quorum is None else _quorum_of(quorum))
@@ -270,7 +272,7 @@ class Client(_ClientBase):
         names: Iterable[str],
         ttl: float = DEFAULT_TTL,
         timeout: float | None = None,
-        **options: Unpack[TogetherOptions],
+        **options: Unpack[MultiLockOptions],
     ) -> MultiLock:
         """Make a lock on several names (up to 1000), of which one holder has all or none.
 
@@ -341,7 +343,7 @@ class Client(_ClientBase):
         """
         only = _only(token, force=force)
         session, full = self.session(), self._full(name)
-        return drive(session.revoke(full, only) if force else session.ask_back(full))
+        return drive(session.revoke(full, only) if force else session.request_revocation(full))
 
     def end_quarantine(self) -> float:
         """Have a quarantined store grant again at once; return for how many seconds it would have granted nothing.
@@ -435,7 +437,7 @@ class AsyncClient(_ClientBase):
         names: Iterable[str],
         ttl: float = DEFAULT_TTL,
         timeout: float | None = None,
-        **options: Unpack[TogetherOptions],
+        **options: Unpack[MultiLockOptions],
     ) -> AsyncMultiLock:
         """Make a lock on several names; arguments and errors as of `Client.multilock`."""
         return AsyncMultiLock(self, names, self._options("multilock", TOGETHER, ttl, timeout, cast("Options", options)))
@@ -476,7 +478,7 @@ class AsyncClient(_ClientBase):
         """Ask the holders of `name` to let go, or take it from them by `force`. See `Client.revoke`."""
         only = _only(token, force=force)
         session, full = self.session(), self._full(name)
-        return await (session.revoke(full, only) if force else session.ask_back(full))
+        return await (session.revoke(full, only) if force else session.request_revocation(full))
 
     async def end_quarantine(self) -> float:
         """Have a quarantined store grant again at once. See `Client.end_quarantine`."""

@@ -17,7 +17,7 @@ class ForkAware(Protocol):
         """Drop what belongs to the parent, without telling anyone outside this process."""
 
 
-class ForkShy(ForkAware, Protocol):
+class Quiescable(ForkAware, Protocol):
     """Something that must not be in use at the moment of a fork."""
 
     def before_fork(self) -> None:
@@ -28,7 +28,7 @@ class ForkShy(ForkAware, Protocol):
 
 
 _watching: "weakref.WeakSet[ForkAware]" = weakref.WeakSet()
-_shy: "weakref.WeakSet[ForkShy]" = weakref.WeakSet()
+_quiescable: "weakref.WeakSet[Quiescable]" = weakref.WeakSet()
 
 
 def watch(thing: ForkAware) -> None:
@@ -36,20 +36,20 @@ def watch(thing: ForkAware) -> None:
     _watching.add(thing)
 
 
-def watch_shy(thing: ForkShy) -> None:
+def watch_quiescable(thing: Quiescable) -> None:
     """Have `thing` told before and after every fork of this process."""
     _watching.add(thing)
-    _shy.add(thing)
+    _quiescable.add(thing)
 
 
 def _before() -> None:
-    for thing in list(_shy):
+    for thing in list(_quiescable):
         with contextlib.suppress(Exception):
             thing.before_fork()
 
 
 def _in_parent() -> None:
-    for thing in list(_shy):
+    for thing in list(_quiescable):
         with contextlib.suppress(Exception):
             thing.after_fork_in_parent()
 

@@ -31,6 +31,6 @@ class Guard:
 class Guarding(Protocol):
     """Something that knows guards."""
 
-    def guard(self, name: str, request: str, token: int) -> Guard | None:
+    def guard(self, name: str, request_id: str, token: int) -> Guard | None:
         """Return the guard of what a request holds by this token; None if nothing could compare it."""
         ...

@@ -14,7 +14,7 @@ from typing import Any, Protocol, Self, TypeVar
 
 from holdfast.contracts.deadlines import seconds
 from holdfast.contracts.runtime import Runtime
-from holdfast.core.lease import FORKED, HeldLease, LeaseState
+from holdfast.core.lease import FORKED, CoreLease, LeaseState
 from holdfast.core.session import Session
 from holdfast.errors import ForkedLeaseError, LeaseLost, UsageError
 from holdfast.guard import Guard, Guarding
@@ -38,15 +38,15 @@ class Losable(Protocol):
 
 
 class _LossBase:
-    __slots__ = ("_held", "_name")
+    __slots__ = ("_core", "_name")
 
     def __init__(self, held: Losable, name: str) -> None:
-        self._held = held
+        self._core = held
         self._name = name
 
     def is_set(self) -> bool:
         """Tell whether the lease is lost. True from the very moment of its local deadline, at no cost."""
-        return self._held.is_lost()
+        return self._core.is_lost()
 
     def __bool__(self) -> bool:
         return self.is_set()
@@ -55,7 +55,7 @@ class _LossBase:
         return f"<{type(self).__name__} of {self._name!r}: {'set' if self else 'not set'}>"
 
     def _until(self, timeout: float | None) -> float | None:
-        return None if timeout is None else self._held.runtime.now() + timeout
+        return None if timeout is None else self._core.runtime.now() + timeout
 
 
 class Loss(_LossBase):
@@ -65,7 +65,7 @@ class Loss(_LossBase):
 
     def wait(self, timeout: float | None = None) -> bool:
         """Block until the lease is lost (or released), or for `timeout` seconds; return whether it is lost."""
-        return drive(self._held.wait_lost(self._until(timeout)))
+        return drive(self._core.wait_lost(self._until(timeout)))
 
 
 class AsyncLoss(_LossBase):
@@ -75,7 +75,7 @@ class AsyncLoss(_LossBase):
 
     async def wait(self, timeout: float | None = None) -> bool:
         """Wait until the lease is lost (or released), or for `timeout` seconds; return whether it is lost."""
-        return await self._held.wait_lost(self._until(timeout))
+        return await self._core.wait_lost(self._until(timeout))
 
 
 def raise_or_note(loss: Exception, error: BaseException | None) -> None:
@@ -89,12 +89,12 @@ def raise_or_note(loss: Exception, error: BaseException | None) -> None:
 class LeaseBase:
     """All of a lease that needs no store."""
 
-    __slots__ = ("_held", "_name", "_session")
+    __slots__ = ("_core", "_name", "_session")
 
-    def __init__(self, session: Session, held: HeldLease, name: str) -> None:
+    def __init__(self, session: Session, held: CoreLease, name: str) -> None:
         self._session = session
         self._name = name
-        self._held = held
+        self._core = held
 
     @property
     def name(self) -> str:
@@ -104,34 +104,34 @@ class LeaseBase:
     @property
     def token(self) -> int:
         """The fencing token: larger than that of every earlier lease of this name, below 2**53."""
-        return self._held.token
+        return self._core.token
 
     @property
     def ttl(self) -> float:
         """How long, in seconds, the store keeps the lease after the holder was last heard."""
-        return seconds(self._held.ttl)
+        return seconds(self._core.ttl)
 
     @property
     def state(self) -> LeaseState:
         """HELD, AT_RISK (the last renewal failed), LOST or RELEASED."""
-        return self._held.state()
+        return self._core.state()
 
     def remaining(self) -> float:
         """Return for how many seconds the lease is certainly still ours, renewals aside; 0.0 once it is not."""
-        return self._held.remaining()
+        return self._core.remaining()
 
     def check(self) -> None:
         """Raise LeaseLost unless the lease is certainly still ours (ForkedLeaseError in a forked child)."""
-        self._held.check()
+        self._core.check()
 
     def guard(self) -> Guard:
         """Return a condition for transactions of your own in etcd, which do nothing once this lease is over.
 
         Raises LeaseLost if it is over already, UsageError with a store other than etcd: there, compare `token`.
         """
-        held, store = self._held, self._session.store
+        held, store = self._core, self._session.store
         held.check()
-        found = store.guard(held.name, held.request, held.token) if isinstance(store, Guarding) else None
+        found = store.guard(held.name, held.request_id, held.token) if isinstance(store, Guarding) else None
         if found is None:
             raise UsageError(
                 "only locks in etcd have a guard, for transactions in the same etcd. With any other store give the "
@@ -145,7 +145,7 @@ class LeaseBase:
         It runs in the thread that notices, mostly the keeper's, or soon in the event loop: it must not block. Its
         errors are logged.
         """
-        held = self._held
+        held = self._core
 
         def tell(_reason: str) -> None:
             error = held.loss()
@@ -157,7 +157,7 @@ class LeaseBase:
     @property
     def revoking(self) -> bool:
         """Whether somebody has asked for the name, by `client.revoke`: let go when it suits you."""
-        return self._held.asked
+        return self._core.asked
 
     def on_revoke(self, callback: Callable[[Self], object]) -> None:
         """Have `callback(lease)` called once when somebody asks for the name; at once if somebody has already.
@@ -172,7 +172,7 @@ class LeaseBase:
             if lease is not None:
                 callback(lease)
 
-        self._held.when_asked(tell)
+        self._core.when_revocation_requested(tell)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._name!r} token={self.token} {self.state.value}>"
@@ -183,7 +183,7 @@ class LeaseBase:
         )  # none if it was interrupted when it was made: whoever made it gives it back
         if held is None or held.let_go or held.lost_because:
             return
-        self._session.keeper.drop(held)
+        self._session.renewer.drop(held)
         warnings.warn(
             f"the lease of {self._name!r} (token {held.token}) was dropped without release; it is no longer "
             "renewed and ends at its ttl. Keep the lease object for as long as you need the lock.",
@@ -194,14 +194,14 @@ class LeaseBase:
 
     def _raise_if_lost(self, outcome: Outcome, error: BaseException | None) -> None:
         """On exit: tell of a loss, without masking the body's own error."""
-        if not outcome.kept or self._held.lost_because:
-            raise_or_note(self._held.loss(), error)
+        if not outcome.kept or self._core.lost_because:
+            raise_or_note(self._core.loss(), error)
 
     def _leave_lost(self) -> None:
         """Have what was lost released in the background: whoever leaves a body for it waits for no store."""
-        held = self._held
+        held = self._core
         if held.outcome is None and held.lost_because != FORKED:
-            self._session.departures.add(partial(self._session.release, held), held.name)
+            self._session.background_releases.add(partial(self._session.release, held), held.name)
 
 
 class Enterable(Protocol):
@@ -262,16 +262,16 @@ class Lease(LeaseBase):
     @property
     def lost(self) -> Loss:
         """The event that is set the moment the lease can no longer be trusted."""
-        return Loss(self._held, self._held.name)
+        return Loss(self._core, self._core.name)
 
     def release(self) -> Outcome:
         """Let go, and hand the name to the next waiter in the same step. Never raises because of the store.
 
         Called again, it answers the same. Raises ForkedLeaseError in a forked child.
         """
-        held = self._held
+        held = self._core
         try:
-            if held.linger and self._session.turnstile.keep(held):
+            if held.linger and self._session.local_queues.keep(held):
                 return Outcome.RELEASED
             return drive(self._session.release(held))
         except ForkedLeaseError:
@@ -290,8 +290,8 @@ class Lease(LeaseBase):
         Raises LeaseLost if the lease is lost, StoreError if the store did not answer (then nothing changed), UsageError
         if the store grants no lease for this ttl.
         """
-        drive(self._session.extend(self._held, ttl))
-        return self._held.remaining()
+        drive(self._session.extend(self._core, ttl))
+        return self._core.remaining()
 
     def __enter__(self) -> Self:
         return self
@@ -303,7 +303,7 @@ class Lease(LeaseBase):
 
         A lost lease is released in the background.
         """
-        held = self._held
+        held = self._core
         if held.lost_because == FORKED:
             return
         if held.lost_because:
@@ -324,7 +324,7 @@ class AsyncLease(LeaseBase):
 
     __slots__ = ("__weakref__", "_guard")
 
-    def __init__(self, session: Session, held: HeldLease, name: str) -> None:
+    def __init__(self, session: Session, held: CoreLease, name: str) -> None:
         """Wrap a lease that was just won."""
         super().__init__(session, held, name)
         self._guard: BodyGuard | None = None
@@ -332,14 +332,14 @@ class AsyncLease(LeaseBase):
     @property
     def lost(self) -> AsyncLoss:
         """The event that is set the moment the lease can no longer be trusted."""
-        return AsyncLoss(self._held, self._held.name)
+        return AsyncLoss(self._core, self._core.name)
 
     async def release(self) -> Outcome:
         """Let go, and hand the name to the next waiter in the same step. Never raises because of the store.
 
         Called again, it answers the same. Cancelled, it is carried out all the same.
         """
-        return await self._session.release(self._held)
+        return await self._session.release(self._core)
 
     async def extend(self, ttl: float | None = None) -> float:
         """Renew now, for `ttl` seconds if given, and from then on for as long; return the seconds that remain.
@@ -350,13 +350,13 @@ class AsyncLease(LeaseBase):
         Raises LeaseLost if the lease is lost, StoreError if the store did not answer (then nothing changed), UsageError
         if the store grants no lease for this ttl.
         """
-        await self._session.extend(self._held, ttl)
-        return self._held.remaining()
+        await self._session.extend(self._core, ttl)
+        return self._core.remaining()
 
     async def __aenter__(self) -> Self:
         """Enter a body that is cancelled if the lease is lost."""
         guard = self._guard = BodyGuard()
-        self._held.when_lost(lambda _reason: guard.fire())
+        self._core.when_lost(lambda _reason: guard.fire())
         return self
 
     async def __aexit__(
@@ -369,7 +369,7 @@ class AsyncLease(LeaseBase):
         guard, self._guard = self._guard, None
         if guard is not None:
             guard.disarm()
-        held = self._held
+        held = self._core
         if held.lost_because == FORKED:
             return
         if held.lost_because:

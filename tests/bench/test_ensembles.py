@@ -1,4 +1,4 @@
-"""What the benchmarks of ZooKeeper and etcd count is counted right."""
+"""What the benchmarks of ZooRenewer and etcd count is counted right."""
 
 from typing import cast
 from unittest import mock
@@ -21,9 +21,9 @@ from bench.ensembles.contenders import (
 from bench.ensembles.pair import Round, best_peer
 from bench.ensembles.queue import Drain, Held, handoffs, overlaps
 from bench.ensembles.queue import Round as Queue
-from bench.ensembles.servers import ETCD, ONE, ZOOKEEPER, Case, EtcdMeters, ZooKeeperMeters
+from bench.ensembles.servers import ETCD, ONE, ZOOKEEPER, Case, EtcdMeters, ZooRenewerMeters
 from holdfast.stores.ordered.store import OrderedStore
-from tests.servers import EtcdServer, ZooKeeperServer
+from tests.servers import EtcdServer, ZooRenewerServer
 
 HELD: list[Held] = [(2.0, 2.5), (0.0, 1.0), (2.75, 3.0)]
 
@@ -62,20 +62,20 @@ def test_wakes_are_counted_and_passed_on() -> None:
     told: list[str] = []
     wakes: list[None] = []
 
-    def woken(_store: OrderedStore, request: str) -> None:
-        told.append(request)
+    def woken(_store: OrderedStore, request_id: str) -> None:
+        told.append(request_id)
 
     with mock.patch.object(OrderedStore, "woken", woken), noting_wakes(wakes):
         OrderedStore.woken(cast("OrderedStore", None), "request")
     assert (told, len(wakes)) == (["request"], 1)
 
 
-def test_meters_of_zookeeper(zookeeper_server: ZooKeeperServer) -> None:
+def test_meters_of_zookeeper(zookeeper_server: ZooRenewerServer) -> None:
     """What the benchmark itself asks is not counted."""
-    meters = ZooKeeperMeters([zookeeper_server])
+    meters = ZooRenewerMeters([zookeeper_server])
     before = meters.requests()
     assert meters.watches() == meters.events() == 0
-    assert meters.version.startswith("ZooKeeper 3.")
+    assert meters.version.startswith("ZooRenewer 3.")
     assert meters.requests() == before
 
 

@@ -130,7 +130,7 @@ def test_crowd_sees_two_at_once() -> None:
     crowd = Crowd(2, 0.0, 2.0)
     for member in (0, 0, 1):
         crowd.enter(member)
-        crowd.leave()
+        crowd.withdraw()
     assert (crowd.overlaps, crowd.rate(), crowd.fairness()) == (0, 1.5, 0.5)
     crowd.enter(0)
     crowd.enter(1)

@@ -14,13 +14,13 @@ import pytest
 import holdfast
 from holdfast.cli.app import run_app
 
-PATIENCE = 60.0
+TEST_TIMEOUT = 60.0
 """The longest that a test waits for anything, in seconds."""
 
 
 def until(condition: Callable[[], object], what: str) -> None:
     """Wait for a condition, asking often; fail if it does not come true."""
-    give_up_at = time.monotonic() + PATIENCE
+    give_up_at = time.monotonic() + TEST_TIMEOUT
     while not condition():
         assert time.monotonic() < give_up_at, f"waited in vain until {what}"
         time.sleep(0.01)
@@ -49,7 +49,7 @@ class Command:
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run `holdfast ARGUMENTS` to its end."""
         process = self.start(*arguments)
-        output, errors = process.communicate(timeout=PATIENCE)
+        output, errors = process.communicate(timeout=TEST_TIMEOUT)
         return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
 
     def clean_up(self) -> None:
@@ -57,7 +57,7 @@ class Command:
         for process in self._started:
             if process.poll() is None:
                 process.kill()
-                process.wait(PATIENCE)
+                process.wait(TEST_TIMEOUT)
             for pipe in (process.stdin, process.stdout, process.stderr):
                 if pipe is not None:
                     pipe.close()

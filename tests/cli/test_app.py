@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.cli.conftest import PATIENCE
+from tests.cli.conftest import TEST_TIMEOUT
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ def test_the_shell_completes_commands_and_options(typed: str, completed: set[str
         env=os.environ | asked,
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=TEST_TIMEOUT,
         check=False,
     )
     assert set(done.stdout.split()) == completed, done.stderr

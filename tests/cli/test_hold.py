@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 import holdfast
-from tests.cli.conftest import PATIENCE, Command, Done, first_line, until
+from tests.cli.conftest import TEST_TIMEOUT, Command, Done, first_line, until
 
 
 def test_it_holds_until_its_input_ends(command: Command, client: holdfast.Client) -> None:
@@ -16,7 +16,7 @@ def test_it_holds_until_its_input_ends(command: Command, client: holdfast.Client
     name, token = first_line(holding).split("\t")
     (holder,) = client.inspect("job").holders
     assert (name, int(token)) == ("job", holder.token)
-    holding.communicate("what comes is thrown away\n", timeout=PATIENCE)
+    holding.communicate("what comes is thrown away\n", timeout=TEST_TIMEOUT)
     assert holding.returncode == 0
     assert client.inspect("job").holders == []
 
@@ -27,7 +27,7 @@ def test_a_signal_lets_go(command: Command, client: holdfast.Client, number: sig
     holding = command.start("lock", "job", "--ttl", "60")
     first_line(holding)
     holding.send_signal(number)
-    assert holding.wait(PATIENCE) == 128 + number
+    assert holding.wait(TEST_TIMEOUT) == 128 + number
     assert client.names() == []
 
 
@@ -36,7 +36,7 @@ def test_it_tells_of_a_loss(command: Command, client: holdfast.Client) -> None:
     holding = command.start("lock", "job")
     first_line(holding)
     client.revoke("job", force=True)
-    assert holding.wait(PATIENCE) == 76
+    assert holding.wait(TEST_TIMEOUT) == 76
     assert holding.stderr is not None
     assert holding.stderr.read().count("\n") == 1
 
@@ -55,7 +55,7 @@ def test_several_names_are_held_together(command: Command, client: holdfast.Clie
     """All or none; as JSON it is one document."""
     holding = command.start("lock", "b", "a", "--json")
     until(lambda: client.names() == ["a", "b"], "both are held")
-    output, _ = holding.communicate(timeout=PATIENCE)
+    output, _ = holding.communicate(timeout=TEST_TIMEOUT)
     assert [(each["name"], each["token"] > 0) for each in json.loads(output)] == [("a", True), ("b", True)]
 
 

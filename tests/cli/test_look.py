@@ -19,7 +19,7 @@ from holdfast.cli.say import seconds
 from holdfast.cli.tables import ROWS
 from holdfast.contracts.messages import HolderView, NameView
 from holdfast.escaping import escape
-from tests.cli.conftest import PATIENCE, Command, Done, until
+from tests.cli.conftest import TEST_TIMEOUT, Command, Done, until
 
 Here = Callable[..., Done]
 
@@ -38,7 +38,7 @@ def test_ls_lists_holders_and_waiters(
         assert str(lease.token) in row
         assert row.split()[-1] == "1"
         lease.release()
-        waiter.result(PATIENCE).release()
+        waiter.result(TEST_TIMEOUT).release()
 
 
 def test_ls_as_json(command: Command, client: holdfast.Client, capsys: pytest.CaptureFixture[str]) -> None:
@@ -69,7 +69,7 @@ def test_show_tells_the_queue_in_order(
         assert [waiter["owner"] for waiter in json.loads(capsys.readouterr().out)["waiters"]] == ["first", "second"]
         lease.release()
         for waiter in waiters:
-            waiter.result(PATIENCE).release()
+            waiter.result(TEST_TIMEOUT).release()
 
 
 def _as_many_wait(client: holdfast.Client, count: int) -> bool:
@@ -147,7 +147,7 @@ def test_a_reader_that_leaves_ends_the_command(command: Command, client: holdfas
         listing.stdout.close()
         assert listing.stderr is not None
         assert listing.stderr.read() == ""
-        assert listing.wait(PATIENCE) == 128 + 13
+        assert listing.wait(TEST_TIMEOUT) == 128 + 13
 
 
 def test_ls_lists_what_matches(here: Here, client: holdfast.Client) -> None:
@@ -217,7 +217,7 @@ def test_wait_ends_when_nobody_holds_the_name(here: Here, command: Command, clie
         assert here("wait", "orders", "--timeout", "0.1").status == 75
         assert client.inspect("orders").waiters == []
         assert waiting.poll() is None
-    assert waiting.wait(PATIENCE) == 0
+    assert waiting.wait(TEST_TIMEOUT) == 0
     done = json.loads(here("wait", "orders", "--json").output)
     assert (done["name"], done["holders"]) == ("orders", [])
 
@@ -311,7 +311,7 @@ def test_revoke_asks_and_takes_nothing(here: Here, client: holdfast.Client) -> N
     asked = threading.Event()
     with client.lock("orders", on_revoke=lambda _: asked.set()) as lease:
         done = here("revoke", "orders", "--json")
-        assert asked.wait(PATIENCE)
+        assert asked.wait(TEST_TIMEOUT)
         lease.check()
     assert done.status == 0
     assert [(each["name"], each["token"]) for each in json.loads(done.output)] == [("orders", lease.token)]
@@ -336,7 +336,7 @@ def test_release_tells_the_victim(
     told = threading.Event()
     lease = client.lock("orders", on_lost=lambda _: told.set()).acquire()
     assert run_app(["release", "--force", "orders", "--url", command.url]) == 0
-    assert told.wait(PATIENCE)
+    assert told.wait(TEST_TIMEOUT)
     assert lease.lost
     assert capsys.readouterr().out == f"orders\tthe test\t{lease.token}\n"
     assert lease.release() is holdfast.Outcome.TAKEN_OVER
@@ -424,7 +424,9 @@ def test_durations(duration: float, text: str) -> None:
 def test_without_the_extra(missing: str) -> None:
     """A library without its command says what to install, in one line."""
     script = f"import sys; sys.modules[{missing!r}] = None; from holdfast.cli import main; main()"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=PATIENCE)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=TEST_TIMEOUT
+    )
     assert done.returncode == 2
     assert "pip install 'holdfast[cli]'" in done.stderr
     assert done.stderr.count("\n") == 1

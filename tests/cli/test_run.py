@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from tests.cli.conftest import PATIENCE, Command, Done, first_line, until
+from tests.cli.conftest import TEST_TIMEOUT, Command, Done, first_line, until
 from tests.servers.redis import RedisServer
 
 Here = Callable[..., Done]
@@ -205,7 +205,7 @@ def test_an_interrupted_wait_leaves_nothing_behind(command: Command, client: hol
         until(lambda: len(client.inspect("job").waiters) == len(numbers), "both wait")
         for process, number in zip(waiting, numbers, strict=True):
             process.send_signal(number)
-            assert process.wait(PATIENCE) == 128 + number
+            assert process.wait(TEST_TIMEOUT) == 128 + number
         assert client.inspect("job").waiters == []
     assert client.names() == []
 
@@ -217,7 +217,7 @@ def test_signals_reach_the_command(command: Command, tmp_path: Path) -> None:
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2"):
         running.send_signal(signal.Signals[name])
         assert first_line(running) == name
-    assert running.wait(PATIENCE) == 5
+    assert running.wait(TEST_TIMEOUT) == 5
 
 
 def test_a_command_that_dies_of_a_signal(command: Command, client: holdfast.Client) -> None:
@@ -225,7 +225,7 @@ def test_a_command_that_dies_of_a_signal(command: Command, client: holdfast.Clie
     running = command.start("run", "job", "--ttl", "60", "--", "sh", "-c", "sleep 60 & echo $!; wait")
     started = int(first_line(running))
     running.send_signal(signal.SIGTERM)
-    assert running.wait(PATIENCE) == 128 + signal.SIGTERM
+    assert running.wait(TEST_TIMEOUT) == 128 + signal.SIGTERM
     until(lambda: is_gone(started), "what it started is gone")
     assert client.names() == []
 
@@ -237,7 +237,7 @@ def test_loss_ends_the_command(command: Command, client: holdfast.Client) -> Non
     )
     assert first_line(running) == "on"
     (victim,) = client.revoke("job", force=True)
-    output, errors = running.communicate(timeout=PATIENCE)
+    output, errors = running.communicate(timeout=TEST_TIMEOUT)
     assert (running.returncode, output) == (76, "bye\n")
     assert str(victim.token) in errors
     assert sum(line.startswith("holdfast: ") for line in errors.splitlines()) == 1
@@ -249,7 +249,7 @@ def test_loss_kills_a_command_that_stays(command: Command, client: holdfast.Clie
     running = command.start("run", "job", "--grace", "0.2", "--", "sh", "-c", script)
     started = int(first_line(running))
     client.revoke("job", force=True)
-    assert running.wait(PATIENCE) == 76
+    assert running.wait(TEST_TIMEOUT) == 76
     until(lambda: is_gone(started), "what it started is gone")
 
 
@@ -269,9 +269,9 @@ def test_a_stopped_holdfast_loses_the_lease(command: Command, client: holdfast.C
     running = command.start("run", "job", "--ttl", "0.3", "--", "sh", "-c", "echo on; exec sleep 60")
     assert first_line(running) == "on"
     running.send_signal(signal.SIGSTOP)
-    client.lock("job").acquire(timeout=PATIENCE).release()
+    client.lock("job").acquire(timeout=TEST_TIMEOUT).release()
     running.send_signal(signal.SIGCONT)
-    assert running.wait(PATIENCE) == 76
+    assert running.wait(TEST_TIMEOUT) == 76
 
 
 def test_an_ignored_signal_stays_ignored(command: Command, tmp_path: Path) -> None:
@@ -286,7 +286,7 @@ def test_an_ignored_signal_stays_ignored(command: Command, tmp_path: Path) -> No
     running.send_signal(signal.SIGHUP)
     go_on.touch()
     assert first_line(running) == "still here"
-    assert running.wait(PATIENCE) == 0
+    assert running.wait(TEST_TIMEOUT) == 0
 
 
 def test_the_command_has_a_group_of_its_own(here: Here) -> None:
@@ -303,12 +303,12 @@ def test_it_waits_for_a_store_that_is_not_up_yet(command: Command, tmp_path: Pat
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         url = f"redis://127.0.0.1:{port}?guard=off"
-        running = command.start("run", "job", "--timeout", f"{PATIENCE}", "--url", url, "--", "echo", "ran")
+        running = command.start("run", "job", "--timeout", f"{TEST_TIMEOUT}", "--url", url, "--", "echo", "ran")
         listener.accept()[0].close()  # it has asked, and there is no server yet
     server = RedisServer(tmp_path, port=port)
     server.start()
     try:
-        output, errors = running.communicate(timeout=PATIENCE)
+        output, errors = running.communicate(timeout=TEST_TIMEOUT)
     finally:
         server.stop()
     assert (running.returncode, output) == (0, "ran\n"), errors

@@ -9,7 +9,7 @@ from holdfast.stores.memory import MemoryStore, MemoryTable, memory_source
 from holdfast.stores.quorum import quorum_source
 from holdfast.stores.quorum.store import capabilities_of
 from holdfast.testing.conformance import StoreConformance
-from holdfast.testing.conformance.check import COLOURS, Check
+from holdfast.testing.conformance.check import API_FORMS, Check
 from holdfast.testing.conformance.checks import circles
 from holdfast.testing.conformance.suite import run_check
 
@@ -26,7 +26,7 @@ class TestQuorumOfTables(StoreConformance):
     capabilities = capabilities_of([memory_source(MemoryTable())])
 
 
-@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize("colour", API_FORMS)
 @pytest.mark.parametrize(
     "check",
     [
@@ -36,9 +36,9 @@ class TestQuorumOfTables(StoreConformance):
     ],
     ids=str,
 )
-def test_who_waits_for_a_quorum_can_be_seen(check: Check, colour: str, source: StoreSource) -> None:
+def test_who_waits_for_a_quorum_can_be_seen(check: Check, form: str, source: StoreSource) -> None:
     """A quorum grants nothing by a queue, but who waits stands in one at every node: so deadlocks are found."""
-    run_check(check, source, colour if colour in check.colours else check.colours[0])
+    run_check(check, source, form if form in check.forms else check.forms[0])
 
 
 def test_a_quorum_has_no_semaphores() -> None:

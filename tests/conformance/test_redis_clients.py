@@ -24,7 +24,7 @@ class BlockingConformance(StoreConformance):
 
     capabilities = capabilities_of(Rules())
     checks = TRANSPORT
-    colours = ("threads",)
+    forms = ("threads",)
 
 
 class AsyncConformance(StoreConformance):
@@ -32,7 +32,7 @@ class AsyncConformance(StoreConformance):
 
     capabilities = capabilities_of(Rules())
     checks = TRANSPORT
-    colours = ("asyncio",)
+    forms = ("asyncio",)
 
 
 class TestRedis(BlockingConformance):

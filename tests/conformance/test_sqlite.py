@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from holdfast import Client, StoreError
-from holdfast.contracts.messages import Waiting
+from holdfast.contracts.messages import Queued
 from holdfast.contracts.store import StoreSource
 from holdfast.runtimes.threads import ThreadsRuntime, drive
 from holdfast.stores.sqlite import opening, sqlite_source
@@ -53,14 +53,14 @@ def test_a_forgotten_name_is_not_taken_for_the_one_that_was_known(tmp_path: Path
     for raw in raws:
         drive(raw.open())
     old, new = raws
-    ask = old.ask("name")
-    drive(old.release(ask, drive(old.win(ask))))
+    request = old.request("name")
+    drive(old.release(request, drive(old.win(request))))
     clock.now += 3 * HOUR
-    drive(old.win(old.ask("other")))  # which sweeps
-    newer = new.ask("name", ttl=60)
+    drive(old.win(old.request("other")))  # which sweeps
+    newer = new.request("name", ttl=60)
     token = drive(new.win(newer))
     drive(new.renew(newer, token, 60))
-    assert isinstance(drive(old.acquire(old.ask("name"))), Waiting)
+    assert isinstance(drive(old.acquire(old.request("name"))), Queued)
     for raw in raws:
         drive(raw.close())
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.contracts.messages import Notice, NoticeKind
+from holdfast.contracts.messages import Notification, NotificationKind
 from holdfast.contracts.runtime import Runtime
 from holdfast.contracts.store import Store, StoreSource
 from holdfast.stores.memory import MemoryTable, memory_source
@@ -26,12 +26,12 @@ class Recorder:
         self._seen.add(name)
         return getattr(self._store, name)
 
-    async def open(self, deliver: Callable[[Notice], None], until: float) -> str:
+    async def open(self, deliver: Callable[[Notification], None], until: float) -> str:
         """Open the store."""
 
-        def hear(notice: Notice) -> None:
-            self._seen.add(notice.kind)
-            deliver(notice)
+        def hear(notification: Notification) -> None:
+            self._seen.add(notification.kind)
+            deliver(notification)
 
         return await self._store.open(hear, until)
 
@@ -46,7 +46,9 @@ def test_every_request_is_made_and_every_notification_is_heard() -> None:
 
     source = StoreSource("recorded", memory.capabilities, make)
     for check in TRANSPORT:
-        run_check(check, source, check.colours[0])
+        run_check(check, source, check.forms[0])
     requests = {name for name in vars(Store) if callable(getattr(Store, name)) and not name.startswith("_")}
     assert requests - UNSAID <= seen | {"open"}
-    assert set(NoticeKind) - {NoticeKind.GAP} <= seen, "all but the one that a client's own connection tells"
+    assert set(NotificationKind) - {NotificationKind.GAP} <= seen, (
+        "all but the one that a client's own connection tells"
+    )

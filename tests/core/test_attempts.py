@@ -4,7 +4,7 @@ import pytest
 
 from holdfast import AsyncClient, LockTimeout
 from holdfast.contracts.deadlines import micros
-from holdfast.contracts.messages import Notice, NoticeKind
+from holdfast.contracts.messages import Notification, NotificationKind
 from holdfast.runtimes import clocks
 from holdfast.stores.memory import memory_source
 from tests import virtual
@@ -25,8 +25,8 @@ def test_a_push_that_overtakes_the_reply_counts(after: float) -> None:
             if not done:
                 asked.append(clocks.steady())
             elif len(asked) == 1:
-                (request,) = waiting.session().attempts
-                waiting.session().deliver(Notice("", NoticeKind.HEAD, request, after=micros(after)))
+                (request_id,) = waiting.session().attempts
+                waiting.session().deliver(Notification("", NotificationKind.HEAD, request_id, after=micros(after)))
 
         waiting = AsyncClient(store=disturbed(memory_source(table), overtake))
         async with AsyncClient(store=memory_source(table)) as holding, waiting, holding.lock("name"):

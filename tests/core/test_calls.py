@@ -29,7 +29,7 @@ from holdfast import (
 from holdfast.stores.memory import MemoryTable, memory_source
 from tests import virtual
 from tests.core.test_losses import Broken
-from tests.hazards.helpers import PATIENCE, disturbed, eventually
+from tests.hazards.helpers import TEST_TIMEOUT, disturbed, eventually
 
 
 def client_in_memory() -> Client:
@@ -161,10 +161,10 @@ CALLS: dict[str, tuple[Callable[[Any], object], str]] = {
 
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("colour", ["threads", "asyncio"])
-def test_an_unknown_keyword_is_told_what_was_meant(call: str, colour: str) -> None:
+def test_an_unknown_keyword_is_told_what_was_meant(call: str, form: str) -> None:
     """Mistyped, from another library, or of another call. It is a TypeError, as everywhere in Python."""
     write, said = CALLS[call]
-    kind = Client if colour == "threads" else AsyncClient
+    kind = Client if form == "threads" else AsyncClient
     client = kind(store=memory_source(MemoryTable()))
     with pytest.raises(UnknownArgument, match=said) as caught:
         write(client)
@@ -185,10 +185,10 @@ ATTRIBUTES: dict[str, tuple[Callable[[Any], object], str]] = {
 
 @pytest.mark.parametrize("attribute", ATTRIBUTES)
 @pytest.mark.parametrize("colour", ["threads", "asyncio"])
-def test_what_other_libraries_have_in_a_lock_is_found(attribute: str, colour: str) -> None:
+def test_what_other_libraries_have_in_a_lock_is_found(attribute: str, form: str) -> None:
     """There is none of it in a lock, as `hasattr` says; the error says that a lease has it."""
     use, said = ATTRIBUTES[attribute]
-    kind = Client if colour == "threads" else AsyncClient
+    kind = Client if form == "threads" else AsyncClient
     client = kind(store=memory_source(MemoryTable()))
     assert not hasattr(client.lock("name"), "release")
     with pytest.raises(AttributeError, match=said):
@@ -249,10 +249,10 @@ def test_every_kind_refuses_to_wait_for_oneself_and_says_what_to_do() -> None:
         with semaphore.acquire(weight=2), pytest.raises(SelfDeadlock, match="all permits that it needs at once"):
             semaphore.acquire(weight=2)
         rwlock = client.rwlock("rwlock")
-        for held, wanted in ((rwlock.read(), rwlock.write()), (rwlock.write(), rwlock.read())):
+        for held, contended in ((rwlock.read(), rwlock.write()), (rwlock.write(), rwlock.read())):
             with held.acquire(), pytest.raises(SelfDeadlock, match=r"downgrade\(\) it to read on"):
-                wanted.acquire()
-            with held, pytest.raises(SelfDeadlock, match=r"downgrade\(\) it to read on"), wanted:
+                contended.acquire()
+            with held, pytest.raises(SelfDeadlock, match=r"downgrade\(\) it to read on"), contended:
                 pass
         with client.election("election").campaign(), pytest.raises(SelfDeadlock, match=r"resign\(\) first"):
             client.election("election").campaign()
@@ -271,7 +271,7 @@ def test_whoever_may_be_let_in_is_not_refused() -> None:
         held = [semaphore.acquire()]
         other = threading.Thread(target=lambda: held.append(semaphore.acquire(weight=2)))
         other.start()
-        other.join(PATIENCE)
+        other.join(TEST_TIMEOUT)
         timer = threading.Timer(0.05, held[1].release)
         timer.start()
         held.append(semaphore.acquire())  # others can make room
@@ -387,7 +387,7 @@ def test_every_kind_refuses_in_asyncio() -> None:
 
 WAITS: dict[str, Callable[[Client, Stop], Lease | MultiLease]] = {
     "lock": lambda client, stop: client.lock("name").acquire(stop=stop),
-    "lock with a timeout": lambda client, stop: client.lock("name").acquire(timeout=PATIENCE, stop=stop),
+    "lock with a timeout": lambda client, stop: client.lock("name").acquire(timeout=TEST_TIMEOUT, stop=stop),
     "semaphore": lambda client, stop: client.semaphore("name", 1).acquire(stop=stop),
     "multilock": lambda client, stop: client.multilock(["free", "name"]).acquire(stop=stop),
     "election": lambda client, stop: client.election("name").campaign(stop=stop),
@@ -421,14 +421,14 @@ def test_waiting_threads_are_told_to_stop(kind: str, where: str) -> None:
         eventually(lambda: waiting(client) == 4, "all wait")
         stop.set()
         for thread in threads[:3]:
-            thread.join(PATIENCE)
+            thread.join(TEST_TIMEOUT)
         assert [type(each) for each in ended] == [Stopped] * 3
         assert all("name" in str(each) or "free" in str(each) for each in ended)
         eventually(lambda: waiting(client) == 1, "the other one waits on")
         with pytest.raises(Stopped):  # at once
             WAITS[kind](client, stop)
         lease.release()
-        threads[3].join(PATIENCE)
+        threads[3].join(TEST_TIMEOUT)
         assert isinstance(ended[3], Lease | MultiLease)
         ended[3].release()
         assert not client.names()
@@ -452,7 +452,7 @@ def test_a_stop_ends_the_wait_for_a_store_that_does_not_answer() -> None:
         thread.start()
         eventually(lambda: client.session().attempts, "it asks")
         stop.set()
-        thread.join(PATIENCE)
+        thread.join(TEST_TIMEOUT)
         assert len(ended) == 1
 
 

@@ -10,14 +10,14 @@ import pytest
 
 from holdfast import AsyncClient, AsyncLease, Client, Lease, LeaseLost, UsageError
 from holdfast.contracts.deadlines import DRIFT
-from holdfast.contracts.messages import Adjust, Release, RenewReply
+from holdfast.contracts.messages import AdjustRequest, ReleaseRequest, RenewReply
 from holdfast.contracts.runtime import Runtime
 from holdfast.contracts.store import StoreSource
 from holdfast.errors import StoreUnavailable
 from holdfast.outcome import Outcome
 from holdfast.stores.memory import MemoryStore, MemoryTable, memory_source
 from tests import virtual
-from tests.hazards.helpers import PATIENCE, soon
+from tests.hazards.helpers import TEST_TIMEOUT, soon
 
 
 @pytest.fixture
@@ -47,15 +47,15 @@ def test_a_min_hold_that_cannot_be_kept_is_refused(table: MemoryTable, options: 
 class _Released(MemoryStore):
     """A memory store that notes releases."""
 
-    releases: list[Release]
+    releases: list[ReleaseRequest]
 
-    async def release(self, release: Release, until: float) -> Outcome:
+    async def release(self, release: ReleaseRequest, until: float) -> Outcome:
         """Note a release."""
         self.releases.append(release)
         return await super().release(release, until)
 
 
-def _noting(table: MemoryTable, releases: list[Release]) -> StoreSource:
+def _noting(table: MemoryTable, releases: list[ReleaseRequest]) -> StoreSource:
     def make(runtime: Runtime) -> MemoryStore:
         store = _Released(runtime, table)
         store.releases = releases
@@ -66,7 +66,7 @@ def _noting(table: MemoryTable, releases: list[Release]) -> StoreSource:
 
 def test_what_is_left_of_min_hold_is_kept() -> None:
     """A release keeps the name for what is left since the grant, counted so that it is never free too early."""
-    releases: list[Release] = []
+    releases: list[ReleaseRequest] = []
     with virtual.stopped_clock() as clock, Client(store=_noting(virtual.table(), releases)) as client:
         client.lock("plain").acquire().release()
         locks = client.lock("kept", min_hold=20), client.semaphore("permits", 2, min_hold=20)
@@ -82,7 +82,7 @@ def test_what_is_left_of_min_hold_is_kept() -> None:
 
 def test_a_lease_that_is_kept_longer_than_min_hold_keeps_nothing() -> None:
     """What is over is not kept."""
-    releases: list[Release] = []
+    releases: list[ReleaseRequest] = []
     with virtual.stopped_clock() as clock, Client(store=_noting(virtual.table(), releases)) as client:
         lease = client.lock("name", min_hold=10).acquire()
         clock.advance(10.2)
@@ -134,7 +134,7 @@ def test_a_lease_that_is_lost_is_not_downgraded(table: MemoryTable) -> None:
 class _Unheard(MemoryStore):
     """A memory store that answers no adjustment."""
 
-    async def adjust(self, adjust: Adjust, until: float) -> RenewReply:
+    async def adjust(self, adjust: AdjustRequest, until: float) -> RenewReply:
         """Carry it out, and say nothing."""
         await super().adjust(adjust, until)
         raise StoreUnavailable("nobody heard the answer")
@@ -149,9 +149,9 @@ def test_a_downgrade_that_nobody_answered_counts(table: MemoryTable) -> None:
             lease.downgrade()
         lease.check()
         other = client.rwlock("name").read().acquire(timeout=0)
-        (held,) = [each for each in client.session().keeper.kept() if each.token == lease.token]
-        assert held.renewal(held.ttl).ask is held.ask
-        assert held.ask.weight == 1
+        (held,) = [each for each in client.session().renewer.kept() if each.token == lease.token]
+        assert held.renewal(held.ttl).request is held.request
+        assert held.request.weight == 1
         other.release()
         lease.release()
 
@@ -161,7 +161,7 @@ def test_a_lease_is_only_ever_adjusted_to_less(table: MemoryTable) -> None:
 
     async def main() -> None:
         async with AsyncClient(store=memory_source(table)) as client, client.semaphore("name", 3):
-            (held,) = client.session().keeper.kept()
+            (held,) = client.session().renewer.kept()
             with pytest.raises(UsageError, match="lighter"):
                 await client.session().adjust(held, weight=2)
             await client.session().adjust(held, owner="somebody else")
@@ -181,7 +181,7 @@ def test_a_callback_that_raises_when_asked_is_logged(table: MemoryTable, caplog:
         lease.on_revoke(lambda _lease: heard.set())
         with caplog.at_level(logging.ERROR, logger="holdfast"):
             client.revoke("name")
-            assert heard.wait(PATIENCE)
+            assert heard.wait(TEST_TIMEOUT)
         assert "on_revoke" in caplog.text
         lease.release()
 
@@ -197,7 +197,7 @@ def test_who_is_asked_gets_its_lease(table: MemoryTable) -> None:
 
         lease = client.lock("name", on_revoke=let_go).acquire()
         other.revoke("name")
-        other.lock("name").acquire(timeout=PATIENCE).release()
+        other.lock("name").acquire(timeout=TEST_TIMEOUT).release()
         assert got == [lease]
         assert lease.revoking
 
@@ -216,7 +216,7 @@ def test_a_lease_that_is_asked_for_is_not_handed_on_for_ever(table: MemoryTable)
 
     async def main() -> None:
         async with (
-            AsyncClient(store=memory_source(table), turn_count=2, turn_time=PATIENCE) as client,
+            AsyncClient(store=memory_source(table), fairness_count=2, fairness_time=TEST_TIMEOUT) as client,
             AsyncClient(store=memory_source(table)) as other,
         ):
             leases: list[AsyncLease] = []

@@ -13,7 +13,7 @@ from holdfast.contracts.runtime import Runtime
 from holdfast.contracts.store import StoreSource
 from holdfast.core.deadlocks import circle_through, circles, waits
 from holdfast.stores.memory import MemoryStore, MemoryTable, memory_source
-from tests.hazards.helpers import PATIENCE, eventually
+from tests.hazards.helpers import TEST_TIMEOUT, eventually
 
 PAIRS = st.sets(st.tuples(st.sampled_from("abcdef"), st.sampled_from("abcdef")))
 
@@ -128,8 +128,8 @@ def test_a_circle_of_waits_that_were_never_there_together_is_none(monkeypatch: p
         runtime = here.session().runtime
         new_id = runtime.new_id
         monkeypatch.setattr(runtime, "new_id", lambda: "z" + new_id())  # of a circle, the greatest gives up
-        ours, theirs = (client.lock("ours", timeout=PATIENCE, detect_deadlock=True) for client in (here, there))
-        name = here.lock("name", timeout=PATIENCE, detect_deadlock=True)
+        ours, theirs = (client.lock("ours", timeout=TEST_TIMEOUT, detect_deadlock=True) for client in (here, there))
+        name = here.lock("name", timeout=TEST_TIMEOUT, detect_deadlock=True)
         other = pool.submit(there.lock("name", detect_deadlock=True).acquire).result()
 
         def let_go_and_wait() -> None:

@@ -101,7 +101,7 @@ def test_nobody_forges_anything_anywhere(caplog: pytest.LogCaptureFixture) -> No
                 client.lock(name).acquire(),
             ):
                 texts.append(await error_of(refused))
-            broken.failing.update(acquire=said, renew=said, release=said, leave=said)
+            broken.failing.update(acquire=said, renew=said, release=said, withdraw=said)
             texts.append(await error_of(client.lock("another").acquire()))
             await asyncio.sleep(20)
             texts.append(await error_of(lease.__aexit__(None, None, None)))

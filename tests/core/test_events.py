@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import AsyncClient, Client, EventKind, LockEvent, LockTimeout
 from tests import virtual
-from tests.hazards.helpers import PATIENCE, eventually
+from tests.hazards.helpers import TEST_TIMEOUT, eventually
 
 ACQUIRED, CONTENDED, HANDED_ON, RENEWED, LOST, RELEASED = (
     EventKind.ACQUIRED,
@@ -140,7 +140,7 @@ def test_an_interrupt_of_a_listener_leaves_no_place_in_the_local_queue() -> None
             raise KeyboardInterrupt
 
     with Client("memory://", on_event=interrupt) as client:
-        lock = client.lock("name", timeout=PATIENCE)
+        lock = client.lock("name", timeout=TEST_TIMEOUT)
         with lock, pytest.raises(KeyboardInterrupt):
             lock.acquire()
         lock.acquire().release()
@@ -162,13 +162,13 @@ def test_an_interrupt_of_a_listener_lets_the_next_one_in() -> None:
     told: list[EventKind] = []
     entered: list[bool] = []
     with Client("memory://", on_event=interrupt) as client:
-        lock = client.lock("name", timeout=PATIENCE)
+        lock = client.lock("name", timeout=TEST_TIMEOUT)
         with lock:
             waiting = [threading.Thread(target=enter, daemon=True) for _ in range(2)]
             for thread in waiting:
                 thread.start()
             eventually(lambda: told.count(CONTENDED) == 2, "both wait")
         for thread in waiting:
-            thread.join(2 * PATIENCE)
+            thread.join(2 * TEST_TIMEOUT)
         assert len(entered) == 2
         assert HANDED_ON in told

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from holdfast import AsyncClient, AsyncLock, Client, LeaseLost, LeaseState, LockTimeout, Outcome
-from holdfast.contracts.messages import Notice, NoticeKind
+from holdfast.contracts.messages import Notification, NotificationKind
 from holdfast.contracts.store import StoreSource
 from holdfast.core.background_releases import WORKERS
 from holdfast.errors import StoreUnavailable, UsageError
 from holdfast.stores.memory import MemoryTable, memory_source
 from tests import virtual
 from tests.core.test_local_queue import counting, lined_up
-from tests.hazards.helpers import PATIENCE, disturbed, eventually, soon
+from tests.hazards.helpers import TEST_TIMEOUT, disturbed, eventually, soon
 
 LONG = 60.0
 """Longer than any of these tests takes."""
@@ -36,7 +36,7 @@ def run(work: Callable[[AsyncClient, AsyncClient, list[str]], Coroutine[Any, Any
 
 async def free(client: AsyncClient, name: str = "name") -> None:
     """Wait until nobody holds a name."""
-    until = time.monotonic() + PATIENCE
+    until = time.monotonic() + TEST_TIMEOUT
     while (await client.inspect(name)).holders:
         assert time.monotonic() < until
         await asyncio.sleep(0.005)
@@ -102,7 +102,7 @@ def test_who_waits_outside_ends_it_at_once() -> None:
     async def work(here: AsyncClient, there: AsyncClient, asked: list[str]) -> None:
         lock = here.lock("name", linger=LONG)
         await (await lock.acquire()).release()
-        theirs = await asyncio.wait_for(there.lock("name").acquire(), PATIENCE)
+        theirs = await asyncio.wait_for(there.lock("name").acquire(), TEST_TIMEOUT)
         mine = asyncio.create_task(lock.acquire())
         await lined_up(there, "name", 1)
         await theirs.release()
@@ -111,7 +111,7 @@ def test_who_waits_outside_ends_it_at_once() -> None:
         await lined_up(there, "name", 1)
         await asyncio.sleep(0)
         await lease.release()  # for it was heard that somebody waits
-        await (await asyncio.wait_for(others, PATIENCE)).release()
+        await (await asyncio.wait_for(others, TEST_TIMEOUT)).release()
 
     run(work)
 
@@ -193,15 +193,15 @@ def test_it_ends_with_whatever_ends_a_lease(how: str) -> None:
         elif how == "ask":
             await there.revoke("name")
         elif how == "gap":
-            here.session().deliver(Notice("", NoticeKind.GAP, ""))
+            here.session().deliver(Notification("", NotificationKind.GAP, ""))
         else:
             await here.close()
         await free(there)
         assert "lost" not in asked
         if how != "close":
-            await soon(lambda: not here.session().turnstile._stiles, "it is heard")
+            await soon(lambda: not here.session().local_queues._queues, "it is heard")
             async with lock as lease:
-                assert lease.token > first._held.last
+                assert lease.token > first._core.last
                 lease.check()
 
     run(work)
@@ -214,11 +214,13 @@ def test_a_lease_that_was_lost_while_it_lingered_is_not_handed_on() -> None:
         lock = here.lock("name", linger=LONG)
         first = await lock.acquire()
         await first.release()
-        stile = here.session().turnstile._stiles["name", 30_000_000, 0]
-        assert stile.held is not None
-        stile.held.kept_until = stile.held.valid_until = here.session().runtime.now() + 1.0  # too little is left
+        local_queue = here.session().local_queues._queues["name", 30_000_000, 0]
+        assert local_queue.lease is not None
+        local_queue.lease.kept_until = local_queue.lease.valid_until = (
+            here.session().runtime.now() + 1.0
+        )  # too little is left
         async with lock as lease:
-            assert lease.token > first._held.last
+            assert lease.token > first._core.last
         assert asked == ["acquire", "release", "acquire"]
 
     run(work)
@@ -250,7 +252,7 @@ def test_another_lock_of_the_same_client_has_it_too() -> None:
         await (await here.lock("name", timeout=0).acquire()).release()
         assert asked == ["acquire", "release"]
         await (await lingering.acquire()).release()
-        await (await here.lock("name", ttl=20, timeout=PATIENCE).acquire()).release()
+        await (await here.lock("name", ttl=20, timeout=TEST_TIMEOUT).acquire()).release()
         async with lingering:
             with pytest.raises(LockTimeout):
                 await there.lock("name").acquire(0.01)
@@ -339,7 +341,7 @@ def test_a_release_that_hangs_holds_up_nobody() -> None:
             lease = await here.lock("name", ttl=1.5, linger=LONG).acquire()
             broken = True
             assert await lease.release() is Outcome.RELEASED
-            async with there.lock("name", timeout=PATIENCE):
+            async with there.lock("name", timeout=TEST_TIMEOUT):
                 pass
             broken = False
 
@@ -353,9 +355,9 @@ def test_cancelled_at_any_await_it_leaves_nothing(at: int) -> None:
     async def work(here: AsyncClient, there: AsyncClient, asked: list[str]) -> None:
         lock = here.lock("name", linger=LONG)
         await (await lock.acquire()).release()
-        stile = here.session().turnstile._stiles["name", 30_000_000, 0]
-        assert stile.held is not None
-        stile.held.kept_until = stile.held.valid_until = here.session().runtime.now() + 1.0
+        local_queue = here.session().local_queues._queues["name", 30_000_000, 0]
+        assert local_queue.lease is not None
+        local_queue.lease.kept_until = local_queue.lease.valid_until = here.session().runtime.now() + 1.0
         task = asyncio.create_task(lock.acquire())
         for _ in range(at):
             await asyncio.sleep(0)
@@ -363,7 +365,7 @@ def test_cancelled_at_any_await_it_leaves_nothing(at: int) -> None:
         (won,) = await asyncio.gather(task, return_exceptions=True)
         if not isinstance(won, BaseException):
             await won.release()
-        async with there.lock("name", timeout=PATIENCE):
+        async with there.lock("name", timeout=TEST_TIMEOUT):
             pass
 
     run(work)
@@ -422,7 +424,7 @@ def test_a_lease_taken_up_and_dropped_ends() -> None:
         box = [await lock.acquire()]
         with pytest.warns(ResourceWarning, match="dropped without release"):
             box.clear()
-        async with there.lock("name", timeout=PATIENCE):
+        async with there.lock("name", timeout=TEST_TIMEOUT):
             pass
 
     run(work)
@@ -449,13 +451,13 @@ def test_releases_that_are_cancelled_do_not_keep_later_ones() -> None:
         async with AsyncClient(store=source) as here, AsyncClient(store=source) as there:
             for number in range(WORKERS):
                 await (await here.lock(f"name {number}", linger=1000).acquire()).release()
-            here.session().turnstile.end_all_lingering()
+            here.session().local_queues.end_all_lingering()
             tasks = [task for task in asyncio.all_tasks() if task.get_name() == "holdfast-release"]
             assert len(tasks) == WORKERS
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
             await (await here.lock("name", linger=1000).acquire()).release()
-            await (await there.lock("name", timeout=PATIENCE).acquire()).release()
+            await (await there.lock("name", timeout=TEST_TIMEOUT).acquire()).release()
 
     asyncio.run(main())

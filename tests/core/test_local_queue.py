@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 
 from holdfast import AsyncClient, AsyncLease, AsyncLock, Client, Lease, LeaseLost, LeaseState, LockTimeout, Outcome
-from holdfast.contracts.messages import Ask, Notice, NoticeKind, Release, Reply
+from holdfast.contracts.messages import AcquireRequest, Notification, NotificationKind, ReleaseRequest, Reply
 from holdfast.contracts.runtime import Runtime
 from holdfast.contracts.store import StoreSource
 from holdfast.core.lease import NEVER, REFUSED
-from holdfast.core.local_queue import Turnstile
+from holdfast.core.local_queue import LocalQueues
 from holdfast.errors import StoreUnavailable, UsageError
 from holdfast.runtimes import clocks
 from holdfast.runtimes.threads import ThreadEvent
 from holdfast.stores.memory import MemoryStore, MemoryTable, memory_source
 from tests import virtual
-from tests.hazards.helpers import PATIENCE, disturbed, eventually, soon
+from tests.hazards.helpers import TEST_TIMEOUT, disturbed, eventually, soon
 
 
 class Counting(MemoryStore):
@@ -28,12 +28,12 @@ class Counting(MemoryStore):
 
     asked: list[str]
 
-    async def acquire(self, ask: Ask, until: float) -> Reply:
+    async def acquire(self, request: AcquireRequest, until: float) -> Reply:
         """Count an ask."""
         self.asked.append("acquire")
-        return await super().acquire(ask, until)
+        return await super().acquire(request, until)
 
-    async def release(self, release: Release, until: float) -> Outcome:
+    async def release(self, release: ReleaseRequest, until: float) -> Outcome:
         """Count a release."""
         self.asked.append("release")
         return await super().release(release, until)
@@ -213,28 +213,28 @@ def test_a_lease_is_renewed_whoever_has_it() -> None:
 
     async def work(client: AsyncClient, asked: list[str]) -> None:
         lock = client.lock("name", ttl=1.5)
-        requests: set[str] = set()
+        request_ids: set[str] = set()
 
         async def take_again_and_again() -> None:
             for _ in range(100):
                 async with lock as lease:
-                    requests.add(lease._held.request)
+                    request_ids.add(lease._core.request_id)
                     await asyncio.sleep(0.2)
                     lease.check()
 
         await asyncio.gather(*(take_again_and_again() for _ in range(3)))
-        assert len(requests) < 60, "most had it from another one"
+        assert len(request_ids) < 60, "most had it from another one"
 
     run(work)
 
 
 @pytest.mark.parametrize(("turns", "order"), [(0, "here there here here"), (32, "here here here there")])
 def test_who_comes_next_depends_on_the_turns(turns: int, order: str) -> None:
-    """A name that is contended here and outside goes from hand to hand turn_count times, then outside."""
+    """A name that is contended here and outside goes from hand to hand fairness_count times, then outside."""
     table = MemoryTable()
 
     async def main() -> None:
-        here = AsyncClient(store=memory_source(table), turn_count=turns, turn_time=60)
+        here = AsyncClient(store=memory_source(table), fairness_count=turns, fairness_time=60)
         async with here, AsyncClient(store=memory_source(table)) as there:
             served: list[str] = []
             gate = asyncio.Event()
@@ -289,7 +289,7 @@ def test_a_lease_that_comes_just_when_its_contender_begins_to_wait_is_not_missed
         monkeypatch.setattr(client.session().runtime, "event", lambda: Untimely(lease))
         thread = threading.Thread(target=lambda: client.lock("name").acquire().release(), daemon=True)
         thread.start()
-        thread.join(PATIENCE)
+        thread.join(TEST_TIMEOUT)
         assert not thread.is_alive()
 
 
@@ -318,20 +318,20 @@ def test_a_lease_that_is_lost_while_it_is_released_is_not_handed_on(
         lease = await led(client)
         waiting = await in_line(client, client.lock("name"))
         await client.revoke("name", force=True)  # and its notice comes at the same moment as the release
-        notice = Notice("", NoticeKind.REVOKED, lease._held.request, lease._held.last)
+        notification = Notification("", NotificationKind.REVOKED, lease._core.request_id, lease._core.last)
         if released_first:
-            may_pass = Turnstile._may_pass
+            may_hand_off = LocalQueues._may_hand_off
 
             def meanwhile(*arguments: Any) -> bool:  # noqa: ANN401
-                client.session().deliver(notice)
-                return may_pass(*arguments)
+                client.session().deliver(notification)
+                return may_hand_off(*arguments)
 
-            monkeypatch.setattr(Turnstile, "_may_pass", meanwhile)
+            monkeypatch.setattr(LocalQueues, "_may_hand_off", meanwhile)
         else:
-            client.session().deliver(notice)
+            client.session().deliver(notification)
         assert not (await lease.release()).kept
-        following = await asyncio.wait_for(waiting, PATIENCE)
-        assert following.token > lease._held.last
+        following = await asyncio.wait_for(waiting, TEST_TIMEOUT)
+        assert following.token > lease._core.last
         following.check()
         await following.release()
 
@@ -345,7 +345,7 @@ def test_a_loss_that_is_found_just_after_a_lease_was_handed_on_is_its_successors
         lease = await led(client)
         waiting = await in_line(client, client.lock("name"))
         await lease.release()
-        client.session().keeper.lose(lease._held, REFUSED)  # as the answer to a renewal that was under way
+        client.session().renewer.lose(lease._core, REFUSED)  # as the answer to a renewal that was under way
         following = await waiting
         with pytest.raises(LeaseLost):
             following.check()
@@ -360,10 +360,10 @@ def test_a_lease_that_was_no_longer_to_be_renewed_is_renewed_for_the_next() -> N
     async def work(client: AsyncClient, asked: list[str]) -> None:
         lease = await led(client, 1.0, 0.8)
         waiting = await in_line(client, client.lock("name", ttl=1.0))
-        await soon(lambda: lease._held.due_at == NEVER, "it is renewed for the last time")
+        await soon(lambda: lease._core.due_at == NEVER, "it is renewed for the last time")
         await lease.release()
         following = await waiting
-        assert following._held.request == lease._held.request
+        assert following._core.request_id == lease._core.request_id
         await asyncio.sleep(1.2)
         following.check()
         await following.release()
@@ -398,7 +398,7 @@ def test_a_lease_handed_on_after_a_shorter_extension_has_the_ttl_of_its_lock() -
         await lease.extend(1.0)
         await lease.release()
         following = await waiting
-        assert following._held.request == lease._held.request
+        assert following._core.request_id == lease._core.request_id
         assert following.ttl == 20.0
         await following.release()
 
@@ -421,7 +421,7 @@ def test_a_lease_that_is_dropped_ends_for_those_who_wait_here_too(handed_on: boo
         del lease
         with pytest.warns(ResourceWarning, match="dropped without release"):
             box.clear()
-        following = await asyncio.wait_for(waiting, PATIENCE)
+        following = await asyncio.wait_for(waiting, TEST_TIMEOUT)
         assert following.token > token
         await following.release()
 
@@ -440,7 +440,7 @@ def test_a_lease_that_a_thread_drops_ends_for_the_others_too() -> None:
         with pytest.warns(ResourceWarning, match="dropped without release"):
             box.clear()
         clock.advance(0.4)
-        thread.join(PATIENCE)
+        thread.join(TEST_TIMEOUT)
         assert not thread.is_alive()
 
 
@@ -455,7 +455,7 @@ def test_a_contender_that_is_torn_down_just_when_it_was_handed_the_lease_blocks_
         await lined_up(client, "name", 2)
         await lease.release()
         torn.close()
-        await (await asyncio.wait_for(waiting, PATIENCE)).release()
+        await (await asyncio.wait_for(waiting, TEST_TIMEOUT)).release()
 
     run(work)
 
@@ -520,7 +520,7 @@ def test_who_waits_here_goes_on_when_the_store_answers_again() -> None:
 
     async def main() -> None:
         nonlocal broken
-        async with AsyncClient(store=disturbed(virtual.source(), cut), retry_for=PATIENCE) as client:
+        async with AsyncClient(store=disturbed(virtual.source(), cut), retry_for=TEST_TIMEOUT) as client:
             await lined_up(client, "name", 0)  # it is open: from now on, first come is first served
             first = asyncio.create_task(client.lock("name").acquire(0.1))
             waiting = [asyncio.create_task(client.lock("name").acquire()) for _ in range(2)]
@@ -535,8 +535,8 @@ def test_who_waits_here_goes_on_when_the_store_answers_again() -> None:
 
 def test_a_turn_count_is_a_number() -> None:
     """A turn count that can't be right is refused when the client is made."""
-    with pytest.raises(UsageError, match="turn_count"):
-        Client("memory://", turn_count=-1)
+    with pytest.raises(UsageError, match="fairness_count"):
+        Client("memory://", fairness_count=-1)
 
 
 def test_an_interrupt_before_the_store_is_asked_leaves_no_queue(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -552,7 +552,7 @@ def test_an_interrupt_before_the_store_is_asked_leaves_no_queue(monkeypatch: pyt
         with pytest.raises(KeyboardInterrupt):
             client.lock("name").acquire()
         monkeypatch.undo()
-        client.lock("name", timeout=PATIENCE).acquire().release()
+        client.lock("name", timeout=TEST_TIMEOUT).acquire().release()
 
 
 def test_an_interrupt_before_a_lease_is_handed_on_keeps_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -564,10 +564,10 @@ def test_an_interrupt_before_a_lease_is_handed_on_keeps_nobody_out(monkeypatch: 
         waiting = pool.submit(lock.acquire)
         eventually(lambda: client.inspect("name").waiters, "somebody waits here")
 
-        def interrupt(_held: object) -> bool:
+        def interrupt(_core: object) -> bool:
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(client.session().turnstile, "pass_on", interrupt)
+        monkeypatch.setattr(client.session().local_queues, "pass_on", interrupt)
         with pytest.raises(KeyboardInterrupt):
             lease.release()
         monkeypatch.undo()

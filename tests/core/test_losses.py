@@ -43,7 +43,7 @@ def messages(caplog: pytest.LogCaptureFixture, level: int = logging.WARNING) -> 
 
 def test_a_loss_names_the_error_of_the_last_renewal_everywhere(caplog: pytest.LogCaptureFixture) -> None:
     """In `check`, `on_lost`, on leaving the body, in the event and in the log; as text and as cause."""
-    trouble = StoreError("the server is a replica (READONLY)")
+    last_error = StoreError("the server is a replica (READONLY)")
     broken = Broken()
     told: list[LeaseLost] = []
     events: list[LockEvent] = []
@@ -57,20 +57,20 @@ def test_a_loss_names_the_error_of_the_last_renewal_everywhere(caplog: pytest.Lo
         async with AsyncClient(store=store, on_event=events.append) as client:
             lock = client.lock("name", ttl=10, on_lost=told.append)
             lease = await lock.acquire()
-            broken.failing["renew"] = trouble
+            broken.failing["renew"] = last_error
             with pytest.raises(
                 LeaseLost, match=r"last renewal failed: the server is a replica \(READONLY\)\. "
             ) as left:
                 await body(lease)
             with pytest.raises(LeaseLost) as checked:
                 lease.check()
-            assert {left.value.__cause__, checked.value.__cause__, told[0].__cause__} == {trouble}
+            assert {left.value.__cause__, checked.value.__cause__, told[0].__cause__} == {last_error}
             assert str(left.value) == str(checked.value) == str(told[0])
 
     virtual.run(main)
     (lost,) = [event for event in events if event.kind == "lost"]
     assert "READONLY" in lost.detail
-    assert lost.cause is trouble
+    assert lost.cause is last_error
     assert len(messages(caplog)) == 2, "that it is at risk, and that it is lost"
     assert all("READONLY" in message for message in messages(caplog))
 
@@ -175,7 +175,7 @@ def test_an_error_that_lasts_is_not_repeated_as_a_queue_that_could_not_be_left(
     refused = StoreError("wants a password")
 
     async def main() -> None:
-        async with AsyncClient(store=disturbed(virtual.source(), Broken(acquire=refused, leave=refused))) as client:
+        async with AsyncClient(store=disturbed(virtual.source(), Broken(acquire=refused, withdraw=refused))) as client:
             with pytest.raises(StoreError, match="wants a password"):
                 await client.lock("name").acquire()
 
@@ -226,7 +226,7 @@ def test_a_lease_that_the_store_forgot_was_ours_until_its_end(past_its_end: bool
         async with AsyncClient(store=memory_source(table)) as client:
             lease = await client.lock("name", ttl=30).acquire()
             table._states.clear()
-            client.session().keeper.discard(lease._held)
+            client.session().renewer.discard(lease._core)
             await asyncio.sleep(40 if past_its_end else 3)
             return await lease.release()
 
@@ -237,10 +237,10 @@ def test_a_renewal_that_fails_after_the_loss_changes_nothing_of_what_is_told() -
     """The cause of a loss is the trouble that there was then, however late it is asked for."""
     with Client(store=memory_source(MemoryTable())) as client:
         lease = client.lock("name").acquire()
-        held, keeper = lease._held, client.session().keeper
-        keeper._failed([held], first := StoreUnavailable("first"))
+        held, renewer = lease._core, client.session().renewer
+        renewer._failed([held], first := StoreUnavailable("first"))
         held.lose(EXPIRED)
-        keeper._failed([held], StoreUnavailable("second"))
+        renewer._failed([held], StoreUnavailable("second"))
         with pytest.raises(LeaseLost, match="first") as caught:
             lease.check()
         lease.release()

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from holdfast import AsyncClient, Client, StoreUnavailable
-from holdfast.core.lease import HeldLease
-from holdfast.core.renewer import BATCH, Keeper
+from holdfast.core.lease import CoreLease
+from holdfast.core.renewer import BATCH, Renewer
 from holdfast.core.session import Session, _Closing
 from holdfast.outcome import Outcome
 from tests import virtual
@@ -52,14 +52,14 @@ def test_keeping_a_lease_costs_the_same_among_many() -> None:
     assert calls_to_keep(MANY) <= MORE * calls_to_keep(FEW)
 
 
-def sort_all(original: Callable[[Keeper], list[HeldLease]], self: Keeper) -> list[HeldLease]:
+def sort_all(original: Callable[[Renewer], list[CoreLease]], self: Renewer) -> list[CoreLease]:
     """Look at all leases for each batch."""
     for lease in self.kept():
         lease.trusted()
     return original(self)
 
 
-def look_at_all(original: Callable[[Keeper, float], float], self: Keeper, now: float) -> float:
+def look_at_all(original: Callable[[Renewer, float], float], self: Renewer, now: float) -> float:
     """Look at all leases whenever one falls due."""
     for lease in self.kept():
         lease.trusted()
@@ -67,15 +67,15 @@ def look_at_all(original: Callable[[Keeper, float], float], self: Keeper, now: f
 
 
 @pytest.mark.parametrize("bug", [("_take_due", sort_all), ("_look", look_at_all)], ids=lambda bug: bug[0])
-def test_a_keeper_that_looks_at_all_leases_is_found(bug: tuple[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_renewer_that_looks_at_all_leases_is_found(bug: tuple[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: work for each batch that grows with the leases that are kept."""
     method, wrong = bug
-    original = getattr(Keeper, method)
+    original = getattr(Renewer, method)
 
-    def planted(self: Keeper, *args: float) -> object:
+    def planted(self: Renewer, *args: float) -> object:
         return wrong(original, self, *args)
 
-    monkeypatch.setattr(Keeper, method, planted)
+    monkeypatch.setattr(Renewer, method, planted)
     assert calls_to_keep(MANY) > MORE * calls_to_keep(FEW)
 
 
@@ -248,18 +248,18 @@ def test_a_lost_connection_has_the_nearest_deadline_renewed_first() -> None:
 
     async def main() -> None:
         async with AsyncClient(store=virtual.source()) as client:
-            keeper = client.session().keeper
-            renew = keeper._renew
+            renewer = client.session().renewer
+            renew = renewer._renew
 
-            async def noted(batch: Sequence[HeldLease]) -> None:
+            async def noted(batch: Sequence[CoreLease]) -> None:
                 batches.append([lease.name for lease in batch])
                 await renew(batch)
 
             names = [(f"long {number}", 900) for number in range(3 * BATCH)]
             names += [(f"short {number}", 600) for number in range(BATCH)]
             held = [await client.lock(name, ttl=ttl).acquire() for name, ttl in names]
-            keeper._renew = noted  # type: ignore[method-assign]
-            keeper.hurry(0.0)
+            renewer._renew = noted  # type: ignore[method-assign]
+            renewer.hurry(0.0)
             await asyncio.sleep(1)
             assert all(lease.remaining() for lease in held)
 

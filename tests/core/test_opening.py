@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast import AsyncClient, Client, StoreError, StoreUnavailable
-from holdfast.contracts.messages import Notice
+from holdfast.contracts.messages import Notification
 from holdfast.contracts.runtime import Runtime
 from holdfast.contracts.store import StoreSource
 from holdfast.core.session import OPENING
@@ -29,7 +29,7 @@ class Opening(MemoryStore):
         super().__init__(runtime, table)
         self._tries = tries
 
-    async def open(self, deliver: Callable[[Notice], None], until: float) -> str:
+    async def open(self, deliver: Callable[[Notification], None], until: float) -> str:
         """Go through the tries."""
         self._tries.began.append(self._runtime.now())
         await self._tries.each(self._runtime, until)
@@ -76,8 +76,8 @@ def test_a_store_is_opened_once_however_many_come_first() -> None:
         session = client.session()
         session._opening._mutex = Meanwhile(lambda: drive(session.open()))
         drive(session.open())
-        assert len(table._inboxes) == 1
-    assert table._inboxes == {}
+        assert len(table._channels) == 1
+    assert table._channels == {}
 
 
 @pytest.mark.parametrize("each", [say_nothing, refuse])

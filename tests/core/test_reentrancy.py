@@ -12,7 +12,7 @@ import pytest
 from holdfast import AsyncClient, Client, Lease, LeaseLost, LeaseState, LockTimeout, Outcome, SelfDeadlock
 from holdfast.stores.memory import MemoryTable, memory_source
 from tests import virtual
-from tests.hazards.helpers import PATIENCE, eventually, soon
+from tests.hazards.helpers import TEST_TIMEOUT, eventually, soon
 
 
 def run(work: Callable[[AsyncClient, AsyncClient], Coroutine[Any, Any, None]]) -> None:
@@ -179,7 +179,7 @@ def test_a_loss_leaves_nested_bodies_as_lease_lost() -> None:
         with pytest.raises(LeaseLost):  # noqa: PT012 - the body is what is tested
             async with lock, lock:
                 await there.revoke("name", force=True)
-                await asyncio.sleep(PATIENCE)
+                await asyncio.sleep(TEST_TIMEOUT)
         task = asyncio.current_task()
         assert task is not None
         assert not task.cancelling()
@@ -209,7 +209,7 @@ def test_a_lease_that_is_dropped_ends_with_the_last() -> None:
 
 def _run_through(thread: threading.Thread) -> None:
     thread.start()
-    thread.join(PATIENCE)
+    thread.join(TEST_TIMEOUT)
     assert not thread.is_alive()
 
 
@@ -286,12 +286,12 @@ def test_a_task_that_would_wait_for_itself_is_told() -> None:
             others = [asyncio.create_task(take(client)) for client in (here, there)]
             await asyncio.sleep(0.01)
             assert not any(task.done() for task in others)
-        await asyncio.wait_for(asyncio.gather(*others), PATIENCE)
+        await asyncio.wait_for(asyncio.gather(*others), TEST_TIMEOUT)
 
     run(work)
 
 
-def test_a_lock_that_is_not_reentrant_does_not_nest_in_one_that_is() -> None:
+def test_a_lock_that_is_not_reentrant_does_not_reservation_in_one_that_is() -> None:
     """Each lock says for itself whether it may be acquired again."""
     with Client(store=memory_source(MemoryTable())) as client:
         plain, reentrant = client.lock("name"), client.lock("name", reentrant=True)

@@ -7,9 +7,9 @@ from itertools import pairwise
 import pytest
 
 from holdfast import AsyncClient, StoreUnavailable
-from holdfast.contracts.messages import Notice, NoticeKind
-from holdfast.core.lease import HeldLease
-from holdfast.core.renewer import Keeper
+from holdfast.contracts.messages import Notification, NotificationKind
+from holdfast.core.lease import CoreLease
+from holdfast.core.renewer import Renewer
 from holdfast.core.session import GAP_SPREAD, Session
 from holdfast.runtimes import clocks
 from tests import virtual
@@ -37,7 +37,7 @@ def renewals(after: float, *, fails: bool = False, gap: bool = False) -> list[fl
             await asyncio.sleep(after)
             if gap:
                 since = clocks.steady()
-                client.session().deliver(Notice("", NoticeKind.GAP, ""))
+                client.session().deliver(Notification("", NotificationKind.GAP, ""))
                 await asyncio.sleep(1.0)
             await lease.release()
 
@@ -76,32 +76,32 @@ def nothing(*_: object) -> None:
     """Do nothing."""
 
 
-def late(self: HeldLease, spread: float) -> float:
+def late(self: CoreLease, spread: float) -> float:
     """Renew when little is left."""
     wait = (self.valid_until - self.runtime.now()) * (0.9 + 0.06 * spread)
     self.due_at = self.runtime.now() + wait
     return wait
 
 
-def once_more(self: Keeper, leases: Sequence[HeldLease], error: Exception) -> None:
+def once_more(self: Renewer, leases: Sequence[CoreLease], error: Exception) -> None:
     """Try again once only, shortly before the end."""
     for lease in leases:
-        lease.trouble = error
+        lease.last_error = error
         lease.due_at = lease.valid_until - 0.1 if lease.due_at < lease.valid_until - 1 else lease.valid_until
 
 
-def without_a_look(self: Keeper, within: float) -> None:
+def without_a_look(self: Renewer, within: float) -> None:
     """Give leases new instants, and tell nobody to look at them."""
     for lease in self.kept():
         lease.due_at = self._runtime.now()
 
 
 PLANTED: list[tuple[Callable[[], None], type, str, Callable[..., object]]] = [
-    (comes_early, HeldLease, "schedule", late),
-    (comes_again, Keeper, "_failed", once_more),
-    (comes_after_a_gap, Keeper, "hurry", nothing),
-    (comes_after_a_gap, Keeper, "hurry", without_a_look),
-    (comes_after_a_gap, Session, "_ask_again", nothing),
+    (comes_early, CoreLease, "schedule", late),
+    (comes_again, Renewer, "_failed", once_more),
+    (comes_after_a_gap, Renewer, "hurry", nothing),
+    (comes_after_a_gap, Renewer, "hurry", without_a_look),
+    (comes_after_a_gap, Session, "_retry_all", nothing),
 ]
 
 

@@ -8,12 +8,12 @@ from contextlib import AsyncExitStack
 import pytest
 
 from holdfast import AsyncClient, Client, LeaseLost, Outcome, UsageError
-from holdfast.core.renewer import Keeper
+from holdfast.core.renewer import Renewer
 from holdfast.runtimes import clocks
 from holdfast.runtimes.aio import BodyGuard
 from holdfast.stores.memory import MemoryTable, memory_source
 from tests import virtual
-from tests.hazards.helpers import PATIENCE, disturbed, eventually, soon
+from tests.hazards.helpers import TEST_TIMEOUT, disturbed, eventually, soon
 
 
 class Counting:
@@ -49,17 +49,17 @@ def test_many_leases_are_renewed_in_few_requests() -> None:
     virtual.run(main)
 
 
-def test_quick_pairs_do_not_wake_the_keeper(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_quick_pairs_do_not_wake_the_renewer(monkeypatch: pytest.MonkeyPatch) -> None:
     """The keeper looks a few times, not thousands of times, while locks are taken and released quickly."""
     looks = 0
-    look = Keeper._look
+    look = Renewer._look
 
-    def counted(self: Keeper, now: float) -> float:
+    def counted(self: Renewer, now: float) -> float:
         nonlocal looks
         looks += 1
         return look(self, now)
 
-    monkeypatch.setattr(Keeper, "_look", counted)
+    monkeypatch.setattr(Renewer, "_look", counted)
 
     async def main() -> None:
         async with AsyncClient(store=virtual.source()) as client:
@@ -72,7 +72,7 @@ def test_quick_pairs_do_not_wake_the_keeper(monkeypatch: pytest.MonkeyPatch) -> 
     assert looks <= 40  # once for each lease that falls due before all that came before: about 8 of 2,000
 
 
-def test_a_client_has_one_keeper_and_none_before_its_first_lease() -> None:
+def test_a_client_has_one_renewer_and_none_before_its_first_lease() -> None:
     """A client starts one keeper, with its first lease, and its close ends it."""
     before = len(keepers())
     client = Client(store=memory_source(MemoryTable()))
@@ -90,7 +90,7 @@ def test_renewals_are_spread() -> None:
     """Leases of one ttl that were won together do not all fall due at the same moment."""
     with virtual.stopped_clock(), Client(store=virtual.source()) as client:
         leases = [client.lock(f"{number}", ttl=30).acquire() for number in range(20)]
-        waits = [lease._held.due_at - lease._held.valid_until for lease in leases]
+        waits = [lease._core.due_at - lease._core.valid_until for lease in leases]
         assert max(waits) - min(waits) > 0.2
         for lease in leases:
             lease.release()
@@ -135,7 +135,7 @@ def test_a_zombie_loses_the_lease_at_max_hold() -> None:
             lease, since = await client.lock("name", ttl=20, max_hold=50).acquire(), clocks.steady()
             assert await lease.lost.wait(100)
             assert 49.9 < clocks.steady() - since <= 50
-            assert "max_hold" in str(lease._held.loss())
+            assert "max_hold" in str(lease._core.loss())
             async with client.lock("name", timeout=5):
                 pass
             await lease.release()
@@ -188,7 +188,7 @@ def test_closing_ends_all_who_wait_and_hold() -> None:
     assert len(other.inspect("others").waiters) == 1  # the two behind it wait within their client
     client.close()
     for thread in threads:
-        thread.join(PATIENCE)
+        thread.join(TEST_TIMEOUT)
     assert len(errors) == 3
     assert all("closed" in str(error) for error in errors)
     assert not other.inspect("others").waiters
@@ -254,7 +254,7 @@ def test_a_loss_and_a_foreign_end_keep_their_own_errors(foreign: str) -> None:
     virtual.run(main)
 
 
-def test_a_keeper_that_was_cancelled_is_started_again() -> None:
+def test_a_renewer_that_was_cancelled_is_started_again() -> None:
     """Whoever cancels every task of a loop cancels the keeper too; the next lease starts it anew, for all leases."""
 
     async def main() -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from holdfast import AsyncClient, AsyncLease, UsageError
-from holdfast.contracts.messages import Ask, Reply
-from holdfast.core.attempt import Want
+from holdfast.contracts.messages import AcquireRequest, Reply
+from holdfast.core.attempt import LockSpec
 from holdfast.core.session import Session
 from holdfast.table.state import Queue
 from holdfast.table.step import Step
@@ -32,7 +32,7 @@ class Here:
     leases: list[AsyncLease] = field(default_factory=list[AsyncLease])
     tasks: list["asyncio.Task[None]"] = field(default_factory=list["asyncio.Task[None]"])
 
-    async def want(self) -> None:
+    async def spec(self) -> None:
         """Have one more come, who knows of one permit."""
 
         async def work() -> None:
@@ -59,7 +59,7 @@ class Here:
 async def grow_and_shrink(client: AsyncClient, other: AsyncClient, here: Here) -> None:
     """Check who is let in, and by which number the name goes, while nothing but the resizing happens."""
     for _ in range(6):
-        await here.want()
+        await here.spec()
     assert len(here.leases) == 1
     assert len((await other.inspect("name")).waiters) == 5, "each of them has a place in the store"
 
@@ -98,7 +98,7 @@ def test_those_who_wait_in_one_client_are_let_in_as_the_permits_change() -> None
     virtual.run(play)
 
 
-def queue_here(original: Callable[..., None], self: Want) -> None:
+def queue_here(original: Callable[..., None], self: LockSpec) -> None:
     """Have them wait in the local queue of their client."""
     self.resizable = False
     original(self)
@@ -112,10 +112,10 @@ def let_in_one(original: Callable[..., None], self: Step) -> None:
     self.state.capacity = capacity
 
 
-def bring_the_old_number_back(original: Callable[..., Reply], self: Step, ask: Ask) -> Reply:
+def bring_the_old_number_back(original: Callable[..., Reply], self: Step, request: AcquireRequest) -> Reply:
     """Have whoever is granted set the number that it named."""
-    self.state.capacity = ask.capacity
-    return original(self, ask)
+    self.state.capacity = request.capacity
+    return original(self, request)
 
 
 def forget_the_room(original: Callable[..., int], self: Step, before: int, after: int) -> int:
@@ -138,8 +138,8 @@ async def resize_here_only(original: Callable[..., Any], self: Session, name: st
 
 
 BUGS: list[tuple[type, str, Callable[..., Any]]] = [
-    (Want, "__post_init__", queue_here),
-    (Step, "_pass_on", let_in_one),
+    (LockSpec, "__post_init__", queue_here),
+    (Step, "_serve_queue", let_in_one),
     (Step, "_grant", bring_the_old_number_back),
     (Step, "resize", forget_the_room),
     (Step, "_has_room", stay_as_wide),

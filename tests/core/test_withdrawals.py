@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from holdfast import AsyncClient, Client, LeaseLost
-from holdfast.contracts.messages import Release
+from holdfast.contracts.messages import ReleaseRequest
 from holdfast.contracts.store import StoreSource
-from holdfast.core.lease import HeldLease
+from holdfast.core.lease import CoreLease
 from holdfast.outcome import Outcome
 from holdfast.stores.memory import MemoryStore, MemoryTable, memory_source
-from tests.hazards.helpers import PATIENCE, eventually
+from tests.hazards.helpers import TEST_TIMEOUT, eventually
 
 KINDS: dict[str, Callable[[Any], Any]] = {
     "lock": lambda client: client.lock("a"),
@@ -38,7 +38,7 @@ class Held:
         held = self
 
         class Holding(MemoryStore):
-            async def release(self, release: Release, until: float) -> Outcome:
+            async def release(self, release: ReleaseRequest, until: float) -> Outcome:
                 held.asked.append(release.name)
                 while not held.answers.is_set():
                     await self._runtime.sleep(0.005)
@@ -47,10 +47,10 @@ class Held:
         return StoreSource("memory://", MemoryStore.capabilities, lambda runtime: Holding(runtime, held.table))
 
 
-def leases(lease: Any) -> list[HeldLease]:  # noqa: ANN401 - one of several kinds
+def leases(lease: Any) -> list[CoreLease]:  # noqa: ANN401 - one of several kinds
     """Return what a lease consists of."""
-    bundle = getattr(lease, "_bundle", None)
-    return list(bundle.leases) if bundle else [lease._held]
+    group = getattr(lease, "_group", None)
+    return list(group.leases) if group else [lease._core]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -83,7 +83,7 @@ def test_a_task_leaves_at_once(kind: str) -> None:
                 await body(client)
             assert await client.names() != []
             store.answers.set()
-            async with other.multilock(["a", "b"], timeout=PATIENCE):
+            async with other.multilock(["a", "b"], timeout=TEST_TIMEOUT):
                 pass
 
     asyncio.run(main())
@@ -96,22 +96,22 @@ def test_what_was_released_in_the_body_is_left_alone() -> None:
     store.answers.set()
     with Client(store=store.source()) as client:
         lease = client.lock("a").acquire()
-        lease._held.lose("was lost")
+        lease._core.lose("was lost")
         lease.release()
         with pytest.raises(LeaseLost), lease:
             pass
-        assert not client._session or not client._session.departures._workers
+        assert not client._session or not client._session.background_releases._workers
     assert store.asked == ["a"]
 
 
-def test_all_of_a_nest_leave_before_it_is_released() -> None:
+def test_all_of_a_reservation_leave_before_it_is_released() -> None:
     """Each of the leases of one thread is left by itself; the last of them releases."""
     store = Held()
     with Client(store=store.source()) as client:
         lock = client.lock("a", reentrant=True)
         outer = lock.acquire()
         with pytest.raises(LeaseLost), lock:
-            outer._held.lose("was lost")
+            outer._core.lose("was lost")
         assert store.asked == []
         store.answers.set()
         outer.release()

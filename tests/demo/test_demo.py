@@ -14,7 +14,7 @@ from holdfast.cli.app import run_app
 from holdfast.demo.logs import make_up
 from holdfast.demo.record import Record
 from holdfast.demo.tally import Tally
-from tests.cli.conftest import PATIENCE, Command, until
+from tests.cli.conftest import TEST_TIMEOUT, Command, until
 
 REAL = Path(__file__).parents[2] / ".." / "shared" / "data" / "access.log"
 
@@ -114,7 +114,7 @@ def test_an_interrupted_demo_leaves_no_process(
     until(lambda: len(_workers_of(demo.pid)) == 3, "the workers have started")
     workers = _workers_of(demo.pid)
     demo.send_signal(number)
-    assert demo.wait(PATIENCE) == 128 + number
+    assert demo.wait(TEST_TIMEOUT) == 128 + number
     assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
     assert not list(tmp_path.glob("holdfast-*"))
 

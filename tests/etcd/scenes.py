@@ -15,7 +15,7 @@ from holdfast.stores.etcd import etcd_directory
 from holdfast.stores.etcd.options import deployment_of
 from holdfast.stores.ordered import Kind, Record
 
-PATIENCE = 10.0
+TEST_TIMEOUT = 10.0
 """How long to wait, in seconds, for what must happen."""
 
 Run = Callable[[Callable[[Runtime], Coroutine[Any, Any, None]]], None]
@@ -66,9 +66,9 @@ class Heard:
         self.events.append(event)
         self._news.set()
 
-    def woken(self, request: str) -> None:
+    def woken(self, request_id: str) -> None:
         """Note it."""
-        self._note(f"woken {request}")
+        self._note(f"woken {request_id}")
 
     def told(self, message: str) -> None:
         """Note it."""
@@ -84,7 +84,7 @@ class Heard:
 
     async def wait_for(self, event: str, count: int = 1) -> None:
         """Wait until something was told so many times."""
-        until = self._runtime.now() + PATIENCE
+        until = self._runtime.now() + TEST_TIMEOUT
         while self.events.count(event) < count:
             self._news.clear()
             if self.events.count(event) < count:
@@ -100,7 +100,7 @@ class Member:
         self.heard = Heard(runtime)
         self.directory = etcd_directory(deployment_of(urlsplit(url)), runtime)
 
-    def soon(self, seconds: float = PATIENCE) -> float:
+    def soon(self, seconds: float = TEST_TIMEOUT) -> float:
         """Return an instant until which something may take."""
         return self.runtime.now() + seconds
 
@@ -116,9 +116,9 @@ async def member(runtime: Runtime, url: str) -> AsyncGenerator[Member]:
         await one.directory.close()
 
 
-def contender(request: str, text: str = "", weight: int = 1, capacity: int = 1) -> Record:
+def contender(request_id: str, text: str = "", weight: int = 1, capacity: int = 1) -> Record:
     """Return what is written for a contender."""
-    return Record(Kind.CONTENDER, request, weight, capacity, text=text)
+    return Record(Kind.CONTENDER, request_id, weight, capacity, text=text)
 
 
 async def eventually(one: Member, attempt: Callable[[], Awaitable[Any]]) -> Any:  # noqa: ANN401 - whatever it returns

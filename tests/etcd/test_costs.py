@@ -5,14 +5,14 @@ from typing import TypeVar
 from urllib.parse import urlsplit
 
 from holdfast.contracts.deadlines import micros
-from holdfast.contracts.messages import Ask, Busy, Granted, Leave, Release, Waiting
+from holdfast.contracts.messages import AcquireRequest, Busy, Granted, Queued, ReleaseRequest, WithdrawRequest
 from holdfast.contracts.runtime import Runtime
 from holdfast.outcome import Outcome
 from holdfast.stores.etcd import etcd_directory
 from holdfast.stores.etcd.link import Address, Answer, Request
 from holdfast.stores.etcd.options import deployment_of
 from holdfast.stores.ordered.store import OrderedStore
-from tests.etcd.scenes import PATIENCE, Run
+from tests.etcd.scenes import TEST_TIMEOUT, Run
 from tests.servers import EtcdServer
 
 T = TypeVar("T")
@@ -27,24 +27,24 @@ class Counted:
         """Prepare; nothing is connected yet."""
         directory = etcd_directory(deployment_of(urlsplit(url)), runtime)
         self.store = OrderedStore(runtime, directory)
-        self.until = runtime.now() + PATIENCE
+        self.until = runtime.now() + TEST_TIMEOUT
         self._link = directory._gateway._link
-        self._asks: list[str] = []
-        self._ask, self._link.ask = self._link.ask, self._count  # type: ignore[method-assign]
+        self._paths: list[str] = []
+        self._exchange, self._link.exchange = self._link.exchange, self._count  # type: ignore[method-assign]
 
     async def _count(self, address: Address, request: Request, until: float) -> Answer:
-        self._asks.append(request.path)
-        return await self._ask(address, request, until)
+        self._paths.append(request.path)
+        return await self._exchange(address, request, until)
 
     async def asked_for(self, operation: Awaitable[T]) -> tuple[T, int]:
         """Return what an operation returns, and how many requests it took."""
-        before = len(self._asks)
-        return await operation, len(self._asks) - before
+        before = len(self._paths)
+        return await operation, len(self._paths) - before
 
 
-def ask(name: str, request: str, *, wait: bool = True) -> Ask:
+def exchange(name: str, request: str, *, wait: bool = True) -> AcquireRequest:
     """Ask for a lock."""
-    return Ask(name, request, "", "somebody", LONG, LONG, LONG, wait=wait)
+    return AcquireRequest(name, request, "", "somebody", LONG, LONG, LONG, wait=wait)
 
 
 def test_operations_take_no_more_requests_than_they_need(run: Run, etcd_server: EtcdServer, name: str) -> None:
@@ -55,20 +55,20 @@ def test_operations_take_no_more_requests_than_they_need(run: Run, etcd_server: 
         store, until = one.store, one.until
         await store.open(lambda _: None, until)
         try:
-            granted, requests = await one.asked_for(store.acquire(ask(name, "a-1/0"), until))
+            granted, requests = await one.asked_for(store.acquire(exchange(name, "a-1/0"), until))
             assert isinstance(granted, Granted)
             assert requests == 1
-            waiting, requests = await one.asked_for(store.acquire(ask(name, "a-1/1"), until))
-            assert isinstance(waiting, Waiting)
+            waiting, requests = await one.asked_for(store.acquire(exchange(name, "a-1/1"), until))
+            assert isinstance(waiting, Queued)
             assert requests == 1
-            busy, requests = await one.asked_for(store.acquire(ask(name, "a-1/2", wait=False), until))
+            busy, requests = await one.asked_for(store.acquire(exchange(name, "a-1/2", wait=False), until))
             assert isinstance(busy, Busy)
             assert busy.holders == ("somebody",)
             assert requests == 1
-            left, requests = await one.asked_for(store.leave(Leave(name, "a-1/1", unsure=False), until))
+            left, requests = await one.asked_for(store.withdraw(WithdrawRequest(name, "a-1/1", unsure=False), until))
             assert left.holders == ("somebody",)
             assert requests == 2
-            released = store.release(Release(name, "a-1/0", granted.token), until)
+            released = store.release(ReleaseRequest(name, "a-1/0", granted.token), until)
             assert await one.asked_for(released) == (Outcome.RELEASED, 1)
         finally:
             await store.close()

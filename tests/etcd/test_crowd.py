@@ -15,7 +15,7 @@ from holdfast.stores.etcd.gateway import AT_ONCE
 from holdfast.stores.etcd.keys import Keys, after
 from holdfast.stores.etcd.options import PREFIX
 from holdfast.stores.ordered import Entry, Kind
-from holdfast.testing.conformance.check import COLOURS
+from holdfast.testing.conformance.check import API_FORMS
 from holdfast.testing.conformance.kit import Kit
 from tests.etcd.scenes import Member, Run, contender, member
 from tests.faults.scenes import client_at, play
@@ -84,8 +84,8 @@ def few_files(more: int) -> Generator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, usual)
 
 
-@pytest.mark.parametrize("colour", COLOURS)
-def test_a_client_waits_for_more_names_than_it_may_have_files(etcd_server: EtcdServer, colour: str) -> None:
+@pytest.mark.parametrize("colour", API_FORMS)
+def test_a_client_waits_for_more_names_than_it_may_have_files(etcd_server: EtcdServer, form: str) -> None:
     """Each waiter gets its lock when that is released; the client needs a few sockets, however many wait."""
 
     async def scene(kit: Kit) -> None:
@@ -105,12 +105,12 @@ def test_a_client_waits_for_more_names_than_it_may_have_files(etcd_server: EtcdS
             tokens = [await each.result(AMPLE) for each in waiting]
         assert len(set(tokens)) == CROWD
 
-    play(colour, etcd_server.url, scene)
+    play(form, etcd_server.url, scene)
 
 
-@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize("colour", API_FORMS)
 @pytest.mark.parametrize("harm", ["connections", "server"])
-def test_no_waiter_is_forgotten_when_its_watch_breaks(etcd_server: EtcdServer, colour: str, harm: str) -> None:
+def test_no_waiter_is_forgotten_when_its_watch_breaks(etcd_server: EtcdServer, form: str, harm: str) -> None:
     """Half of the names are released while the connections are cut, or the server is dead; the others afterwards."""
 
     async def scene(kit: Kit) -> None:
@@ -139,7 +139,7 @@ def test_no_waiter_is_forgotten_when_its_watch_breaks(etcd_server: EtcdServer, c
 
     with Proxy(etcd_server.address) as proxy:
         url = "etcd://{}:{}".format(*proxy.address)
-        play(colour, etcd_server.url, scene)
+        play(form, etcd_server.url, scene)
 
 
 @dataclass(slots=True)
@@ -147,7 +147,7 @@ class Waits:
     """What one request waits for."""
 
     name: str
-    request: str
+    request_id: str
     entries: list[Entry]
 
 
@@ -169,7 +169,7 @@ async def change_something(a: Member, b: Member, waits: Waits, chance: random.Ra
     name, entry = waits.name, chance.choice(waits.entries)
     match chance.choice(["withdraw", "stir", "rewrite", "join", "look away"]):
         case "withdraw":
-            return await a.directory.withdraw(name, entry.request, entry, a.soon())
+            return await a.directory.withdraw_join(name, entry.request_id, entry, a.soon())
         case "stir":
             await a.directory.stir(name, [entry], a.soon())
             return True
@@ -179,8 +179,8 @@ async def change_something(a: Member, b: Member, waits: Waits, chance: random.Ra
             await a.directory.join(name, contender("newcomer"), a.soon())
             return False
         case _:
-            await b.directory.watch(name, waits.request, (), b.soon())
-            await a.directory.withdraw(name, entry.request, entry, a.soon())
+            await b.directory.watch(name, waits.request_id, (), b.soon())
+            await a.directory.withdraw_join(name, entry.request_id, entry, a.soon())
             return False
 
 
@@ -192,7 +192,7 @@ def test_just_those_are_woken_that_wait_for_what_went(run: Run, etcd_server: Etc
         async with member(runtime, etcd_server.url) as a, member(runtime, etcd_server.url) as b:
             waits = await some_waits(a, b, name, chance)
             expected = [
-                f"woken {each.request}"
+                f"woken {each.request_id}"
                 for each in chance.sample(waits, 50)
                 if await change_something(a, b, each, chance)
             ]

@@ -21,7 +21,7 @@ from tests.servers.etcd import encoded
 
 def requests_of(listing: Listing, kind: Kind = Kind.CONTENDER) -> list[str]:
     """Return who is listed."""
-    return [entry.request for entry in listing.entries if entry.kind is kind]
+    return [entry.request_id for entry in listing.entries if entry.kind is kind]
 
 
 async def names_of(one: Member, prefix: str) -> AsyncIterator[str]:
@@ -66,8 +66,8 @@ def test_nothing_is_left_behind(run: Run, etcd_server: EtcdServer, name: str) ->
         async with member(runtime, etcd_server.url) as a:
             entry, _ = await a.directory.join(name, contender("a"), a.soon())
             assert await a.directory.change(name, [], [Record(Kind.LIGHT, "a")], a.soon())
-            assert await a.directory.withdraw(name, "a", entry, a.soon())
-            assert not await a.directory.withdraw(name, "a", entry, a.soon())
+            assert await a.directory.withdraw_join(name, "a", entry, a.soon())
+            assert not await a.directory.withdraw_join(name, "a", entry, a.soon())
             assert etcd_server.keys(Keys("holdfast").of(name, "")) == []
             await a.directory.join(name, contender("b"), a.soon())
             session = a.directory.session()
@@ -123,7 +123,7 @@ def test_a_watcher_is_woken_once(run: Run, etcd_server: EtcdServer, name: str) -
             assert await b.directory.watch(
                 name, "last", [(await b.directory.look(name, b.soon())).entries[1]], b.soon()
             )
-            assert await a.directory.withdraw(name, "b", second, a.soon())
+            assert await a.directory.withdraw_join(name, "b", second, a.soon())
             await b.heard.wait_for("woken last")
             assert sorted(b.heard.events) == ["woken both", "woken last", "woken late", "woken one"]
 
@@ -138,7 +138,7 @@ def test_details_are_told_of_what_is_there(run: Run, etcd_server: EtcdServer, na
             entry, _ = await a.directory.join(name, contender("a", text="erste\n"), a.soon())
             gone, _ = await a.directory.join(name, contender("b"), a.soon())
             assert await a.directory.rewrite(name, entry, "zweite ☂", a.soon())
-            assert await a.directory.withdraw(name, "b", gone, a.soon())
+            assert await a.directory.withdraw_join(name, "b", gone, a.soon())
             assert not await a.directory.rewrite(name, gone, "", a.soon())
             [now] = (await a.directory.look(name, a.soon())).entries
             told, then = await a.directory.details(name, [now, entry], a.soon(-1.0))
@@ -158,8 +158,8 @@ def test_names_in_use_are_listed(run: Run, etcd_server: EtcdServer, name: str) -
     async def scene(runtime: Runtime) -> None:
         async with member(runtime, etcd_server.url) as a:
             for each in (f"{name}b", f"{name}a/", f"{name}a"):
-                for request in "xy":
-                    await a.directory.join(each, contender(request), a.soon())
+                for request_id in "xy":
+                    await a.directory.join(each, contender(request_id), a.soon())
             assert (await a.directory.names(name, a.soon())).names == [f"{name}a", f"{name}a/", f"{name}b"]
             assert (await a.directory.names(f"{name}a/", a.soon())).names == [f"{name}a/"]
             assert requests_of(await a.directory.look(f"{name}a", a.soon())) == ["x", "y"]
@@ -249,13 +249,13 @@ def test_a_session_is_renewed_before_all_else(
             assert sessions.current is not None
             await sessions.block_lease(sessions.current, 1.0, a.soon())
             asked: list[bool] = []
-            ask = gateway.ask
+            exchange = gateway.exchange
 
             async def note(*args: Any, first: bool = False, **options: Any) -> Said:  # noqa: ANN401 - as it is
                 asked.append(first)
-                return await ask(*args, first=first, **options)
+                return await exchange(*args, first=first, **options)
 
-            monkeypatch.setattr(gateway, "ask", note)
+            monkeypatch.setattr(gateway, "exchange", note)
             await a.directory.keep_alive(a.soon())
             assert asked == [True, True, True]
 
@@ -272,7 +272,7 @@ def test_a_guard_holds_for_as_long_as_its_contender(run: Run, etcd_server: EtcdS
             assert (guard.create_revision, b64encode(guard.key).decode()) == (entry.token, guard.compare()["key"])
             write = [{"request_put": {"key": encoded("guarded"), "value": ""}}]
             assert etcd_server.command("kv/txn", compare=[guard.compare()], success=write).get("succeeded")
-            assert await a.directory.withdraw(name, "a", entry, a.soon())
+            assert await a.directory.withdraw_join(name, "a", entry, a.soon())
             assert not etcd_server.command("kv/txn", compare=[guard.compare()], success=write).get("succeeded")
             again, _ = await a.directory.join(name, contender("a"), a.soon())
             assert again.token > entry.token
@@ -361,7 +361,7 @@ def test_a_compaction_breaks_nothing(run: Run, etcd_server: EtcdServer, name: st
             assert b.heard.events == ["woken late"]
             await a.directory.tell(b.directory.session(), "still heard", a.soon())
             await b.heard.wait_for("told still heard")
-            assert await a.directory.withdraw(name, "a", first, a.soon())
+            assert await a.directory.withdraw_join(name, "a", first, a.soon())
             await b.heard.wait_for("woken early")
 
     run(scene)
@@ -418,7 +418,7 @@ def test_a_watch_that_goes_on_costs_nothing(run: Run, etcd_server: EtcdServer, n
                 assert await b.directory.watch(name, "b", seen, b.soon())
                 first = first or b.directory._watched["b"]
             assert b.directory._watched["b"] is first
-            await a.directory.withdraw(name, "a", entry, a.soon())
+            await a.directory.withdraw_join(name, "a", entry, a.soon())
             await b.heard.wait_for("woken b")
             assert b.heard.events.count("woken b") == 1
 
@@ -434,8 +434,8 @@ def test_names_are_listed_in_pages(
         async with member(runtime, etcd_server.url) as a:
             wanted = [f"{name}/{each}" for each in ("a", "a/b", "é", "名", "%", "z")]
             for each in wanted:
-                for request in ("1", "2"):
-                    await a.directory.join(each, contender(request), a.soon())
+                for request_id in ("1", "2"):
+                    await a.directory.join(each, contender(request_id), a.soon())
             foreign = Keys("holdfast").of(name, "")[:-1].encode() + b"%2Fa\xff\xfe"
             etcd_server.command("kv/put", key=b64encode(foreign).decode(), value="")
             for page in (1, 2, 3, 5, 1000):

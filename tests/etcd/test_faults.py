@@ -15,9 +15,9 @@ from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from holdfast.stores.etcd.link import Said
 from holdfast.stores.etcd.session import Session
 from holdfast.stores.ordered import Entry, Kind, Record
-from holdfast.testing.conformance.check import COLOURS
+from holdfast.testing.conformance.check import API_FORMS
 from holdfast.testing.conformance.kit import Kit
-from tests.etcd.scenes import PATIENCE, Member, Run, contender, eventually, member, run_asyncio
+from tests.etcd.scenes import TEST_TIMEOUT, Member, Run, contender, eventually, member, run_asyncio
 from tests.faults.metronome import Metronome
 from tests.faults.scenes import client_at, play
 from tests.ordered.ensembles import Party
@@ -67,19 +67,19 @@ def test_a_join_that_comes_after_its_end_does_nothing(run: Run, proxy: Proxy, na
             proxy.swallow(containing=b"kv/txn")
             with pytest.raises(OutcomeUnknown):
                 await a.directory.join(name, contender("came"), a.soon())
-            assert await a.directory.withdraw(name, "came", None, a.soon())
+            assert await a.directory.withdraw_join(name, "came", None, a.soon())
             proxy.lose(containing=b"kv/txn")
             with pytest.raises(OutcomeUnknown):
                 await a.directory.join(name, contender("lost"), a.soon())
-            assert not await a.directory.withdraw(name, "lost", None, a.soon())
+            assert not await a.directory.withdraw_join(name, "lost", None, a.soon())
             proxy.swallow(containing=b"kv/txn")
             with pytest.raises(OutcomeUnknown):
                 await a.directory.join(name, contender("kept"), a.soon())
             there = (await a.directory.look(name, a.soon())).entries
             kept = Record(Kind.KEPT, "kept", keep=60.0, place=there[0].order)
             assert await a.directory.change(name, there, [kept], a.soon())
-            for request in ("came", "lost", "kept"):
-                listing = await a.directory._try_to_join(session, name, request, "{}", a.soon())
+            for request_id in ("came", "lost", "kept"):
+                listing = await a.directory._try_to_join(session, name, request_id, "{}", a.soon())
                 assert [entry.kind for entry in listing.entries] == [Kind.KEPT]
             assert await a.directory.change(name, listing.entries, [], a.soon())
 
@@ -173,7 +173,7 @@ def test_a_session_survives_its_server_and_the_leader(
             await b.directory.tell(session, "still here", b.soon())
             await a.heard.wait_for("told still here")
             assert a.directory.session() == session
-            assert await a.directory.withdraw(name, "a", entry, a.soon())
+            assert await a.directory.withdraw_join(name, "a", entry, a.soon())
             await b.heard.wait_for("woken b")
             assert "lost" not in a.heard.events + b.heard.events
 
@@ -189,19 +189,19 @@ def test_what_cannot_be_read_keeps_no_message_from_being_heard(run: Run, etcd_se
     async def scene(runtime: Runtime) -> None:
         async with member(runtime, etcd_server.url) as a:
             session = a.directory.session()
-            for prefix in (a.directory._keys.inbox(session) + "/", a.directory._keys.of(name, "")):
+            for prefix in (a.directory._keys.channel(session) + "/", a.directory._keys.of(name, "")):
                 raw = b64encode(prefix.encode() + b"\xff").decode()
-                await a.directory._gateway.ask("kv/put", {"key": raw, "value": "/w=="}, a.soon())
+                await a.directory._gateway.exchange("kv/put", {"key": raw, "value": "/w=="}, a.soon())
             await a.directory.tell(session, "still here", a.soon())
             await a.heard.wait_for("told still here")
             assert (await a.directory.look(name, a.soon())).entries == []
             assert name not in (await a.directory.names("", a.soon())).names
-            await a.directory._gateway.ask("kv/deleterange", {"key": raw}, a.soon())
+            await a.directory._gateway.exchange("kv/deleterange", {"key": raw}, a.soon())
 
     run(scene)
 
 
-def test_an_inbox_is_heard_again_whatever_went_wrong_first(
+def test_an_channel_is_heard_again_whatever_went_wrong_first(
     run: Run, etcd_server: EtcdServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody else would do it: so no error, of whatever kind, ends that."""
@@ -285,7 +285,7 @@ def test_a_server_is_reached_by_tls(run: Run, tmp_path: Path, name: str) -> None
             async with member(runtime, f"{server.url}?ssl_ca_certs={certificates.authority}") as a:
                 entry, listing = await a.directory.join(name, contender("a"), a.soon())
                 assert await a.directory.watch(name, "a", listing.entries, a.soon())
-                assert await a.directory.withdraw(name, "a", entry, a.soon())
+                assert await a.directory.withdraw_join(name, "a", entry, a.soon())
                 await a.heard.wait_for("woken a")
             with pytest.raises(StoreError, match="is not trusted"):
                 async with member(runtime, server.url):
@@ -340,27 +340,27 @@ def test_a_cancelled_join_may_yet_come(proxy: Proxy, name: str) -> None:
             join.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await join
-            await a.directory.withdraw(name, "a", None, a.soon())
+            await a.directory.withdraw_join(name, "a", None, a.soon())
             assert (await a.directory._try_to_join(session, name, "a", "{}", a.soon())).entries == []
 
     run_asyncio(scene)
 
 
-@pytest.mark.parametrize("colour", COLOURS)
-def test_a_waiter_that_was_ended_for_its_silence_waits_on(etcd_server: EtcdServer, proxy: Proxy, colour: str) -> None:
+@pytest.mark.parametrize("colour", API_FORMS)
+def test_a_waiter_that_was_ended_for_its_silence_waits_on(etcd_server: EtcdServer, proxy: Proxy, form: str) -> None:
     """Also if its first reply was lost, so that it was kept from coming late: it comes again, as the last."""
 
     async def scene(kit: Kit) -> None:
-        holder, other = (client_at(kit, etcd_server.url, operation_timeout=PATIENCE) for _ in range(2))
-        party = Party(kit, url_of(proxy), namespace=kit.space, operation_timeout=PATIENCE)
+        holder, other = (client_at(kit, etcd_server.url, operation_timeout=TEST_TIMEOUT) for _ in range(2))
+        party = Party(kit, url_of(proxy), namespace=kit.space, operation_timeout=TEST_TIMEOUT)
         lease = await holder.lock("name", ttl=60).acquire()
         await party.client.inspect("name")
         proxy.swallow(containing=b"kv/txn")
-        waiting = kit.start(lambda: party.client.lock("name", ttl=60, timeout=PATIENCE).acquire())
+        waiting = kit.start(lambda: party.client.lock("name", ttl=60, timeout=TEST_TIMEOUT).acquire())
         await kit.waiters(holder, "name", 1)
-        behind = kit.start(lambda: other.lock("name", ttl=60, timeout=PATIENCE).acquire())
+        behind = kit.start(lambda: other.lock("name", ttl=60, timeout=TEST_TIMEOUT).acquire())
         await kit.waiters(holder, "name", 2)
-        [place] = party.store._places.live.values()
+        [place] = party.store._contenders.live.values()
 
         async def joined() -> bool:
             return place.unsure and place.entry is not None
@@ -368,7 +368,7 @@ def test_a_waiter_that_was_ended_for_its_silence_waits_on(etcd_server: EtcdServe
         async def gone() -> bool:
             place.ends_at = 0.0
             party.store._caretaker._signal.set()
-            return place not in party.store._places.live.values()
+            return place not in party.store._contenders.live.values()
 
         await kit.until(joined, "it knows that it waits")
         await kit.until(gone, "its silence is noticed")
@@ -378,7 +378,7 @@ def test_a_waiter_that_was_ended_for_its_silence_waits_on(etcd_server: EtcdServe
         await (await waiting.result()).release()
         assert not cast("EtcdDirectory", party.store.directory)._wanted
 
-    play(colour, etcd_server.url, scene)
+    play(form, etcd_server.url, scene)
 
 
 def test_a_join_that_is_under_way_when_it_is_given_up_stays_away(run: Run, proxy: Proxy, name: str) -> None:
@@ -390,22 +390,22 @@ def test_a_join_that_is_under_way_when_it_is_given_up_stays_away(run: Run, proxy
             proxy.lose(containing=b"kv/txn")
             with pytest.raises(OutcomeUnknown):
                 await directory.join(name, contender("a"), a.soon())
-            ask, given_up = directory._gateway.ask, list[bool]()
+            exchange, given_up = directory._gateway.exchange, list[bool]()
 
             async def give_up_first(path: str, body: Said, until: float, **options: Any) -> Said:  # noqa: ANN401
                 if path == "kv/txn" and not given_up:
                     given_up.append(True)
-                    await directory.withdraw(name, "a", None, until)
-                return await ask(path, body, until, **options)
+                    await directory.withdraw_join(name, "a", None, until)
+                return await exchange(path, body, until, **options)
 
-            directory._gateway.ask = give_up_first  # type: ignore[method-assign]
+            directory._gateway.exchange = give_up_first  # type: ignore[method-assign]
             with pytest.raises(StoreUnavailable, match="given up meanwhile"):
                 await directory.join(name, contender("a"), a.soon())
             assert (await directory.look(name, a.soon())).entries == []
             entry, _ = await directory.join(name, contender("a"), a.soon())
             session = directory._sessions.current
             assert session is not None
-            assert await directory.withdraw(name, "a", entry, a.soon())
+            assert await directory.withdraw_join(name, "a", entry, a.soon())
             assert (await directory._try_to_join(session, name, "a", "{}", a.soon())).entries == []
 
     run(scene)

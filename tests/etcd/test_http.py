@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.stores.etcd.http import BROKEN, Talk, piece
+from holdfast.stores.etcd.http import BROKEN, HttpConversation, piece
 from holdfast.stores.etcd.link import Address, Answer, Request
 
 ADDRESS = Address("server", 2379)
@@ -28,7 +28,7 @@ ASK = Request("kv/txn", b'{"compare":[]}')
 def said_by_h11(body: bytes, parts: Sequence[int], headers: Sequence[tuple[bytes, bytes]], *, chunked: bool) -> bytes:
     """Return an answer as h11 writes it; chunked, in parts of these lengths."""
     server = h11.Connection(h11.SERVER)
-    server.receive_data(Talk(ADDRESS).pack(ASK))
+    server.receive_data(HttpConversation(ADDRESS).pack(ASK))
     while not isinstance(server.next_event(), h11.EndOfMessage):
         pass
     length = (b"Transfer-Encoding", b"chunked") if chunked else (b"Content-Length", str(len(body)).encode())
@@ -76,17 +76,17 @@ def test_an_answer_is_read_however_it_comes(
     body: dict[str, Any], parts: list[int], headers: list[tuple[bytes, bytes]], chunked: bool, cuts: list[int]
 ) -> None:
     """Whole or in pieces, with a length or in chunks; it is complete with its last byte, and another one may follow."""
-    talk = Talk(ADDRESS)
+    conversation = HttpConversation(ADDRESS)
     for _ in range(2):
-        talk.pack(ASK)
+        conversation.pack(ASK)
         *pieces, last = in_pieces(said_by_h11(json.dumps(body).encode(), parts, headers, chunked=chunked), cuts)
         for each in pieces:
-            talk.feed(each)
-            assert talk.answer() is None
-            assert not talk.goes_on()
-        talk.feed(last)
-        assert talk.answer() == Answer(200, body)
-        assert talk.goes_on()
+            conversation.feed(each)
+            assert conversation.answer() is None
+            assert not conversation.goes_on()
+        conversation.feed(last)
+        assert conversation.answer() == Answer(200, body)
+        assert conversation.goes_on()
 
 
 @given(
@@ -100,13 +100,13 @@ def test_what_is_no_http_is_taken_for_none(
     said = bytearray(said_by_h11(json.dumps(body).encode(), parts, [(b"Date", b"today")], chunked=chunked))
     for place, bits in changes:
         said[place % len(said) : place % len(said) + 1] = bits
-    talk = Talk(ADDRESS)
-    talk.pack(ASK)
+    conversation = HttpConversation(ADDRESS)
+    conversation.pack(ASK)
     try:
         answer = None
         for each in [*in_pieces(bytes(said), cuts), b""]:
-            talk.feed(each)
-            if (answer := talk.answer()) is not None:
+            conversation.feed(each)
+            if (answer := conversation.answer()) is not None:
                 break
     except BROKEN:
         return
@@ -120,27 +120,27 @@ def test_what_is_no_http_is_taken_for_none(
 def test_a_stream_is_an_object_a_line(bodies: list[dict[str, Any]], parts: list[int], cuts: list[int]) -> None:
     """Whatever chunks they come in; its end is an error, and all that was said before that is told."""
     lines = b"".join(json.dumps(body).encode() + b"\n" for body in bodies)
-    talk = Talk(ADDRESS)
-    talk.begin(ASK)
+    conversation = HttpConversation(ADDRESS)
+    conversation.begin(ASK)
     told: list[Any] = []
 
     def hear() -> None:
         for each in [*in_pieces(said_by_h11(lines, parts, [], chunked=True), cuts), b""]:
-            talk.feed(each)
-            told.extend(talk.pieces())
+            conversation.feed(each)
+            told.extend(conversation.pieces())
 
     with pytest.raises(ConnectionResetError):
         hear()
     assert told == bodies
-    assert not talk.goes_on()
+    assert not conversation.goes_on()
 
 
 @given(st.binary(min_size=1), st.binary(min_size=1), st.sampled_from(["", "a-token"]))
 def test_what_is_said_is_read_by_h11(first: bytes, second: bytes, token: str) -> None:
     """A request with its body, and one whose body goes on."""
     server = h11.Connection(h11.SERVER)
-    talk = Talk(ADDRESS)
-    server.receive_data(talk.pack(Request("kv/txn", first, token)))
+    conversation = HttpConversation(ADDRESS)
+    server.receive_data(conversation.pack(Request("kv/txn", first, token)))
     request, data, end = server.next_event(), server.next_event(), server.next_event()
     assert isinstance(request, h11.Request)
     assert (request.method, request.target) == (b"POST", b"/v3/kv/txn")
@@ -149,7 +149,7 @@ def test_what_is_said_is_read_by_h11(first: bytes, second: bytes, token: str) ->
     assert data.data == first
     assert isinstance(end, h11.EndOfMessage)
     server = h11.Connection(h11.SERVER)
-    server.receive_data(talk.begin(Request("watch", b"", token)) + piece(first) + piece(second))
+    server.receive_data(conversation.begin(Request("watch", b"", token)) + piece(first) + piece(second))
     request = server.next_event()
     assert isinstance(request, h11.Request)
     assert dict(request.headers)[b"connection"] == b"close"
@@ -167,18 +167,18 @@ def test_a_connection_that_is_to_be_closed_does_not_go_on() -> None:
         (b"HTTP/1.0 200 OK\r\nContent-Length: 2", b""),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 2", b"HTTP"),
     ]:
-        talk = Talk(ADDRESS)
-        talk.pack(ASK)
-        talk.feed(b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" + head + b"\r\n\r\n{}" + more)
-        assert talk.answer() == Answer(200, {})
-        assert not talk.goes_on()
-    talk = Talk(ADDRESS)
-    talk.pack(ASK)
-    talk.feed(b"HTTP/1.1 200\r\n\r\n{}")
-    assert talk.answer() is None
-    talk.feed(b"")
-    assert talk.answer() == Answer(200, {})
-    assert not talk.goes_on()
+        conversation = HttpConversation(ADDRESS)
+        conversation.pack(ASK)
+        conversation.feed(b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" + head + b"\r\n\r\n{}" + more)
+        assert conversation.answer() == Answer(200, {})
+        assert not conversation.goes_on()
+    conversation = HttpConversation(ADDRESS)
+    conversation.pack(ASK)
+    conversation.feed(b"HTTP/1.1 200\r\n\r\n{}")
+    assert conversation.answer() is None
+    conversation.feed(b"")
+    assert conversation.answer() == Answer(200, {})
+    assert not conversation.goes_on()
 
 
 @pytest.mark.parametrize(
@@ -186,16 +186,16 @@ def test_a_connection_that_is_to_be_closed_does_not_go_on() -> None:
 )
 def test_a_head_without_an_end_is_not_kept(without_end: bytes) -> None:
     """A server cannot fill the memory by a line that goes on and on."""
-    talk = Talk(ADDRESS)
-    talk.pack(ASK)
-    talk.feed(without_end)
-    assert talk.answer() is None
-    talk.feed(b"x" * 100_000)
+    conversation = HttpConversation(ADDRESS)
+    conversation.pack(ASK)
+    conversation.feed(without_end)
+    assert conversation.answer() is None
+    conversation.feed(b"x" * 100_000)
     with pytest.raises(BROKEN):
-        talk.answer()
+        conversation.answer()
 
 
 def test_a_token_cannot_add_headers() -> None:
     """Whoever answers a login must not say what else we ask for."""
     with pytest.raises(BROKEN):
-        Talk(ADDRESS).pack(Request("kv/txn", b"", "token\r\nX: y"))
+        HttpConversation(ADDRESS).pack(Request("kv/txn", b"", "token\r\nX: y"))

@@ -17,7 +17,7 @@ from holdfast.stores.etcd.link import Address, NotSent, Request
 from holdfast.stores.etcd.options import Deployment
 from holdfast.stores.etcd.sockets import Connection, Unsent, keep_alive
 from holdfast.stores.etcd.threads import ThreadLink
-from tests.etcd.scenes import PATIENCE
+from tests.etcd.scenes import TEST_TIMEOUT
 
 ASK = Request("kv/range", b"{}")
 
@@ -32,13 +32,13 @@ def test_who_asks_is_told_that_the_link_was_closed() -> None:
         address = Address(*silent.getsockname())
         runtime = AsyncioRuntime()
         link = AsyncLink(runtime, Deployment([address]))
-        asking = asyncio.create_task(link.ask(address, ASK, runtime.now() + LONG))
+        asking = asyncio.create_task(link.exchange(address, ASK, runtime.now() + LONG))
         taken, _ = await asyncio.to_thread(silent.accept)
         with closing(taken):
             await asyncio.to_thread(taken.recv, 1)
             await link.close()
             with pytest.raises(OutcomeUnknown, match="the connection was closed"):
-                await asyncio.wait_for(asking, PATIENCE)
+                await asyncio.wait_for(asking, TEST_TIMEOUT)
 
     with closing(socket.create_server(("127.0.0.1", 0))) as silent:
         asyncio.run(scene(silent))
@@ -56,7 +56,7 @@ def test_a_server_that_hangs_up_on_who_connects_was_not_reached(monkeypatch: pyt
         address = Address(*server.getsockname())
         link = ThreadLink(runtime, Deployment([address]))
         with pytest.raises(NotSent, match="closed the connection before a request was sent"):
-            drive(link.ask(address, ASK, runtime.now() + PATIENCE))
+            drive(link.exchange(address, ASK, runtime.now() + TEST_TIMEOUT))
         drive(link.close())
 
 

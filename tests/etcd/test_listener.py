@@ -7,7 +7,7 @@ from holdfast.stores.etcd.http import piece
 from holdfast.stores.etcd.link import Address, Hearing, Request, Said
 from holdfast.stores.etcd.listener import Listener
 from holdfast.stores.etcd.sockets import Connection
-from tests.etcd.scenes import PATIENCE
+from tests.etcd.scenes import TEST_TIMEOUT
 
 PIECE = b"x" * 100_000
 
@@ -23,9 +23,9 @@ def received(end: socket.socket, count: int) -> bytes:
 def test_what_a_server_does_not_take_at_once_is_said_later() -> None:
     """Nobody waits for that, all of it comes in its order, and what the server says is heard meanwhile."""
     here, there = socket.socketpair()
-    there.settimeout(PATIENCE)
+    there.settimeout(TEST_TIMEOUT)
     connection = Connection(here, Address("server"))
-    connection.begin(Request("watch", b""), lambda: PATIENCE)
+    connection.begin(Request("watch", b""), lambda: TEST_TIMEOUT)
     listener = Listener()
     heard, told, ended = list[Said](), Event(), Event()
 
@@ -42,12 +42,12 @@ def test_what_a_server_does_not_take_at_once_is_said_later() -> None:
         while not head.endswith(b"\r\n\r\n"):
             head += there.recv(1)
         there.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + piece(b'{"result":1}\n'))
-        assert told.wait(PATIENCE)
+        assert told.wait(TEST_TIMEOUT)
         expected = b"".join(piece(PIECE + b"%d" % number) for number in range(50))
         assert received(there, len(expected)) == expected
         assert heard == [{"result": 1}]
         there.close()
-        assert ended.wait(PATIENCE)
+        assert ended.wait(TEST_TIMEOUT)
         stream.say(b"to nobody")
     finally:
         listener.close()

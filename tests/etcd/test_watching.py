@@ -12,12 +12,12 @@ from holdfast.contracts.runtime import Runtime
 from holdfast.errors import OutcomeUnknown, StoreError
 from holdfast.runtimes.threads import ThreadsRuntime, drive
 from holdfast.stores.etcd import watching as module
-from holdfast.stores.etcd.admission import Turns
+from holdfast.stores.etcd.admission import Admission
 from holdfast.stores.etcd.gateway import Gateway
 from holdfast.stores.etcd.link import Address, Answer, Hearing, Request, Said, Stream
 from holdfast.stores.etcd.options import Deployment
 from holdfast.stores.etcd.watching import Watches, Watching
-from tests.etcd.scenes import PATIENCE, Meanwhile, run_asyncio
+from tests.etcd.scenes import TEST_TIMEOUT, Meanwhile, run_asyncio
 
 if TYPE_CHECKING:
     from holdfast.stores.etcd.link import Link
@@ -93,7 +93,7 @@ class Watcher:
         self._runtime = runtime
         self._watches = Watches(runtime, cast("Gateway", script))
 
-    async def watch(self, key: str, seconds: float = PATIENCE) -> Watching:
+    async def watch(self, key: str, seconds: float = TEST_TIMEOUT) -> Watching:
         """Watch a key."""
 
         def make() -> Watching:
@@ -231,7 +231,7 @@ def test_a_watch_that_was_lost_does_not_begin() -> None:
     runtime = ThreadsRuntime()
     watching = Watching(runtime, lambda event: heard.append(str(event)), lambda: heard.append("ended"))
     with pytest.raises(OutcomeUnknown, match="the connection was lost"):
-        drive(watching.open(cast("Channel", Losing()), ("a", ""), 1, runtime.now() + PATIENCE))
+        drive(watching.open(cast("Channel", Losing()), ("a", ""), 1, runtime.now() + TEST_TIMEOUT))
     assert heard == []
 
 
@@ -246,7 +246,7 @@ class Guarded:
         """Let nobody in yet."""
         self.tokens: list[str] = []
 
-    async def ask(self, *_: object) -> Answer:
+    async def exchange(self, *_: object) -> Answer:
         """Let one log in, who is not told at once."""
         await asyncio.sleep(0)
         return Answer(200, {"token": NEW})
@@ -265,7 +265,7 @@ def test_all_who_are_denied_a_watch_for_an_old_token_try_again() -> None:
         gateway = Gateway(runtime, Deployment([Address("server")], user="app"), cast("Link", link))
         gateway._token = OLD
         watches = Watches(runtime, gateway)
-        until = runtime.now() + PATIENCE
+        until = runtime.now() + TEST_TIMEOUT
         make = partial(Watching, runtime, print, print)
         begun = await asyncio.gather(*(watches.begin(make, (key, ""), 1, until) for key in "abc"))
         assert not any(watching.over for watching in begun)
@@ -279,7 +279,7 @@ def test_one_stream_is_begun_however_many_want_one() -> None:
     runtime = ThreadsRuntime()
     script = Script(say_nothing)
     watches = Watches(runtime, cast("Gateway", script))
-    until = runtime.now() + PATIENCE
+    until = runtime.now() + TEST_TIMEOUT
     others: list[object] = []
     watches._opening._mutex = Meanwhile(lambda: others.append(drive(watches._open(until))))
     assert [drive(watches._open(until))] == others
@@ -290,8 +290,8 @@ def test_turns_are_given_in_order_and_never_lost() -> None:
     """The urgent before the others; who gives up takes none, also when one was just given to it."""
 
     async def scene(runtime: Runtime) -> None:
-        turns = Turns(runtime, 1)
-        until = runtime.now() + PATIENCE
+        turns = Admission(runtime, 1)
+        until = runtime.now() + TEST_TIMEOUT
         assert await turns.take(until)
         assert not await turns.take(runtime.now() + 0.01)
         order: list[str] = []

@@ -8,48 +8,48 @@ import pytest
 from holdfast import StoreUnavailable
 from holdfast.stores.etcd.errors import unanswered
 from holdfast.stores.etcd.link import Address
-from tests.faults.scenes import COLOURS
+from tests.faults.scenes import API_FORMS
 from tests.servers import Certificates, EtcdServer
 from tests.wrong_servers import HOST, complaint, saying, silent
 
 NO_TLS = r"did not answer the TLS handshake \({}\); write etcd:// for a server without TLS"
 
 
-@pytest.mark.parametrize("colour", COLOURS)
-def test_a_server_that_is_silent_to_tls(colour: str) -> None:
+@pytest.mark.parametrize("colour", API_FORMS)
+def test_a_server_that_is_silent_to_tls(form: str) -> None:
     """It is said what it did not answer."""
     with silent() as server:
-        error = complaint(colour, f"etcds://{HOST}:{server.getsockname()[1]}", server.close)
+        error = complaint(form, f"etcds://{HOST}:{server.getsockname()[1]}", server.close)
     assert isinstance(error, StoreUnavailable)
     assert re.search(NO_TLS.format("timed out"), str(error))
 
 
-@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize("colour", API_FORMS)
 @pytest.mark.parametrize(
     ("words", "why"), [(b"HTTP/1.0 400 Bad Request\r\n\r\n", "it answered something else"), (b"", "it closed the .*")]
 )
-def test_a_server_that_answers_tls_in_its_own_words(colour: str, words: bytes, why: str) -> None:
+def test_a_server_that_answers_tls_in_its_own_words(form: str, words: bytes, why: str) -> None:
     """It is told at once, and in the words of people."""
     with saying(words) as port:
-        assert re.search(NO_TLS.format(why), str(complaint(colour, f"etcds://{HOST}:{port}", operation_timeout=60.0)))
+        assert re.search(NO_TLS.format(why), str(complaint(form, f"etcds://{HOST}:{port}", operation_timeout=60.0)))
 
 
-@pytest.mark.parametrize("colour", COLOURS)
-def test_an_etcd_without_tls(etcd_server: EtcdServer, colour: str) -> None:
+@pytest.mark.parametrize("colour", API_FORMS)
+def test_an_etcd_without_tls(etcd_server: EtcdServer, form: str) -> None:
     """Which closes the connection."""
-    error = complaint(colour, f"etcds://{HOST}:{etcd_server.port}", operation_timeout=60.0)
+    error = complaint(form, f"etcds://{HOST}:{etcd_server.port}", operation_timeout=60.0)
     assert re.search(NO_TLS.format("it closed the connection"), str(error))
 
 
-@pytest.mark.parametrize("colour", COLOURS)
-def test_an_etcd_with_tls(tmp_path: Path, colour: str) -> None:
+@pytest.mark.parametrize("colour", API_FORMS)
+def test_an_etcd_with_tls(tmp_path: Path, form: str) -> None:
     """Which closes the connection before it has said a word."""
     with EtcdServer(tmp_path / "etcd", certificates=Certificates(tmp_path / "certificates")) as server:
         assert re.search(
             "without an answer; write etcds:// if it wants TLS",
-            str(complaint(colour, f"etcd://{HOST}:{server.port}", operation_timeout=60.0)),
+            str(complaint(form, f"etcd://{HOST}:{server.port}", operation_timeout=60.0)),
         )
-        assert re.search("is not trusted", str(complaint(colour, server.url, operation_timeout=60.0)))
+        assert re.search("is not trusted", str(complaint(form, server.url, operation_timeout=60.0)))
 
 
 def test_tls_is_not_mentioned_to_who_has_been_answered_without_it() -> None:

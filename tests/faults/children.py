@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Self
 
 ROOT = Path(__file__).parents[2]
-COLOURS = ("threads", "asyncio")
+API_FORMS = ("threads", "asyncio")
 
 
 class Children:

@@ -6,21 +6,21 @@ from typing import Any
 from holdfast import AsyncClient, Client
 from holdfast.stores.urls import store_source
 from holdfast.testing.conformance import run_check
-from holdfast.testing.conformance.check import COLOURS, Check
+from holdfast.testing.conformance.check import API_FORMS, Check
 from holdfast.testing.conformance.kit import Kit
 
 Scene = Callable[[Kit], Coroutine[Any, Any, None]]
 
 
-def play(colour: str, url: str, scene: Scene) -> None:
+def play(form: str, url: str, scene: Scene) -> None:
     """Play a scene in one colour; `kit.client()` makes clients at `url`."""
-    run_check(Check(scene.__name__, "as the test says", scene), store_source(url), colour)
+    run_check(Check(scene.__name__, "as the test says", scene), store_source(url), form)
 
 
 def client_at(kit: Kit, url: object, **options: Any) -> AsyncClient:  # noqa: ANN401 - options of a client
     """Make a client of the scene's colour, at a URL or a client of redis-py, with options of its own."""
     options = {"namespace": kit.space, "owner": "client", **options}
-    return kit.adopt((AsyncClient if kit.colour == COLOURS[1] else Client)(url, **options))
+    return kit.adopt((AsyncClient if kit.form == API_FORMS[1] else Client)(url, **options))
 
 
-__all__ = ["COLOURS", "Scene", "client_at", "play"]
+__all__ = ["API_FORMS", "Scene", "client_at", "play"]

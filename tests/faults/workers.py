@@ -16,13 +16,13 @@ from holdfast.core.lease import EXPIRED
 from holdfast.runtimes.clocks import steady
 from holdfast.runtimes.threads import drive
 from holdfast.testing.conformance.adapter import Adapter, adapt
-from tests.faults.children import COLOURS, Children
+from tests.faults.children import API_FORMS, Children
 from tests.faults.resource import SharedNumbers
 
 GRAIN = 0.004
 """How often a holder looks whether its lease lasts, in seconds."""
 
-PATIENCE = 60.0
+TEST_TIMEOUT = 60.0
 """How long to wait, in seconds, for a process to end: only ever used up by a failure."""
 
 
@@ -96,7 +96,7 @@ class Staff(Children):
     def end(self) -> Account:
         """Tell them to end, and return what they did. Each must end by itself, without an error."""
         account = Account()
-        for told in self._end(PATIENCE):
+        for told in self._end(TEST_TIMEOUT):
             tenures = [Tenure(**each) for each in told["tenures"]]
             account.merge(Account(tenures, Counter(told["counts"]), Counter(told["errors"])))
         return account
@@ -260,7 +260,7 @@ class Failures(logging.Handler):
 def _main() -> None:
     failures = Failures()
     shift = Shift(Task(**json.loads(sys.argv[1])), int(sys.argv[2]))
-    if COLOURS[shift.number % 2] == "threads":
+    if API_FORMS[shift.number % 2] == "threads":
         shift.block()
     else:
         asyncio.run(shift.loop())

@@ -9,18 +9,18 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from holdfast.contracts.messages import (
-    Adjust,
-    Ask,
+    AcquireRequest,
+    AdjustRequest,
     HolderView,
-    Leave,
-    Left,
     NameView,
-    Notice,
+    NotGranted,
+    Notification,
     Page,
-    Release,
-    Renewal,
+    ReleaseRequest,
     RenewReply,
+    RenewRequest,
     Reply,
+    WithdrawRequest,
 )
 from holdfast.contracts.runtime import Runtime
 from holdfast.contracts.store import Store, StoreSource
@@ -28,7 +28,7 @@ from holdfast.outcome import Outcome
 
 T = TypeVar("T")
 
-PATIENCE = 30.0
+TEST_TIMEOUT = 30.0
 """How long to wait, in seconds, for what must happen: only ever used up by a failure."""
 
 Hook = Callable[[str, bool], Coroutine[Any, Any, None]]
@@ -57,33 +57,33 @@ class DisturbedStore:
         await self._hook(operation, True)
         return result
 
-    async def open(self, deliver: Callable[[Notice], None], until: float) -> str:
+    async def open(self, deliver: Callable[[Notification], None], until: float) -> str:
         """Pass on."""
         return await self._around("open", self._store.open(deliver, until))
 
-    async def acquire(self, ask: Ask, until: float) -> Reply:
+    async def acquire(self, request: AcquireRequest, until: float) -> Reply:
         """Pass on."""
-        return await self._around("acquire", self._store.acquire(ask, until))
+        return await self._around("acquire", self._store.acquire(request, until))
 
-    async def acquire_many(self, asks: Sequence[Ask], until: float) -> list[Reply]:
+    async def acquire_many(self, requests: Sequence[AcquireRequest], until: float) -> list[Reply]:
         """Pass on."""
-        return await self._around("acquire", self._store.acquire_many(asks, until))
+        return await self._around("acquire", self._store.acquire_many(requests, until))
 
-    async def release(self, release: Release, until: float) -> Outcome:
+    async def release(self, release: ReleaseRequest, until: float) -> Outcome:
         """Pass on."""
         return await self._around("release", self._store.release(release, until))
 
-    async def renew(self, renewals: Sequence[Renewal], until: float) -> list[RenewReply]:
+    async def renew(self, renewals: Sequence[RenewRequest], until: float) -> list[RenewReply]:
         """Pass on."""
         return await self._around("renew", self._store.renew(renewals, until))
 
-    async def adjust(self, adjust: Adjust, until: float) -> RenewReply:
+    async def adjust(self, adjust: AdjustRequest, until: float) -> RenewReply:
         """Pass on."""
         return await self._around("adjust", self._store.adjust(adjust, until))
 
-    async def leave(self, leave: Leave, until: float) -> Left:
+    async def withdraw(self, withdraw: WithdrawRequest, until: float) -> NotGranted:
         """Pass on."""
-        return await self._around("leave", self._store.leave(leave, until))
+        return await self._around("leave", self._store.withdraw(withdraw, until))
 
     async def inspect(self, name: str, until: float) -> NameView:
         """Pass on."""
@@ -93,9 +93,9 @@ class DisturbedStore:
         """Pass on."""
         return await self._store.names(prefix, until, rest)
 
-    async def ask_back(self, name: str, until: float) -> list[HolderView]:
+    async def request_revocation(self, name: str, until: float) -> list[HolderView]:
         """Pass on."""
-        return await self._around("ask_back", self._store.ask_back(name, until))
+        return await self._around("request_revocation", self._store.request_revocation(name, until))
 
     async def resize(self, name: str, before: int, after: int, until: float) -> int:
         """Pass on."""
@@ -123,7 +123,7 @@ def disturbed(source: StoreSource, hook: Hook, *, local: bool = True) -> StoreSo
     return StoreSource(source.title, dataclasses.replace(source.capabilities, local=local), make)
 
 
-def eventually(condition: Callable[[], object], what: str, within: float = PATIENCE) -> None:
+def eventually(condition: Callable[[], object], what: str, within: float = TEST_TIMEOUT) -> None:
     """Wait for a condition, blocking."""
     give_up_at = time.monotonic() + within
     while not condition():
@@ -131,7 +131,7 @@ def eventually(condition: Callable[[], object], what: str, within: float = PATIE
         time.sleep(0.002)
 
 
-async def soon(condition: Callable[[], object], what: str, within: float = PATIENCE) -> None:
+async def soon(condition: Callable[[], object], what: str, within: float = TEST_TIMEOUT) -> None:
     """Wait for a condition, in a loop."""
     give_up_at = time.monotonic() + within
     while not condition():
@@ -167,7 +167,7 @@ class Script:
     def end(self) -> tuple[str, str]:
         """Wait for its end; return the rest of what it printed."""
         try:
-            return self._process.communicate(timeout=PATIENCE)
+            return self._process.communicate(timeout=TEST_TIMEOUT)
         finally:
             self.kill()
 

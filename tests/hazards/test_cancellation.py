@@ -13,7 +13,7 @@ from holdfast import AsyncClient, AsyncLease, LockTimeout
 from holdfast.contracts.store import StoreSource
 from holdfast.stores.sqlite.store import SqliteStore
 from tests import virtual
-from tests.hazards.helpers import PATIENCE, disturbed
+from tests.hazards.helpers import TEST_TIMEOUT, disturbed
 
 STORES = ("memory", "sqlite")
 TTL = 20.0
@@ -47,7 +47,7 @@ class Scene:
 
     async def left_nothing(self) -> None:
         """Assert that the victim neither holds nor waits, and that another gets the name at once."""
-        give_up_at = asyncio.get_running_loop().time() + PATIENCE
+        give_up_at = asyncio.get_running_loop().time() + TEST_TIMEOUT
         while True:
             view = await self.other.inspect("name")
             owners = [each.owner for each in view.holders] + [each.owner for each in view.waiters]
@@ -135,7 +135,7 @@ async def run(source: StoreSource, act: Act, points: Points, *, local: bool) -> 
     points.victim = task
     cancelled = False
     try:
-        lease = await asyncio.wait_for(asyncio.shield(task), PATIENCE)
+        lease = await asyncio.wait_for(asyncio.shield(task), TEST_TIMEOUT)
         if lease is not None:
             points.victim = None
             lease.check()
@@ -187,7 +187,7 @@ def test_a_cancelled_release_is_carried_out_all_the_same(kind: str, tmp_path: Pa
         scene = Scene(make_source(kind, tmp_path, at), points)
         lease = await scene.victim.lock("name", ttl=TTL).acquire()
         points.victim = asyncio.ensure_future(lease.release())
-        await asyncio.wait({points.victim}, timeout=PATIENCE)
+        await asyncio.wait({points.victim}, timeout=TEST_TIMEOUT)
         assert points.victim.cancelled() == (at > 0)
         await scene.left_nothing()
         count = points.count
@@ -207,11 +207,11 @@ def test_a_cancelled_close_is_carried_out_all_the_same(kind: str, tmp_path: Path
         scene = Scene(make_source(kind, tmp_path, at), points)
         lease = await scene.victim.lock("name", ttl=TTL).acquire()
         points.victim = asyncio.ensure_future(scene.victim.close())
-        await asyncio.wait({points.victim}, timeout=PATIENCE)
+        await asyncio.wait({points.victim}, timeout=TEST_TIMEOUT)
         assert points.victim.cancelled() == (at > 0)
         await scene.left_nothing()
         assert not lease.remaining()
-        give_up_at = asyncio.get_running_loop().time() + PATIENCE
+        give_up_at = asyncio.get_running_loop().time() + TEST_TIMEOUT
         while [task for task in asyncio.all_tasks() if task.get_name() == "holdfast-finish"]:
             assert asyncio.get_running_loop().time() < give_up_at
             await asyncio.sleep(0.001)

@@ -195,7 +195,7 @@ def leaks_of(work: Work, how: str) -> list[int]:
                 assert isinstance(ended, asyncio.CancelledError), f"await {at} ended with {ended!r}"
                 await asyncio.sleep(1.0)
                 session = ours.session()
-                kept = [held for held in session.keeper.kept() if held.lingers_until == NEVER]
+                kept = [held for held in session.renewer.kept() if held.lingers_until == NEVER]
                 if session.attempts or kept or not (await is_free(ours, name) and await is_free(theirs, name)):
                     leaks.append(at)
 

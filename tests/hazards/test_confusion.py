@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import AsyncClient, AsyncLease, Client, Lease, LeaseLost, Outcome, UsageError
 from holdfast.stores.memory import MemoryTable, memory_source
-from tests.hazards.helpers import PATIENCE, disturbed, eventually, soon
+from tests.hazards.helpers import TEST_TIMEOUT, disturbed, eventually, soon
 
 
 def test_two_threads_that_release_one_lease_get_one_answer() -> None:
@@ -21,20 +21,20 @@ def test_two_threads_that_release_one_lease_get_one_answer() -> None:
     async def hold_up(operation: str, done: bool) -> None:
         if operation == "release" and done and not late.is_set():
             late.set()
-            gate.wait(PATIENCE)
+            gate.wait(TEST_TIMEOUT)
 
     with Client(store=disturbed(source, hold_up)) as client, Client(store=source) as other:
         lease = client.lock("name", ttl=30).acquire()
         answers: list[Outcome] = []
         threads = [threading.Thread(target=lambda: answers.append(lease.release())) for _ in range(2)]
         threads[0].start()
-        assert late.wait(PATIENCE)
+        assert late.wait(TEST_TIMEOUT)
         other.lock("name").acquire().release()  # so that the store remembers a later release
         threads[1].start()
         threads[1].join(0.05)  # time enough to ask the store, if it did
         gate.set()
         for thread in threads:
-            thread.join(PATIENCE)
+            thread.join(TEST_TIMEOUT)
         assert answers == [Outcome.RELEASED, Outcome.RELEASED]
         with pytest.raises(LeaseLost, match="was released"):
             lease.check()
@@ -58,7 +58,7 @@ def test_a_shared_lock_never_releases_anothers_lease() -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(3 * PATIENCE)
+            thread.join(3 * TEST_TIMEOUT)
         assert not any(thread.is_alive() for thread in threads)
         assert not client.inspect("name").holders
 
@@ -162,8 +162,8 @@ def test_a_lease_is_collected_while_its_client_is_busy() -> None:
     """A garbage collection that drops an expired lease at a bad moment warns, and blocks nothing."""
     client = Client(store=memory_source(MemoryTable()))
     lease = client.lock("name", ttl=30).acquire()
-    session, held = lease._session, lease._held
-    session.keeper.discard(held)
+    session, held = lease._session, lease._core
+    session.renewer.discard(held)
     held.valid_until = 0.0
     box = [lease]
     del lease
@@ -174,7 +174,7 @@ def test_a_lease_is_collected_while_its_client_is_busy() -> None:
 
     thread = threading.Thread(target=collect, daemon=True)
     thread.start()
-    thread.join(PATIENCE)
+    thread.join(TEST_TIMEOUT)
     assert not thread.is_alive(), "the collection waits for a mutex that its own thread holds"
     client.close()
 
@@ -184,17 +184,17 @@ def test_an_exit_in_a_callback_stops_no_renewals() -> None:
     with Client(store=memory_source(MemoryTable())) as client:
         told = threading.Event()
 
-        def leave(_error: LeaseLost) -> None:
+        def withdraw(_error: LeaseLost) -> None:
             told.set()
             raise SystemExit
 
-        kept, keeper = client.lock("kept").acquire(), client.session().keeper
-        lease = client.lock("name", max_hold=0.1, on_lost=leave).acquire()
-        assert told.wait(PATIENCE)
-        until, thread = kept._held.valid_until, keeper._task
-        keeper.hurry(0.0)
-        eventually(lambda: kept._held.valid_until > until, "a renewal")
-        assert keeper._task is thread, "nobody had to start another one"
+        kept, renewer = client.lock("kept").acquire(), client.session().renewer
+        lease = client.lock("name", max_hold=0.1, on_lost=withdraw).acquire()
+        assert told.wait(TEST_TIMEOUT)
+        until, thread = kept._core.valid_until, renewer._task
+        renewer.hurry(0.0)
+        eventually(lambda: kept._core.valid_until > until, "a renewal")
+        assert renewer._task is thread, "nobody had to start another one"
         kept.check()
         kept.release()
         lease.release()
@@ -224,7 +224,7 @@ def test_a_callback_may_close_the_client(tmp_path: Path) -> None:
     lease.on_lost(lambda _error: client.close())
     other = client.lock("other").acquire()
     client.revoke("name", force=True)
-    eventually(lambda: other._held.outcome is not None, "the close")
+    eventually(lambda: other._core.outcome is not None, "the close")
     with pytest.raises(UsageError, match="closed"):
         client.names()
     eventually(lambda: all(each.name != "holdfast-inbox" for each in threading.enumerate()), "the inbox's end")
@@ -257,7 +257,7 @@ def test_tasks_that_share_a_lock_release_their_own() -> None:
             await asyncio.sleep(0)
             await asyncio.sleep(0)
             tasks[5].cancel()
-            await asyncio.wait(tasks, timeout=PATIENCE)
+            await asyncio.wait(tasks, timeout=TEST_TIMEOUT)
             assert [task.cancelled() for task in tasks] == [False] * 5 + [True]
             assert all(task.exception() is None for task in tasks[:5])
             assert not (await client.inspect("name")).holders

@@ -10,10 +10,10 @@ import pytest
 
 from holdfast.runtimes import clocks
 from holdfast.runtimes import fan_out as scatter_module
-from holdfast.runtimes.fan_out import Scatter, readable
+from holdfast.runtimes.fan_out import FanOut, readable
 from tests.servers import wait_until
 
-PATIENCE = 60.0
+TEST_TIMEOUT = 60.0
 
 Results = list[str | Exception | None]
 
@@ -34,7 +34,7 @@ class Line:
         self.ours.close()
         self.theirs.close()
 
-    async def ask(self, within: float = PATIENCE) -> str:
+    async def ask(self, within: float = TEST_TIMEOUT) -> str:
         """Ask, and wait for the answer."""
         until = clocks.steady() + within
         self.asked += 1
@@ -59,7 +59,7 @@ def test_all_are_asked_before_the_first_answer_is_waited_for(lines: list[Line]) 
     results: Results = [None] * 3
     for number, line in enumerate(lines):
         line.answer(f"answer {number}")
-    Scatter().race([line.ask() for line in lines], results, 3, lambda: True)
+    FanOut().race([line.ask() for line in lines], results, 3, lambda: True)
     assert results == ["answer 0", "answer 1", "answer 2"]
 
 
@@ -68,22 +68,22 @@ def test_a_place_without_work_is_left_alone(lines: list[Line]) -> None:
     results: Results = [None, "as it was", None]
     lines[0].answer("a")
     lines[2].answer("c")
-    Scatter().race([lines[0].ask(), None, lines[2].ask()], results, 2, lambda: True)
+    FanOut().race([lines[0].ask(), None, lines[2].ask()], results, 2, lambda: True)
     assert results == ["a", "as it was", "c"]
 
 
 def test_who_is_not_needed_is_not_waited_for(lines: list[Line]) -> None:
     """Its answer comes to its place all the same, with a later race."""
-    scatter = Scatter()
+    fan_out = FanOut()
     results: Results = [None] * 3
     again: Results = [None]
     lines[0].answer("a")
     lines[1].answer("b")
-    scatter.race([line.ask() for line in lines], results, 2, lambda: results.count(None) <= 1)
+    fan_out.race([line.ask() for line in lines], results, 2, lambda: results.count(None) <= 1)
     assert results == ["a", "b", None]
     lines[2].answer("late")
     lines[0].answer("again")
-    scatter.race([lines[0].ask()], again, 1, lambda: True)
+    fan_out.race([lines[0].ask()], again, 1, lambda: True)
     assert (results, again) == (["a", "b", "late"], ["again"])
 
 
@@ -102,7 +102,7 @@ def test_so_many_are_waited_for_at_least(lines: list[Line]) -> None:
         return answer
 
     lines[0].answer("a")
-    Scatter().race([first(), lines[1].ask(), lines[2].ask()], results, 2, enough)
+    FanOut().race([first(), lines[1].ask(), lines[2].ask()], results, 2, enough)
     assert asked == [2]
     assert results == ["a", "b", None]
 
@@ -111,21 +111,21 @@ def test_what_fails_is_a_result(lines: list[Line]) -> None:
     """Of that one alone."""
     results: Results = [None] * 2
     lines[1].answer("b")
-    Scatter().race([lines[0].ask(within=0.05), lines[1].ask()], results, 2, lambda: False)
+    FanOut().race([lines[0].ask(within=0.05), lines[1].ask()], results, 2, lambda: False)
     assert isinstance(results[0], TimeoutError)
     assert results[1] == "b"
 
 
 def test_what_was_put_aside_ends_in_time(lines: list[Line]) -> None:
     """`settle` waits for it, no longer than until it has waited long enough itself."""
-    scatter = Scatter()
+    fan_out = FanOut()
     results: Results = [None] * 2
     lines[0].answer("a")
-    scatter.race([lines[0].ask(), lines[1].ask(within=0.1)], results, 1, lambda: True)
+    fan_out.race([lines[0].ask(), lines[1].ask(within=0.1)], results, 1, lambda: True)
     began = clocks.steady()
-    scatter.settle(began + PATIENCE)
+    fan_out.settle(began + TEST_TIMEOUT)
     assert isinstance(results[1], TimeoutError)
-    assert clocks.steady() < began + PATIENCE / 2
+    assert clocks.steady() < began + TEST_TIMEOUT / 2
 
 
 def test_what_was_put_aside_goes_on_by_itself(lines: list[Line]) -> None:
@@ -136,31 +136,31 @@ def test_what_was_put_aside_goes_on_by_itself(lines: list[Line]) -> None:
         return await lines[2].ask()
 
     before = threading.enumerate()
-    scatter = Scatter()
+    fan_out = FanOut()
     results: Results = [None] * 2
     lines[0].answer("a")
-    scatter.race([lines[0].ask(), ask_twice()], results, 1, lambda: True)
+    fan_out.race([lines[0].ask(), ask_twice()], results, 1, lambda: True)
     lines[1].answer("b")
     wait_until(lambda: lines[2].asked, "the second question")
     lines[2].answer("c")
     wait_until(lambda: results[1], "the second answer")
-    scatter.drop()
+    fan_out.drop()
     assert results == ["a", "c"]
     assert set(threading.enumerate()) <= set(before)
 
 
 def test_nobody_looks_after_nothing(lines: list[Line], monkeypatch: pytest.MonkeyPatch) -> None:
     """The thread that looks after what is put aside ends when there has been nothing for a while. Another can begin."""
-    monkeypatch.setattr(scatter_module, "PATIENCE", 2)
-    scatter = Scatter()
+    monkeypatch.setattr(scatter_module, "TEST_TIMEOUT", 2)
+    fan_out = FanOut()
     for _ in range(2):
         results: Results = [None] * 2
         lines[0].answer("a")
-        scatter.race([lines[0].ask(), lines[1].ask()], results, 1, lambda: True)
+        fan_out.race([lines[0].ask(), lines[1].ask()], results, 1, lambda: True)
         lines[1].answer("b")
         wait_until(partial(results.__getitem__, 1), "the late answer")
-        wait_until(lambda: not scatter.is_tended(), "the end of the thread")
-    scatter.drop()
+        wait_until(lambda: not fan_out.is_tended(), "the end of the thread")
+    fan_out.drop()
 
 
 def test_what_is_dropped_ends_where_it_waits(lines: list[Line]) -> None:
@@ -174,11 +174,11 @@ def test_what_is_dropped_ends_where_it_waits(lines: list[Line]) -> None:
             ended.append("dropped")
             raise
 
-    scatter = Scatter()
+    fan_out = FanOut()
     results: Results = [None] * 2
     lines[0].answer("a")
-    scatter.race([lines[0].ask(), ask()], results, 1, lambda: True)
-    scatter.drop()
+    fan_out.race([lines[0].ask(), ask()], results, 1, lambda: True)
+    fan_out.drop()
     assert (results, ended) == (["a", None], ["dropped"])
 
 
@@ -188,11 +188,11 @@ def test_an_interrupt_leaves_nothing_that_was_never_begun(lines: list[Line]) -> 
     async def interrupted() -> str:
         raise KeyboardInterrupt
 
-    scatter = Scatter()
+    fan_out = FanOut()
     results: Results = [None] * 3
     with pytest.raises(KeyboardInterrupt):
-        scatter.race([lines[0].ask(), interrupted(), lines[2].ask()], results, 3, lambda: True)
+        fan_out.race([lines[0].ask(), interrupted(), lines[2].ask()], results, 3, lambda: True)
     assert [line.asked for line in lines] == [1, 0, 0]
     lines[0].answer("a")
-    scatter.settle(clocks.steady() + PATIENCE)
+    fan_out.settle(clocks.steady() + TEST_TIMEOUT)
     assert results == ["a", None, None]

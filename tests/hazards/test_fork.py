@@ -221,7 +221,7 @@ def test_a_dead_waiter_is_seen_though_its_child_lives(tmp_path: Path) -> None:
     """A waiter that was killed is skipped in the release itself, although a child of it has survived."""
     body = """
 from holdfast.core import attempt
-attempt.PATIENCE = 3_600_000_000  # one that is only silent counts as alive for long
+attempt.TEST_TIMEOUT = 3_600_000_000  # one that is only silent counts as alive for long
 client = holdfast.Client(url, owner="waiter")
 client.names()
 out, into = os.pipe()

@@ -19,7 +19,7 @@ TTL = 60.0
 
 pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
 
-PATIENCE = 2.0
+TEST_TIMEOUT = 2.0
 """How long to wait for what is free, or about to be, in seconds: far shorter than the ttl."""
 
 Work = Callable[[Client, str], object]
@@ -110,7 +110,7 @@ def is_forgotten(client: Client, name: str) -> bool:
     """Tell whether a client renews nothing of `name`, and asks for nothing."""
     session = client.session()
     return not session.attempts and all(
-        held.lingers_until != NEVER for held in session.keeper.kept() if held.name in (name, f"{name}'")
+        held.lingers_until != NEVER for held in session.renewer.kept() if held.name in (name, f"{name}'")
     )
 
 
@@ -118,8 +118,8 @@ def is_free(clients: tuple[Client, Client], name: str) -> bool:
     """Tell whether everybody gets `name`, also who waits in the local queue of the client that was interrupted."""
     for client in clients:
         try:
-            client.multilock([name, f"{name}'"], TTL, PATIENCE).acquire().release()
-            client.lock(name, TTL, PATIENCE).acquire().release()
+            client.multilock([name, f"{name}'"], TTL, TEST_TIMEOUT).acquire().release()
+            client.lock(name, TTL, TEST_TIMEOUT).acquire().release()
         except (LockTimeout, UsageError):
             return False
     return True

@@ -16,7 +16,7 @@ from holdfast.contracts.store import StoreSource
 from holdfast.runtimes import clocks
 from holdfast.stores.sqlite.store import SqliteStore
 from tests import virtual
-from tests.hazards.helpers import PATIENCE, Script, eventually
+from tests.hazards.helpers import TEST_TIMEOUT, Script, eventually
 
 HOLDER = """
 import sys, holdfast
@@ -56,7 +56,7 @@ def test_a_killed_holder_is_followed_when_its_lease_ends(url: str) -> None:
         script = Script(HOLDER, url, "0.5")
         token, asked_at = script.hear().split()
         script.kill()
-        with client.lock("name", timeout=PATIENCE) as lease:
+        with client.lock("name", timeout=TEST_TIMEOUT) as lease:
             assert clocks.steady() >= float(asked_at) + 0.5
             assert lease.token > int(token)
 
@@ -74,7 +74,7 @@ def test_the_next_waiter_is_granted_within_50_ms_of_the_end(tmp_path: Path) -> N
             async def wait_and_be_silent(client: AsyncClient) -> None:
                 leases.append(await client.lock("name", ttl=10).acquire())
                 granted_at.append(clocks.steady())
-                client.session().keeper.discard(leases[-1]._held)
+                client.session().renewer.discard(leases[-1]._core)
 
             leases, granted_at = list[AsyncLease](), list[float]()
             began = clocks.steady()
@@ -93,7 +93,7 @@ def test_a_stopped_holder_finds_out_and_is_fenced_off(url: str) -> None:
         script = Script(HOLDER, url, "0.3")
         old = int(script.hear().split()[0])
         script.send(signal.SIGSTOP)
-        with client.lock("name", timeout=PATIENCE) as lease:
+        with client.lock("name", timeout=TEST_TIMEOUT) as lease:
             script.send(signal.SIGCONT)
             script.say()
             assert script.end()[0] == "lost\nTAKEN_OVER\n"
@@ -120,7 +120,7 @@ def test_a_stopped_waiter_is_passed_over(url: str) -> None:
     """A waiter that is stopped keeps the others waiting no longer than its patience."""
     with Client(url) as client:
         lease = client.lock("name", ttl=20).acquire()
-        script = Script("from holdfast.core import attempt; attempt.PATIENCE = 300_000\n" + WAITER, url)
+        script = Script("from holdfast.core import attempt; attempt.TEST_TIMEOUT = 300_000\n" + WAITER, url)
         eventually(lambda: client.inspect("name").waiters, "a waiter")
         script.send(signal.SIGSTOP)
         eventually(lambda: not client.inspect("name").waiters[0].alive, "the end of its patience")
@@ -233,7 +233,7 @@ def test_a_clock_that_jumps_loses_the_lease_at_once(monkeypatch: pytest.MonkeyPa
     client.close()
 
 
-def test_the_keeper_works_on_after_a_stop(url: str) -> None:
+def test_the_renewer_works_on_after_a_stop(url: str) -> None:
     """A holder that was stopped for less than its ttl goes on renewing when it continues."""
     with Client(url) as client:
         soon_due = """

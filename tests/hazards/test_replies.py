@@ -22,7 +22,7 @@ from holdfast import (
     StoreError,
     StoreUnavailable,
 )
-from holdfast.contracts.messages import Ask, Gone, Leave, Left, NameView, Reply
+from holdfast.contracts.messages import AcquireRequest, NameView, NotGranted, Reply, Withdrawn, WithdrawRequest
 from holdfast.contracts.runtime import Runtime
 from holdfast.contracts.store import Store, StoreSource
 from holdfast.core import session
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 ALWAYS = 1_000_000
 BRIEF = 0.05
-"""What LOST_PATIENCE is in tests in which it is used up, in seconds."""
+"""What LOST_TIMEOUT is in tests in which it is used up, in seconds."""
 
 
 class Losing:
@@ -109,13 +109,13 @@ class Mute(DisturbedStore):
         super().__init__(store, Losing(), local=False)
         self._mute = mute
 
-    async def acquire(self, ask: Ask, until: float) -> Reply:
+    async def acquire(self, request: AcquireRequest, until: float) -> Reply:
         """Grant, and say so or not."""
-        return await self._too_late("acquire", await super().acquire(ask, until), until)
+        return await self._too_late("acquire", await super().acquire(request, until), until)
 
-    async def leave(self, leave: Leave, until: float) -> Left:
+    async def withdraw(self, withdraw: WithdrawRequest, until: float) -> NotGranted:
         """Forget the request, and say so or not."""
-        return await self._too_late("leave", await super().leave(leave, until), until)
+        return await self._too_late("leave", await super().withdraw(withdraw, until), until)
 
     async def _too_late(self, operation: str, answer: T, until: float) -> T:
         if operation in self._mute:
@@ -195,7 +195,7 @@ def test_a_release_that_is_never_answered_says_unknown() -> None:
 
     with Client(store=disturbed(memory_source(table), cut, local=False)) as client:
         lease = client.lock("name", ttl=0.05).acquire()
-        lease._session.keeper.discard(lease._held)
+        lease._session.renewer.discard(lease._core)
         eventually(lambda: not lease.remaining(), "the deadline")
         assert lease.release() is Outcome.UNKNOWN
         assert lease.state is LeaseState.LOST
@@ -217,7 +217,7 @@ def lost_while_gone(table: MemoryTable, gone: Callable[[], None]) -> tuple[Clien
 
 def test_a_release_of_what_is_lost_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """At the worst moment nobody is kept in a `with` by a store that does not answer."""
-    monkeypatch.setattr(session, "LOST_PATIENCE", BRIEF)
+    monkeypatch.setattr(session, "LOST_TIMEOUT", BRIEF)
     asked = 0
 
     def silent() -> None:
@@ -244,14 +244,14 @@ def test_a_release_of_what_is_lost_is_tried_again_for_a_moment(monkeypatch: pyte
     def refused() -> None:
         raise StoreUnavailable("the store is gone")
 
-    monkeypatch.setattr(session, "LOST_PATIENCE", 30.0)  # a machine may stand still
+    monkeypatch.setattr(session, "LOST_TIMEOUT", 30.0)  # a machine may stand still
     client, lease = lost_while_gone(table, back_soon)
     with client, Client(store=memory_source(table)) as other:
         other.revoke("name", force=True)
         other.lock("name").acquire().release()
         assert lease.release() is Outcome.TAKEN_OVER
         assert not errors
-    monkeypatch.setattr(session, "LOST_PATIENCE", BRIEF)
+    monkeypatch.setattr(session, "LOST_TIMEOUT", BRIEF)
     client, lease = lost_while_gone(MemoryTable(), refused)
     with client:
         assert lease.release() is Outcome.UNKNOWN
@@ -321,12 +321,12 @@ def test_lost_replies_to_renewals_do_not_end_a_lease() -> None:
 def test_an_ask_that_comes_after_its_leave_is_refused() -> None:
     """A request that was under way when its caller gave up is not granted when it arrives at last."""
     table = MemoryTable()
-    ghosts: list[Ask] = []
+    ghosts: list[AcquireRequest] = []
     stores: list[Store] = []
 
     class Late(DisturbedStore):
-        async def acquire(self, ask: Ask, until: float) -> Reply:
-            ghosts.append(ask)
+        async def acquire(self, request: AcquireRequest, until: float) -> Reply:
+            ghosts.append(request)
             raise OutcomeUnknown("no answer in time")
 
     async def calm(operation: str, done: bool) -> None:
@@ -345,31 +345,31 @@ def test_an_ask_that_comes_after_its_leave_is_refused() -> None:
         with pytest.raises(StoreUnavailable):
             client.lock("name", ttl=20).acquire(timeout=0)
         reply = asyncio.run(_ask(stores[0], ghosts[0]))
-        assert isinstance(reply, Gone)
+        assert isinstance(reply, Withdrawn)
         with other.lock("name", timeout=0):
             pass
 
 
-async def _ask(store: Store, ask: Ask) -> Reply:
-    return await store.acquire(ask, time.monotonic() + 5)
+async def _ask(store: Store, request: AcquireRequest) -> Reply:
+    return await store.acquire(request, time.monotonic() + 5)
 
 
 def test_acquire_rides_out_a_short_outage_and_says_when_it_gives_up() -> None:
     """An acquisition survives an outage shorter than retry_for, and tells of a longer one with StoreUnavailable."""
     outage = True
-    asks = 0
+    requests = 0
 
     async def down(operation: str, done: bool) -> None:
-        nonlocal outage, asks
+        nonlocal outage, requests
         if operation == "acquire" and not done:
-            asks += 1
-            outage = outage and asks < 4
+            requests += 1
+            outage = outage and requests < 4
             if outage:
                 raise StoreUnavailable("down")
 
     with Client(store=disturbed(memory_source(MemoryTable()), down)) as client:
         client.lock("name").acquire().release()
-        assert asks == 4
+        assert requests == 4
 
     async def gone(operation: str, done: bool) -> None:
         if operation == "acquire":
@@ -418,7 +418,7 @@ def test_a_lease_is_lost_once_and_at_its_deadline_if_no_renewal_succeeds(error: 
             broken.error = None
             await soon(lambda: lease.state is LeaseState.HELD, "a lease held again")
             broken.error = error
-            deadline = lease._held.valid_until
+            deadline = lease._core.valid_until
             assert await lease.lost.wait(10)
             assert clocks.steady() == pytest.approx(deadline)
             await asyncio.sleep(0)
@@ -444,7 +444,7 @@ def test_a_renewal_that_hangs_does_not_hide_a_deadline() -> None:
     with Client(store=disturbed(memory_source(MemoryTable()), broken)) as client:
         told = threading.Event()
         lease = client.lock("name", ttl=0.2, on_lost=lambda _error: told.set()).acquire()
-        deadline = lease._held.valid_until
+        deadline = lease._core.valid_until
         broken.hang.clear()
         assert told.wait(5)
         assert lease._session.runtime.now() >= deadline

@@ -92,12 +92,12 @@ class ModelDirectory:
             raise StoreUnavailable("the session has ended; ask again")
         return joined
 
-    async def withdraw(self, name: str, request: str, entry: Entry | None, until: float) -> bool:
+    async def withdraw_join(self, name: str, request_id: str, entry: Entry | None, until: float) -> bool:
         self._reach()
         with self._mutex:
-            there = self._ensemble.withdraw(name, request)
+            there = self._ensemble.withdraw_join(name, request_id)
             if entry is not None:
-                self._ensemble.forgive(request)
+                self._ensemble.forgive(request_id)
         self._answer("withdraw")
         return there
 
@@ -131,10 +131,10 @@ class ModelDirectory:
         with self._mutex:
             return self._ensemble.details(name, entries)
 
-    async def watch(self, name: str, request: str, entries: Sequence[Entry], until: float) -> bool:
+    async def watch(self, name: str, request_id: str, entries: Sequence[Entry], until: float) -> bool:
         self._reach()
         with self._mutex:
-            return self._ensemble.watch(self._session, name, request, entries)
+            return self._ensemble.watch(self._session, name, request_id, entries)
 
     async def remains(self, name: str, entry: Entry, until: float) -> float:
         self._reach()

@@ -1,7 +1,7 @@
 """A store over a directory of a test, in one thread."""
 
 from holdfast.contracts.deadlines import micros
-from holdfast.contracts.messages import Ask, Granted, Release, Renewal
+from holdfast.contracts.messages import AcquireRequest, Granted, ReleaseRequest, RenewRequest
 from holdfast.outcome import Outcome
 from holdfast.runtimes.threads import ThreadsRuntime, drive
 from holdfast.stores.ordered.store import OrderedStore
@@ -11,9 +11,9 @@ LONG = micros(1_000.0)
 """Longer than any session is trusted, in microseconds."""
 
 
-def ask_of(request: str = "r1", *, ttl: int = LONG, lock_delay: float = 0.0) -> Ask:
+def ask_of(request_id: str = "r1", *, ttl: int = LONG, lock_delay: float = 0.0) -> AcquireRequest:
     """Return a request for the name of these scenes."""
-    return Ask("name", request, "", "somebody", ttl, ttl, micros(4.0), lock_delay=micros(lock_delay))
+    return AcquireRequest("name", request_id, "", "somebody", ttl, ttl, micros(4.0), lock_delay=micros(lock_delay))
 
 
 class Scene:
@@ -31,21 +31,21 @@ class Scene:
         """The end of an operation that begins now."""
         return self.runtime.now() + 5.0
 
-    def hold(self, ask: Ask, within: float = 5.0) -> Granted:
+    def hold(self, request: AcquireRequest, within: float = 5.0) -> Granted:
         """Acquire what is free."""
-        reply = drive(self.store.acquire(ask, self.runtime.now() + within))
+        reply = drive(self.store.acquire(request, self.runtime.now() + within))
         assert isinstance(reply, Granted)
         return reply
 
-    def renewal(self, ask: Ask, granted: Granted) -> Renewal:
+    def renewal(self, request: AcquireRequest, granted: Granted) -> RenewRequest:
         """Return a renewal for long."""
-        return Renewal(ask.name, ask.request, granted.token, LONG, ask)
+        return RenewRequest(request.name, request.request_id, granted.token, LONG, request)
 
-    def release(self, ask: Ask, granted: Granted) -> Outcome:
+    def release(self, request: AcquireRequest, granted: Granted) -> Outcome:
         """Let go."""
-        return drive(self.store.release(Release(ask.name, ask.request, granted.token), self.until))
+        return drive(self.store.release(ReleaseRequest(request.name, request.request_id, granted.token), self.until))
 
     def end_the_silent(self, now: float) -> None:
         """Do what the store does in the background if nobody was heard until now."""
-        for place in self.store._places.silent(now):
-            drive(self.store._remove(place, self.until, lapsed=place.holds))
+        for contender in self.store._contenders.silent(now):
+            drive(self.store._remove(contender, self.until, lapsed=contender.holds))

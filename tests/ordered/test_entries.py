@@ -5,7 +5,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import replace
 
-from holdfast.contracts.messages import Ask, Release
+from holdfast.contracts.messages import AcquireRequest, ReleaseRequest
 from holdfast.stores.ordered.entries import Entry, Kind, read, to_watch
 from holdfast.table.state import NameState
 from holdfast.table.step import Step
@@ -21,7 +21,7 @@ def contender(order: int, weight: int = 1, capacity: int = 1) -> Entry:
 
 def holders(entries: list[Entry]) -> list[str]:
     """Return who holds."""
-    return [entry.request for entry in read(entries).holders]
+    return [entry.request_id for entry in read(entries).holders]
 
 
 def lists() -> Iterator[list[Entry]]:
@@ -43,19 +43,21 @@ def compare(entries: list[Entry], going: list[Entry]) -> None:
     """Have some come, and go in another order."""
     state, now, there = NameState(), 1, list[Entry]()
     for entry in entries:
-        ask = Ask("name", entry.request, "inbox", "", 10**9, 10**6, 10**9, entry.weight, entry.capacity)
-        Step(state, now, now, lambda _: True).acquire(ask)
+        request = AcquireRequest(
+            "name", entry.request_id, "inbox", "", 10**9, 10**6, 10**9, entry.weight, entry.capacity
+        )
+        Step(state, now, now, lambda _: True).acquire(request)
         there.append(entry)
-        assert holders(there) == [holder.request for holder in state.holders]
+        assert holders(there) == [holder.request_id for holder in state.holders]
     for gone in going:
         there.remove(gone)
         step = Step(state, now, now, lambda _: True)
-        if any(holder.request == gone.request for holder in state.holders):
-            step.release(Release("name", gone.request, 0))
+        if any(holder.request_id == gone.request_id for holder in state.holders):
+            step.release(ReleaseRequest("name", gone.request_id, 0))
         else:
-            step._drop(gone.request)
-            step._pass_on()
-        assert holders(there) == [holder.request for holder in state.holders]
+            step._drop(gone.request_id)
+            step._serve_queue()
+        assert holders(there) == [holder.request_id for holder in state.holders]
 
 
 def test_nothing_makes_room_unless_something_that_is_watched_goes() -> None:
@@ -71,11 +73,11 @@ def see_what_is_watched(entries: list[Entry]) -> None:
         watched = to_watch(reading, waiter)
         before = [entry for entry in entries if entry.order < waiter.order]
         for kept in subsets(before):
-            granted = waiter.request in holders([*kept, waiter])
+            granted = waiter.request_id in holders([*kept, waiter])
             assert not (granted and all(entry in kept for entry in watched))
         for spared in watched:
             rest = [entry for entry in watched if entry is not spared]
-            assert waiter.request in holders([*rest, waiter])
+            assert waiter.request_id in holders([*rest, waiter])
 
 
 def subsets(entries: list[Entry]) -> list[list[Entry]]:
@@ -162,6 +164,6 @@ def test_a_block_beside_what_came_in_its_place_means_nothing() -> None:
     reading = read([kept, contender(5, 1, 2), late])
     assert reading.stale == [late]
     assert reading.blocks == []
-    assert [entry.request for entry in reading.holders] == ["r5"]
+    assert [entry.request_id for entry in reading.holders] == ["r5"]
     later = Entry(Kind.BLOCK, "r1", 8, 1, 2, before=6)
     assert read([kept, contender(9, 1, 2), later]).blocks == [later]

@@ -13,14 +13,14 @@ from holdfast import AsyncClient, AsyncLease, StoreUnavailable
 from holdfast.runtimes.clocks import steady
 from holdfast.testing.conformance.kit import Kit
 from tests.faults.resource import SharedNumbers
-from tests.faults.scenes import COLOURS, play
+from tests.faults.scenes import API_FORMS, play
 from tests.hazards.helpers import Script
 from tests.ordered.ensembles import Ensemble, Party, note, proxies
 from tests.servers import Proxy, RedisServer
 
-in_both_colours = pytest.mark.parametrize("colour", COLOURS)
+in_both_forms = pytest.mark.parametrize("colour", API_FORMS)
 
-in_one_colour_each = pytest.mark.parametrize(
+in_one_form_each = pytest.mark.parametrize(
     ("ensemble", "colour"), [("zookeeper", "threads"), ("etcd", "asyncio")], indirect=["ensemble"]
 )
 """For what takes as long as a session, and is decided by the servers and the core, of which there is one."""
@@ -31,7 +31,7 @@ LONG = 60.0
 AMPLE = 10.0
 """How long a request may take, in seconds, of clients whose way is not disturbed: the machine may be busy."""
 
-PATIENCE = 15.0
+TEST_TIMEOUT = 15.0
 """How long to wait, in seconds, for what must happen: only ever used up by a failure. Renewals of what is LONG come
 later, or have to be asked for."""
 
@@ -66,14 +66,14 @@ block() if colour == "threads" else asyncio.run(loop())
 """Says again and again until when its lease is certainly its own."""
 
 
-@in_one_colour_each
-def test_a_killed_holder_is_followed_when_its_session_ends(ensemble: Ensemble, space: str, colour: str) -> None:
+@in_one_form_each
+def test_a_killed_holder_is_followed_when_its_session_ends(ensemble: Ensemble, space: str, form: str) -> None:
     """By the first who waits, and not before its lease was over."""
     session = ensemble.keepable
 
     async def scene(kit: Kit) -> None:
         first, second = (Party(kit, ensemble.url(space, LONG), operation_timeout=AMPLE).client for _ in range(2))
-        script = Script(HOLDER, ensemble.url(space, session), colour)
+        script = Script(HOLDER, ensemble.url(space, session), form)
         try:
             assert script.hear()
             waiting = kit.start(lambda: at_last(first))
@@ -83,12 +83,12 @@ def test_a_killed_holder_is_followed_when_its_session_ends(ensemble: Ensemble, s
             killed = steady()
             script.send(signal.SIGKILL)
             claims, _ = script.end()
-            lease, followed = await waiting.result(session + PATIENCE)
+            lease, followed = await waiting.result(session + TEST_TIMEOUT)
         finally:
             script.kill()
         believed = float(claims.split()[-1])
         note(
-            f"{ensemble.kind} {colour}: session {session:g} s, believed {believed - killed:.3f} s, "
+            f"{ensemble.kind} {form}: session {session:g} s, believed {believed - killed:.3f} s, "
             f"followed after {followed - killed:.3f} s"
         )
         assert believed < followed
@@ -96,7 +96,7 @@ def test_a_killed_holder_is_followed_when_its_session_ends(ensemble: Ensemble, s
         await lease.release()
         assert (await next_one.result()).token > lease.token
 
-    play(colour, ensemble.url(space, LONG), scene)
+    play(form, ensemble.url(space, LONG), scene)
 
 
 STOPPED = """
@@ -152,9 +152,9 @@ block() if colour == "threads" else asyncio.run(loop())
 """
 
 
-@in_one_colour_each
+@in_one_form_each
 def test_a_stopped_holder_finds_out_and_is_fenced_off(
-    ensemble: Ensemble, space: str, colour: str, redis_server: RedisServer
+    ensemble: Ensemble, space: str, form: str, redis_server: RedisServer
 ) -> None:
     """A holder that was stopped past its session is followed, knows it when it goes on, and writes nothing more."""
     session = ensemble.keepable
@@ -162,13 +162,13 @@ def test_a_stopped_holder_finds_out_and_is_fenced_off(
     async def scene(kit: Kit) -> None:
         other = Party(kit, ensemble.url(space, LONG), operation_timeout=AMPLE).client
         numbers = SharedNumbers(redis_server.port, space)
-        script = Script(STOPPED, ensemble.url(space, session), colour, str(redis_server.port), space)
+        script = Script(STOPPED, ensemble.url(space, session), form, str(redis_server.port), space)
         try:
             token = int(script.hear())
             waiting = kit.start(lambda: other.lock("name", ttl=LONG).acquire())
             await kit.waiters(other, "name", 1)
             script.send(signal.SIGSTOP)
-            lease = await waiting.result(session + PATIENCE)
+            lease = await waiting.result(session + TEST_TIMEOUT)
             assert lease.token > token
             assert numbers.read("name", lease.token) == 0
             script.send(signal.SIGCONT)
@@ -180,7 +180,7 @@ def test_a_stopped_holder_finds_out_and_is_fenced_off(
             script.kill()
             numbers.close()
 
-    play(colour, ensemble.url(space, LONG), scene)
+    play(form, ensemble.url(space, LONG), scene)
 
 
 async def true_of(told: Sequence[object]) -> bool:
@@ -200,8 +200,8 @@ def heal(walls: Sequence[Proxy]) -> None:
         wall.heal()
 
 
-@in_both_colours
-def test_a_holder_that_is_cut_off(ensemble: Ensemble, space: str, colour: str) -> None:
+@in_both_forms
+def test_a_holder_that_is_cut_off(ensemble: Ensemble, space: str, form: str) -> None:
     """It is told while it hears of nobody; who follows does not before its deadline; back again, it can work again."""
 
     async def scene(kit: Kit) -> None:
@@ -219,11 +219,11 @@ def test_a_holder_that_is_cut_off(ensemble: Ensemble, space: str, colour: str) -
                 deadline = looked + left
                 await kit.pause(0.005)
                 looked = steady()
-            await kit.until(lambda: true_of(told), "told that the lease is lost", PATIENCE)
+            await kit.until(lambda: true_of(told), "told that the lease is lost", TEST_TIMEOUT)
             assert lease.lost
-            follower, followed = await waiting.result(ensemble.keepable + PATIENCE)
+            follower, followed = await waiting.result(ensemble.keepable + TEST_TIMEOUT)
             note(
-                f"{ensemble.kind} {colour}: believed {deadline - cut:.3f} s, told {told[0] - deadline:+.3f} s later, "
+                f"{ensemble.kind} {form}: believed {deadline - cut:.3f} s, told {told[0] - deadline:+.3f} s later, "
                 f"followed after {followed - cut:.3f} s of {ensemble.keepable:g} s"
             )
             assert deadline < followed, "nobody follows who is sure of his lease"
@@ -237,12 +237,12 @@ def test_a_holder_that_is_cut_off(ensemble: Ensemble, space: str, colour: str) -
             await again.release()
             await holder.client.close()
 
-    play(colour, ensemble.url(space, LONG), scene)
+    play(form, ensemble.url(space, LONG), scene)
 
 
-@in_both_colours
+@in_both_forms
 @pytest.mark.parametrize("released", [True, False], ids=["released-meanwhile", "released-afterwards"])
-def test_a_waiter_that_is_cut_off(ensemble: Ensemble, space: str, colour: str, released: bool) -> None:
+def test_a_waiter_that_is_cut_off(ensemble: Ensemble, space: str, form: str, released: bool) -> None:
     """Its session over, it stands in the queue again when it is back, gets the name when it is free, and once."""
 
     async def scene(kit: Kit) -> None:
@@ -261,7 +261,7 @@ def test_a_waiter_that_is_cut_off(ensemble: Ensemble, space: str, colour: str, r
             if not released:
                 await kit.waiters(other, "name", 1)
                 await lease.release()
-            mine = await waiting.result(PATIENCE)
+            mine = await waiting.result(TEST_TIMEOUT)
             mine.check()
             view = await other.inspect("name")
             assert [holder.token for holder in view.holders] == [mine.token]
@@ -270,12 +270,12 @@ def test_a_waiter_that_is_cut_off(ensemble: Ensemble, space: str, colour: str, r
             await waiter.client.close()
             assert not (await other.inspect("name")).holders
 
-    play(colour, ensemble.url(space, LONG), scene)
+    play(form, ensemble.url(space, LONG), scene)
 
 
-@in_both_colours
+@in_both_forms
 def test_a_server_that_stops_is_left_before_its_clients_lose_anything(
-    ensemble: Ensemble, space: str, colour: str
+    ensemble: Ensemble, space: str, form: str
 ) -> None:
     """Who holds by way of a follower that is stopped goes on by way of another, however short its requests are.
 
@@ -286,7 +286,7 @@ def test_a_server_that_stops_is_left_before_its_clients_lose_anything(
     async def scene(kit: Kit) -> None:
         url, followers = ensemble.url(space, LONG), ensemble.followers()
         while True:
-            party = Party(kit, url, operation_timeout=brief, retry_for=PATIENCE)
+            party = Party(kit, url, operation_timeout=brief, retry_for=TEST_TIMEOUT)
             lease = await party.client.lock("name", ttl=ttl).acquire()
             server = ensemble.in_use(party.store)
             if server in followers:
@@ -302,18 +302,18 @@ def test_a_server_that_stops_is_left_before_its_clients_lose_anything(
                 break
             except StoreUnavailable:
                 await kit.pause(0.005)
-        note(f"{ensemble.kind} {colour}: extended by way of another after {steady() - stopped:.3f} s")
+        note(f"{ensemble.kind} {form}: extended by way of another after {steady() - stopped:.3f} s")
         waiting = kit.start(lambda: Party(kit, url, operation_timeout=AMPLE).client.lock("name", ttl=ttl).acquire())
         await lease.release()
-        assert (await waiting.result(ttl + PATIENCE)).token > lease.token
+        assert (await waiting.result(ttl + TEST_TIMEOUT)).token > lease.token
         await party.client.close()
         server.resume()
 
-    play(colour, ensemble.url(space, LONG), scene)
+    play(form, ensemble.url(space, LONG), scene)
 
 
-@in_both_colours
-def test_a_session_that_the_servers_end(ensemble: Ensemble, space: str, colour: str) -> None:
+@in_both_forms
+def test_a_session_that_the_servers_end(ensemble: Ensemble, space: str, form: str) -> None:
     """Who waited goes on in another session, and is granted; who held is told that the lease is lost, unasked."""
 
     async def scene(kit: Kit) -> None:
@@ -332,8 +332,8 @@ def test_a_session_that_the_servers_end(ensemble: Ensemble, space: str, colour: 
         lease.check()
         ensemble.end_session(one.store)
         mine = await waiting.result()
-        assert await lease.lost.wait(PATIENCE)
-        await kit.until(lambda: true_of(told), "told that the lease is lost", PATIENCE)
+        assert await lease.lost.wait(TEST_TIMEOUT)
+        await kit.until(lambda: true_of(told), "told that the lease is lost", TEST_TIMEOUT)
         assert mine.token > lease.token
         mine.check()
         again_lease = kit.start(lambda: one.client.lock("name", ttl=LONG).acquire())
@@ -341,4 +341,4 @@ def test_a_session_that_the_servers_end(ensemble: Ensemble, space: str, colour: 
         await mine.release()
         assert (await again_lease.result()).token > mine.token
 
-    play(colour, ensemble.url(space, LONG), scene)
+    play(form, ensemble.url(space, LONG), scene)

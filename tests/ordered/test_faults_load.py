@@ -37,7 +37,7 @@ SECONDS = float(os.environ.get("HOLDFAST_CHAOS_SECONDS", "0"))
 SESSION = 3.0
 TTL = 2.0
 
-PATIENCE = 60.0
+TEST_TIMEOUT = 60.0
 """How long to wait, in seconds, for what must happen: only ever used up by a failure."""
 
 UPDATES = 10
@@ -92,7 +92,7 @@ class Harm:
 
 
 @dataclass(slots=True)
-class Onlooker:
+class Inspector:
     """Sees that it goes on."""
 
     client: Client
@@ -102,23 +102,23 @@ class Onlooker:
     def see_progress(self) -> None:
         """Acquire what nobody had, which needs the servers, and wait for some updates, which need the workers."""
         self.names.append(f"new {len(self.names)}")
-        self.client.lock(self.names[-1], ttl=PATIENCE).acquire(timeout=PATIENCE).release()
+        self.client.lock(self.names[-1], ttl=TEST_TIMEOUT).acquire(timeout=TEST_TIMEOUT).release()
         enough = self.updates() + UPDATES
-        eventually(lambda: self.updates() >= enough, "updates", PATIENCE)
+        eventually(lambda: self.updates() >= enough, "updates", TEST_TIMEOUT)
 
 
-def rage(ensemble: Ensemble, onlooker: Onlooker) -> list[Harm]:
+def rage(ensemble: Ensemble, inspector: Inspector) -> list[Harm]:
     """Do each fault at least once in its turn, and see that it goes on meanwhile and afterwards."""
     done: list[Harm] = []
     ends = steady() + SECONDS
     for fault in cycle(FAULTS):
         began = steady()
         harm = Harm(fault(ensemble), began)
-        onlooker.see_progress()
+        inspector.see_progress()
         harm.healing = steady()
         ensemble.mend()
         harm.ended = steady()
-        onlooker.see_progress()
+        inspector.see_progress()
         done.append(harm)
         if len(done) >= len(FAULTS) and steady() > ends:
             break
@@ -157,11 +157,11 @@ def test_whatever_happens_to_one_of_three_servers(
     url = ensemble.url(space, SESSION)
     with Staff(Task(url, names, TTL, redis_server.port, space, seed)) as staff:
         staff.await_start()
-        with Client(url, retry_for=PATIENCE) as client:
-            history = rage(ensemble, Onlooker(client, lambda: total(redis_server, space, names[1:])))
+        with Client(url, retry_for=TEST_TIMEOUT) as client:
+            history = rage(ensemble, Inspector(client, lambda: total(redis_server, space, names[1:])))
             account = staff.end()
             for name in names:
-                client.lock(name, ttl=TTL).acquire(timeout=PATIENCE).release()
+                client.lock(name, ttl=TTL).acquire(timeout=TEST_TIMEOUT).release()
     tenures = account.tenures
     quick = [each.since for each in tenures if each.name != names[0]]
     lines = [

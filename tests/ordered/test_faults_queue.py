@@ -16,8 +16,8 @@ from holdfast.runtimes.clocks import steady
 from holdfast.stores.etcd.directory import EtcdDirectory
 from holdfast.stores.ordered.store import OrderedStore
 from holdfast.stores.urls import store_source
-from holdfast.stores.zookeeper.directory import ZooKeeperDirectory
-from tests.faults.children import COLOURS
+from holdfast.stores.zookeeper.directory import ZooRenewerDirectory
+from tests.faults.children import API_FORMS
 from tests.hazards.helpers import Script, eventually
 from tests.ordered.ensembles import Ensemble
 
@@ -35,7 +35,7 @@ RELEASES = 5
 SETTLED = "that was all"
 """A message to each client. It comes after whatever woke the client before: all that one hears is in one order."""
 
-PATIENCE = 60.0
+TEST_TIMEOUT = 60.0
 """How long to wait, in seconds, for what must happen: only ever used up by a failure."""
 
 
@@ -57,10 +57,10 @@ class Counting(OrderedStore):
     counter: Counter
     settled = 0
 
-    def woken(self, request: str) -> None:
+    def woken(self, request_id: str) -> None:
         """Count it."""
         self.counter.count += 1
-        super().woken(request)
+        super().woken(request_id)
 
     def told(self, message: str) -> None:
         """Note that all was heard."""
@@ -71,7 +71,7 @@ class Counting(OrderedStore):
 
 
 def _drops(store: OrderedStore) -> int:
-    if isinstance(store.directory, ZooKeeperDirectory):
+    if isinstance(store.directory, ZooRenewerDirectory):
         return store.directory._link._drops
     assert isinstance(store.directory, EtcdDirectory)
     return store.directory._gateway._place
@@ -152,7 +152,7 @@ def stands(client: AsyncClient) -> bool:
 
 async def soon(condition: Callable[[], object], what: str) -> None:
     """Wait for a condition."""
-    give_up_at = steady() + PATIENCE
+    give_up_at = steady() + TEST_TIMEOUT
     while not condition():
         assert steady() < give_up_at, what
         await asyncio.sleep(0.002)
@@ -305,13 +305,13 @@ def test_who_came_first_is_served_first_across_processes(ensemble: Ensemble, spa
     """Of waiters in four processes of both colours, each is granted in the order in which it joined, exactly."""
     url, waiters = ensemble.url(space, LONG), 12
     chance = random.Random(2)
-    scripts = [Script(QUEUE, url, COLOURS[number % 2]) for number in range(4)]
+    scripts = [Script(QUEUE, url, API_FORMS[number % 2]) for number in range(4)]
     try:
         with Client(url, operation_timeout=AMPLE) as client:
             lease = client.lock("name", ttl=LONG).acquire()
             for number in range(waiters):
                 chance.choice(scripts).say(str(number))
-                eventually(partial(so_many, client, number + 1), "a waiter", PATIENCE)
+                eventually(partial(so_many, client, number + 1), "a waiter", TEST_TIMEOUT)
             released = steady()
             lease.release()
             ended = [script.end() for script in scripts]

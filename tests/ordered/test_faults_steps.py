@@ -11,7 +11,7 @@ import pytest
 from holdfast import AsyncClient, AsyncLease, LockTimeout, StoreUnavailable
 from holdfast.runtimes.clocks import steady
 from holdfast.testing.conformance.kit import Kit
-from tests.faults.scenes import COLOURS, play
+from tests.faults.scenes import API_FORMS, play
 from tests.ordered.ensembles import Ensemble, Party, note, proxies
 from tests.servers import Proxy
 
@@ -26,7 +26,7 @@ AMPLE = 10.0
 TIMEOUT = 3.0
 """How long a victim waits for the name, in seconds."""
 
-PATIENCE = 15.0
+TEST_TIMEOUT = 15.0
 """How long to wait, in seconds, for what must happen: only ever used up by a failure, and shorter than a session."""
 
 MOST = 60
@@ -63,7 +63,7 @@ async def left_nothing(kit: Kit, other: AsyncClient) -> None:
         view = await other.inspect("name")
         return not view.holders and not view.waiters
 
-    await kit.until(empty, "nothing left", PATIENCE)
+    await kit.until(empty, "nothing left", TEST_TIMEOUT)
     lease = await other.lock("name", ttl=LONG).try_acquire()
     assert lease is not None
     await lease.release()
@@ -76,11 +76,11 @@ async def left_nothing(kit: Kit, other: AsyncClient) -> None:
 @pytest.mark.parametrize(("fault", "times"), [(Proxy.swallow, 1), (Proxy.lose, 1), (Proxy.lose, 4)], ids=FAULTS)
 @pytest.mark.parametrize(
     ("ensemble", "colour"),
-    [("zookeeper", "threads"), *(("etcd", colour) for colour in COLOURS)],  # to ZooKeeper, both go by one thread
+    [("zookeeper", "threads"), *(("etcd", form) for form in API_FORMS)],  # to ZooRenewer, both go by one thread
     indirect=["ensemble"],
 )
 def test_a_connection_that_breaks_at_any_step(
-    ensemble: Ensemble, space: str, colour: str, *, act: Act, fault: Callable[..., None], times: int
+    ensemble: Ensemble, space: str, form: str, *, act: Act, fault: Callable[..., None], times: int
 ) -> None:
     """The name is acquired and released all the same, once, or an error says that it was not; nothing is left.
 
@@ -117,10 +117,10 @@ def test_a_connection_that_breaks_at_any_step(
                 await victim.close()
                 if done:
                     break
-        note(f"{ensemble.kind} {colour} {act.__name__}: {outcomes}, longest {max(took):.3f} s")
+        note(f"{ensemble.kind} {form} {act.__name__}: {outcomes}, longest {max(took):.3f} s")
         assert outcomes[-1] == "RELEASED"
 
-    play(colour, ensemble.url(space, LONG), scene)
+    play(form, ensemble.url(space, LONG), scene)
     assert ensemble.left(space) == []
 
 
@@ -208,7 +208,7 @@ def test_cancelled_at_any_await_nothing_is_left(
             if held is not None:
                 await kit.until(partial(has_come, task, other), "the victim in the queue")
                 await held.release()
-            await asyncio.wait({task}, timeout=PATIENCE)
+            await asyncio.wait({task}, timeout=TEST_TIMEOUT)
             assert task.done()
             if not task.cancelled():
                 lease = task.result()

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from holdfast.contracts.messages import NoticeKind
+from holdfast.contracts.messages import NotificationKind
 from holdfast.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.runtimes.threads import drive
 from holdfast.stores.ordered import Entry, Listing, Record
@@ -29,11 +29,11 @@ def take_away(scene: Scene, name: str) -> None:
 
 def test_late_news_of_a_revocation_ends_no_later_place() -> None:
     """Who was revoked, and has joined again by the time when it hears of it, is not forgotten."""
-    scene, ask = Scene(), ask_of()
-    first = scene.hold(ask)
-    take_away(scene, ask.name)
-    second = scene.hold(ask)
-    scene.store.told(f"{NoticeKind.REVOKED} {ask.request} {first.token}")
+    scene, request = Scene(), ask_of()
+    first = scene.hold(request)
+    take_away(scene, request.name)
+    second = scene.hold(request)
+    scene.store.told(f"{NotificationKind.REVOKED} {request.request_id} {first.token}")
     assert second.token > first.token
     assert nothing_stays(scene)
 
@@ -52,11 +52,11 @@ class JoinedMeanwhile(ModelDirectory):
 
 def test_a_refused_renewal_ends_no_later_place() -> None:
     """An entry that was gone when it was looked for says nothing of the next one of the same request."""
-    scene, ask = Scene(JoinedMeanwhile), ask_of()
+    scene, request = Scene(JoinedMeanwhile), ask_of()
     scene.directory.scene = scene  # type: ignore[attr-defined]
-    granted = scene.hold(ask)
-    take_away(scene, ask.name)
-    assert drive(scene.store.renew([scene.renewal(ask, granted)], scene.until)) != [None]
+    granted = scene.hold(request)
+    take_away(scene, request.name)
+    assert drive(scene.store.renew([scene.renewal(request, granted)], scene.until)) != [None]
     assert nothing_stays(scene)
 
 
@@ -71,17 +71,17 @@ class Stopped(ModelDirectory):
         if self.ends:
             self.ends = False
             self.scene.end_the_silent(self._runtime.now() + LATER)
-            self._ensemble.forgive(record.request)  # not every directory can tell that it comes too late
+            self._ensemble.forgive(record.request_id)  # not every directory can tell that it comes too late
         return await super().join(name, record, until)
 
 
 @pytest.mark.parametrize("answered", [True, False], ids=["answered", "unanswered"])
 def test_a_join_that_was_sent_too_late_is_ended_too(answered: bool) -> None:
     """Its place is one again, which is not told that it holds while it is being ended, and ends if nobody asks."""
-    scene, ask = Scene(Stopped), ask_of()
+    scene, request = Scene(Stopped), ask_of()
     scene.directory.scene = scene  # type: ignore[attr-defined]
     scene.directory.lose["join"] = 0 if answered else 1
     with pytest.raises(StoreUnavailable if answered else OutcomeUnknown):
-        drive(scene.store.acquire(ask, scene.until))
-    assert drive(scene.directory.names("", scene.until)).names == [ask.name]
+        drive(scene.store.acquire(request, scene.until))
+    assert drive(scene.directory.names("", scene.until)).names == [request.name]
     assert nothing_stays(scene)

@@ -11,13 +11,13 @@ from unittest.mock import patch
 
 import pytest
 
-from holdfast.contracts.messages import Adjust, Granted
+from holdfast.contracts.messages import AdjustRequest, Granted
 from holdfast.errors import StoreError
 from holdfast.outcome import Outcome
 from holdfast.runtimes.threads import drive
 from holdfast.stores.ordered import Entry, Listing, Record, caretaker, store
 from holdfast.stores.ordered.caretaker import Caretaker
-from holdfast.stores.ordered.contenders import Place, Places
+from holdfast.stores.ordered.contenders import Contender, ContenderRegistry
 from holdfast.stores.ordered.store import GONE, SESSION_ENDED, OrderedStore
 from tests.ordered.model import ModelDirectory
 from tests.ordered.scene import Scene, ask_of
@@ -34,8 +34,8 @@ class Lingering(ModelDirectory):
     async def join(self, name: str, record: Record, until: float) -> tuple[Entry, Listing]:
         """Remove what an earlier session had, as the contract says."""
         with self._mutex:
-            self._ensemble.withdraw(name, record.request)
-            self._ensemble.forgive(record.request)
+            self._ensemble.withdraw_join(name, record.request_id)
+            self._ensemble.forgive(record.request_id)
         return await super().join(name, record, until)
 
     async def check(self, entries: Sequence[tuple[str, Entry]], until: float) -> list[bool]:
@@ -64,7 +64,7 @@ def renew_what_was_removed() -> None:
     """Put an entry that was removed in the present session down to that, and not to the end of a session."""
     scene = Scene()
     granted = scene.hold(ask_of())
-    scene.ensemble.withdraw("name", "r1")
+    scene.ensemble.withdraw_join("name", "r1")
     renewal = scene.renewal(ask_of(), granted)
     assert drive(scene.store.renew([renewal], scene.until)) != [None]
     assert renewal.refused_because == GONE
@@ -85,7 +85,7 @@ def acquire() -> None:
 def adjust() -> None:
     """Change no lease of an earlier session."""
     scene, granted = held_before()
-    assert drive(scene.store.adjust(Adjust("name", "r1", granted.token, 0, "another"), scene.until)) is not None
+    assert drive(scene.store.adjust(AdjustRequest("name", "r1", granted.token, 0, "another"), scene.until)) is not None
 
 
 class Unwilling(ModelDirectory):
@@ -93,12 +93,12 @@ class Unwilling(ModelDirectory):
 
     fails = 1
 
-    async def withdraw(self, name: str, request: str, entry: Entry | None, until: float) -> bool:
+    async def withdraw_join(self, name: str, request_id: str, entry: Entry | None, until: float) -> bool:
         """Fail once."""
         if self.fails:
             self.fails -= 1
             raise StoreError("not now")
-        return await super().withdraw(name, request, entry, until)
+        return await super().withdraw_join(name, request_id, entry, until)
 
 
 def give_up() -> None:
@@ -106,8 +106,8 @@ def give_up() -> None:
     scene = Scene(Unwilling)
     scene.hold(ask_of())
     drive(scene.store.close())  # so that nothing but this test works in the background
-    tender = Caretaker(scene.runtime, scene.directory, scene.store._places, scene.store._end_silent)
-    tender._ending = scene.store._places.silent(scene.runtime.now() + 1e6)
+    tender = Caretaker(scene.runtime, scene.directory, scene.store._contenders, scene.store._end_silent)
+    tender._ending = scene.store._contenders.silent(scene.runtime.now() + 1e6)
     scene.directory.fails = 1  # type: ignore[attr-defined]
     scene.directory._session = tender._ending[0].entry.session  # type: ignore[union-attr]
     drive(tender._clean_up())
@@ -120,7 +120,7 @@ def revoked_before() -> None:
     again = scene.hold(ask_of())
     scene.store.told(f"revoked r1 {granted.token}")
     assert again.token > granted.token
-    assert "r1" in scene.store._places.live
+    assert "r1" in scene.store._contenders.live
 
 
 Check = Callable[[], None]
@@ -147,7 +147,7 @@ BUGS: dict[str, Bug] = {
     ),
     "news of an earlier entry end a later one": Bug(
         revoked_before,
-        Places,
+        ContenderRegistry,
         "end_of",
         "place.entry.token == token",
         "place.entry.token >= token",
@@ -212,6 +212,6 @@ def method_of(bug: Bug) -> object:
     source = textwrap.dedent(inspect.getsource(getattr(bug.owner, bug.method)))
     assert source.count(bug.right) == 1, f"{bug.method} does not say {bug.right!r} any more"
     module = {OrderedStore: store, Caretaker: caretaker}.get(bug.owner)
-    space: dict[str, Any] = dict(vars(module)) if module is not None else {"Outcome": Outcome, "Place": Place}
+    space: dict[str, Any] = dict(vars(module)) if module is not None else {"Outcome": Outcome, "Contender": Contender}
     exec(source.replace(bug.right, bug.wrong), space)  # noqa: S102 - the source is our own
     return cast("object", space[bug.method])

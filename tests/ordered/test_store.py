@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from holdfast.contracts.deadlines import DRIFT, micros, valid_until
-from holdfast.contracts.messages import Renewal
+from holdfast.contracts.messages import RenewRequest
 from holdfast.core.lease import why_refused
 from holdfast.errors import StoreUnavailable
 from holdfast.outcome import Outcome
@@ -33,36 +33,38 @@ def test_a_place_that_was_ended_is_not_renewed() -> None:
     """A renewal whose answer comes after the store ended the place by itself renews nothing: another may hold."""
     scene = Scene(SilentlyEnded)
     scene.directory.scene = scene  # type: ignore[attr-defined]
-    ask = ask_of()
-    granted = scene.hold(ask)
-    assert drive(scene.store.renew([scene.renewal(ask, granted)], scene.until)) != [None]
+    request = ask_of()
+    granted = scene.hold(request)
+    assert drive(scene.store.renew([scene.renewal(request, granted)], scene.until)) != [None]
 
 
 def test_a_renewal_keeps_a_name_no_longer_than_its_ttl() -> None:
     """What may be put off while a renewal is under way is not put off when it was answered."""
     scene = Scene()
-    ask = ask_of()
-    granted = scene.hold(ask)
-    place = scene.store._places.live[ask.request]
-    place.ends_at = place.lease_ends_at = 0.0  # as it was granted long ago; the background has nothing to look at yet
-    renewal = Renewal(ask.name, ask.request, granted.token, micros(1.0), ask)
+    request = ask_of()
+    granted = scene.hold(request)
+    contender = scene.store._contenders.live[request.request_id]
+    contender.ends_at = contender.lease_ends_at = (
+        0.0  # as it was granted long ago; the background has nothing to look at yet
+    )
+    renewal = RenewRequest(request.name, request.request_id, granted.token, micros(1.0), request)
     assert drive(scene.store.renew([renewal], scene.runtime.now() + 60.0)) == [None]
-    assert place.ends_at <= scene.runtime.now() + 1.0
+    assert contender.ends_at <= scene.runtime.now() + 1.0
 
 
 def test_what_has_run_out_is_not_released() -> None:
     """A lease that ended is answered as that, though its entry is still there when it is released."""
     scene = Scene()
-    ask = ask_of()
-    granted = scene.hold(ask)
-    place = scene.store._places.live[ask.request]
-    place.lease_ends_at = scene.runtime.now()
+    request = ask_of()
+    granted = scene.hold(request)
+    contender = scene.store._contenders.live[request.request_id]
+    contender.lease_ends_at = scene.runtime.now()
     with pytest.raises(StoreUnavailable, match="has run out"):
-        scene.release(ask, granted)
-    place.ends_at = place.lease_ends_at
+        scene.release(request, granted)
+    contender.ends_at = contender.lease_ends_at
     scene.end_the_silent(scene.runtime.now())
-    scene.store._places.ending.clear()
-    assert scene.release(ask, granted) is Outcome.EXPIRED
+    scene.store._contenders.ending.clear()
+    assert scene.release(request, granted) is Outcome.EXPIRED
 
 
 class OldProof(ModelDirectory):
@@ -98,8 +100,8 @@ class NewSession(ModelDirectory):
 def test_the_proof_of_another_session_renews_nothing() -> None:
     """What was in a session that ended while it was renewed is not trusted for what is known of the next one."""
     scene = Scene(NewSession)
-    ask = ask_of(ttl=micros(5.0))
-    renewal = scene.renewal(ask, scene.hold(ask))
+    request = ask_of(ttl=micros(5.0))
+    renewal = scene.renewal(request, scene.hold(request))
     reply = drive(scene.store.renew([renewal], scene.until))
     assert reply != [None] or renewal.ttl == 0
 
@@ -107,16 +109,16 @@ def test_the_proof_of_another_session_renews_nothing() -> None:
 def test_a_refusal_says_that_the_session_has_ended() -> None:
     """Or that the entry is gone, where somebody has removed it: so a lease that is lost names its cause."""
     scene = Scene(NewSession)
-    ask = ask_of(ttl=micros(5.0))
-    renewal = scene.renewal(ask, scene.hold(ask))
+    request = ask_of(ttl=micros(5.0))
+    renewal = scene.renewal(request, scene.hold(request))
     directory = scene.directory
     directory._ensemble.end(directory._session)
     directory._begin()
     assert drive(scene.store.renew([renewal], scene.until)) != [None]
     assert "session has ended: the servers" in renewal.refused_because
     scene = Scene(ModelDirectory)
-    renewal = scene.renewal(ask, scene.hold(ask))
-    assert drive(scene.store.revoke(ask.name, scene.until))
+    renewal = scene.renewal(request, scene.hold(request))
+    assert drive(scene.store.revoke(request.name, scene.until))
     (reply,) = drive(scene.store.renew([renewal], scene.until))
     assert reply is not None
     assert "its entry is gone" in renewal.refused_because
@@ -161,10 +163,10 @@ class Meddled(ModelDirectory):
 def test_a_release_leaves_nothing_though_something_beside_it_changes() -> None:
     """A change of what belongs to a holder that is carried out late does not keep its release from being one."""
     scene = Scene(Meddled)
-    ask = ask_of(lock_delay=1.0)
-    granted = scene.hold(ask)
+    request = ask_of(lock_delay=1.0)
+    granted = scene.hold(request)
     scene.directory.meddles = True  # type: ignore[attr-defined]
-    assert scene.release(ask, granted) is Outcome.RELEASED
+    assert scene.release(request, granted) is Outcome.RELEASED
     assert drive(scene.directory.names("", scene.until)).names == []
 
 
@@ -187,9 +189,9 @@ class SessionEndsAtTheBlock(ModelDirectory):
 def test_a_release_removes_the_block_of_an_earlier_session() -> None:
     """Who joins again after its session ended just before it was told that it holds leaves no lock delay behind."""
     scene = Scene(SessionEndsAtTheBlock)
-    ask = ask_of(lock_delay=1.0)
-    granted = scene.hold(ask)
-    assert scene.release(ask, granted) is Outcome.RELEASED
+    request = ask_of(lock_delay=1.0)
+    granted = scene.hold(request)
+    assert scene.release(request, granted) is Outcome.RELEASED
     assert drive(scene.directory.names("", scene.until)).names == []
 
 
@@ -222,10 +224,10 @@ class Hasty(ModelDirectory):
     trust = 0.75
     untils: Sequence[float] = ()
 
-    async def withdraw(self, name: str, request: str, entry: Entry | None, until: float) -> bool:
+    async def withdraw_join(self, name: str, request_id: str, entry: Entry | None, until: float) -> bool:
         """Note how long this may take."""
         self.untils = [*self.untils, until]
-        return await super().withdraw(name, request, entry, until)
+        return await super().withdraw_join(name, request_id, entry, until)
 
 
 def test_what_is_cleaned_up_does_not_hold_up_the_renewal_of_the_session() -> None:
@@ -234,7 +236,7 @@ def test_what_is_cleaned_up_does_not_hold_up_the_renewal_of_the_session() -> Non
     assert isinstance(scene.directory, Hasty)
     scene.hold(ask_of())
     caretaker = scene.store._caretaker
-    caretaker._ending = scene.store._places.silent(scene.runtime.now() + 1e6)
+    caretaker._ending = scene.store._contenders.silent(scene.runtime.now() + 1e6)
     drive(caretaker._clean_up())
     [until] = scene.directory.untils
     assert until - scene.runtime.now() <= scene.directory.trust / 3

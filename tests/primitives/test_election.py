@@ -25,7 +25,7 @@ from holdfast.contracts.messages import NameView
 from holdfast.contracts.store import StoreSource
 from holdfast.runtimes.threads import ThreadEvent, ThreadsRuntime
 from holdfast.stores.memory import MemoryStore, MemoryTable, memory_source
-from tests.hazards.helpers import PATIENCE, eventually
+from tests.hazards.helpers import TEST_TIMEOUT, eventually
 
 TTL = 20.0
 
@@ -95,7 +95,7 @@ def test_a_leader_that_was_deposed_knows_at_its_local_deadline(client: Client) -
     told: list[LeaseLost] = []
     election = client.election("boss", ttl=TTL, on_lost=told.append)
     term = election.campaign("one")
-    term._held.valid_until = ThreadsRuntime().now()
+    term._core.valid_until = ThreadsRuntime().now()
     assert not election.is_leader
     assert election.leader() == Leader("test", "one", term.token), "the store knows nothing of that yet"
     eventually(lambda: told, "told")
@@ -112,7 +112,7 @@ def test_a_leader_that_resigned_does_not_lead_while_the_next_does(client: Client
 
     def run(_number: int) -> None:
         nonlocal leading
-        with election.campaign(str(_number), timeout=PATIENCE) as term:
+        with election.campaign(str(_number), timeout=TEST_TIMEOUT) as term:
             leading += 1
             assert leading == 1
             assert client.election("boss").leader() == Leader("test", str(_number), term.token)
@@ -131,7 +131,7 @@ def test_a_value_is_not_handed_on_with_the_lease(client: Client) -> None:
         waiting = pool.submit(client.lock("boss", ttl=TTL).acquire)
         eventually(lambda: client.inspect("boss").waiters, "a waiter")
         term.release()
-        with waiting.result(PATIENCE):
+        with waiting.result(TEST_TIMEOUT):
             assert client.election("boss").leader() == Leader("test", "", client.inspect("boss").holders[0].token)
 
 
@@ -170,7 +170,7 @@ def test_an_async_leader_is_stopped_when_it_is_deposed(table: MemoryTable) -> No
             async def lead() -> None:
                 async with election.campaign("one"):
                     await client.revoke("boss", force=True)
-                    await asyncio.sleep(PATIENCE)
+                    await asyncio.sleep(TEST_TIMEOUT)
 
             with pytest.raises(LeaseLost):
                 await lead()
@@ -189,7 +189,7 @@ def test_an_observer_is_stopped_at_once(client: Client) -> None:
     threading.Timer(0.05, seen.stop).start()
     begun = ThreadsRuntime().now()
     assert list(seen) == []
-    assert ThreadsRuntime().now() - begun < PATIENCE
+    assert ThreadsRuntime().now() - begun < TEST_TIMEOUT
     assert list(seen) == []
 
 
@@ -270,7 +270,7 @@ def test_an_observer_rides_out_a_store_that_does_not_answer(table: MemoryTable) 
         return stores[-1]
 
     source = StoreSource("broken", replace(MemoryStore.capabilities), make)
-    with Client(store=source, retry_for=PATIENCE) as client:
+    with Client(store=source, retry_for=TEST_TIMEOUT) as client:
         election = client.election("boss", ttl=TTL)
         seen = election.observe(interval=0.01)
         assert next(seen) is None

@@ -27,7 +27,16 @@ from holdfast import (
     StoreUnavailable,
     UsageError,
 )
-from holdfast.contracts.messages import Ask, Gone, Granted, Leave, Left, Release, Reply, Waiting
+from holdfast.contracts.messages import (
+    AcquireRequest,
+    Granted,
+    NotGranted,
+    Queued,
+    ReleaseRequest,
+    Reply,
+    Withdrawn,
+    WithdrawRequest,
+)
 from holdfast.contracts.runtime import Runtime
 from holdfast.contracts.store import StoreSource
 from holdfast.runtimes import clocks
@@ -35,7 +44,7 @@ from holdfast.runtimes.threads import drive
 from holdfast.stores.memory import MemoryStore, MemoryTable, memory_source
 from holdfast.table.step import Step
 from tests import virtual
-from tests.hazards.helpers import PATIENCE, disturbed, eventually
+from tests.hazards.helpers import TEST_TIMEOUT, disturbed, eventually
 
 TTL = 20.0
 
@@ -111,7 +120,7 @@ def test_a_decorated_coroutine_runs_under_all_names(table: MemoryTable) -> None:
 
 def test_one_multilock_may_be_entered_by_many_threads(client: Client) -> None:
     """Each `with` releases what its own thread entered; leaving without having entered is refused."""
-    lock = client.multilock(["a", "b"], ttl=TTL, timeout=PATIENCE)
+    lock = client.multilock(["a", "b"], ttl=TTL, timeout=TEST_TIMEOUT)
     inside = 0
 
     def work(_number: int) -> None:
@@ -168,7 +177,7 @@ def test_a_dropped_lease_warns_and_ends(client: Client) -> None:
     lock = client.multilock(["a", "b"], ttl=0.2)
     with pytest.warns(ResourceWarning, match="'a', 'b' were dropped without release"):
         lock.acquire()
-    with client.multilock(["b", "a"], ttl=TTL, timeout=PATIENCE):
+    with client.multilock(["b", "a"], ttl=TTL, timeout=TEST_TIMEOUT):
         pass
     client.close()
 
@@ -180,7 +189,7 @@ def test_a_loss_is_told_once(client: Client, table: MemoryTable) -> None:
         lease = client.multilock(["a", "b", "c"], ttl=TTL, on_lost=told.append).acquire()
         other.revoke("b", force=True)
         other.revoke("c", force=True)
-        assert lease.lost.wait(PATIENCE)
+        assert lease.lost.wait(TEST_TIMEOUT)
         eventually(lambda: told, "told")
         late: list[LeaseLost] = []
         lease.on_lost(late.append)
@@ -198,9 +207,9 @@ def test_a_loss_is_seen_at_the_local_deadline_of_any_name() -> None:
     async def main() -> None:
         async with AsyncClient(store=virtual.source()) as client:
             lease = await client.multilock(["a", "b", "c"], ttl=TTL).acquire()
-            deadline = lease._bundle.leases[1].valid_until = clocks.steady() + 0.05
+            deadline = lease._group.leases[1].valid_until = clocks.steady() + 0.05
             assert lease.remaining() == pytest.approx(0.05)
-            assert await lease.lost.wait(PATIENCE)
+            assert await lease.lost.wait(TEST_TIMEOUT)
             assert clocks.steady() == pytest.approx(deadline)
             with pytest.raises(LeaseLost, match="'b'"):
                 lease.check()
@@ -217,7 +226,7 @@ def test_names_that_go_with_a_lost_one_are_renewed_no_more() -> None:
         async with AsyncClient(store=source) as client, AsyncClient(store=source) as other:
             lease = await client.multilock(["a", "b"], ttl=TTL).acquire()
             await other.revoke("b", force=True)
-            assert await lease.lost.wait(PATIENCE)
+            assert await lease.lost.wait(TEST_TIMEOUT)
             async with other.lock("a", timeout=TTL + 0.1):
                 assert lease.state is LeaseState.LOST
             assert await lease.release() is Outcome.TAKEN_OVER
@@ -234,12 +243,12 @@ def test_an_async_body_is_cancelled_when_a_name_is_lost(table: MemoryTable) -> N
             async def body() -> None:
                 async with client.multilock(["a", "b"], ttl=TTL) as lease:
                     await other.revoke("b", force=True)
-                    assert await lease.lost.wait(PATIENCE)
-                    await asyncio.sleep(PATIENCE)
+                    assert await lease.lost.wait(TEST_TIMEOUT)
+                    await asyncio.sleep(TEST_TIMEOUT)
 
             with pytest.raises(LeaseLost, match="'b'"):
                 await body()
-            async with other.multilock(["a", "b"], timeout=PATIENCE):
+            async with other.multilock(["a", "b"], timeout=TEST_TIMEOUT):
                 pass
 
     asyncio.run(main())
@@ -287,7 +296,7 @@ def test_a_name_lost_while_others_are_waited_for_is_taken_anew(client: Client, t
         eventually(lambda: client.inspect("b").waiters, "waiting")
         (lost,) = other.revoke("a", force=True)
         lease.release()
-        both = waiting.result(PATIENCE)
+        both = waiting.result(TEST_TIMEOUT)
     both.check()
     assert both.tokens["a"] > lost.token
     both.release()
@@ -320,9 +329,9 @@ def one_by_one(table: MemoryTable) -> StoreSource:
     """Return a store that cannot grant several names in one step."""
 
     class Apart(MemoryStore):
-        capabilities = replace(MemoryStore.capabilities, together=False)
+        capabilities = replace(MemoryStore.capabilities, multi_acquire=False)
 
-        async def acquire_many(self, asks: Any, until: float) -> list[Reply]:  # noqa: ANN401 - is not called
+        async def acquire_many(self, requests: Any, until: float) -> list[Reply]:  # noqa: ANN401 - is not called
             raise AssertionError
 
     return StoreSource("apart", Apart.capabilities, lambda runtime: Apart(runtime, table))
@@ -338,7 +347,7 @@ def test_local_contenders_and_multilocks_never_starve_each_other(
 
         def work(each: Client, names: str) -> None:
             for _ in range(15):
-                with each.multilock(list(names), ttl=TTL, timeout=PATIENCE):
+                with each.multilock(list(names), ttl=TTL, timeout=TEST_TIMEOUT):
                     read = dict(counts)
                     threading.Event().wait(0.0002)
                     for name in names:
@@ -347,7 +356,7 @@ def test_local_contenders_and_multilocks_never_starve_each_other(
         def work_alone(each: Client, names: str) -> None:
             name = names
             for _ in range(15):
-                with each.lock(name, ttl=TTL, timeout=PATIENCE):
+                with each.lock(name, ttl=TTL, timeout=TEST_TIMEOUT):
                     read = counts[name]
                     threading.Event().wait(0.0002)
                     counts[name] = read + 1
@@ -356,7 +365,7 @@ def test_local_contenders_and_multilocks_never_starve_each_other(
         with ThreadPoolExecutor(2 * len(jobs)) as pool:
             running = [pool.submit(job, each, names) for each in (client, other) for job, names in jobs]
             for each in running:
-                each.result(6 * PATIENCE)
+                each.result(6 * TEST_TIMEOUT)
         assert client.names() == []
     assert counts == {"a": 2 * 15 * 6, "b": 2 * 15 * 5}
 
@@ -376,42 +385,42 @@ class Lossy(MemoryStore):
         self._chance = chance
         self._releases: Counter[str] = Counter()
 
-    async def _lose(self, ask: Callable[[], Coroutine[Any, Any, Any]]) -> Any:  # noqa: ANN401 - of any operation
+    async def _lose(self, request: Callable[[], Coroutine[Any, Any, Any]]) -> Any:  # noqa: ANN401 - of any operation
         fate = self._chance.random()
         if self.late and fate < 0.5:
             await self.late.pop(self._chance.randrange(len(self.late)))()
         if fate < 0.15:
-            self.late.append(ask)
+            self.late.append(request)
             raise OutcomeUnknown("the request is late")
         if fate < 0.25:
             raise StoreUnavailable("it was not sent")
-        reply = await ask()
+        reply = await request()
         if fate < 0.4:
             raise OutcomeUnknown("the reply was lost")
         return reply
 
-    async def acquire(self, ask: Ask, until: float) -> Reply:
+    async def acquire(self, request: AcquireRequest, until: float) -> Reply:
         """Lose it, or not."""
-        answer: Reply = await self._lose(lambda: super(Lossy, self).acquire(ask, until))
+        answer: Reply = await self._lose(lambda: super(Lossy, self).acquire(request, until))
         return answer
 
-    async def acquire_many(self, asks: Any, until: float) -> list[Reply]:  # noqa: ANN401 - as of the store
+    async def acquire_many(self, requests: Any, until: float) -> list[Reply]:  # noqa: ANN401 - as of the store
         """Lose it, or not."""
-        asks = list(asks)
-        answer: list[Reply] = await self._lose(lambda: super(Lossy, self).acquire_many(asks, until))
+        requests = list(requests)
+        answer: list[Reply] = await self._lose(lambda: super(Lossy, self).acquire_many(requests, until))
         return answer
 
-    async def release(self, release: Release, until: float) -> Outcome:
+    async def release(self, release: ReleaseRequest, until: float) -> Outcome:
         """Lose it, or not, but not all three times that it is tried."""
-        self._releases[release.request] += 1
-        if self._releases[release.request] > 2:
+        self._releases[release.request_id] += 1
+        if self._releases[release.request_id] > 2:
             return await super().release(release, until)
         answer: Outcome = await self._lose(lambda: super(Lossy, self).release(release, until))
         return answer
 
-    async def leave(self, leave: Leave, until: float) -> Left:
+    async def withdraw(self, withdraw: WithdrawRequest, until: float) -> NotGranted:
         """Never lose it: who cannot leave is a matter of time alone."""
-        return await super().leave(leave, until)
+        return await super().withdraw(withdraw, until)
 
 
 @pytest.mark.parametrize("seed", range(25))
@@ -430,7 +439,7 @@ def test_whatever_is_lost_it_is_all_or_nothing(seed: int) -> None:
     async def work(client: AsyncClient, names: list[str], watching: AsyncClient) -> None:
         for _ in range(4):
             try:
-                lease = await client.multilock(names, ttl=TTL).acquire(timeout=chance.choice([0, 0.02, PATIENCE]))
+                lease = await client.multilock(names, ttl=TTL).acquire(timeout=chance.choice([0, 0.02, TEST_TIMEOUT]))
             except (LockTimeout, StoreUnavailable):
                 continue
             for name, token in lease.tokens.items():
@@ -468,9 +477,9 @@ class Interfering(MemoryStore):
         self._shared = table
         self._then: Callable[[MemoryTable], None] | None = then
 
-    async def acquire_many(self, asks: Any, until: float) -> list[Reply]:  # noqa: ANN401 - as of the store
+    async def acquire_many(self, requests: Any, until: float) -> list[Reply]:  # noqa: ANN401 - as of the store
         """Lose the first reply."""
-        replies = await super().acquire_many(asks, until)
+        replies = await super().acquire_many(requests, until)
         self.replies.append(replies)
         if self._then is not None:
             then, self._then = self._then, None
@@ -498,13 +507,13 @@ def test_names_of_a_lost_reply_are_left_before_an_earlier_one_is_waited_for(
 
     with Client(store=StoreSource("interfering", Interfering.capabilities, make)) as client:
         with ThreadPoolExecutor(1) as pool:
-            waiting = pool.submit(client.multilock(["a", "b", "c"], ttl=TTL).acquire, PATIENCE)
+            waiting = pool.submit(client.multilock(["a", "b", "c"], ttl=TTL).acquire, TEST_TIMEOUT)
             eventually(lambda: other.inspect("a").waiters, "waiting for the first")
             kinds = [[type(reply) for reply in replies] for replies in stores[0].replies]
-            assert kinds == [[Granted] * 3, [Waiting]]
+            assert kinds == [[Granted] * 3, [Queued]]
             eventually(lambda: other.names() == ["a"], "nothing else is held")
             taken[0].release()
-            lease = waiting.result(PATIENCE)
+            lease = waiting.result(TEST_TIMEOUT)
         lease.check()
         lease.release()
     assert other.names() == []
@@ -518,20 +527,20 @@ def test_a_request_that_comes_after_the_release_finds_nothing(table: MemoryTable
     class Late(MemoryStore):
         capabilities = replace(MemoryStore.capabilities, local=False)
 
-        async def acquire_many(self, asks: Any, until: float) -> list[Reply]:  # noqa: ANN401 - as of the store
+        async def acquire_many(self, requests: Any, until: float) -> list[Reply]:  # noqa: ANN401 - as of the store
             if not late:
-                copies = [replace(ask) for ask in asks]
+                copies = [replace(request) for request in requests]
                 arrive = super().acquire_many
                 late.extend(partial(arrive, some, until) for some in [copies, *([copy] for copy in copies)])
                 raise OutcomeUnknown("late")
-            return await super().acquire_many(asks, until)
+            return await super().acquire_many(requests, until)
 
     source = StoreSource("late", Late.capabilities, lambda runtime: Late(runtime, table))
     with Client(store=source) as client, Client(store=memory_source(table)) as other:
         client.multilock(["a", "b", "c"], ttl=TTL).acquire().release()
         other.multilock(["a", "b", "c"], ttl=TTL).acquire().release()
         replies = [drive(each()) for each in late]
-        assert [[type(reply) for reply in each] for each in replies] == [[Gone]] * 4
+        assert [[type(reply) for reply in each] for each in replies] == [[Withdrawn]] * 4
         assert other.names() == []
 
 
@@ -583,7 +592,7 @@ async def within(victim: AsyncClient, _other: AsyncClient) -> AsyncMultiLease | 
 @pytest.mark.parametrize("local", [True, False], ids=["local", "remote"])
 @pytest.mark.parametrize("together", [True, False], ids=["together", "apart"])
 @pytest.mark.parametrize("act", [uncontended, contended, in_vain, within], ids=lambda act: act.__name__)
-def test_cancelled_at_any_await_nothing_is_left_behind(act: Act, together: bool, local: bool) -> None:
+def test_cancelled_at_any_await_nothing_is_left_behind(act: Act, multi_acquire: bool, local: bool) -> None:
     """Whenever a multilock is cancelled, once or twice, it leaves no holder and no waiter of any name."""
 
     async def run(*cancel_at: int) -> int:
@@ -599,18 +608,18 @@ def test_cancelled_at_any_await_nothing_is_left_behind(act: Act, together: bool,
                     task.cancel()
             await asyncio.sleep(0)
 
-        source = memory_source(table) if together else one_by_one(table)
+        source = memory_source(table) if multi_acquire else one_by_one(table)
         victim, other = AsyncClient(store=disturbed(source, hook, local=local)), AsyncClient(store=memory_source(table))
         task = asyncio.ensure_future(act(victim, other))
         try:
-            lease = await asyncio.wait_for(asyncio.shield(task), PATIENCE)
+            lease = await asyncio.wait_for(asyncio.shield(task), TEST_TIMEOUT)
             if lease is not None:
                 lease.check()
                 await lease.release()
         except asyncio.CancelledError:
             pass
         seen = count
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TEST_TIMEOUT):
             while await other.names() or victim.session().attempts:  # noqa: ASYNC110 - it ends beside the cancelled task
                 await asyncio.sleep(0.001)
         await victim.close()
@@ -681,7 +690,7 @@ def test_closing_the_client_ends_the_wait_and_leaves_nothing(client: Client, tab
         eventually(lambda: other.inspect("b").waiters, "waiting")
         client.close()
         with pytest.raises(UsageError, match="closed"):
-            waiting.result(PATIENCE)
+            waiting.result(TEST_TIMEOUT)
     assert other.names() == ["b"]
     lease.release()
     other.close()

@@ -9,7 +9,7 @@ import pytest
 from holdfast import AsyncClient, Client, Leader
 from holdfast.runtimes import clocks
 from tests import virtual
-from tests.hazards.helpers import PATIENCE, Script, eventually
+from tests.hazards.helpers import TEST_TIMEOUT, Script, eventually
 
 COUNT = """
 import pathlib, random, sys, holdfast
@@ -73,7 +73,7 @@ def test_a_killed_holder_of_several_names_gives_all_of_them_back(url: str) -> No
         script = Script(TAKE, url, "0.5")
         assert script.hear() == "held"
         script.kill()
-        with client.multilock(["c", "b", "a"], timeout=PATIENCE) as lease:
+        with client.multilock(["c", "b", "a"], timeout=TEST_TIMEOUT) as lease:
             lease.check()
 
 
@@ -84,7 +84,7 @@ def test_a_killed_waiter_for_several_names_gives_back_what_it_held(url: str) -> 
         script = Script(TAKE, url, "3")  # which a starved process can keep
         eventually(lambda: client.inspect("b").waiters and client.inspect("a").holders, "waiting")
         script.kill()
-        with client.lock("a", timeout=PATIENCE):
+        with client.lock("a", timeout=TEST_TIMEOUT):
             held.check()
         held.release()
         with client.multilock(["a", "b", "c"], timeout=0):
@@ -94,7 +94,7 @@ def test_a_killed_waiter_for_several_names_gives_back_what_it_held(url: str) -> 
 def test_a_killed_leader_is_followed(url: str) -> None:
     """The next candidate leads when the lease of a killed leader has ended; observers see it."""
     with Client(url) as client:
-        seen = client.election("boss").observe(PATIENCE, interval=0.02)
+        seen = client.election("boss").observe(TEST_TIMEOUT, interval=0.02)
         assert next(seen) is None
         leader = Script(LEAD, url, "0.5", "first")
         first = int(leader.hear())
@@ -114,10 +114,10 @@ def test_a_silent_leader_is_followed_within_50_ms_of_its_end() -> None:
     async def main() -> None:
         source = virtual.source()
         async with AsyncClient(store=source) as client, AsyncClient(store=source) as other:
-            seen = other.election("boss").observe(PATIENCE, interval=0.02)
+            seen = other.election("boss").observe(TEST_TIMEOUT, interval=0.02)
             assert await anext(seen) is None
             first, led_at = await client.election("boss", ttl=20).campaign("first"), clocks.steady()
-            client.session().keeper.discard(first._held)  # from now on it is silent
+            client.session().renewer.discard(first._core)  # from now on it is silent
             assert await anext(seen) == Leader(client.session().owner, "first", first.token)
             second = await other.election("boss").campaign("second")
             assert 20 <= clocks.steady() - led_at <= 20.05
@@ -134,7 +134,7 @@ def test_a_stopped_leader_finds_out_that_it_does_not_lead(url: str) -> None:
         leader = Script(LEAD, url, "0.3", "stopped")
         old = int(leader.hear())
         leader.send(signal.SIGSTOP)
-        with client.election("boss", ttl=20).campaign("new", timeout=PATIENCE) as term:
+        with client.election("boss", ttl=20).campaign("new", timeout=TEST_TIMEOUT) as term:
             leader.send(signal.SIGCONT)
             leader.say()
             assert leader.end()[0] == "does not lead\nTAKEN_OVER\n"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
 from holdfast.contracts.deadlines import micros, seconds
-from holdfast.contracts.messages import NameView, Renewal
+from holdfast.contracts.messages import NameView, RenewRequest
 from holdfast.contracts.store import Store
 from holdfast.runtimes.threads import ThreadsRuntime
 from holdfast.stores.redis.deployment import NO_GUARD, OBSERVED, STRICT, UPTIME, Rules
@@ -119,9 +119,9 @@ class RedisMachine(StoreMachine):
         """Compare the markers, and note what the oracle did."""
         for name, step in steps.items():
             until = self.clocks.now + TOMBSTONE
-            buried = [request for request, ends in step.state.tombstones.items() if ends == until]
+            buried = [request_id for request_id, ends in step.state.tombstones.items() if ends == until]
             self.buried.setdefault(name, {}).update(dict.fromkeys([buries] if buries else buried, until))
-            self.tokens |= {holder.request: holder.token for holder in step.state.holders}
+            self.tokens |= {holder.request_id: holder.token for holder in step.state.holders}
         marker = marker_at(self.server.keys, NODE)
         if ttl is None:
             assert marker in (self.before, self.marker), "whoever looks at the marker leaves it right"
@@ -169,21 +169,31 @@ class RedisMachine(StoreMachine):
 
     @rule(client=picks, pick=picks, ttl=lengths, others=st.booleans(), told=st.booleans())
     def renew_what_may_be_forgotten(self, client: int, pick: int, ttl: int, others: bool, told: bool) -> None:
-        if self.asks:
-            ask = self.recent(pick)
-            renewals = [Renewal(ask.name, ask.request, self.tokens.get(ask.request, self.token(ask)), ttl, ask)]
+        if self.requests:
+            request = self.recent(pick)
+            renewals = [
+                RenewRequest(
+                    request.name,
+                    request.request_id,
+                    self.tokens.get(request.request_id, self.token(request)),
+                    ttl,
+                    request,
+                )
+            ]
             if others:
-                other = next(each for each in reversed(self.asks) if each is not ask or len(self.asks) == 1)
-                its_ask = other if told and other.inbox == ask.inbox else None  # they are of one client
-                renewals.append(Renewal(other.name, other.request, self.tokens.get(other.request, 2**40), ttl, its_ask))
+                other = next(each for each in reversed(self.requests) if each is not request or len(self.requests) == 1)
+                its_ask = other if told and other.channel == request.channel else None  # they are of one client
+                renewals.append(
+                    RenewRequest(other.name, other.request_id, self.tokens.get(other.request_id, 2**40), ttl, its_ask)
+                )
             self.keep(client, sorted(renewals, key=lambda each: each.name))
 
     @rule(client=picks, name=st.sampled_from(NAMES), ttl=lengths)
     def whoever_ever_held_takes_it_up_again(self, client: int, name: str, ttl: int) -> None:
-        asks = [each for each in self.asks[-8:] if each.name == name and each.request in self.tokens]
+        requests = [each for each in self.requests[-8:] if each.name == name and each.request_id in self.tokens]
         last_comes_first = name != NAMES[0]
-        for ask in sorted(asks, key=lambda each: self.tokens[each.request], reverse=last_comes_first):
-            self.keep(client, [Renewal(name, ask.request, self.tokens[ask.request], ttl, ask)])
+        for request in sorted(requests, key=lambda each: self.tokens[each.request_id], reverse=last_comes_first):
+            self.keep(client, [RenewRequest(name, request.request_id, self.tokens[request.request_id], ttl, request)])
 
     @rule(client=picks, left=st.sampled_from(["all", "nothing", "a copy"]), ttl=lengths)
     def the_server_restarts_and_all_take_up_again(self, client: int, left: str, ttl: int) -> None:

@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from holdfast.contracts.messages import (
-    Adjust,
-    Ask,
+    AcquireRequest,
+    AdjustRequest,
     Granted,
-    Leave,
     NameView,
-    Notice,
-    Release,
-    Renewal,
+    Notification,
+    ReleaseRequest,
     RenewReply,
+    RenewRequest,
     Reply,
+    WithdrawRequest,
 )
 from holdfast.contracts.runtime import Datagrams
 from holdfast.contracts.store import Store
@@ -84,24 +84,24 @@ class Client:
     def __init__(self, make: Callable[[ThreadsRuntime], Store]) -> None:
         self.runtime = _ByHand()
         self.store = make(self.runtime)
-        self.notices: list[Notice] = []
-        self.inbox = drive(self.store.open(self.notices.append, self.until()))
+        self.notifications: list[Notification] = []
+        self.channel = drive(self.store.open(self.notifications.append, self.until()))
 
     def until(self) -> float:
         return self.runtime.now() + 10
 
-    def heard(self) -> list[Notice]:
+    def heard(self) -> list[Notification]:
         self.runtime.pump()
-        heard = list(self.notices)
-        self.notices.clear()
+        heard = list(self.notifications)
+        self.notifications.clear()
         return heard
 
 
-def one_after_another(steps: dict[str, Step], asks: list[Ask]) -> list[Reply]:
+def one_after_another(steps: dict[str, Step], requests: list[AcquireRequest]) -> list[Reply]:
     """Ask the oracle for several names, up to the first that is not granted."""
     replies: list[Reply] = []
-    for ask in asks:
-        replies.append(steps[ask.name].acquire(ask))
+    for request in requests:
+        replies.append(steps[request.name].acquire(request))
         if not isinstance(replies[-1], Granted):
             break
     return replies
@@ -116,8 +116,8 @@ class StoreMachine(RuleBasedStateMachine):
         self.opened = self.open_store()
         self.states: dict[str, NameState] = {}
         self.clients = [Client(self.make) for _ in range(3)]
-        self.asks: list[Ask] = []
-        self.groups: list[list[Ask]] = []
+        self.requests: list[AcquireRequest] = []
+        self.groups: list[list[AcquireRequest]] = []
         """Asks that were made together."""
 
     def open_store(self) -> object:
@@ -136,14 +136,14 @@ class StoreMachine(RuleBasedStateMachine):
     def table(self, name: str) -> Step:
         """Return a step of the oracle."""
         state = self.states.setdefault(name, NameState())
-        inboxes = {client.inbox for client in self.clients}
-        return Step(state, self.clocks.now, self.clocks.stamp, lambda inbox: not inbox or inbox in inboxes)
+        channels = {client.channel for client in self.clients}
+        return Step(state, self.clocks.now, self.clocks.stamp, lambda channel: not channel or channel in channels)
 
     def check(
         self,
         client: int,
         names: Sequence[str],
-        ask: Callable[[Store, float], Coroutine[Any, Any, object]],
+        request: Callable[[Store, float], Coroutine[Any, Any, object]],
         expect: Callable[[dict[str, Step]], object],
         *,
         ttl: int | None = None,
@@ -153,13 +153,15 @@ class StoreMachine(RuleBasedStateMachine):
 
         `ttl` is the longest one that is asked for, and `buries` a request that is given up by this.
         """
-        asker, steps = self.clients[client % 3], {name: self.table(name) for name in names}
+        requester, steps = self.clients[client % 3], {name: self.table(name) for name in names}
         self.prepare(client % 3, steps, ttl)
-        answer = drive(ask(asker.store, asker.until()))
+        answer = drive(request(requester.store, requester.until()))
         assert answer == expect(steps)
-        notices = [notice for step in steps.values() for notice in step.notices]
+        notifications = [notification for step in steps.values() for notification in step.notifications]
         for each in self.clients:
-            assert each.heard() == [notice for notice in notices if notice.inbox == each.inbox]
+            assert each.heard() == [
+                notification for notification in notifications if notification.channel == each.channel
+            ]
         self.conclude(client % 3, steps, ttl, buries)
 
     def prepare(self, client: int, steps: dict[str, Step], ttl: int | None) -> None:
@@ -168,20 +170,20 @@ class StoreMachine(RuleBasedStateMachine):
     def conclude(self, client: int, steps: dict[str, Step], ttl: int | None, buries: str) -> None:
         """Look at more than replies and notices."""
 
-    def recent(self, pick: int) -> Ask:
+    def recent(self, pick: int) -> AcquireRequest:
         """Return one of the last few asks."""
-        return self.asks[-1 - pick % min(len(self.asks), 8)]
+        return self.requests[-1 - pick % min(len(self.requests), 8)]
 
-    def token(self, ask: Ask) -> int:
+    def token(self, request: AcquireRequest) -> int:
         """Return the token by which a request holds, or one that is not its own."""
-        state = self.states.get(ask.name, NameState())
-        return next((each.token for each in state.holders if each.request == ask.request), state.counter)
+        state = self.states.get(request.name, NameState())
+        return next((each.token for each in state.holders if each.request_id == request.request_id), state.counter)
 
     @rule(
         client=picks,
         name=st.sampled_from([NAMES[0], *NAMES]),
         ttl=lengths,
-        patience=lengths,
+        waiter_ttl=lengths,
         weight=st.sampled_from([1, 1, 3]),
         capacity=st.sampled_from([1, 1, 1, 3, 3, 4]),
         lock_delay=st.sampled_from([0, 0, SECOND]),
@@ -195,7 +197,7 @@ class StoreMachine(RuleBasedStateMachine):
         client: int,
         name: str,
         ttl: int,
-        patience: int,
+        waiter_ttl: int,
         weight: int,
         capacity: int,
         lock_delay: int,
@@ -204,23 +206,25 @@ class StoreMachine(RuleBasedStateMachine):
         span: int,
         reachable: bool,
     ) -> None:
-        inbox = self.clients[client % 3].inbox if reachable else ""
-        request = f"r{len(self.asks)}"
-        owner = f"owner {len(self.asks)} é"
-        times = (ttl, ttl // 8, patience)
-        self.asks.append(Ask(name, request, inbox, owner, *times, weight, capacity, lock_delay, proposal, wait, span))
+        channel = self.clients[client % 3].channel if reachable else ""
+        request_id = f"r{len(self.requests)}"
+        owner = f"owner {len(self.requests)} é"
+        times = (ttl, ttl // 8, waiter_ttl)
+        self.requests.append(
+            AcquireRequest(name, request_id, channel, owner, *times, weight, capacity, lock_delay, proposal, wait, span)
+        )
         self.ask_again(client, 0)
 
     @rule(
         name=st.sampled_from(NAMES),
         capacity=st.sampled_from([1, 1, 3]),
         weight=st.sampled_from([1, 1, 3]),
-        patience=st.sampled_from([100_000, SECOND]),
+        waiter_ttl=st.sampled_from([100_000, SECOND]),
         span=st.sampled_from([1, 7]),
     )
-    def a_crowd_comes(self, name: str, capacity: int, weight: int, patience: int, span: int) -> None:
+    def a_crowd_comes(self, name: str, capacity: int, weight: int, waiter_ttl: int, span: int) -> None:
         for client in range(3):
-            self.ask(client, name, SECOND, patience, weight, capacity, 0, 0, True, span, True)
+            self.ask(client, name, SECOND, waiter_ttl, weight, capacity, 0, 0, True, span, True)
 
     @rule(
         client=picks,
@@ -231,34 +235,36 @@ class StoreMachine(RuleBasedStateMachine):
         span=st.sampled_from([1, 7]),
     )
     def ask_for_a_vote(self, client: int, base: int, ttl: int, proposal: int, wait: bool, span: int) -> None:
-        inbox = self.clients[client % 3].inbox
-        number, times = len(self.asks), (ttl, SECOND // 5, SECOND)
-        request = f"v{base}/{number}"
-        self.asks.append(Ask(VOTED, request, inbox, f"owner {number}", *times, 1, 1, 0, proposal, wait, span, True))
+        channel = self.clients[client % 3].channel
+        number, times = len(self.requests), (ttl, SECOND // 5, SECOND)
+        request_id = f"v{base}/{number}"
+        self.requests.append(
+            AcquireRequest(VOTED, request_id, channel, f"owner {number}", *times, 1, 1, 0, proposal, wait, span, True)
+        )
         self.ask_again(client, 0)
 
     @rule(client=picks, pick=picks, ahead=st.sampled_from([0, 1, 1, 7, 1000]))
     def raise_a_token(self, client: int, pick: int, ahead: int) -> None:
-        if self.asks:
-            ask = self.recent(pick)
-            token = self.token(ask)
+        if self.requests:
+            request = self.recent(pick)
+            token = self.token(request)
             for _ in range(2):  # the first reply is lost
-                self.change(client, Adjust(ask.name, ask.request, token, raise_to=token + ahead))
+                self.change(client, AdjustRequest(request.name, request.request_id, token, raise_to=token + ahead))
 
     @rule(client=picks, base=st.integers(0, 3))
     def wait_for_no_vote_any_more(self, client: int, base: int) -> None:
-        self.give_up(client, Leave(VOTED, f"v{base}", unsure=False))
+        self.give_up(client, WithdrawRequest(VOTED, f"v{base}", unsure=False))
 
     @rule(client=picks, pick=picks)
     def ask_again(self, client: int, pick: int) -> None:
-        if self.asks:
-            ask = self.recent(pick)
+        if self.requests:
+            request = self.recent(pick)
             self.check(
                 client,
-                [ask.name],
-                lambda store, until: store.acquire(ask, until),
-                lambda steps: steps[ask.name].acquire(deepcopy(ask)),
-                ttl=ask.ttl + ask.lock_delay,
+                [request.name],
+                lambda store, until: store.acquire(request, until),
+                lambda steps: steps[request.name].acquire(deepcopy(request)),
+                ttl=request.ttl + request.lock_delay,
             )
 
     @rule(
@@ -282,57 +288,59 @@ class StoreMachine(RuleBasedStateMachine):
         wait: bool,
         span: int,
     ) -> None:
-        inbox = self.clients[client % 3].inbox
-        number, times = len(self.asks), (ttl, ttl // 8, SECOND)
-        asks = [
-            Ask(name, f"r{number + i}", inbox, f"owner {number} é", *times, weight, capacity, 0, 0, wait, span)
+        channel = self.clients[client % 3].channel
+        number, times = len(self.requests), (ttl, ttl // 8, SECOND)
+        requests = [
+            AcquireRequest(
+                name, f"r{number + i}", channel, f"owner {number} é", *times, weight, capacity, 0, 0, wait, span
+            )
             for i, name in enumerate(names[:count])
         ]
-        self.asks += asks
-        self.groups.append(asks)
+        self.requests += requests
+        self.groups.append(requests)
         self.ask_for_several_again(client, 0)
 
     @rule(client=picks, pick=picks)
     def ask_for_several_again(self, client: int, pick: int) -> None:
         if self.groups:
-            asks = self.groups[-1 - pick % min(len(self.groups), 3)]
+            requests = self.groups[-1 - pick % min(len(self.groups), 3)]
             self.check(
                 client,
-                [ask.name for ask in asks],
-                lambda store, until: store.acquire_many(asks, until),
-                lambda steps: one_after_another(steps, deepcopy(asks)),
-                ttl=asks[0].ttl + asks[0].lock_delay,
+                [request.name for request in requests],
+                lambda store, until: store.acquire_many(requests, until),
+                lambda steps: one_after_another(steps, deepcopy(requests)),
+                ttl=requests[0].ttl + requests[0].lock_delay,
             )
 
-    def let_go(self, client: int, release: Release) -> None:
+    def let_go(self, client: int, release: ReleaseRequest) -> None:
         """Release."""
         self.check(
             client,
             [release.name],
             lambda store, until: store.release(release, until),
             lambda steps: steps[release.name].release(release),
-            buries=release.request if release.unsure else "",
+            buries=release.request_id if release.unsure else "",
         )
 
     @rule(client=picks, pick=picks, unsure=st.booleans(), keep=st.sampled_from([0, 0, 700_000]))
     def release(self, client: int, pick: int, unsure: bool, keep: int) -> None:
-        if self.asks:
-            ask = self.recent(pick)
-            self.let_go(client, Release(ask.name, ask.request, self.token(ask), unsure, keep))
+        if self.requests:
+            request = self.recent(pick)
+            self.let_go(client, ReleaseRequest(request.name, request.request_id, self.token(request), unsure, keep))
 
     @rule(client=picks, pick=picks, keep=st.sampled_from([0, 0, 50_000, 2 * SECOND]))
     def release_by_a_holder(self, client: int, pick: int, keep: int) -> None:
-        held = {each.request for state in self.states.values() if state.queue for each in state.holders}
-        if asks := [each for each in self.asks if each.request in held]:
-            ask = asks[pick % len(asks)]
-            self.let_go(client, Release(ask.name, ask.request, self.token(ask), keep=keep))
+        held = {each.request_id for state in self.states.values() if state.queue for each in state.holders}
+        if requests := [each for each in self.requests if each.request_id in held]:
+            request = requests[pick % len(requests)]
+            self.let_go(client, ReleaseRequest(request.name, request.request_id, self.token(request), keep=keep))
 
     @rule(client=picks, keep=st.sampled_from([50_000, SECOND]))
     def holders_are_too_quick(self, client: int, keep: int) -> None:
         for name, state in self.states.items():
-            held = [(each.request, each.token) for each in state.holders]
-            for request, token in [*held, *held[:1]]:  # the first reply of the first was lost
-                self.let_go(client, Release(name, request, token, keep=keep))
+            held = [(each.request_id, each.token) for each in state.holders]
+            for request_id, token in [*held, *held[:1]]:  # the first reply of the first was lost
+                self.let_go(client, ReleaseRequest(name, request_id, token, keep=keep))
 
     @rule(
         client=picks,
@@ -350,32 +358,38 @@ class StoreMachine(RuleBasedStateMachine):
         )
 
     @rule(client=picks, name=st.sampled_from(NAMES))
-    def ask_back(self, client: int, name: str) -> None:
+    def request_revocation(self, client: int, name: str) -> None:
         self.check(
-            client, [name], lambda store, until: store.ask_back(name, until), lambda steps: steps[name].ask_back()
+            client,
+            [name],
+            lambda store, until: store.request_revocation(name, until),
+            lambda steps: steps[name].request_revocation(),
         )
 
-    def keep(self, client: int, renewals: list[Renewal]) -> None:
+    def keep(self, client: int, renewals: list[RenewRequest]) -> None:
         """Renew, and look who is told that somebody waits."""
         expected = [replace(each) for each in renewals]
 
         async def renew(store: Store, until: float) -> list[tuple[RenewReply, bool]]:
             replies = await store.renew(renewals, until)
-            return [(reply, each.wanted) for reply, each in zip(replies, renewals, strict=True)]
+            return [(reply, each.contended) for reply, each in zip(replies, renewals, strict=True)]
 
         self.check(
             client,
             [each.name for each in renewals],
             renew,
-            lambda steps: [(steps[each.name].renew(each), each.wanted) for each in expected],
-            ttl=max(each.ttl + (each.ask.lock_delay if each.ask else 0) for each in renewals),
+            lambda steps: [(steps[each.name].renew(each), each.contended) for each in expected],
+            ttl=max(each.ttl + (each.request.lock_delay if each.request else 0) for each in renewals),
         )
 
     @rule(client=picks, chosen=st.lists(picks, min_size=1, max_size=4), ttl=lengths)
     def renew(self, client: int, chosen: list[int], ttl: int) -> None:
-        if self.asks:
-            asks = sorted((self.recent(pick) for pick in chosen), key=lambda ask: ask.name)
-            self.keep(client, [Renewal(ask.name, ask.request, self.token(ask), ttl) for ask in asks])
+        if self.requests:
+            requests = sorted((self.recent(pick) for pick in chosen), key=lambda request: request.name)
+            self.keep(
+                client,
+                [RenewRequest(request.name, request.request_id, self.token(request), ttl) for request in requests],
+            )
 
     @rule(
         client=picks,
@@ -385,18 +399,20 @@ class StoreMachine(RuleBasedStateMachine):
         off=st.sampled_from([0, 0, 0, 1]),
     )
     def adjust(self, client: int, pick: int, weight: int, owner: str, off: int) -> None:
-        if self.asks:
-            ask = self.recent(pick)
-            self.change(client, Adjust(ask.name, ask.request, self.token(ask) + off, weight, owner))
+        if self.requests:
+            request = self.recent(pick)
+            self.change(
+                client, AdjustRequest(request.name, request.request_id, self.token(request) + off, weight, owner)
+            )
 
     @rule(client=picks, pick=picks, weight=st.sampled_from([1, 2]))
     def a_holder_makes_room(self, client: int, pick: int, weight: int) -> None:
         held = [(name, each) for name, state in self.states.items() for each in state.holders if each.weight > 1]
         if held:
             name, holder = held[pick % len(held)]
-            self.change(client, Adjust(name, holder.request, holder.token, weight))
+            self.change(client, AdjustRequest(name, holder.request_id, holder.token, weight))
 
-    def change(self, client: int, adjust: Adjust) -> None:
+    def change(self, client: int, adjust: AdjustRequest) -> None:
         """Adjust."""
         self.check(
             client,
@@ -406,18 +422,18 @@ class StoreMachine(RuleBasedStateMachine):
         )
 
     @rule(client=picks, pick=picks, unsure=st.booleans())
-    def leave(self, client: int, pick: int, unsure: bool) -> None:
-        if self.asks:
-            self.give_up(client, Leave(self.recent(pick).name, self.recent(pick).request, unsure))
+    def withdraw(self, client: int, pick: int, unsure: bool) -> None:
+        if self.requests:
+            self.give_up(client, WithdrawRequest(self.recent(pick).name, self.recent(pick).request_id, unsure))
 
-    def give_up(self, client: int, leave: Leave) -> None:
+    def give_up(self, client: int, withdraw: WithdrawRequest) -> None:
         """Leave."""
         self.check(
             client,
-            [leave.name],
-            lambda store, until: store.leave(leave, until),
-            lambda steps: steps[leave.name].leave(leave),
-            buries=leave.request if leave.unsure else "",
+            [withdraw.name],
+            lambda store, until: store.withdraw(withdraw, until),
+            lambda steps: steps[withdraw.name].withdraw(withdraw),
+            buries=withdraw.request_id if withdraw.unsure else "",
         )
 
     @rule(client=picks, back=st.sampled_from([0, 0, 1_000 * SECOND]))
@@ -425,11 +441,11 @@ class StoreMachine(RuleBasedStateMachine):
         for name, state in self.states.items():
             if state.queue and state.holders:
                 self.step_back(back)
-                self.give_up(client, Leave(name, "nobody", unsure=False))
-                by = min(state.queue[0].ask.patience + 1, 10 * SECOND) if state.queue else 0
+                self.give_up(client, WithdrawRequest(name, "nobody", unsure=False))
+                by = min(state.queue[0].request.waiter_ttl + 1, 10 * SECOND) if state.queue else 0
                 self.clocks.now, self.clocks.stamp = self.clocks.now + by, self.clocks.stamp + by
                 for holder in list(state.holders):
-                    self.let_go(client, Release(name, holder.request, holder.token))
+                    self.let_go(client, ReleaseRequest(name, holder.request_id, holder.token))
 
     def step_back(self, by: int) -> None:
         """Let the store's clock step back, if it can."""
@@ -440,13 +456,13 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(client=picks)
     def look(self, client: int) -> None:
-        asker = self.clients[client % 3]
+        requester = self.clients[client % 3]
         for name in (*NAMES, VOTED):
-            assert drive(asker.store.inspect(name, asker.until())) == self.shown(client % 3, name)
+            assert drive(requester.store.inspect(name, requester.until())) == self.shown(client % 3, name)
         in_use = [name for name in (*NAMES, VOTED) if name in self.states and self.in_use(name)]
-        assert drive(asker.store.names("", asker.until())).names == sorted(in_use)
+        assert drive(requester.store.names("", requester.until())).names == sorted(in_use)
         some = [name for name in in_use if name.startswith("n\0")]
-        assert drive(asker.store.names("n\0", asker.until())).names == some
+        assert drive(requester.store.names("n\0", requester.until())).names == some
 
     def view(self, name: str) -> NameView:
         """Return what the oracle shows."""

@@ -8,13 +8,20 @@ from dataclasses import replace
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
-from holdfast.contracts.messages import Adjust, Ask, Leave, NameView, Release, Renewal
+from holdfast.contracts.messages import (
+    AcquireRequest,
+    AdjustRequest,
+    NameView,
+    ReleaseRequest,
+    RenewRequest,
+    WithdrawRequest,
+)
 from holdfast.table.state import KEPT, NameState, Queue
 from holdfast.table.step import TOMBSTONE, Step
-from tests.properties.model import LONGEST_DELAY, Answer, AskBack, Judge, Request, Resize, Taken
+from tests.properties.model import LONGEST_DELAY, Answer, Judge, Request, RequestRevocation, Resize, Taken
 
 CAPACITY = 3
-INBOXES = ("a", "b", "c")
+CHANNELS = ("a", "b", "c")
 
 picks = st.integers(0, 2**16)
 lengths = st.sampled_from([1, 20, 100, 300, 300, 5_000_000])
@@ -45,48 +52,48 @@ class TableMachine(RuleBasedStateMachine):
         """What the store knew at earlier times."""
         self.tokens: dict[str, int] = {}
         """By request: the token by which it ever held."""
-        self.open = set(INBOXES)
-        self.asks: list[Ask] = []
+        self.open = set(CHANNELS)
+        self.requests: list[AcquireRequest] = []
         self.judge = Judge()
 
-    def take(self, request: Request, operation: Callable[[Step], Answer]) -> None:
+    def take(self, message: Request, operation: Callable[[Step], Answer]) -> None:
         """Take one step, and have it judged."""
         before = copy(self.state)
         step = self.make(self.state, self.now, self.wall, self.listening, self.quarantined_until)
         answer = operation(step)
         self.state = step.state
-        seen = (before, self.state, self.now, self.wall, request, answer, step.notices, self.listening)
+        seen = (before, self.state, self.now, self.wall, message, answer, step.notifications, self.listening)
         self.judge.judge(Taken(*seen, self.quarantined_until, 0))
-        self.tokens |= {holder.request: holder.token for holder in self.state.holders}
+        self.tokens |= {holder.request_id: holder.token for holder in self.state.holders}
 
-    def keep(self, ask: Ask, ttl: int) -> None:
+    def keep(self, request: AcquireRequest, ttl: int) -> None:
         """Take the step of a renewal that says what the lease came of."""
-        renewal = Renewal("name", ask.request, self.tokens[ask.request], ttl, ask)
+        renewal = RenewRequest("name", request.request_id, self.tokens[request.request_id], ttl, request)
         self.take(renewal, lambda step: step.renew(renewal))
 
-    def let_go(self, release: Release) -> None:
+    def let_go(self, release: ReleaseRequest) -> None:
         """Take the step of a release. No request holds a second time, and so none is kept for another time."""
-        held = {each.request for each in self.state.holders}
-        if {release.request, KEPT + release.request} <= held:
+        held = {each.request_id for each in self.state.holders}
+        if {release.request_id, KEPT + release.request_id} <= held:
             release = replace(release, keep=0)
         self.take(release, lambda step: step.release(release))
 
-    def listening(self, inbox: str) -> bool:
+    def listening(self, channel: str) -> bool:
         """Tell whether somebody listens."""
-        return not inbox or inbox in self.open
+        return not channel or channel in self.open
 
-    def recent(self, pick: int) -> Ask:
+    def recent(self, pick: int) -> AcquireRequest:
         """Return one of the last few asks."""
-        return self.asks[-1 - pick % min(len(self.asks), 6)]
+        return self.requests[-1 - pick % min(len(self.requests), 6)]
 
-    def token(self, request: str) -> int:
+    def token(self, request_id: str) -> int:
         """Return the token by which a request holds, or one that is not its own."""
-        return next((each.token for each in self.state.holders if each.request == request), self.state.counter)
+        return next((each.token for each in self.state.holders if each.request_id == request_id), self.state.counter)
 
     @rule(
-        inbox=st.sampled_from([*INBOXES, *INBOXES, ""]),
+        channel=st.sampled_from([*CHANNELS, *CHANNELS, ""]),
         ttl=lengths,
-        patience=lengths,
+        waiter_ttl=lengths,
         weight=st.sampled_from([1, 1, 2, 3]),
         capacity=st.sampled_from([CAPACITY] * 7 + [CAPACITY + 1]),
         lock_delay=st.sampled_from([0, 0, 0, LONGEST_DELAY]),
@@ -96,9 +103,9 @@ class TableMachine(RuleBasedStateMachine):
     )
     def ask(
         self,
-        inbox: str,
+        channel: str,
         ttl: int,
-        patience: int,
+        waiter_ttl: int,
         weight: int,
         capacity: int,
         lock_delay: int,
@@ -106,15 +113,15 @@ class TableMachine(RuleBasedStateMachine):
         wait: bool,
         span: int,
     ) -> None:
-        number = len(self.asks)
-        ask = Ask(
+        number = len(self.requests)
+        request = AcquireRequest(
             "name",
             f"r{number}",
-            inbox,
+            channel,
             f"o{number}",
             ttl,
             max(1, ttl // 8),
-            patience,
+            waiter_ttl,
             weight,
             capacity,
             lock_delay,
@@ -122,8 +129,8 @@ class TableMachine(RuleBasedStateMachine):
             wait,
             span,
         )
-        self.asks.append(ask)
-        self.take(ask, lambda step: step.acquire(ask))
+        self.requests.append(request)
+        self.take(request, lambda step: step.acquire(request))
 
     @rule(
         weight=st.sampled_from([1, 2, 3]),
@@ -131,46 +138,46 @@ class TableMachine(RuleBasedStateMachine):
         ttl=st.sampled_from([300, 300, 5_000_000]),
     )
     def a_crowd_comes(self, weight: int, lock_delay: int, ttl: int) -> None:
-        for inbox in INBOXES:
-            self.ask(inbox, ttl, 300, weight, CAPACITY, lock_delay, 0, True, 5)
+        for channel in CHANNELS:
+            self.ask(channel, ttl, 300, weight, CAPACITY, lock_delay, 0, True, 5)
 
     @rule()
     def the_head_dies_and_all_holders_let_go(self) -> None:
         self.a_waiter_dies()
         for holder in list(self.state.holders):
-            self.let_go(Release("name", holder.request, holder.token))
+            self.let_go(ReleaseRequest("name", holder.request_id, holder.token))
 
     @rule(pick=picks)
     def ask_again(self, pick: int) -> None:
-        if self.asks:
-            ask = self.recent(pick)
-            self.take(ask, lambda step: step.acquire(ask))
+        if self.requests:
+            request = self.recent(pick)
+            self.take(request, lambda step: step.acquire(request))
 
     @rule(pick=picks)
     def ask_again_of_one_who_waits(self, pick: int) -> None:
         if self.state.queue:
-            ask = self.state.queue[pick % len(self.state.queue)].ask
-            self.take(ask, lambda step: step.acquire(ask))
+            request = self.state.queue[pick % len(self.state.queue)].request
+            self.take(request, lambda step: step.acquire(request))
 
     @rule(pick=picks)
     def ask_again_of_one_who_holds(self, pick: int) -> None:
-        held = {each.request for each in self.state.holders}
-        if asks := [each for each in self.asks if each.request in held]:
-            ask = asks[pick % len(asks)]
-            self.take(ask, lambda step: step.acquire(ask))
+        held = {each.request_id for each in self.state.holders}
+        if requests := [each for each in self.requests if each.request_id in held]:
+            request = requests[pick % len(requests)]
+            self.take(request, lambda step: step.acquire(request))
 
     @rule(pick=picks, unsure=st.booleans(), keep=st.sampled_from([0, 0, 40]))
     def release(self, pick: int, unsure: bool, keep: int) -> None:
-        if self.asks:
-            request = self.recent(pick).request
-            self.let_go(Release("name", request, self.token(request), unsure, keep))
+        if self.requests:
+            request_id = self.recent(pick).request_id
+            self.let_go(ReleaseRequest("name", request_id, self.token(request_id), unsure, keep))
 
     @rule(pick=picks, keep=st.sampled_from([1, 40, 400]))
     def a_holder_is_too_quick(self, pick: int, keep: int) -> None:
         if self.state.holders:
             holder = self.state.holders[pick % len(self.state.holders)]
             for _ in range(2):  # the first reply is lost
-                self.let_go(Release("name", holder.request, holder.token, keep=keep))
+                self.let_go(ReleaseRequest("name", holder.request_id, holder.token, keep=keep))
 
     @rule(before=st.sampled_from([CAPACITY, CAPACITY, 0, 1]), after=st.sampled_from([1, 2, CAPACITY, CAPACITY + 1]))
     def resize(self, before: int, after: int) -> None:
@@ -178,40 +185,40 @@ class TableMachine(RuleBasedStateMachine):
         self.take(Resize(before, after), lambda step: step.resize(before, after))
 
     @rule()
-    def ask_back(self) -> None:
-        self.take(AskBack(), lambda step: step.ask_back())
+    def request_revocation(self) -> None:
+        self.take(RequestRevocation(), lambda step: step.request_revocation())
 
     @rule(pick=picks)
     def release_by_a_holder(self, pick: int) -> None:
         if self.state.holders:
             holder = self.state.holders[pick % len(self.state.holders)]
-            self.let_go(Release("name", holder.request, holder.token))
+            self.let_go(ReleaseRequest("name", holder.request_id, holder.token))
 
     @rule(pick=picks, ttl=lengths)
     def renew(self, pick: int, ttl: int) -> None:
-        if self.asks:
-            request = self.recent(pick).request
-            renewal = Renewal("name", request, self.token(request), ttl)
+        if self.requests:
+            request_id = self.recent(pick).request_id
+            renewal = RenewRequest("name", request_id, self.token(request_id), ttl)
             self.take(renewal, lambda step: step.renew(renewal))
 
     @rule(pick=picks, ttl=lengths)
     def take_up(self, pick: int, ttl: int) -> None:
-        if asks := [each for each in self.asks[-8:] if each.request in self.tokens]:
-            self.keep(asks[pick % len(asks)], ttl)
+        if requests := [each for each in self.requests[-8:] if each.request_id in self.tokens]:
+            self.keep(requests[pick % len(requests)], ttl)
 
     @rule(pick=picks, weight=st.sampled_from([0, 1, 1, 2, 3]), owner=st.sampled_from(["", "new"]))
     def adjust(self, pick: int, weight: int, owner: str) -> None:
-        if self.asks:
-            request = self.recent(pick).request
-            self.change(Adjust("name", request, self.token(request), weight, owner))
+        if self.requests:
+            request_id = self.recent(pick).request_id
+            self.change(AdjustRequest("name", request_id, self.token(request_id), weight, owner))
 
     @rule(pick=picks, weight=st.sampled_from([1, 2]), off=st.sampled_from([-1, 0, 0]))
     def a_holder_makes_room(self, pick: int, weight: int, off: int) -> None:
         if self.state.holders:
             holder = self.state.holders[pick % len(self.state.holders)]
-            self.change(Adjust("name", holder.request, holder.token + off, weight))
+            self.change(AdjustRequest("name", holder.request_id, holder.token + off, weight))
 
-    def change(self, adjust: Adjust) -> None:
+    def change(self, adjust: AdjustRequest) -> None:
         """Take the step of an adjustment."""
         self.take(adjust, lambda step: step.adjust(adjust))
 
@@ -228,17 +235,17 @@ class TableMachine(RuleBasedStateMachine):
 
     @rule()
     def whoever_holds_takes_it_up_again(self) -> None:
-        held = {each.request for each in self.state.holders}
+        held = {each.request_id for each in self.state.holders}
         self.the_store_forgets(0, 300)
-        for ask in self.asks:
-            if ask.request in held:
-                self.keep(ask, 300)
+        for request in self.requests:
+            if request.request_id in held:
+                self.keep(request, 300)
 
     @rule(pick=picks, unsure=st.booleans())
-    def leave(self, pick: int, unsure: bool) -> None:
-        if self.asks:
-            leave = Leave("name", self.recent(pick).request, unsure)
-            self.take(leave, lambda step: step.leave(leave))
+    def withdraw(self, pick: int, unsure: bool) -> None:
+        if self.requests:
+            withdraw = WithdrawRequest("name", self.recent(pick).request_id, unsure)
+            self.take(withdraw, lambda step: step.withdraw(withdraw))
 
     @rule()
     def revoke(self) -> None:
@@ -252,9 +259,9 @@ class TableMachine(RuleBasedStateMachine):
         live = [each.token for each in before.holders if each.expires_at > self.now]
         assert isinstance(view, NameView)
         assert [each.token for each in view.holders] == live
-        assert [each.owner for each in view.waiters] == [each.ask.owner for each in before.queue]
+        assert [each.owner for each in view.waiters] == [each.request.owner for each in before.queue]
         assert view.last_token == before.counter
-        assert not step.notices
+        assert not step.notifications
         self.state = before  # as a store that looks at a snapshot
 
     @rule(by=st.integers(0, 30))
@@ -288,8 +295,8 @@ class TableMachine(RuleBasedStateMachine):
     @rule()
     def a_waiter_dies(self) -> None:
         if self.state.queue:
-            self.open.discard(self.state.queue[0].ask.inbox)
+            self.open.discard(self.state.queue[0].request.channel)
 
-    @rule(inbox=st.sampled_from(INBOXES))
-    def inbox_opens_or_closes(self, inbox: str) -> None:
-        self.open ^= {inbox}
+    @rule(channel=st.sampled_from(CHANNELS))
+    def channel_opens_or_closes(self, channel: str) -> None:
+        self.open ^= {channel}

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.contracts.messages import NoticeKind
+from holdfast.contracts.messages import NotificationKind
 from holdfast.stores.redis import scripts
 from holdfast.stores.redis.deployment import OBSERVED
 from holdfast.table.step import RETRY, Step
@@ -36,7 +36,7 @@ def fewer_permits() -> None:
     """Whoever waits for too much is sent away, and told; the others are granted when the delay is over."""
     name = a_name_with_waiters_only()
     assert name.resize(3, 2) == 2
-    assert name.heard(NoticeKind.HEAD) == [("heavy", RETRY)]
+    assert name.heard(NotificationKind.HEAD) == [("heavy", RETRY)]
     assert (name.holders(), name.queue()) == ("", "bc")
     name.now += DELAY
     name.release("nobody")
@@ -88,7 +88,7 @@ class NobodyIsSentAway(Step):
         if not [each for each in self.state.holders if each.expires_at > self.now] and self.state.capacity == before:
             self._begin()
             self.state.capacity = after
-            self._pass_on()
+            self._serve_queue()
             return after
         return super().resize(before, after)
 
@@ -98,16 +98,18 @@ class SentAwayInSilence(Step):
 
     def resize(self, before: int, after: int) -> int:
         capacity = super().resize(before, after)
-        self.notices[:] = [each for each in self.notices if each.kind is NoticeKind.GRANTED or self.state.holders]
+        self.notifications[:] = [
+            each for each in self.notifications if each.kind is NotificationKind.GRANTED or self.state.holders
+        ]
         return capacity
 
 
 class NobodyIsGranted(Step):
     """What a resize makes room for is left to the waiters to find out, if nobody holds."""
 
-    def _pass_on(self) -> None:
+    def _serve_queue(self) -> None:
         if self.state.holders:
-            super()._pass_on()
+            super()._serve_queue()
 
 
 class AllAreSentAway(Step):
@@ -117,7 +119,7 @@ class AllAreSentAway(Step):
         self._begin()
         if not self.state.holders:
             for waiter in list(self.state.queue):
-                self._drop(waiter.ask.request)
+                self._drop(waiter.request.request_id)
         return super().resize(before, after)
 
 
@@ -154,8 +156,8 @@ WRONG_SCRIPTS = {
         "if it and holders[1] and it[W_WEIGHT] > after then",
     ),
     "sent away in silence": (
-        "push(it[W_INBOX], string.format('H %.0f %s', RETRY, request))",
-        "push(holders[1] and it[W_INBOX] or '', string.format('H %.0f %s', RETRY, request))",
+        "push(it[W_CHANNEL], string.format('H %.0f %s', RETRY, request))",
+        "push(holders[1] and it[W_CHANNEL] or '', string.format('H %.0f %s', RETRY, request))",
     ),
     "nobody is granted": ("pass_on()\nsave()\nreturn capacity", "save()\nreturn capacity"),
 }

@@ -116,7 +116,7 @@ class DoubleLink(DirectLink):
         """Talk to both."""
         super().__init__(reach, hearing)
         self._real = real
-        self._inbox = real.server.connect()
+        self._channel = real.server.connect()
         self._heard: list[bytes] = []
         self._expected: list[bytes] = []
         on_push = hearing.on_push
@@ -142,22 +142,22 @@ class DoubleLink(DirectLink):
     async def listen(self, channel: str, until: float) -> None:
         """Subscribe at both."""
         await super().listen(channel, until)
-        self._inbox.command("SUBSCRIBE", channel)
+        self._channel.command("SUBSCRIBE", channel)
 
     async def ignore(self, channel: str) -> None:
         """End a subscription at both."""
         await super().ignore(channel)
-        self._inbox.command("UNSUBSCRIBE", channel)
+        self._channel.command("UNSUBSCRIBE", channel)
 
     async def close(self) -> None:
         """End all subscriptions at both."""
         await super().close()
-        self._inbox.close()
+        self._channel.close()
 
     def compare(self) -> None:
         """Compare what was heard."""
-        self._inbox.send("PING")
-        while (said := _bytes(self._inbox.receive())) != [b"pong", b""]:
+        self._channel.send("PING")
+        while (said := _bytes(self._channel.receive())) != [b"pong", b""]:
             self._heard.append(said[2])
         assert self._heard == self._expected
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from holdfast.contracts.deadlines import DRIFT, EPSILON, micros, seconds, valid_until
 from holdfast.contracts.limits import LONGEST, NAME_BYTES, check_duration, check_name, check_timeout
-from holdfast.contracts.messages import Ask, Notice, NoticeKind
+from holdfast.contracts.messages import AcquireRequest, Notification, NotificationKind
 from holdfast.errors import UsageError
 from holdfast.stores.sqlite import codec
 from holdfast.table.state import Holder, NameState, Queue, Waiter
@@ -17,8 +17,8 @@ from tests.properties import thorough
 texts = st.text(st.characters(codec="utf-8"), max_size=20)
 identifiers = st.text("0123456789abcdef-", max_size=40)
 instants = st.integers(0, 2**53 - 1)
-asks = st.builds(
-    Ask,
+requests = st.builds(
+    AcquireRequest,
     st.just("name"),
     identifiers,
     identifiers,
@@ -42,9 +42,9 @@ states = st.builds(
     instants,
     instants,
     st.lists(holders, max_size=3),
-    st.lists(st.builds(Waiter, asks, instants, instants), max_size=3, unique_by=lambda each: each.ask.request).map(
-        Queue
-    ),
+    st.lists(
+        st.builds(Waiter, requests, instants, instants), max_size=3, unique_by=lambda each: each.request.request_id
+    ).map(Queue),
     instants,
     instants,
     st.dictionaries(identifiers, instants, max_size=3),
@@ -61,11 +61,11 @@ def test_a_state_comes_back_as_it_was_stored(state: NameState) -> None:
     assert codec.load("name", state.counter, codec.dump(state)) == state
 
 
-@given(st.builds(Notice, identifiers, st.sampled_from(NoticeKind), identifiers, instants, instants))
+@given(st.builds(Notification, identifiers, st.sampled_from(NotificationKind), identifiers, instants, instants))
 @thorough(200)
-def test_a_notice_arrives_as_it_was_sent(notice: Notice) -> None:
+def test_a_notice_arrives_as_it_was_sent(notification: Notification) -> None:
     """A notice that is encoded and decoded is the same."""
-    assert codec.load_notice(notice.inbox, codec.dump_notice(notice)) == notice
+    assert codec.load_notification(notification.channel, codec.dump_notification(notification)) == notification
 
 
 @given(st.binary(max_size=60))
@@ -73,10 +73,10 @@ def test_a_notice_arrives_as_it_was_sent(notice: Notice) -> None:
 def test_a_datagram_that_is_no_notice_is_refused(datagram: bytes) -> None:
     """Whatever arrives is a notice, or ValueError or TypeError, and nothing else."""
     try:
-        notice = codec.load_notice("inbox", datagram)
+        notification = codec.load_notification("inbox", datagram)
     except (ValueError, TypeError):
         return
-    assert isinstance(notice.kind, NoticeKind)
+    assert isinstance(notification.kind, NotificationKind)
 
 
 @given(st.one_of(st.text(), st.text(st.characters()), st.binary(), st.integers(), st.none()))

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis.stateful import run_state_machine_as_test
 
-from holdfast.contracts.messages import Leave, Release, Renewal
+from holdfast.contracts.messages import ReleaseRequest, RenewRequest, WithdrawRequest
 from holdfast.runtimes.threads import ThreadsRuntime
 from holdfast.stores import memory, tabled
 from holdfast.stores.redis import scripts
@@ -121,7 +121,7 @@ RESTARTS = _without(*OFTEN)
 RETURNS = _without(
     *OFTEN,
     "a_crowd_comes",
-    "ask_back",
+    "request_revocation",
     "resize",
     "adjust",
     "a_holder_makes_room",
@@ -229,14 +229,14 @@ WRONG_SCRIPTS: dict[str, tuple[type[StoreMachine], str, str]] = {
     "kept": (WAITING, "now + keeps, 0", "holder[EXPIRES], 0"),
     "kept at once": (WAITING, "used <= now and keeps == 0", "used <= now"),
     "kept silently": (WAITING, "        head_before = nil\n", ""),
-    "kept and renewed": (WAITING, "holder[REQUEST], holder[INBOX] = KEPT .. request, ''", "holder[INBOX] = ''"),
+    "kept and renewed": (WAITING, "holder[REQUEST], holder[CHANNEL] = KEPT .. request, ''", "holder[CHANNEL] = ''"),
     "kept once": (WAITING, "(kept or released == request)", "released == request"),
     "resized by anyone": (WAITING, "if capacity == before or", "if true or"),
     "resized and refused": (WAITING, "if not agree() and not call('ZRANK', Q, seat) then", "if not agree() then"),
     "resized and stuck": (WAITING, "if it and it[W_WEIGHT] > after then", "if false then"),
     "resized silently": (
         WAITING,
-        "push(it[W_INBOX], string.format('H %.0f %s', RETRY",
+        "push(it[W_CHANNEL], string.format('H %.0f %s', RETRY",
         "push('', string.format('H %.0f %s', RETRY",
     ),
     "asked by no token": (WAITING, "string.format('A %.0f %s', holder[TOKEN]", "string.format('A %.0f %s', 0"),
@@ -253,7 +253,7 @@ WRONG_SCRIPTS: dict[str, tuple[type[StoreMachine], str, str]] = {
     "vote kept from its own": (VOTING, "    remove_holder(KEPT .. seat)\n", ""),
     "vote kept for who left": (VOTING, "remove_holder(KEPT .. request)\n", ""),
     "vote kept for ever": (VOTING, "dequeue(string.sub(request, 2))", "dequeue(request)"),
-    "vote for nobody": (VOTING, "it[W_VOTES] == 1 and listening(it[W_INBOX])", "it[W_VOTES] == 1"),
+    "vote for nobody": (VOTING, "it[W_VOTES] == 1 and listening(it[W_CHANNEL])", "it[W_VOTES] == 1"),
     "vote waited for twice": (VOTING, "        dequeue(seat)\n        hold(", "        hold("),
     "vote waited for silently": (VOTING, "if wait then join() else dequeue(seat) end", "if wait then join() end"),
     "spanned": (WAITING, "farthest)) + span - 1", "farthest))"),
@@ -345,7 +345,7 @@ def test_a_head_that_cannot_be_told_is_passed_over_for_a_lighter_one_only(
         ask(0, 1)
         ask(1, 3)
         ask(2, 3)
-        machine.give_up(2, Leave("name", "r2", unsure=False))
+        machine.give_up(2, WithdrawRequest("name", "r2", unsure=False))
         machine.ask_again(1, 1)  # r1, the head
         ask(2, 3)
         machine.a_client_comes_anew(1)
@@ -353,7 +353,7 @@ def test_a_head_that_cannot_be_told_is_passed_over_for_a_lighter_one_only(
         ask(0, 1)
         machine.a_client_comes_anew(2)
         machine.ask_again(0, 0)  # r4, the light one
-        assert machine.token(machine.asks[4]) > machine.token(machine.asks[0])
+        assert machine.token(machine.requests[4]) > machine.token(machine.requests[0])
         machine.teardown()
 
     if not wrong:
@@ -380,11 +380,11 @@ def test_who_held_before_a_later_lease_keeps_nobody_from_taking_it_up(monkeypatc
             machine.ask(client, "name", 60_000_000, SECOND, 1, 1, 0, 0, True, 1, True)
             if client == 0:
                 machine.a_copy_is_taken()
-                machine.let_go(0, Release("name", "r0", machine.token(machine.asks[0])))
-        later = machine.asks[1]
+                machine.let_go(0, ReleaseRequest("name", "r0", machine.token(machine.requests[0])))
+        later = machine.requests[1]
         token = machine.token(later)
         machine.a_copy_is_promoted()
-        machine.keep(1, [Renewal("name", later.request, token, 60_000_000, later)])
+        machine.keep(1, [RenewRequest("name", later.request_id, token, 60_000_000, later)])
         assert machine.token(later) == token
         machine.look(1)
         machine.teardown()

@@ -17,7 +17,7 @@ from holdfast.stores.redis.aio_pipeline import Pipeline
 from holdfast.stores.redis.link import Address, Hearing
 from holdfast.stores.redis.scripts import Script
 
-PATIENCE = 60.0
+TEST_TIMEOUT = 60.0
 """How long to wait, in seconds, for what must happen: only ever used up by a failure."""
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {"asyncio": asyncio.new_event_loop}
@@ -38,7 +38,7 @@ def run(main: Callable[[], Coroutine[Any, Any, None]], loop: str = "asyncio") ->
     complaints: list[dict[str, Any]] = []
 
     async def bounded() -> None:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TEST_TIMEOUT):
             await main()
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
@@ -79,7 +79,7 @@ async def link_to(
         await link.close()
 
 
-def soon(seconds: float = PATIENCE) -> float:
+def soon(seconds: float = TEST_TIMEOUT) -> float:
     """Return a deadline so many seconds from now."""
     return AsyncioRuntime().now() + seconds
 

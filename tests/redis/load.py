@@ -22,7 +22,7 @@ from tests.hazards.helpers import eventually
 GRAIN = 0.005
 """How often a holder looks whether it still believes in its lease, in seconds."""
 
-PATIENCE = 60.0
+TEST_TIMEOUT = 60.0
 """How long to wait, in seconds, for workers to end: only ever used up by a failure."""
 
 
@@ -209,14 +209,14 @@ class Crew:
     def await_holds(self, more: int) -> None:
         """Return when they have had so many more leases."""
         enough = self.holds() + more
-        eventually(lambda: self.holds() >= enough, f"{more} more leases", within=PATIENCE)
+        eventually(lambda: self.holds() >= enough, f"{more} more leases", within=TEST_TIMEOUT)
 
     def end(self, *, stop: bool = True) -> Record:
         """Tell them to end, or await it, and return what they did. Raises what they raised."""
         if stop:
             self._stop.set()
         for thread in self._threads:
-            thread.join(PATIENCE)
+            thread.join(TEST_TIMEOUT)
             assert not thread.is_alive(), "a worker does not end"
         if self._errors:
             raise self._errors[0]
@@ -233,7 +233,7 @@ class Crew:
     def __exit__(self, *_exception: object) -> None:
         self._stop.set()
         for thread in self._threads:
-            thread.join(PATIENCE)
+            thread.join(TEST_TIMEOUT)
 
     def _run(self, work: Callable[[], None]) -> None:
         try:

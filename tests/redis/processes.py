@@ -14,9 +14,9 @@ from dataclasses import asdict, replace
 from holdfast import AsyncClient, Client
 from holdfast.runtimes.threads import drive
 from holdfast.testing.conformance.adapter import adapt
-from tests.faults.children import COLOURS, Children
+from tests.faults.children import API_FORMS, Children
 from tests.faults.resource import SharedNumbers
-from tests.redis.load import PATIENCE, Hold, Job, Record, Worker
+from tests.redis.load import TEST_TIMEOUT, Hold, Job, Record, Worker
 from tests.servers import RedisServer
 
 
@@ -29,7 +29,7 @@ class Processes(Children):
         Each worker keeps to one name, which it has in common with workers of other processes.
         """
         about = [url, json.dumps(asdict(job)), str(resource.port), space]
-        super().__init__(__name__, ([*about, str(number), COLOURS[number % 2]] for number in range(count)))
+        super().__init__(__name__, ([*about, str(number), API_FORMS[number % 2]] for number in range(count)))
         self._frozen = self._processes[:0]
 
     def rest(self) -> None:
@@ -62,7 +62,7 @@ class Processes(Children):
     def end(self) -> Record:
         """Tell them to end, and return what they did."""
         record = Record()
-        for told in self._end(PATIENCE):
+        for told in self._end(TEST_TIMEOUT):
             record.merge(Record([Hold(**each) for each in told["holds"]], Counter(told["counts"])))
         return record
 
@@ -133,7 +133,7 @@ def _main() -> None:
         parser.add_argument(name)
     given = parser.parse_args()
     shift = _Shift(given)
-    if given.colour == COLOURS[0]:
+    if given.form == API_FORMS[0]:
         shift.block()
     else:
         asyncio.run(shift.loop())

@@ -85,7 +85,7 @@ def test_subscription_in_haste(proxy: Proxy) -> None:
 
     async def main() -> None:
         async with link_to(proxy.address) as link:
-            link.patience.overdue = 3600.0
+            link.silence.overdue = 3600.0
             number = await client_id(link)
             proxy.blackhole(up=False)
             cancelled = asyncio.ensure_future(link.listen("cancelled", soon()))
@@ -219,12 +219,12 @@ def test_half_open(proxy: Proxy) -> None:
     async def main() -> None:
         ears = Ears()
         async with link_to(proxy.address, ears) as link:
-            link.patience.overdue, link.patience.quiet, link.patience.sign = 3600.0, 0.05, 0.5
+            link.silence.overdue, link.silence.quiet, link.silence.sign = 3600.0, 0.05, 0.5
             await link.listen("half-open", soon())
             pipe = pipe_of(link)
             proxy.blackhole()
             await is_lost(pipe)
-            link.patience.quiet = 3600.0
+            link.silence.quiet = 3600.0
             proxy.heal()
             await ears.gaps.get()
             assert await link.command("PUBLISH", "half-open", "heard", until=soon()) == 1
@@ -238,7 +238,7 @@ def test_quiet_server(proxy: Proxy) -> None:
     async def main() -> None:
         ears = Ears()
         async with link_to(proxy.address, ears) as link:
-            link.patience.quiet = 0.01
+            link.silence.quiet = 0.01
             await link.listen("quiet", soon())
             before = proxy.counts.replies
             await happens(lambda: proxy.counts.replies >= before + 5)
@@ -272,7 +272,7 @@ def test_subscription_taken_away(redis_server: RedisServer) -> None:
     async def main() -> None:
         ears = Ears()
         async with link_to(redis_server.address, ears, sharded=True) as link:
-            link.patience.quiet = 3600.0
+            link.silence.quiet = 3600.0
             await link.listen("taken", soon())
             with redis_server.connect() as wire:
                 pipe = pipe_of(link)

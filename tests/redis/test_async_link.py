@@ -101,7 +101,7 @@ def test_error_replies(redis_server: RedisServer) -> None:
         async with link_to(redis_server.address) as link:
             number = await client_id(link)
             for _ in range(2):  # first by the text of the script, then by its digest
-                await asyncio.gather(*(ask(link, f"{n}") for n in range(50) for ask in (echo, fail)))
+                await asyncio.gather(*(request(link, f"{n}") for n in range(50) for request in (echo, fail)))
             with pytest.raises(ReplyError, match="unknown command"):
                 await link.command("NONSENSE", until=soon())
             assert await client_id(link) == number
@@ -115,7 +115,7 @@ def test_deadline(proxy: Proxy) -> None:
 
     async def main() -> None:
         async with link_to(proxy.address) as link:
-            link.patience.overdue = 3600.0
+            link.silence.overdue = 3600.0
             number = await client_id(link)
             proxy.blackhole(up=False)
             late = [asyncio.ensure_future(echo(link, f"late-{n}", soon(0.1))) for n in range(5)]
@@ -135,7 +135,7 @@ def test_many_deadlines(proxy: Proxy) -> None:
 
     async def main() -> None:
         async with link_to(proxy.address) as link:
-            link.patience.overdue = 3600.0
+            link.silence.overdue = 3600.0
             number = await client_id(link)
             proxy.blackhole()
             deadlines = [soon(0.1 + 0.01 * place) for place in (9, 3, 6, 1, 7)]
@@ -169,7 +169,7 @@ def test_held_up_loop(redis_server: RedisServer, loop: str) -> None:
 
     async def main() -> None:
         async with link_to(redis_server.address) as link:
-            link.patience.overdue = 0.0
+            link.silence.overdue = 0.0
             await echo(link, "warm")
             number = await client_id(link)
             for turn in range(3):
@@ -221,7 +221,7 @@ def test_overdue(proxy: Proxy) -> None:
 
     async def main() -> None:
         async with link_to(proxy.address) as link:
-            link.patience.overdue = 0.05
+            link.silence.overdue = 0.05
             await echo(link, "warm")
             proxy.blackhole()
             until = soon(3600)
@@ -261,7 +261,7 @@ def test_not_sent(redis_server: RedisServer) -> None:
             sent = asyncio.ensure_future(link.run(ECHO, (), ("sent",), soon()))
             unsent = [asyncio.ensure_future(echo(link, f"unsent-{n}")) for n in range(5)]
             replicated = asyncio.ensure_future(link.run_replicated(COUNT, ("not-sent",), (), soon(), 0))
-            asking = asyncio.ensure_future(link.run_asking(ECHO, ("key",), ("asking",), soon()))
+            asking = asyncio.ensure_future(link.run_after_asking(ECHO, ("key",), ("asking",), soon()))
             command = asyncio.ensure_future(link.command("ECHO", "word", until=soon()))
             listening = asyncio.ensure_future(link.listen("channel", soon()))
             await asyncio.sleep(0)
@@ -361,7 +361,7 @@ def test_hammer(redis_server: RedisServer, loop: str) -> None:
 
     async def main() -> None:
         async with link_to(redis_server.address) as link:
-            link.patience.overdue = 0.02
+            link.silence.overdue = 0.02
             good: list[str] = []
             await asyncio.gather(disturb(), *(ask_often(link, f"task-{n}", good) for n in range(200)))
             assert good
@@ -415,12 +415,12 @@ def test_lost_under_backpressure(redis_server: RedisServer) -> None:
 def test_asking(redis_server: RedisServer) -> None:
     """An ASKING goes right before its script, and its own answer to nobody."""
 
-    async def ask(link: AsyncLink, word: str) -> None:
-        assert (await link.run_asking(ECHO, (word,), (word,), soon())).value == [word.encode()] * 2
+    async def request(link: AsyncLink, word: str) -> None:
+        assert (await link.run_after_asking(ECHO, (word,), (word,), soon())).value == [word.encode()] * 2
 
     async def main() -> None:
         redis_server.command("SCRIPT", "FLUSH")
         async with link_to(redis_server.address) as link:
-            await asyncio.gather(*(each(link, f"{n}") for n in range(20) for each in (ask, echo)))
+            await asyncio.gather(*(each(link, f"{n}") for n in range(20) for each in (request, echo)))
 
     run(main)

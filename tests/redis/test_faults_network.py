@@ -13,7 +13,7 @@ from holdfast.stores.redis import scripts
 from holdfast.stores.redis.scripts import Script
 from holdfast.testing.conformance.kit import Kit
 from tests.faults.resource import Numbers
-from tests.faults.scenes import COLOURS, client_at, play
+from tests.faults.scenes import API_FORMS, client_at, play
 from tests.redis.load import Crew, Job
 from tests.redis.servers import tidy
 from tests.servers import Proxy, RedisServer
@@ -58,13 +58,13 @@ def url(proxy: Proxy) -> str:
 
 def theirs(kit: Kit, url: str) -> object:
     """Return a client of redis-py, which would repeat everything ten times by itself."""
-    return (redis_asyncio if kit.colour == COLOURS[1] else redis).Redis.from_url(url)
+    return (redis_asyncio if kit.form == API_FORMS[1] else redis).Redis.from_url(url)
 
 
-@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize("colour", API_FORMS)
 @pytest.mark.parametrize("given", ["a URL", "a client"])
 @pytest.mark.parametrize("lost", ["reply", "request"])
-def test_a_lost_message_changes_nothing(server: RedisServer, proxy: Proxy, lost: str, given: str, colour: str) -> None:
+def test_a_lost_message_changes_nothing(server: RedisServer, proxy: Proxy, lost: str, given: str, form: str) -> None:
     """Whichever message of an operation is lost, it is carried out once, and answered as if nothing had been lost."""
     url, carried_out = url_of(proxy), lost == "reply"
 
@@ -108,11 +108,11 @@ def test_a_lost_message_changes_nothing(server: RedisServer, proxy: Proxy, lost:
         second.check()
         assert [holder.token for holder in (await judge.inspect("name")).holders] == [second.token]
 
-    play(colour, url, scene)
+    play(form, url, scene)
 
 
-@pytest.mark.parametrize("colour", COLOURS)
-def test_who_never_gets_an_answer_leaves_nothing(server: RedisServer, proxy: Proxy, url: str, colour: str) -> None:
+@pytest.mark.parametrize("colour", API_FORMS)
+def test_who_never_gets_an_answer_leaves_nothing(server: RedisServer, proxy: Proxy, url: str, form: str) -> None:
     """An acquisition of which no reply comes back raises, and leaves no orphan and no place in the queue."""
 
     async def scene(kit: Kit) -> None:
@@ -130,11 +130,11 @@ def test_who_never_gets_an_answer_leaves_nothing(server: RedisServer, proxy: Pro
         assert kit.now() - began < 20, "nothing is left to its ttl"
         held.check()
 
-    play(colour, url, scene)
+    play(form, url, scene)
 
 
-@pytest.mark.parametrize("colour", COLOURS)
-def test_a_holder_that_is_cut_off_knows_in_time(server: RedisServer, proxy: Proxy, url: str, colour: str) -> None:
+@pytest.mark.parametrize("colour", API_FORMS)
+def test_a_holder_that_is_cut_off_knows_in_time(server: RedisServer, proxy: Proxy, url: str, form: str) -> None:
     """Behind a network that swallows everything a lease is lost at its deadline, before anybody else has the lock."""
 
     async def scene(kit: Kit) -> None:
@@ -153,13 +153,13 @@ def test_a_holder_that_is_cut_off_knows_in_time(server: RedisServer, proxy: Prox
         assert await lease.release() is Outcome.TAKEN_OVER
         second.check()
 
-    play(colour, url, scene)
+    play(form, url, scene)
 
 
-@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize("colour", API_FORMS)
 @pytest.mark.parametrize("refuse", [False, True], ids=["a moment", "a while"])
 def test_a_waiter_that_was_cut_off_comes_back(
-    server: RedisServer, proxy: Proxy, url: str, refuse: bool, colour: str
+    server: RedisServer, proxy: Proxy, url: str, refuse: bool, form: str
 ) -> None:
     """Whose inbox is cut subscribes again and asks: a grant that it could not hear does not keep it waiting."""
 
@@ -177,11 +177,11 @@ def test_a_waiter_that_was_cut_off_comes_back(
             proxy.accept()
         (await waiting.result()).check()
 
-    play(colour, url, scene)
+    play(form, url, scene)
 
 
-@pytest.mark.parametrize("colour", COLOURS)
-def test_a_waiter_whose_inbox_alone_is_cut_comes_back(server: RedisServer, colour: str) -> None:
+@pytest.mark.parametrize("colour", API_FORMS)
+def test_a_waiter_whose_channel_alone_is_cut_comes_back(server: RedisServer, form: str) -> None:
     """The server may cut a slow listener: the lock is handed over all the same, in the release."""
 
     async def scene(kit: Kit) -> None:
@@ -203,11 +203,11 @@ def test_a_waiter_whose_inbox_alone_is_cut_comes_back(server: RedisServer, colou
             assert later.token > lease.token
             await later.release()
 
-    play(colour, server.url, scene)
+    play(form, server.url, scene)
 
 
-@pytest.mark.parametrize("colour", COLOURS)
-def test_a_slow_line_shortens_what_is_believed(server: RedisServer, proxy: Proxy, url: str, colour: str) -> None:
+@pytest.mark.parametrize("colour", API_FORMS)
+def test_a_slow_line_shortens_what_is_believed(server: RedisServer, proxy: Proxy, url: str, form: str) -> None:
     """A lease counts from before it was asked for: whatever the way there and back took is not believed."""
 
     async def scene(kit: Kit) -> None:
@@ -222,7 +222,7 @@ def test_a_slow_line_shortens_what_is_believed(server: RedisServer, proxy: Proxy
         assert lease.remaining() < 5 - 0.2
         assert await lease.release() is Outcome.RELEASED
 
-    play(colour, url, scene)
+    play(form, url, scene)
 
 
 def test_thousands_of_acquisitions_where_replies_are_lost(server: RedisServer, proxy: Proxy, url: str) -> None:

@@ -15,8 +15,8 @@ from holdfast.core.attempt import INTERVAL
 from holdfast.runtimes.clocks import steady
 from holdfast.testing.conformance.kit import Kit
 from tests.faults.metronome import Metronome
-from tests.faults.scenes import COLOURS, play
-from tests.hazards.helpers import PATIENCE, Script, eventually
+from tests.faults.scenes import API_FORMS, play
+from tests.hazards.helpers import TEST_TIMEOUT, Script, eventually
 from tests.redis.servers import assert_mortal
 from tests.servers import Clock, RedisServer
 
@@ -70,9 +70,9 @@ def space() -> str:
     return uuid4().hex
 
 
-def start(code: str, server: RedisServer, space: str, ttl: float, colour: str, *names: str) -> Script:
+def start(code: str, server: RedisServer, space: str, ttl: float, form: str, *names: str) -> Script:
     """Start a process that locks names."""
-    return Script(code, server.url, space, str(ttl), colour, *names)
+    return Script(code, server.url, space, str(ttl), form, *names)
 
 
 TTL = 2.5
@@ -81,9 +81,9 @@ TTL = 2.5
 MANY = [f"name-{number}" for number in range(9)]
 
 
-@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize("colour", API_FORMS)
 def test_a_killed_holder_is_followed_when_its_lease_ends(
-    redis_server: RedisServer, colour: str, metronome: Metronome
+    redis_server: RedisServer, form: str, metronome: Metronome
 ) -> None:
     """A waiter gets the lock of a killed holder when the lease ends, and not when it would have asked again anyway.
 
@@ -100,7 +100,7 @@ def test_a_killed_holder_is_followed_when_its_lease_ends(
             await kit.client().lock(name, ttl=20).acquire()
             return steady()
 
-        script = start(HOLDER, redis_server, kit.space, TTL, colour, *MANY)
+        script = start(HOLDER, redis_server, kit.space, TTL, form, *MANY)
         tokens = script.hear().split()
         waiting = {name: kit.start(lambda name=name: wait(name)) for name in MANY}  # type: ignore[misc]
         for name in MANY:
@@ -119,15 +119,15 @@ def test_a_killed_holder_is_followed_when_its_lease_ends(
         assert min(late) > -0.002, "nobody follows a lease that has not ended"
         assert statistics.median(map(float.__sub__, late, missed)) < seconds(INTERVAL) / 4
 
-    play(colour, redis_server.url, scene)
+    play(form, redis_server.url, scene)
 
 
-@pytest.mark.parametrize("colour", COLOURS)
-def test_killed_waiters_are_skipped_in_the_release(redis_server: RedisServer, space: str, colour: str) -> None:
+@pytest.mark.parametrize("colour", API_FORMS)
+def test_killed_waiters_are_skipped_in_the_release(redis_server: RedisServer, space: str, form: str) -> None:
     """Any number of killed waiters delays nobody: the release passes them over in the same step."""
     with Client(redis_server.url, namespace=space) as client:
         lease = client.lock("name", ttl=20).acquire()
-        scripts = [start(WAITER, redis_server, space, 5, colour, "name") for _ in range(3)]
+        scripts = [start(WAITER, redis_server, space, 5, form, "name") for _ in range(3)]
         eventually(lambda: len(client.inspect("name").waiters) == 3, "three waiters")
         for script in scripts:
             script.kill()
@@ -136,14 +136,14 @@ def test_killed_waiters_are_skipped_in_the_release(redis_server: RedisServer, sp
             assert not client.inspect("name").waiters
 
 
-@pytest.mark.parametrize("colour", COLOURS)
-def test_a_stopped_holder_finds_out_and_is_fenced_off(redis_server: RedisServer, space: str, colour: str) -> None:
+@pytest.mark.parametrize("colour", API_FORMS)
+def test_a_stopped_holder_finds_out_and_is_fenced_off(redis_server: RedisServer, space: str, form: str) -> None:
     """A holder that was stopped past its ttl is succeeded, knows it at its next check, and is refused by a fence."""
     with Client(redis_server.url, namespace=space) as client:
-        script = start(HOLDER, redis_server, space, 0.3, colour, "name")
+        script = start(HOLDER, redis_server, space, 0.3, form, "name")
         old = int(script.hear())
         script.send(signal.SIGSTOP)
-        with client.lock("name", ttl=20, timeout=PATIENCE) as lease:
+        with client.lock("name", ttl=20, timeout=TEST_TIMEOUT) as lease:
             fence = Fence()
             fence.touch(lease.token)
             script.send(signal.SIGCONT)
@@ -153,18 +153,18 @@ def test_a_stopped_holder_finds_out_and_is_fenced_off(redis_server: RedisServer,
                 fence.touch(old)
 
 
-@pytest.mark.parametrize("colour", COLOURS)
-def test_a_stopped_waiter_costs_no_more_than_its_ttl(redis_server: RedisServer, space: str, colour: str) -> None:
+@pytest.mark.parametrize("colour", API_FORMS)
+def test_a_stopped_waiter_costs_no_more_than_its_ttl(redis_server: RedisServer, space: str, form: str) -> None:
     """A name that was granted to a stopped waiter goes to the next one when that lease ends."""
     with Client(redis_server.url, namespace=space) as client:
         lease = client.lock("name", ttl=20).acquire()
-        script = start(WAITER, redis_server, space, 2.0, colour, "name")
+        script = start(WAITER, redis_server, space, 2.0, form, "name")
         assert script.hear() == "ready"
         eventually(lambda: client.inspect("name").waiters, "a waiter")
         script.send(signal.SIGSTOP)
         lease.release()
         (holder,) = client.inspect("name").holders
-        with client.lock("name", ttl=20, timeout=PATIENCE) as mine:
+        with client.lock("name", ttl=20, timeout=TEST_TIMEOUT) as mine:
             assert mine.token > holder.token
             script.send(signal.SIGCONT)
             eventually(lambda: client.inspect("name").waiters, "the waiter, which did not take the old grant")
@@ -173,11 +173,11 @@ def test_a_stopped_waiter_costs_no_more_than_its_ttl(redis_server: RedisServer, 
         assert script.end() == ("held\nRELEASED\n", "")
 
 
-@pytest.mark.parametrize("colour", COLOURS)
-def test_a_process_that_ends_in_order_leaves_nothing(redis_server: RedisServer, space: str, colour: str) -> None:
+@pytest.mark.parametrize("colour", API_FORMS)
+def test_a_process_that_ends_in_order_leaves_nothing(redis_server: RedisServer, space: str, form: str) -> None:
     """A process that is interrupted while it holds one name and waits for another leaves neither."""
     with Client(redis_server.url, namespace=space) as client, client.lock("held", ttl=20):
-        script = start(WAITER, redis_server, space, 60, colour, "name", "held")
+        script = start(WAITER, redis_server, space, 60, form, "name", "held")
         eventually(lambda: client.inspect("held").waiters, "a waiter")
         assert client.inspect("name").holders
         script.send(signal.SIGINT)
@@ -186,15 +186,15 @@ def test_a_process_that_ends_in_order_leaves_nothing(redis_server: RedisServer, 
         assert not client.inspect("name").holders
 
 
-@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize("colour", API_FORMS)
 def test_a_suspended_machine_loses_the_lease_at_once(
-    redis_server: RedisServer, space: str, colour: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    redis_server: RedisServer, space: str, form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A holder whose machine slept for an hour knows at its very next check that its lease is over."""
     with Clock(tmp_path) as clock, monkeypatch.context() as patched:
         for name, value in clock.environment().items():
             patched.setenv(name, value)
-        script = start(HOLDER, redis_server, space, 60, colour, "name")
+        script = start(HOLDER, redis_server, space, 60, form, "name")
         assert script.hear()
         clock.set(boot=3600)
         script.say()
@@ -202,8 +202,8 @@ def test_a_suspended_machine_loses_the_lease_at_once(
         script.end()
 
 
-@pytest.mark.parametrize("colour", COLOURS)
-def test_a_release_wakes_one(redis_server: RedisServer, colour: str) -> None:
+@pytest.mark.parametrize("colour", API_FORMS)
+def test_a_release_wakes_one(redis_server: RedisServer, form: str) -> None:
     """However many wait, a release has one of them come, and no more than that asked of the server.
 
     But each waiter asks again after an interval, whatever happens, and a busy machine may take some of them.
@@ -235,7 +235,7 @@ def test_a_release_wakes_one(redis_server: RedisServer, colour: str) -> None:
         assert asked < waiters * (1 + (steady() - began) / seconds(INTERVAL))
         assert len(first) == 1
 
-    play(colour, redis_server.url, scene)
+    play(form, redis_server.url, scene)
 
 
 FORK = """

@@ -18,7 +18,7 @@ from holdfast.stores.redis.names import slot_of
 from holdfast.stores.redis.options import deployment_of
 from holdfast.stores.redis.store import RedisStore
 from holdfast.testing.conformance.kit import Kit
-from tests.faults.scenes import COLOURS, client_at, play
+from tests.faults.scenes import API_FORMS, client_at, play
 from tests.redis.servers import clean, tidy
 from tests.redis.test_resharding import Move
 from tests.servers import Cluster, ClusterNode, RedisServer, wait_until
@@ -65,9 +65,9 @@ def configured(server: RedisServer, **settings: str) -> Generator[None, None, No
 MEANINGS = {**PASSING, **LASTING}
 
 
-@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize("colour", API_FORMS)
 @pytest.mark.parametrize("code", sorted(MEANINGS))
-def test_every_code_is_explained(server: RedisServer, code: str, colour: str) -> None:
+def test_every_code_is_explained(server: RedisServer, code: str, form: str) -> None:
     """Whatever error a server answers, the user is told what it means for a lock and what to do, with its own words."""
 
     async def scene(kit: Kit) -> None:
@@ -81,7 +81,7 @@ def test_every_code_is_explained(server: RedisServer, code: str, colour: str) ->
         assert MEANINGS[code] in str(said)
         await store.close()
 
-    play(colour, server.url, scene)
+    play(form, server.url, scene)
 
 
 # -- those that pass ---------------------------------------------------------------------------------------------
@@ -156,9 +156,9 @@ FAULTS: dict[str, tuple[Fault, str, Outcome]] = {
 }
 
 
-@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize("colour", API_FORMS)
 @pytest.mark.parametrize("fault", FAULTS)
-def test_an_error_that_passes(server: RedisServer, fault: str, colour: str) -> None:
+def test_an_error_that_passes(server: RedisServer, fault: str, form: str) -> None:
     """An acquisition says what is wrong if it gives up, and else goes on when that has passed; a release is quiet."""
     disturb, why, released = FAULTS[fault]
 
@@ -179,11 +179,11 @@ def test_an_error_that_passes(server: RedisServer, fault: str, colour: str) -> N
         lease.check()
         assert await lease.release() is Outcome.RELEASED
 
-    play(colour, server.url, scene)
+    play(form, server.url, scene)
 
 
-@pytest.mark.parametrize("colour", COLOURS)
-def test_a_full_server_still_lets_go(server: RedisServer, colour: str) -> None:
+@pytest.mark.parametrize("colour", API_FORMS)
+def test_a_full_server_still_lets_go(server: RedisServer, form: str) -> None:
     """Without memory nothing new is granted; but what is held is kept, handed over, released, taken; waiters leave."""
 
     async def scene(kit: Kit) -> None:
@@ -204,11 +204,11 @@ def test_a_full_server_still_lets_go(server: RedisServer, colour: str) -> None:
             assert len(await client.revoke("other", force=True)) == 1
             assert await other.lost.wait(AMPLE)
 
-    play(colour, server.url, scene)
+    play(form, server.url, scene)
 
 
-@pytest.mark.parametrize("colour", COLOURS)
-def test_a_lease_ends_on_time_where_it_cannot_be_renewed(server: RedisServer, colour: str) -> None:
+@pytest.mark.parametrize("colour", API_FORMS)
+def test_a_lease_ends_on_time_where_it_cannot_be_renewed(server: RedisServer, form: str) -> None:
     """While a server refuses renewals a lease is at risk, not lost; it is lost when its time is up, and not before."""
 
     async def scene(kit: Kit) -> None:
@@ -225,7 +225,7 @@ def test_a_lease_ends_on_time_where_it_cannot_be_renewed(server: RedisServer, co
             assert kit.now() >= believed_until - GRAIN
         assert await lease.release() is not Outcome.UNKNOWN
 
-    play(colour, server.url, scene)
+    play(form, server.url, scene)
 
 
 def test_a_server_that_cannot_save(tmp_path: Path) -> None:
@@ -246,8 +246,8 @@ def test_a_server_that_cannot_save(tmp_path: Path) -> None:
         client.lock("name").acquire().release()
 
 
-@pytest.mark.parametrize("colour", COLOURS)
-def test_a_server_that_loads_its_data(tmp_path: Path, colour: str) -> None:
+@pytest.mark.parametrize("colour", API_FORMS)
+def test_a_server_that_loads_its_data(tmp_path: Path, form: str) -> None:
     """While a server loads its data an acquisition waits, and is granted once it is there."""
     delays = ("--key-load-delay", "20", "--loading-process-events-interval-bytes", "1024")
     with RedisServer(tmp_path / "server", options=(*delays, "--dbfilename", "data")) as server:
@@ -266,11 +266,11 @@ def test_a_server_that_loads_its_data(tmp_path: Path, colour: str) -> None:
             server.await_ready()
             (await running.result()).check()
 
-        play(colour, f"{server.url}?guard=off", scene)
+        play(form, f"{server.url}?guard=off", scene)
 
 
-@pytest.mark.parametrize("colour", COLOURS)
-def test_a_master_that_is_deposed_while_replicas_are_awaited(server: RedisServer, colour: str) -> None:
+@pytest.mark.parametrize("colour", API_FORMS)
+def test_a_master_that_is_deposed_while_replicas_are_awaited(server: RedisServer, form: str) -> None:
     """A grant whose server becomes a replica before another has it does not count."""
 
     async def scene(kit: Kit) -> None:
@@ -285,7 +285,7 @@ def test_a_master_that_is_deposed_while_replicas_are_awaited(server: RedisServer
         with subordinate(server), pytest.raises(OutcomeUnknown, match="changed its role"):
             await running.result()
 
-    play(colour, server.url, scene)
+    play(form, server.url, scene)
 
 
 # -- those that last ---------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ MAX_TTL = 2.5
 TTL = 2.4
 """That of all leases: a busy machine can keep them."""
 
-PATIENCE = 15.0
+TEST_TIMEOUT = 15.0
 """How long to wait, in seconds, for what must happen: only ever used up by a failure."""
 
 PERSISTENCE = {
@@ -62,7 +62,7 @@ def test_what_is_taken_up_again_says_of_its_owner_what_it_said(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(("persistence", "colour"), CRASHES)
-def test_a_crash_costs_no_lease_and_gives_none_twice(tmp_path: Path, persistence: str, colour: str) -> None:
+def test_a_crash_costs_no_lease_and_gives_none_twice(tmp_path: Path, persistence: str, form: str) -> None:
     """A holder outlives the crash of the server, whatever that forgot; others get nothing before all old leases end."""
     with RedisServer(tmp_path, options=PERSISTENCE[persistence]) as server:
 
@@ -103,7 +103,7 @@ def test_a_crash_costs_no_lease_and_gives_none_twice(tmp_path: Path, persistence
             assert await lease.release() is Outcome.RELEASED
             assert (await waiting.result()).token > lease.token
 
-        play(colour, f"{server.url}?max_ttl={MAX_TTL}", scene)
+        play(form, f"{server.url}?max_ttl={MAX_TTL}", scene)
         assert_mortal(server)
 
 
@@ -142,7 +142,7 @@ def test_what_each_guard_keeps(tmp_path: Path, guard: str, known: bool, persiste
             witness.lock("other", ttl=TTL).acquire().release()
             with cut_off(server, options) as lease:
                 crash(server, persistence)
-                second = (witness if known else newcomer).lock("name", ttl=TTL).acquire(timeout=PATIENCE)
+                second = (witness if known else newcomer).lock("name", ttl=TTL).acquire(timeout=TEST_TIMEOUT)
                 assert (lease.remaining() > 0) is MATRIX[guard, known, persistence]
                 assert second.token > lease.token
                 second.release()
@@ -163,7 +163,7 @@ def test_whoever_looked_at_a_name_recognises_a_server_that_lost_everything(tmp_p
             with cut_off(server, f"max_ttl={MAX_TTL}") as lease:
                 assert looks(witness)
                 crash(server, "none")
-                second = witness.lock("name", ttl=TTL).acquire(timeout=PATIENCE)
+                second = witness.lock("name", ttl=TTL).acquire(timeout=TEST_TIMEOUT)
                 assert lease.remaining() == 0.0
                 second.release()
 
@@ -182,7 +182,7 @@ def test_a_strict_guard_waits_at_a_new_server(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("colour", ["threads", "asyncio"])
-def test_no_lease_is_extended_beyond_max_ttl(tmp_path: Path, colour: str) -> None:
+def test_no_lease_is_extended_beyond_max_ttl(tmp_path: Path, form: str) -> None:
     """After a restart that forgot it, a strict guard would not wait for its end."""
     with RedisServer(tmp_path) as server:
 
@@ -200,11 +200,11 @@ def test_no_lease_is_extended_beyond_max_ttl(tmp_path: Path, colour: str) -> Non
                 assert await lease.extend(MAX_TTL) > 0.0
                 await lease.release()
 
-        play(colour, f"{server.url}?max_ttl={MAX_TTL}&guard=strict", scene)
+        play(form, f"{server.url}?max_ttl={MAX_TTL}&guard=strict", scene)
 
 
 @pytest.mark.parametrize(("skew", "colour"), [(0.0, "threads"), (20.0, "asyncio"), (-20.0, "threads")])
-def test_a_promoted_replica_gives_nothing_before_old_leases_end(tmp_path: Path, skew: float, colour: str) -> None:
+def test_a_promoted_replica_gives_nothing_before_old_leases_end(tmp_path: Path, skew: float, form: str) -> None:
     """However wrong a promoted replica's clock is, nobody is let in beside a holder, and tokens grow."""
     clock = Clock(tmp_path / "clock")
     clock.set(wall=skew)
@@ -218,7 +218,7 @@ def test_a_promoted_replica_gives_nothing_before_old_leases_end(tmp_path: Path, 
                 holder, waiter = kit.client(), kit.client()
                 lease = await holder.lock("name", ttl=TTL).acquire()
                 raw = await kit.raw()
-                silent = await raw.win(raw.ask("silent", ttl=TTL))
+                silent = await raw.win(raw.request("silent", ttl=TTL))
                 after_lease = kit.start(lambda: waiter.lock("name", ttl=TTL).acquire())
                 after_silent = kit.start(lambda: waiter.lock("silent", ttl=TTL).acquire())
                 await kit.waiters(waiter, "name", 1)
@@ -236,6 +236,6 @@ def test_a_promoted_replica_gives_nothing_before_old_leases_end(tmp_path: Path, 
                 await lease.release()
                 assert (await after_lease.result()).token > lease.token
 
-            play(colour, f"redis://{host}:{port}?max_ttl={MAX_TTL}", scene)
+            play(form, f"redis://{host}:{port}?max_ttl={MAX_TTL}", scene)
             assert_mortal(replica)
     clock.close()

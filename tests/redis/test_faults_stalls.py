@@ -14,7 +14,7 @@ from holdfast import Fence, Outcome, OutcomeUnknown, StaleTokenError, StoreUnava
 from holdfast.stores.redis.names import NODE, state_key
 from holdfast.testing.conformance.kit import Kit, Running
 from tests.faults.resource import Numbers
-from tests.faults.scenes import COLOURS, client_at, play
+from tests.faults.scenes import API_FORMS, client_at, play
 from tests.redis.load import Crew, Job
 from tests.redis.servers import tidy
 from tests.servers import Clock, RedisServer
@@ -27,7 +27,7 @@ BRIEF = 0.25
 AMPLE = 1.0
 """How long a request may take, in seconds, that a busy machine has to get through."""
 
-PATIENCE = 15.0
+TEST_TIMEOUT = 15.0
 """How long to wait, in seconds, for what must happen: only ever used up by a failure."""
 
 
@@ -73,9 +73,9 @@ STALLS: dict[str, Callable[[RedisServer], AbstractContextManager[None]]] = {
 }
 
 
-@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize("colour", API_FORMS)
 @pytest.mark.parametrize("stall", STALLS)
-def test_a_stall_is_ridden_out(server: RedisServer, stall: str, colour: str) -> None:
+def test_a_stall_is_ridden_out(server: RedisServer, stall: str, form: str) -> None:
     """While a server stands still, leases are kept and requests repeated; each is carried out once, and answered."""
 
     async def scene(kit: Kit) -> None:
@@ -93,11 +93,11 @@ def test_a_stall_is_ridden_out(server: RedisServer, stall: str, colour: str) -> 
         assert await held.release() is Outcome.RELEASED
         (await waiting.result()).check()
 
-    play(colour, server.url, scene)
+    play(form, server.url, scene)
 
 
-@pytest.mark.parametrize("colour", COLOURS)
-def test_a_request_that_is_carried_out_after_all_leaves_no_orphan(server: RedisServer, colour: str) -> None:
+@pytest.mark.parametrize("colour", API_FORMS)
+def test_a_request_that_is_carried_out_after_all_leaves_no_orphan(server: RedisServer, form: str) -> None:
     """An ask that arrives after its caller has given up is refused, or its grant is passed on or short."""
     names = [f"name-{number}" for number in range(8)]
 
@@ -128,7 +128,7 @@ def test_a_request_that_is_carried_out_after_all_leaves_no_orphan(server: RedisS
             lease.check()
         assert kit.now() - began < 20, "nobody waits until a lease ends by itself"
 
-    play(colour, server.url, scene)
+    play(form, server.url, scene)
 
 
 def test_scripts_are_loaded_again(server: RedisServer) -> None:
@@ -144,8 +144,8 @@ def test_scripts_are_loaded_again(server: RedisServer) -> None:
     assert not record.overlaps()
 
 
-@pytest.mark.parametrize("colour", COLOURS)
-def test_a_key_that_vanishes_stops_nobody(server: RedisServer, colour: str) -> None:
+@pytest.mark.parametrize("colour", API_FORMS)
+def test_a_key_that_vanishes_stops_nobody(server: RedisServer, form: str) -> None:
     """If the state of a name or its queue is evicted or deleted, waiters are served in a while, and tokens grow."""
 
     async def scene(kit: Kit) -> None:
@@ -176,11 +176,11 @@ def test_a_key_that_vanishes_stops_nobody(server: RedisServer, colour: str) -> N
         for running in losing:
             await running.result()
 
-    play(colour, server.url, scene)
+    play(form, server.url, scene)
 
 
-@pytest.mark.parametrize("colour", COLOURS)
-def test_a_marker_that_vanishes_quarantines_its_server(tmp_path: Path, colour: str) -> None:
+@pytest.mark.parametrize("colour", API_FORMS)
+def test_a_marker_that_vanishes_quarantines_its_server(tmp_path: Path, form: str) -> None:
     """A server that has lost its marker may have lost more: who has seen it there is granted nothing for a while."""
     max_ttl = 0.5
     with tidy(RedisServer(tmp_path)) as server:
@@ -193,7 +193,7 @@ def test_a_marker_that_vanishes_quarantines_its_server(tmp_path: Path, colour: s
             await (await client.lock("name", ttl=max_ttl).acquire()).release()
             assert kit.now() - began > 0.95 * max_ttl
 
-        play(colour, f"{server.url}?max_ttl={max_ttl}", scene)
+        play(form, f"{server.url}?max_ttl={max_ttl}", scene)
 
 
 # -- clocks ------------------------------------------------------------------------------------------------------
@@ -213,8 +213,8 @@ def timed(tmp_path_factory: pytest.TempPathFactory, clock: Clock) -> Generator[R
         yield running
 
 
-@pytest.mark.parametrize("colour", COLOURS)
-def test_a_clock_that_jumps_forward_is_fenced(timed: RedisServer, clock: Clock, colour: str) -> None:
+@pytest.mark.parametrize("colour", API_FORMS)
+def test_a_clock_that_jumps_forward_is_fenced(timed: RedisServer, clock: Clock, form: str) -> None:
     """It ends leases early, and that is all: tokens grow, the fence refuses who came first, who is soon told."""
 
     async def scene(kit: Kit) -> None:
@@ -228,15 +228,15 @@ def test_a_clock_that_jumps_forward_is_fenced(timed: RedisServer, clock: Clock, 
         fence.touch(second.token)
         with pytest.raises(StaleTokenError):
             fence.touch(lease.token)
-        assert await lease.lost.wait(PATIENCE), "its renewal is refused"
+        assert await lease.lost.wait(TEST_TIMEOUT), "its renewal is refused"
         assert await lease.release() is Outcome.TAKEN_OVER
         second.check()
 
-    play(colour, timed.url, scene)
+    play(form, timed.url, scene)
 
 
-@pytest.mark.parametrize("colour", COLOURS)
-def test_a_clock_that_jumps_back_keeps_nobody_waiting(timed: RedisServer, clock: Clock, colour: str) -> None:
+@pytest.mark.parametrize("colour", API_FORMS)
+def test_a_clock_that_jumps_back_keeps_nobody_waiting(timed: RedisServer, clock: Clock, form: str) -> None:
     """A silent holder's lease ends by its ttl, however far the clock stepped back, and tokens grow all the same.
 
     The ttl is a long one, and passes by the clock of the server.
@@ -245,21 +245,21 @@ def test_a_clock_that_jumps_back_keeps_nobody_waiting(timed: RedisServer, clock:
 
     async def scene(kit: Kit) -> None:
         raw, client = await kit.raw(), kit.client()
-        tokens = {name: await raw.win(raw.ask(name, ttl=ttl)) for name in ("waited for", "asked for later")}
+        tokens = {name: await raw.win(raw.request(name, ttl=ttl)) for name in ("waited for", "asked for later")}
         waiting = [kit.start(lambda: client.lock("waited for", ttl=20).acquire())]
         await kit.waiters(client, "waited for", 1)
         clock.step(-3600)
         for name in tokens:
-            await raw.acquire(raw.ask(name, wait=False))  # from when on it takes a ttl
+            await raw.acquire(raw.request(name, wait=False))  # from when on it takes a ttl
         waiting.append(kit.start(lambda: client.lock("asked for later", ttl=20).acquire()))
         await kit.waiters(client, "asked for later", 1)
         clock.step(ttl)
         for (name, token), running in zip(tokens.items(), waiting, strict=True):
-            lease = await running.result(PATIENCE)
+            lease = await running.result(TEST_TIMEOUT)
             assert lease.token > token, name
             lease.check()
 
-    play(colour, timed.url, scene)
+    play(form, timed.url, scene)
 
 
 def test_a_clock_that_jumps_to_and_fro_under_load(timed: RedisServer, clock: Clock) -> None:

@@ -7,7 +7,7 @@ import pytest
 from holdfast import LockTimeout
 from holdfast.stores.redis.names import NODE, name_of, state_key
 from holdfast.testing.conformance.kit import Kit
-from tests.faults.scenes import COLOURS, client_at, play
+from tests.faults.scenes import API_FORMS, client_at, play
 from tests.redis.servers import keys_of, tidy
 from tests.servers import RedisServer
 
@@ -22,8 +22,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[RedisServer, N
 
 
 @pytest.mark.parametrize("guard", ["observed", "strict", "off"])
-@pytest.mark.parametrize("colour", COLOURS)
-def test_every_key_ends_by_itself(server: RedisServer, guard: str, colour: str) -> None:
+@pytest.mark.parametrize("colour", API_FORMS)
+def test_every_key_ends_by_itself(server: RedisServer, guard: str, form: str) -> None:
     """From its first use on, whatever is kept of a name ends some hours after its last use, and the marker in a day."""
     url = f"{server.url}?guard={guard}&max_ttl=3"
 
@@ -52,7 +52,7 @@ def test_every_key_ends_by_itself(server: RedisServer, guard: str, colour: str) 
         if guard != "off":
             assert HOUR < lives(NODE) < 30 * HOUR
 
-    play(colour, url, scene)
+    play(form, url, scene)
 
 
 @pytest.mark.parametrize("name", ["plain", "{braces}", "}{", "%7B", "a:b c*?[é", "名"])

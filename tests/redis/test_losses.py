@@ -8,7 +8,7 @@ import pytest
 from holdfast import Client, LeaseLost, LockEvent, StoreError
 from tests.servers import RedisServer
 
-PATIENCE = 15.0
+TEST_TIMEOUT = 15.0
 """How long to wait, in seconds, for what must happen: only ever used up by a failure."""
 
 
@@ -36,7 +36,7 @@ def test_a_loss_names_what_is_wrong_with_the_server(trouble: str, tmp_path: Path
     with RedisServer(tmp_path) as server, Client(server.url, on_event=events.append) as client:
         lease = client.lock("name", ttl=1.5, on_lost=told.append).acquire()
         break_it(server)
-        assert lease.lost.wait(PATIENCE)
+        assert lease.lost.wait(TEST_TIMEOUT)
         with pytest.raises(LeaseLost, match=f"the last renewal failed: .*({said})") as caught:
             lease.check()
         assert isinstance(caught.value.__cause__, StoreError)

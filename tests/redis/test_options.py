@@ -21,7 +21,7 @@ from holdfast.stores.redis.link import Address
 from holdfast.stores.redis.names import state_key
 from holdfast.stores.redis.options import OPTIONS, deployment_of, deployment_of_client
 from holdfast.stores.urls import store_source
-from tests.faults.scenes import COLOURS
+from tests.faults.scenes import API_FORMS
 from tests.properties import thorough
 from tests.redis.servers import clean, tidy
 from tests.servers import Cluster, RedisServer, SentinelGroup
@@ -223,42 +223,42 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[RedisServer, N
         yield running
 
 
-def lock_once(colour: str, store: Any) -> None:  # noqa: ANN401 - a URL or a client
+def lock_once(form: str, store: Any) -> None:  # noqa: ANN401 - a URL or a client
     """Have a lock, in one colour."""
 
     async def main() -> None:
         async with AsyncClient(store, retry_for=0.2) as client, client.lock("options"):
             pass
 
-    if colour == COLOURS[0]:
+    if form == API_FORMS[0]:
         with Client(store, retry_for=0.2) as client, client.lock("options"):
             pass
     else:
         asyncio.run(main())
 
 
-@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize("colour", API_FORMS)
 @pytest.mark.parametrize("user", ["known", "unknown"])
 def test_no_secret_is_told_of_a_refused_login(
-    server: RedisServer, user: str, colour: str, caplog: pytest.LogCaptureFixture
+    server: RedisServer, user: str, form: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """No error, cause or log holds a password that a server refuses."""
     caplog.set_level(logging.DEBUG)
     for password in (SECRET, f"{SECRET}:/@#", f"\r\n{SECRET}\r\n", f"漢{SECRET}"):
         with pytest.raises(StoreError) as caught:
-            lock_once(colour, server.url_for(user, quote(password, safe="")))
+            lock_once(form, server.url_for(user, quote(password, safe="")))
         chain = [caught.value, caught.value.__cause__, caught.value.__context__]
         assert SECRET not in "".join(f"{error!r} {error}" for error in chain)
         assert SECRET not in caplog.text
 
 
-@pytest.mark.parametrize("colour", COLOURS)
-def test_a_login_a_database_and_a_name_arrive(server: RedisServer, colour: str) -> None:
+@pytest.mark.parametrize("colour", API_FORMS)
+def test_a_login_a_database_and_a_name_arrive(server: RedisServer, form: str) -> None:
     """What a URL says of the connection is done."""
     login = server.url_for("known", quote(f"{SECRET}:/@#?%&", safe="")).removesuffix("/0")
     with server.connect() as wire:
         for url in (f"{login}/5?client_name=me", f"{login}?db=5&client_name=me"):
-            lock_once(colour, url)
+            lock_once(form, url)
             wire.command("SELECT", 5)
             assert wire.command("EXISTS", state_key("options")) == 1
             assert wire.command("FLUSHDB") == "OK"
@@ -274,7 +274,7 @@ def taken_over(client: Any) -> Deployment:  # noqa: ANN401 - any client
     return deployment_of_client(client, Rules())
 
 
-@pytest.mark.parametrize("module", [redis, redis_asyncio], ids=COLOURS)
+@pytest.mark.parametrize("module", [redis, redis_asyncio], ids=API_FORMS)
 def test_the_settings_of_a_client_are_taken_over(module: Any) -> None:  # noqa: ANN401 - of redis-py
     """Servers, logins, databases, names and TLS come from a client; timeouts, retries and decoding do not."""
     retry = module.Redis().connection_pool.connection_kwargs.get("retry")
@@ -304,14 +304,14 @@ def test_the_settings_of_a_client_are_taken_over(module: Any) -> None:  # noqa: 
     assert not any(key.startswith(("socket_t", "socket_c", "retry", "health", "decode", "host")) for key in options)
 
 
-@pytest.mark.parametrize("module", [redis, redis_asyncio], ids=COLOURS)
+@pytest.mark.parametrize("module", [redis, redis_asyncio], ids=API_FORMS)
 def test_a_socket_of_a_client_is_taken_over(module: Any) -> None:  # noqa: ANN401 - of redis-py
     """A client of a Unix socket leads there."""
     assert taken_over(module.Redis(unix_socket_path="/run/s")).addresses == [Address("", 0, "/run/s")]
     assert taken_over(module.Redis.from_url("unix:///run/s?db=2")).access.options["db"] == 2
 
 
-@pytest.mark.parametrize("module", [redis, redis_asyncio], ids=COLOURS)
+@pytest.mark.parametrize("module", [redis, redis_asyncio], ids=API_FORMS)
 def test_the_settings_of_sentinels_are_taken_over(module: Any) -> None:  # noqa: ANN401 - of redis-py
     """The service, its Sentinels, and the logins of both come from `master_for`."""
     guides = {"username": "guide", "password": "path"}
@@ -333,27 +333,27 @@ class Provider(redis.CredentialProvider):  # type: ignore[misc]
         return "known", f"{SECRET}:/@#?%&"
 
 
-@pytest.mark.parametrize("colour", COLOURS)
-def test_a_credential_provider_is_asked(server: RedisServer, colour: str) -> None:
+@pytest.mark.parametrize("colour", API_FORMS)
+def test_a_credential_provider_is_asked(server: RedisServer, form: str) -> None:
     """Credentials that a client of redis-py gets from elsewhere are got from there by us as well."""
     host, port = server.address
-    module = redis_asyncio if colour == COLOURS[1] else redis
+    module = redis_asyncio if form == API_FORMS[1] else redis
     provider = Provider()
-    lock_once(colour, module.Redis(host=host, port=port, credential_provider=provider))
+    lock_once(form, module.Redis(host=host, port=port, credential_provider=provider))
     assert provider.asked
 
 
-@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize("colour", API_FORMS)
 def test_clients_of_every_kind_lead_to_their_servers(
-    redis_sentinel: SentinelGroup, redis_cluster: Cluster, colour: str
+    redis_sentinel: SentinelGroup, redis_cluster: Cluster, form: str
 ) -> None:
     """A master behind Sentinels and a Cluster are found by the clients that know them."""
-    module = redis_asyncio if colour == COLOURS[1] else redis
+    module = redis_asyncio if form == API_FORMS[1] else redis
     with clean([*redis_sentinel.servers, *redis_cluster.nodes]):
         sentinel = module.Sentinel(redis_sentinel.addresses)
-        lock_once(colour, sentinel.master_for(redis_sentinel.service))
+        lock_once(form, sentinel.master_for(redis_sentinel.service))
         host, port = redis_cluster.addresses[0]
-        lock_once(colour, module.RedisCluster(host=host, port=port))
+        lock_once(form, module.RedisCluster(host=host, port=port))
 
 
 def test_a_source_of_a_client_takes_the_rules() -> None:

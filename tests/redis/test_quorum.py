@@ -22,7 +22,7 @@ TTL = 10.0
 
 ROUNDS = 10
 
-PATIENCE = 30.0
+TEST_TIMEOUT = 30.0
 """How long to wait, in seconds, for what must happen: only ever used up by a failure, and shorter than a quarantine."""
 
 
@@ -140,13 +140,13 @@ def test_a_node_that_has_all_on_the_disk_votes_at_once(tmp_path: Path) -> None:
     with five_nodes(tmp_path, options) as nodes:
         url = "redlock://" + ",".join(f"127.0.0.1:{server.port}" for server in nodes)
         with Client(url) as client, Client(url, owner="newcomer") as newcomer:
-            lease = client.lock("name", ttl=TTL).acquire(timeout=PATIENCE)
+            lease = client.lock("name", ttl=TTL).acquire(timeout=TEST_TIMEOUT)
             for server in nodes[:3]:
                 server.kill()
                 server.start()
             with pytest.raises(LockTimeout, match="held by"):
                 newcomer.lock("name", ttl=TTL).acquire(timeout=0.5)
-            with newcomer.lock("other", ttl=TTL, timeout=PATIENCE) as other:
+            with newcomer.lock("other", ttl=TTL, timeout=TEST_TIMEOUT) as other:
                 assert other.token > lease.token
             lease.release()
 
@@ -213,6 +213,6 @@ def test_a_login_that_is_refused_is_told_at_once(tmp_path: Path) -> None:
         ):
             client.lock("name", ttl=TTL).acquire()
         assert not isinstance(refused.value, StoreUnavailable)
-        assert time.monotonic() < began + PATIENCE
+        assert time.monotonic() < began + TEST_TIMEOUT
         assert "wr0ng" not in str(refused.value)
         assert "wr0ng" not in repr(client)

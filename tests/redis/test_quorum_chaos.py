@@ -48,7 +48,7 @@ from holdfast.testing.conformance.kit import Kit
 from tests.faults.judgement import disorder, overlaps, stalls, voting
 from tests.faults.metronome import Metronome
 from tests.faults.resource import total
-from tests.faults.scenes import COLOURS, client_at, play
+from tests.faults.scenes import API_FORMS, client_at, play
 from tests.faults.workers import Staff, Task, Tenure
 from tests.hazards.helpers import Script
 from tests.redis.chaos import Nemesis, Node
@@ -63,7 +63,7 @@ SECONDS = float(os.environ.get("HOLDFAST_CHAOS_SECONDS", "0"))
 ROUNDS = 2
 """How often each fault is done, each time in another order: twenty strikes are enough for most of them to coincide."""
 
-PATIENCE = 30.0
+TEST_TIMEOUT = 30.0
 """How long to wait, in seconds, for what must happen: only ever used up by a failure."""
 
 QUORUM = 3
@@ -171,7 +171,7 @@ def test_whatever_happens_to_two_of_five_nodes(
         account = staff.end()
     with Client(url) as client:
         for name in names:
-            client.lock(name, ttl=TTL).acquire(timeout=PATIENCE).release()
+            client.lock(name, ttl=TTL).acquire(timeout=TEST_TIMEOUT).release()
     tenures = account.tenures
     spans = [*voting([node.sure for node in nodes], QUORUM)]
     quick = [each.since for each in tenures if each.name != names[0]]
@@ -197,8 +197,8 @@ def test_whatever_happens_to_two_of_five_nodes(
 # -- one fault at a time ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("colour", COLOURS)
-def test_it_goes_on_with_three_nodes_and_stops_with_two(nodes: list[Node], colour: str) -> None:
+@pytest.mark.parametrize("colour", API_FORMS)
+def test_it_goes_on_with_three_nodes_and_stops_with_two(nodes: list[Node], form: str) -> None:
     """One node is killed, one stopped: all goes on. With a third that is stopped, an error tells the vote of each.
 
     A lease is kept until its end even so, and when a node is back all goes on again.
@@ -234,26 +234,26 @@ def test_it_goes_on_with_three_nodes_and_stops_with_two(nodes: list[Node], colou
             granted = [re.search(rf"127\.0\.0\.1:{node.server.port}\b[^;]*: granted it", said) for node in rest]
             return "of 5 nodes 2 vote" in said and all(granted)
 
-        await kit.until(told_the_vote_of_each, "an error that tells the vote of each", PATIENCE)
+        await kit.until(told_the_vote_of_each, "an error that tells the vote of each", TEST_TIMEOUT)
         held.check()
         third.server.resume()
         async with client.lock("other", ttl=AMPLE, timeout=10):
             assert await held.release() is Outcome.RELEASED
 
-    play(colour, url_of(nodes), scene)
+    play(form, url_of(nodes), scene)
 
 
-@pytest.mark.parametrize("colour", COLOURS)
-def test_a_stopped_node_costs_little(nodes: list[Node], colour: str, metronome: Metronome) -> None:
+@pytest.mark.parametrize("colour", API_FORMS)
+def test_a_stopped_node_costs_little(nodes: list[Node], form: str, metronome: Metronome) -> None:
     """An acquisition ends as soon as the quorum is certain: with one or two nodes stopped, it waits for neither.
 
     Until that is noticed, when a request has gone unanswered for as long as it may, one may have to wait for it: if
     another node is not done yet with the release before. But most do not.
     """
-    patience = 1.0
+    silence = 1.0
 
     async def scene(kit: Kit) -> None:
-        client = client_at(kit, url_of(nodes, guard="off"), operation_timeout=patience)
+        client = client_at(kit, url_of(nodes, guard="off"), operation_timeout=silence)
 
         async def rounds(seconds: float) -> list[float]:
             took: list[float] = []
@@ -268,14 +268,14 @@ def test_a_stopped_node_costs_little(nodes: list[Node], colour: str, metronome: 
         healthy = await rounds(0.3)
         for node in nodes[:2]:
             node.server.pause()
-            unnoticed, noticed = await rounds(1.2 * patience), await rounds(0.3)
-            sys.stdout.write(f"{colour}, longest: {max(healthy):.4f} {max(unnoticed):.4f} {max(noticed):.4f}\n")
+            unnoticed, noticed = await rounds(1.2 * silence), await rounds(0.3)
+            sys.stdout.write(f"{form}, longest: {max(healthy):.4f} {max(unnoticed):.4f} {max(noticed):.4f}\n")
             assert statistics.median(unnoticed) < 10 * statistics.median(healthy)
-            assert max(unnoticed) < 2 * patience
+            assert max(unnoticed) < 2 * silence
             assert statistics.median(noticed) < 10 * statistics.median(healthy)
-            assert max(noticed) < patience
+            assert max(noticed) < silence
 
-    play(colour, url_of(nodes), scene)
+    play(form, url_of(nodes), scene)
 
 
 HOLDER = """
@@ -351,7 +351,7 @@ def looker(kit: Kit, nodes: Sequence[Node], owner: str, lease: AsyncLease) -> Ca
 
 
 @pytest.mark.parametrize("colour", ["threads"])
-def test_restarting_all_nodes_in_turn_costs_no_lease(nodes: list[Node], colour: str) -> None:
+def test_restarting_all_nodes_in_turn_costs_no_lease(nodes: list[Node], form: str) -> None:
     """A holder that lives has its votes again at nodes that forgot them, so in the end none is left of the first five.
 
     Nobody else gets the name meanwhile; the first who waits gets it when it is released.
@@ -370,13 +370,13 @@ def test_restarting_all_nodes_in_turn_costs_no_lease(nodes: list[Node], colour: 
             await kit.until(all_voted, "the votes of nodes that restarted")
             assert not waiting.done()
         assert await lease.release() is Outcome.RELEASED
-        assert (await waiting.result(PATIENCE)).token > lease.token
+        assert (await waiting.result(TEST_TIMEOUT)).token > lease.token
 
-    play(colour, url_of(nodes, max_ttl=KEEPABLE), scene)
+    play(form, url_of(nodes, max_ttl=KEEPABLE), scene)
 
 
 @pytest.mark.parametrize("colour", ["asyncio"])
-def test_two_clocks_set_forward_end_no_lease_and_all_do(nodes: list[Node], colour: str) -> None:
+def test_two_clocks_set_forward_end_no_lease_and_all_do(nodes: list[Node], form: str) -> None:
     """A lease that all nodes voted for keeps a majority beside two clocks. Beside all it can't: then tokens help.
 
     Two clocks are set back before, which keeps nobody out for longer.
@@ -399,16 +399,16 @@ def test_two_clocks_set_forward_end_no_lease_and_all_do(nodes: list[Node], colou
         await kit.until(all_voted, "five votes again")
         for node in nodes:
             node.clock.step(LEAP)
-        second = await waiting.result(PATIENCE)
+        second = await waiting.result(TEST_TIMEOUT)
         fence = Fence()
         fence.touch(second.token)
         with pytest.raises(StaleTokenError):
             fence.touch(lease.token)
-        assert await lease.lost.wait(PATIENCE), "its renewal is refused"
+        assert await lease.lost.wait(TEST_TIMEOUT), "its renewal is refused"
         assert await lease.release() in {Outcome.TAKEN_OVER, Outcome.EXPIRED}
         second.check()
 
-    play(colour, url_of(nodes, max_ttl=KEEPABLE), scene)
+    play(form, url_of(nodes, max_ttl=KEEPABLE), scene)
 
 
 @pytest.mark.parametrize("leap", [LEAP, -LEAP])
@@ -416,7 +416,7 @@ def test_clocks_set_before_anybody_came_keep_nobody_out(nodes: list[Node], leap:
     """Nodes whose clocks were set just after they started vote like others, once their quarantine is over, if any."""
     for node in nodes:
         node.clock.step(leap)
-    with Client(url_of(nodes, max_ttl=MAX_TTL)) as client, client.lock("name", ttl=TTL, timeout=PATIENCE):
+    with Client(url_of(nodes, max_ttl=MAX_TTL)) as client, client.lock("name", ttl=TTL, timeout=TEST_TIMEOUT):
         pass
 
 

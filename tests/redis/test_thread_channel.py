@@ -15,7 +15,7 @@ from holdfast.stores.redis.access import Access
 from holdfast.stores.redis.link import Address, Hearing, ReplyError
 from holdfast.stores.redis.listener import Listener
 from holdfast.stores.redis.threads import ThreadLink
-from tests.redis.threaded import PATIENCE, Driven, at_once, linked
+from tests.redis.threaded import TEST_TIMEOUT, Driven, at_once, linked
 from tests.servers import Cluster, Proxy, RedisServer, wait_until
 
 
@@ -113,14 +113,14 @@ def test_a_silent_peer_is_noticed(proxy: Proxy, monkeypatch: pytest.MonkeyPatch)
         first = driven.listener()._connection
         proxy.blackhole()
         wait_until(lambda: driven.listener()._connection is not first, "a connection that is given up")
-        monkeypatch.setattr(Listener, "quiet", PATIENCE)
+        monkeypatch.setattr(Listener, "quiet", TEST_TIMEOUT)
         proxy.heal()
         driven.ear.gap()
 
 
 def test_a_peer_without_messages_is_kept(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that has nothing to say answers when it is asked whether it is there: with and without channels."""
-    monkeypatch.setattr(Listener, "quiet", PATIENCE)
+    monkeypatch.setattr(Listener, "quiet", TEST_TIMEOUT)
     with linked(redis_server) as driven:
         driven.listen("quiet")
         first = driven.listener()._connection
@@ -129,8 +129,8 @@ def test_a_peer_without_messages_is_kept(redis_server: RedisServer, monkeypatch:
 
         def let_a_silence_pass() -> None:
             before = probes.calls
-            driven.listener()._heard -= PATIENCE
-            driven.listener()._bell.ring()
+            driven.listener()._heard -= TEST_TIMEOUT
+            driven.listener()._wakeup_pipe.wake()
             wait_until(lambda: probes.calls > before and not driven.listener()._probed, "a ping and its answer")
 
         for _ in range(3):
@@ -175,7 +175,7 @@ def test_nobody_is_asked_in_a_loop(redis_server: RedisServer, monkeypatch: pytes
         monkeypatch.setattr(Listener, "_pause", note)
         proxy.refuse()
         proxy.cut()
-        assert enough.wait(PATIENCE)
+        assert enough.wait(TEST_TIMEOUT)
         longest = [min(listener.FIRST_PAUSE * 2**number, listener.LONGEST_PAUSE) for number in range(len(pauses))]
         assert all(most / 2 <= seconds <= most for seconds, most in zip(pauses, longest, strict=True))
         assert len({seconds / most for seconds, most in zip(pauses, longest, strict=True)}) > 1
@@ -196,11 +196,11 @@ def test_an_error_of_who_hears_is_survived(redis_server: RedisServer, caplog: py
         driven.listen("failing")
         for _ in range(2):
             redis_server.command("PUBLISH", "failing", "hello")
-            assert heard.acquire(timeout=PATIENCE)
+            assert heard.acquire(timeout=TEST_TIMEOUT)
         redis_server.command("CLIENT", "KILL", "TYPE", "pubsub")
-        assert heard.acquire(timeout=PATIENCE)
+        assert heard.acquire(timeout=TEST_TIMEOUT)
         redis_server.command("PUBLISH", "failing", "hello")
-        assert heard.acquire(timeout=PATIENCE)
+        assert heard.acquire(timeout=TEST_TIMEOUT)
     finally:
         driven.close()
     assert caplog.text.count("cannot hear") >= 3
@@ -291,7 +291,7 @@ def test_a_listener_closes_while_it_connects(monkeypatch: pytest.MonkeyPatch, re
             with pytest.raises(StoreUnavailable):
                 driven.listen("connecting", within=0.05)
             thread = driven.listener()._thread
-        thread.join(PATIENCE)
+        thread.join(TEST_TIMEOUT)
         assert not thread.is_alive()
 
 
@@ -307,8 +307,8 @@ def test_a_callback_may_close(redis_server: RedisServer) -> None:
     driven.link = ThreadLink(driven.runtime, Access(), Address(*redis_server.address), Hearing(close, close_nothing))
     drive(driven.link.listen("closing", driven.soon()))
     redis_server.command("PUBLISH", "closing", "now")
-    assert closed.wait(PATIENCE)
-    driven.listener()._thread.join(PATIENCE)
+    assert closed.wait(TEST_TIMEOUT)
+    driven.listener()._thread.join(TEST_TIMEOUT)
 
 
 def close_nothing() -> None:

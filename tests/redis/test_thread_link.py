@@ -21,7 +21,7 @@ from holdfast.stores.redis import threads
 from holdfast.stores.redis.access import Access
 from holdfast.stores.redis.link import Address, ReplyError
 from tests.hazards.helpers import Script
-from tests.redis.threaded import COUNT, ECHO, PATIENCE, WHOLE, Driven, at_once, linked, script
+from tests.redis.threaded import COUNT, ECHO, TEST_TIMEOUT, WHOLE, Driven, at_once, linked, script
 from tests.servers import Clock, Proxy, RedisServer, RedisTlsServer, wait_until
 from tests.servers.fixtures import ACL_LOGIN
 
@@ -65,7 +65,7 @@ def connect(driven: Driven, count: int) -> None:
     barrier = threading.Barrier(count)
 
     def hold() -> None:
-        barrier.wait(PATIENCE)
+        barrier.wait(TEST_TIMEOUT)
         driven.command("BLPOP", "nothing", "0.1")
 
     while len(driven.link._idle) < count:
@@ -95,7 +95,7 @@ def test_a_server_that_forgot_its_scripts_is_told_again(redis_server: RedisServe
         for number in range(60):
             if number % 5 == 0:
                 redis_server.command("SCRIPT", "FLUSH")
-            asking = (driven.link.run, driven.link.run_asking, partial(driven.link.run_replicated, replicas=0))
+            asking = (driven.link.run, driven.link.run_after_asking, partial(driven.link.run_replicated, replicas=0))
             answer = drive(asking[number % 3](ECHO, ("key",), (str(number),), until=driven.soon()))
             assert answer.value == str(number).encode()
 
@@ -127,8 +127,8 @@ def test_replicas_are_counted(tmp_path: Path) -> None:
         follow = ("--replicaof", "127.0.0.1", str(master.port))
         with RedisServer(tmp_path / "replica", options=follow) as replica, linked(master) as driven:
             wait_until(lambda: replica.follows(master), "a replica that follows")
-            ask = partial(driven.link.run_replicated, COUNT, ("key",), ())
-            assert drive(ask(until=driven.soon(), replicas=1)).acknowledged == 1
+            request = partial(driven.link.run_replicated, COUNT, ("key",), ())
+            assert drive(request(until=driven.soon(), replicas=1)).acknowledged == 1
 
             def acknowledged() -> int:
                 return int(master.info("replication")["slave0"].partition("offset=")[2].partition(",")[0])
@@ -139,10 +139,10 @@ def test_replicas_are_counted(tmp_path: Path) -> None:
                 # The WAIT must not end before the replica has said that it has what the script wrote.
                 wait_until(lambda: acknowledged() > written, "what the replica acknowledges")
                 wait_until(lambda: master.info("clients")["blocked_clients"] == "1", "a WAIT")
-                clock.step(0.9 * PATIENCE)
+                clock.step(0.9 * TEST_TIMEOUT)
 
             def ask_for_more() -> None:
-                assert drive(ask(until=driven.soon(), replicas=2)).acknowledged == 1
+                assert drive(request(until=driven.soon(), replicas=2)).acknowledged == 1
 
             at_once([pass_time, ask_for_more])
             with linked(replica) as other, pytest.raises(ReplyError) as caught:
@@ -234,7 +234,7 @@ def test_a_reply_in_drops_is_not_waited_for_to_its_end() -> None:
             with pytest.raises(OutcomeUnknown):
                 driven.run(ECHO, "slow", within=0.2)
         gone.set()
-        serving.join(PATIENCE)
+        serving.join(TEST_TIMEOUT)
 
 
 def test_a_lost_reply_is_unknown_and_the_request_not_repeated(proxy: Proxy, redis_server: RedisServer) -> None:
@@ -287,7 +287,7 @@ def test_a_restart_between_requests_goes_unnoticed(tmp_path: Path, monkeypatch: 
 
 def test_a_restart_costs_one_unknown_outcome(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once one connection turns out dead, the other idle ones are not tried."""
-    monkeypatch.setattr(threads, "IDLE", PATIENCE)
+    monkeypatch.setattr(threads, "IDLE", TEST_TIMEOUT)
     with Proxy(("127.0.0.1", 1)) as proxy, RedisServer(tmp_path) as server:
         proxy.target = server.address
         with linked(proxy.address) as driven:
@@ -316,7 +316,7 @@ def test_a_request_that_could_not_be_sent_goes_over_another_connection(
     proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where nothing was sent, the request is sent once more, and nobody notices."""
-    monkeypatch.setattr(threads, "IDLE", PATIENCE)
+    monkeypatch.setattr(threads, "IDLE", TEST_TIMEOUT)
     with linked(proxy.address) as driven:
         for way in (partial(driven.run, ECHO), partial(driven.command, "ECHO")):
             connect(driven, 2)
@@ -334,17 +334,17 @@ def test_a_crash_under_load_is_survived(tmp_path: Path) -> None:
 
         def work(number: int) -> None:
             driven.run(ECHO, "warm")
-            started.wait(PATIENCE)
+            started.wait(TEST_TIMEOUT)
             again = 0
             while again < 10:
                 try:
                     assert driven.run(ECHO, str(number)) == b"%d" % number
                     again += back.is_set()
                 except StoreUnavailable:
-                    back.wait(PATIENCE)
+                    back.wait(TEST_TIMEOUT)
 
         def crash() -> None:
-            started.wait(PATIENCE)
+            started.wait(TEST_TIMEOUT)
             server.kill()
             server.start()
             back.set()
@@ -362,9 +362,9 @@ def test_nobody_there(caplog: pytest.LogCaptureFixture) -> None:
         host, port = taken.getsockname()
         access = Access({"username": "user", "password": "sesame"})
         with linked(Address(host, port), access=access) as driven:
-            for ask in (driven.command, driven.listen):
+            for request in (driven.command, driven.listen):
                 with pytest.raises(StoreUnavailable) as caught:
-                    ask("PING")
+                    request("PING")
                 assert not isinstance(caught.value, OutcomeUnknown)
                 assert f"{host}:{port}" in str(caught.value)
                 assert "sesame" not in "".join(traceback.format_exception(caught.value))
@@ -408,9 +408,9 @@ def test_wrong_credentials_are_no_outage(redis_acl: RedisServer) -> None:
     with linked(redis_acl) as driven, pytest.raises(StoreError, match="check the user and the password"):
         driven.run(ECHO, "out")
     with linked(redis_acl, access=Access({"username": user, "password": "sesame"})) as driven:
-        for ask in (driven.command, driven.listen):
+        for request in (driven.command, driven.listen):
             with pytest.raises(StoreError, match="check the user and the password") as caught:
-                ask("PING")
+                request("PING")
             assert not isinstance(caught.value, StoreUnavailable)
             assert "sesame" not in "".join(traceback.format_exception(caught.value))
     with linked(redis_acl, access=Access({"username": user, "password": password})) as driven:
@@ -447,7 +447,7 @@ def test_a_server_that_repeats_credentials_is_not_quoted() -> None:
         with linked(Address(*server.getsockname()), access=access) as driven, pytest.raises(StoreError) as caught:
             driven.run(ECHO, "no")
         assert "sesame" not in "".join(traceback.format_exception(caught.value))
-        serving.join(PATIENCE)
+        serving.join(TEST_TIMEOUT)
 
 
 def test_a_socket_in_the_file_system(tmp_path: Path) -> None:
@@ -501,9 +501,9 @@ def test_close_leaves_nothing(redis_server: RedisServer) -> None:
         driven.close()
         assert set(threading.enumerate()) == running
         assert open_files() == files
-        for ask in (driven.command, driven.listen):
+        for request in (driven.command, driven.listen):
             with pytest.raises(StoreUnavailable, match="closed"):
-                ask("PING")
+                request("PING")
         driven.ignore("channel")
     assert open_files() == files
 

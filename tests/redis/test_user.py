@@ -11,10 +11,10 @@ import pytest
 
 from holdfast import AsyncClient, Client, LockTimeout, StoreError, StoreUnavailable
 from holdfast.stores.redis import store
-from holdfast.stores.redis.aio_pipeline import Patience
+from holdfast.stores.redis.aio_pipeline import SilenceLimits
 from holdfast.stores.redis.listener import Listener
 from holdfast.testing.conformance.kit import Kit
-from tests.faults.scenes import COLOURS, Scene, play
+from tests.faults.scenes import API_FORMS, Scene, play
 from tests.redis.servers import DOCUMENT, PASSWORD, USER, ValkeyServer, clean, documented_user, tidy
 from tests.servers import Cluster, RedisServer, SentinelGroup
 
@@ -76,12 +76,12 @@ async def everything(kit: Kit) -> None:
     await writing.downgrade()
     await here.semaphore("permits", 2, ttl=20).resize(3)
     raw = await kit.raw()
-    await raw.leave(raw.ask("name"), unsure=True)
+    await raw.withdraw(raw.request("name"), unsure=True)
     left = await kit.raw()
-    await raw.win(raw.ask("many", capacity=3))
-    await left.acquire(left.ask("many", capacity=3, weight=3))
+    await raw.win(raw.request("many", capacity=3))
+    await left.acquire(left.request("many", capacity=3, weight=3))
     await left.close()
-    await raw.acquire(raw.ask("many", capacity=3))
+    await raw.acquire(raw.request("many", capacity=3))
 
 
 def everything_at(*servers: RedisServer) -> Scene:
@@ -103,7 +103,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have silent connections looked after, and idle channels dropped, at once."""
     monkeypatch.setattr(store, "IDLE_CHANNEL", -1.0)
     monkeypatch.setattr(Listener, "quiet", 0.05)
-    monkeypatch.setattr(Patience.__init__, "__defaults__", (1.0, 0.05, 5.0))
+    monkeypatch.setattr(SilenceLimits.__init__, "__defaults__", (1.0, 0.05, 5.0))
 
 
 @contextmanager
@@ -127,13 +127,13 @@ def test_the_documented_permissions_are_what_it_takes(tmp_path: Path, kind: str)
     with tidy(SERVERS[kind](tmp_path)) as server:
         server.command(*documented_user(), *courtesy(server))
         with watched(server) as used:
-            for colour in COLOURS:
-                play(colour, server.url_for(USER, SECRET), everything_at(server))
+            for form in API_FORMS:
+                play(form, server.url_for(USER, SECRET), everything_at(server))
         assert commands_of(documented_user()) - RARELY <= used
 
 
-@pytest.mark.parametrize("colour", COLOURS)
-def test_the_documented_additions_for_replicas(tmp_path: Path, colour: str) -> None:
+@pytest.mark.parametrize("colour", API_FORMS)
+def test_the_documented_additions_for_replicas(tmp_path: Path, form: str) -> None:
     """With `replicas=` it takes one word more."""
     with tidy(RedisServer(tmp_path / "master")) as server:
         follow = ("--replicaof", *map(str, server.address))
@@ -141,34 +141,34 @@ def test_the_documented_additions_for_replicas(tmp_path: Path, colour: str) -> N
             additions = documented_additions("`replicas=`")
             server.command(*documented_user(), *additions, *courtesy(server))
             with watched(server) as used:
-                play(colour, f"{server.url_for(USER, SECRET)}?replicas=1", everything_at(server))
+                play(form, f"{server.url_for(USER, SECRET)}?replicas=1", everything_at(server))
             assert commands_of(additions) <= used
 
 
-@pytest.mark.parametrize("colour", COLOURS)
-def test_the_documented_additions_for_a_cluster(redis_cluster: Cluster, colour: str) -> None:
+@pytest.mark.parametrize("colour", API_FORMS)
+def test_the_documented_additions_for_a_cluster(redis_cluster: Cluster, form: str) -> None:
     """In a Cluster it takes some words more, and some less."""
     additions = documented_additions("Cluster")
     for node in redis_cluster.nodes:
         node.command(*documented_user(), *additions, *courtesy(node))
     try:
         with clean(redis_cluster.nodes), watched(*redis_cluster.nodes) as used:
-            play(colour, redis_cluster.url.replace("://", f"://{USER}:{SECRET}@"), everything_at(*redis_cluster.nodes))
+            play(form, redis_cluster.url.replace("://", f"://{USER}:{SECRET}@"), everything_at(*redis_cluster.nodes))
         assert commands_of(additions) - RARELY <= used
     finally:
         for node in redis_cluster.nodes:
             node.command("ACL", "DELUSER", USER)
 
 
-@pytest.mark.parametrize("colour", COLOURS)
-def test_the_documented_user_of_sentinels(redis_sentinel: SentinelGroup, colour: str) -> None:
+@pytest.mark.parametrize("colour", API_FORMS)
+def test_the_documented_user_of_sentinels(redis_sentinel: SentinelGroup, form: str) -> None:
     """A Sentinel is asked one thing only."""
     additions = documented_additions("Sentinels")
     for sentinel in redis_sentinel.sentinels:
         sentinel.command("ACL", "SETUSER", "guide", "on", f">{PASSWORD}", *additions, *courtesy(sentinel))
     try:
         with clean(redis_sentinel.servers):
-            play(colour, f"{redis_sentinel.url}?sentinel_username=guide&sentinel_password={SECRET}", everything)
+            play(form, f"{redis_sentinel.url}?sentinel_username=guide&sentinel_password={SECRET}", everything)
         assert [sentinel.command("ACL", "LOG") for sentinel in redis_sentinel.sentinels] == [[], [], []]
     finally:
         for sentinel in redis_sentinel.sentinels:

@@ -9,7 +9,7 @@ from holdfast import StoreUnavailable
 from holdfast.stores.quorum import node_set
 from holdfast.stores.redis.errors import explain
 from holdfast.stores.redis.link import Address, ReplyError
-from tests.faults.scenes import COLOURS
+from tests.faults.scenes import API_FORMS
 from tests.servers import RedisServer, RedisTlsServer
 from tests.wrong_servers import HOST, closed_port, complaint, saying, silent
 
@@ -19,18 +19,18 @@ LONG = 20.0
 NO_TLS = r"did not answer the TLS handshake \(timed out\); write redis:// for a server without TLS"
 
 
-@pytest.mark.parametrize("colour", COLOURS)
-def test_a_redis_that_is_no_sentinel(redis_server: RedisServer, colour: str) -> None:
+@pytest.mark.parametrize("colour", API_FORMS)
+def test_a_redis_that_is_no_sentinel(redis_server: RedisServer, form: str) -> None:
     """The scheme for one server is named, and where Sentinels listen."""
-    said = str(complaint(colour, f"redis+sentinel://{HOST}:{redis_server.port}/mymaster", operation_timeout=LONG))
+    said = str(complaint(form, f"redis+sentinel://{HOST}:{redis_server.port}/mymaster", operation_timeout=LONG))
     assert f"{HOST}:{redis_server.port} is no Sentinel; write redis:// for a server" in said
     assert "port 26379 by default" in said
 
 
-@pytest.mark.parametrize("colour", COLOURS)
-def test_a_redis_that_is_no_cluster(redis_server: RedisServer, colour: str) -> None:
+@pytest.mark.parametrize("colour", API_FORMS)
+def test_a_redis_that_is_no_cluster(redis_server: RedisServer, form: str) -> None:
     """The scheme for one server is named."""
-    said = str(complaint(colour, f"redis+cluster://{HOST}:{redis_server.port}", operation_timeout=LONG))
+    said = str(complaint(form, f"redis+cluster://{HOST}:{redis_server.port}", operation_timeout=LONG))
     assert "is not part of a cluster; write redis:// instead of redis+cluster://" in said
 
 
@@ -44,67 +44,67 @@ def test_a_sentinel_command_is_known_however_it_is_quoted(command: str, quote: s
     assert "too old or restricted" in str(explain(address, ReplyError(unknown.format("EVALSHA"))))
 
 
-@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize("colour", API_FORMS)
 @pytest.mark.parametrize("shape", ["", "+cluster", "+sentinel"])
-def test_a_server_that_is_silent_to_tls(colour: str, shape: str) -> None:
+def test_a_server_that_is_silent_to_tls(form: str, shape: str) -> None:
     """As a Redis without TLS is, which waits for the end of what it takes for a command."""
     with silent() as server:
         url = f"rediss{shape}://{HOST}:{server.getsockname()[1]}{'/main' if shape == '+sentinel' else ''}"
-        error = complaint(colour, url, server.close)
+        error = complaint(form, url, server.close)
     assert isinstance(error, StoreUnavailable)
     assert re.search(NO_TLS, str(error))
 
 
-@pytest.mark.parametrize("colour", COLOURS)
-def test_a_server_that_is_silent_to_all(colour: str) -> None:
+@pytest.mark.parametrize("colour", API_FORMS)
+def test_a_server_that_is_silent_to_all(form: str) -> None:
     """Nothing is said of TLS to who did not ask for it."""
     with silent() as server:
-        error = complaint(colour, f"redis://{HOST}:{server.getsockname()[1]}", server.close)
+        error = complaint(form, f"redis://{HOST}:{server.getsockname()[1]}", server.close)
     assert "TLS handshake" not in str(error)
 
 
-@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize("colour", API_FORMS)
 @pytest.mark.parametrize(
     ("words", "why"), [(b"HTTP/1.0 400 Bad Request\r\n\r\n", "it answered something else"), (b"", "it closed")]
 )
-def test_a_server_that_answers_tls_in_its_own_words(colour: str, words: bytes, why: str) -> None:
+def test_a_server_that_answers_tls_in_its_own_words(form: str, words: bytes, why: str) -> None:
     """It is told at once, and in the words of people."""
     with saying(words) as port:
-        error = complaint(colour, f"rediss://{HOST}:{port}", operation_timeout=60.0)
+        error = complaint(form, f"rediss://{HOST}:{port}", operation_timeout=60.0)
     assert re.search(
         rf"did not answer the TLS handshake \({why}.*; write redis:// for a server without TLS", str(error)
     )
 
 
-@pytest.mark.parametrize("colour", COLOURS)
-def test_a_certificate_that_is_not_trusted_is_no_lack_of_tls(redis_tls: RedisTlsServer, colour: str) -> None:
+@pytest.mark.parametrize("colour", API_FORMS)
+def test_a_certificate_that_is_not_trusted_is_no_lack_of_tls(redis_tls: RedisTlsServer, form: str) -> None:
     """It is said what to check."""
     assert re.search(
         "its certificate is not trusted; check ssl_ca_certs",
-        str(complaint(colour, redis_tls.url, operation_timeout=LONG)),
+        str(complaint(form, redis_tls.url, operation_timeout=LONG)),
     )
 
 
-@pytest.mark.parametrize("colour", COLOURS)
-def test_a_server_that_falls_silent_after_the_handshake(redis_tls: RedisTlsServer, colour: str) -> None:
+@pytest.mark.parametrize("colour", API_FORMS)
+def test_a_server_that_falls_silent_after_the_handshake(redis_tls: RedisTlsServer, form: str) -> None:
     """It does speak TLS, and so nothing else is said of it."""
     certificates = redis_tls.certificates
     with saying(None, certificates.for_servers()) as port:
-        error = complaint(colour, f"rediss://localhost:{port}?ssl_ca_certs={certificates.authority}")
+        error = complaint(form, f"rediss://localhost:{port}?ssl_ca_certs={certificates.authority}")
     assert "cannot reach" in str(error)
     assert "TLS handshake" not in str(error)
 
 
-@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize("colour", API_FORMS)
 @pytest.mark.parametrize("last", ["localhost", "no-such-host.invalid"])
-def test_a_quorum_that_is_not_there_is_told_at_once(colour: str, last: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_quorum_that_is_not_there_is_told_at_once(form: str, last: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for who is not there; and what goes for several nodes is said once."""
     monkeypatch.setattr(
         node_set, "LAST_WORDS", LONG
     )  # each node says that it is not there, however slow the machine is
     port = closed_port()
     began = time.monotonic()
-    error = complaint(colour, f"redlock://{HOST}:{port},127.0.0.2:{port},{last}:{port}", operation_timeout=LONG)
+    error = complaint(form, f"redlock://{HOST}:{port},127.0.0.2:{port},{last}:{port}", operation_timeout=LONG)
     assert time.monotonic() - began < LONG, "it would have waited for that long"
     assert isinstance(error, StoreUnavailable)
     said = str(error)
@@ -118,8 +118,8 @@ def test_a_quorum_that_is_not_there_is_told_at_once(colour: str, last: str, monk
     assert f"cannot reach the Redis server at {HOST}:{port} (Connection refused); check" in error.votes[0].said
 
 
-@pytest.mark.parametrize("colour", COLOURS)
-def test_nodes_that_are_silent_are_waited_for(colour: str) -> None:
+@pytest.mark.parametrize("colour", API_FORMS)
+def test_nodes_that_are_silent_are_waited_for(form: str) -> None:
     """One that is not there may fail, and two that say nothing may still answer."""
     began = time.monotonic()
     with silent() as one, silent() as other:
@@ -129,6 +129,6 @@ def test_nodes_that_are_silent_are_waited_for(colour: str) -> None:
             one.close()
             other.close()
 
-        error = complaint(colour, f"redlock://{HOST}:{closed_port()},{','.join(hosts)}", close, operation_timeout=1.0)
+        error = complaint(form, f"redlock://{HOST}:{closed_port()},{','.join(hosts)}", close, operation_timeout=1.0)
     assert time.monotonic() - began >= 1.0
     assert "of 3 nodes 0 vote" in str(error)

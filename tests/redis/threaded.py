@@ -15,7 +15,7 @@ from holdfast.stores.redis.scripts import Script
 from holdfast.stores.redis.threads import ThreadLink
 from tests.servers import RedisServer
 
-PATIENCE = 20.0
+TEST_TIMEOUT = 20.0
 """How long to wait, in seconds, for what must happen: only ever used up by a failure."""
 
 
@@ -39,38 +39,38 @@ class Ear:
 
     def push(self) -> bytes:
         """Return the next message."""
-        return self.pushes.get(timeout=PATIENCE)
+        return self.pushes.get(timeout=TEST_TIMEOUT)
 
     def gap(self) -> None:
         """Wait for a gap to be told."""
-        self.gaps.get(timeout=PATIENCE)
+        self.gaps.get(timeout=TEST_TIMEOUT)
 
 
 class Driven:
-    """A link whose operations are driven in the calling thread, and end in `PATIENCE` unless told otherwise."""
+    """A link whose operations are driven in the calling thread, and end in `TEST_TIMEOUT` unless told otherwise."""
 
     def __init__(self, address: Address, *, access: Access | None = None, **flags: Any) -> None:  # noqa: ANN401 - of any link
         self.runtime = ThreadsRuntime()
         self.ear = Ear()
         self.link = ThreadLink(self.runtime, access or Access(), address, self.ear.hearing, **flags)
 
-    def soon(self, seconds: float = PATIENCE) -> float:
+    def soon(self, seconds: float = TEST_TIMEOUT) -> float:
         """Return an instant."""
         return self.runtime.now() + seconds
 
-    def run(self, what: Script, *args: str | bytes, key: str = "key", within: float = PATIENCE) -> Any:  # noqa: ANN401
+    def run(self, what: Script, *args: str | bytes, key: str = "key", within: float = TEST_TIMEOUT) -> Any:  # noqa: ANN401
         """Run a script, return its value."""
         return self.ask(what, *args, key=key, within=within).value
 
-    def ask(self, what: Script, *args: str | bytes, key: str = "key", within: float = PATIENCE) -> Answer:
+    def ask(self, what: Script, *args: str | bytes, key: str = "key", within: float = TEST_TIMEOUT) -> Answer:
         """Run a script."""
         return drive(self.link.run(what, (key,), args, self.soon(within)))
 
-    def command(self, *words: str | bytes, within: float = PATIENCE) -> Any:  # noqa: ANN401
+    def command(self, *words: str | bytes, within: float = TEST_TIMEOUT) -> Any:  # noqa: ANN401
         """Send a plain command."""
         return drive(self.link.command(*words, until=self.soon(within)))
 
-    def listen(self, channel: str, within: float = PATIENCE) -> None:
+    def listen(self, channel: str, within: float = TEST_TIMEOUT) -> None:
         """Subscribe."""
         drive(self.link.listen(channel, self.soon(within)))
 
@@ -118,7 +118,7 @@ def at_once(works: list[Callable[[], None]]) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(PATIENCE * 2)
+        thread.join(TEST_TIMEOUT * 2)
         assert not thread.is_alive()
     if errors:
         raise errors[0]

@@ -12,7 +12,7 @@ from holdfast.runtimes.threads import ThreadsRuntime, drive
 from tests.etcd.scenes import Meanwhile
 from tests.hazards.interrupting import sweep
 
-PATIENCE = 30.0
+TEST_TIMEOUT = 30.0
 AT_ONCE = 0.01
 
 
@@ -33,12 +33,12 @@ class Thing:
         """Make it when it may go on; fail if there is an error left."""
         self.begun += 1
         self.entered.set()
-        assert await self.go_on.wait(self.runtime.now() + PATIENCE)
+        assert await self.go_on.wait(self.runtime.now() + TEST_TIMEOUT)
         if self.errors:
             raise self.errors.pop()
         self.made += 1
 
-    async def have(self, within: float = PATIENCE) -> bool:
+    async def have(self, within: float = TEST_TIMEOUT) -> bool:
         """See to it that it is made, once."""
         return await self.flight.fly(lambda: not self.made, self.make, self.runtime.now() + within)
 
@@ -50,10 +50,10 @@ def test_many_threads_make_it_once() -> None:
     threads = [threading.Thread(target=lambda: had.append(drive(thing.have()))) for _ in range(8)]
     for thread in threads:
         thread.start()
-    assert drive(thing.entered.wait(thing.runtime.now() + PATIENCE))
+    assert drive(thing.entered.wait(thing.runtime.now() + TEST_TIMEOUT))
     thing.go_on.set()
     for thread in threads:
-        thread.join(PATIENCE)
+        thread.join(TEST_TIMEOUT)
     assert had == [True] * 8
     assert thing.made == thing.begun == 1
 

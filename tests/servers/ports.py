@@ -28,11 +28,11 @@ class Reservation:
         with ExitStack() as held:
             for each in (port, *(port + distance for distance in distances)):
                 held.enter_context(_keep(each))
-            self._held = held.pop_all()
+            self._core = held.pop_all()
 
     def give_up(self) -> None:
         """Let others have it."""
-        self._held.close()
+        self._core.close()
 
 
 def reserve(port: int | None = None, distances: tuple[int, ...] = ()) -> Reservation:
@@ -53,13 +53,13 @@ _chance = random.SystemRandom()
 
 def _keep(port: int) -> socket.socket:
     """Bind the port for UDP, once nothing listens there for TCP."""
-    keeper = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    renewer = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:
-        keeper.bind((LOCALHOST, port))
+        renewer.bind((LOCALHOST, port))
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((LOCALHOST, port))
     except OSError as error:
-        keeper.close()
+        renewer.close()
         raise PortTakenError(f"Port {port} of {LOCALHOST} is in use: choose another, or leave it to chance.") from error
-    return keeper
+    return renewer

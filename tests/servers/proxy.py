@@ -13,7 +13,7 @@ from typing import Self
 
 from tests.servers.link import Counts, Draw, End, Fate, Link, Weather
 from tests.servers.ports import LOCALHOST, reserve
-from tests.servers.waiting import PATIENCE, ServerFailedError
+from tests.servers.waiting import TEST_TIMEOUT, ServerFailedError
 
 
 class Proxy:
@@ -144,7 +144,7 @@ class Proxy:
 
     def _carry_out(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
         """Do something in the proxy's thread, and wait for it."""
-        asyncio.run_coroutine_threadsafe(work(), self._running.loop).result(PATIENCE)
+        asyncio.run_coroutine_threadsafe(work(), self._running.loop).result(TEST_TIMEOUT)
 
     async def _listen(self) -> None:
         if self._listener is None:

@@ -11,9 +11,9 @@ from typing import ClassVar, Self
 
 from tests.servers import warden
 from tests.servers.ports import LOCALHOST, Reservation, reserve
-from tests.servers.waiting import PATIENCE, ServerFailedError, holds
+from tests.servers.waiting import TEST_TIMEOUT, ServerFailedError, holds
 
-STOP_PATIENCE = 5.0
+STOP_TIMEOUT = 5.0
 """How long a server may take to end in an orderly way, in seconds, before it is killed."""
 
 
@@ -98,7 +98,7 @@ class Server(ABC):
             self._reservation = reserve(self._fixed_port or self._last_port, self.distances)
         return self._reservation.port
 
-    def await_ready(self, within: float = PATIENCE) -> None:
+    def await_ready(self, within: float = TEST_TIMEOUT) -> None:
         """Return when it serves. Raises `ServerFailedError` if it doesn't within so many seconds."""
         try:
             self._poll(within)
@@ -106,7 +106,7 @@ class Server(ABC):
             self.stop(0)
             raise
 
-    def stop(self, patience: float = STOP_PATIENCE) -> None:
+    def stop(self, patience: float = STOP_TIMEOUT) -> None:
         """End it in an orderly way, or kill it after `patience` seconds; give up its port."""
         self._end(signal.SIGTERM if patience else signal.SIGKILL, patience)
         if self._reservation is not None:
@@ -172,7 +172,7 @@ class Server(ABC):
                 raise self._failure(f"does not serve within {within:g} s")
             time.sleep(0.005)
 
-    def _end(self, number: signal.Signals, patience: float = STOP_PATIENCE) -> None:
+    def _end(self, number: signal.Signals, patience: float = STOP_TIMEOUT) -> None:
         """Send its process a signal, if there is one, and wait for its end; kill it after a while."""
         if self._process is None:
             return
@@ -214,7 +214,7 @@ def start_all(servers: Sequence[Server]) -> None:
         undo.pop_all()
 
 
-def stop_all(servers: Sequence[Server], patience: float = STOP_PATIENCE) -> None:
+def stop_all(servers: Sequence[Server], patience: float = STOP_TIMEOUT) -> None:
     """Stop several servers; their data are not needed any more if `patience` is 0."""
     with ExitStack() as each:
         for server in servers:

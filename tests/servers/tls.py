@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.servers.ports import LOCALHOST
 from tests.servers.proxy import Proxy
 from tests.servers.redis import RedisServer, find_program
-from tests.servers.server import STOP_PATIENCE
+from tests.servers.server import STOP_TIMEOUT
 
 
 class Certificates:
@@ -89,7 +89,7 @@ class RedisTlsServer(RedisServer):
         if not speaks_tls(find_program()):
             self._open_proxy()
 
-    def stop(self, patience: float = STOP_PATIENCE) -> None:
+    def stop(self, patience: float = STOP_TIMEOUT) -> None:
         """End it, and what is in front of it."""
         super().stop(patience)
         if self._proxy is not None:
@@ -104,7 +104,7 @@ class RedisTlsServer(RedisServer):
         else:
             self._proxy.accept()
 
-    def _end(self, number: signal.Signals, patience: float = STOP_PATIENCE) -> None:
+    def _end(self, number: signal.Signals, patience: float = STOP_TIMEOUT) -> None:
         super()._end(number, patience)
         if self._proxy is not None:
             self._proxy.refuse()

@@ -6,7 +6,7 @@ Nothing here sleeps and hopes: a condition is looked at again and again, within 
 import time
 from collections.abc import Callable
 
-PATIENCE = 30.0
+TEST_TIMEOUT = 30.0
 """How long to wait, in seconds, for what must happen: only ever used up by a failure."""
 
 
@@ -14,7 +14,7 @@ class ServerFailedError(Exception):
     """A server does not do what it has to; the message holds the end of its log."""
 
 
-def wait_until(condition: Callable[[], object], what: str, within: float = PATIENCE) -> None:
+def wait_until(condition: Callable[[], object], what: str, within: float = TEST_TIMEOUT) -> None:
     """Wait until `condition()` is true, for at most `within` seconds, and take an `OSError` for a no.
 
     Raises `ServerFailedError`, which says `what` was waited for.

@@ -232,7 +232,7 @@ LUA_MUTANTS: Sequence[Mutant] = (
     ),
     lua(
         "a new head is never told",
-        ("push(it[W_INBOX], string.format('H", "push('', string.format('H"),
+        ("push(it[W_CHANNEL], string.format('H", "push('', string.format('H"),
         scenario="redis_calm",
         aim=kill_the_quick,
         first=199,

@@ -12,13 +12,22 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 from holdfast.contracts.deadlines import valid_until
-from holdfast.contracts.messages import Adjust, Ask, Busy, Granted, Left, NoticeKind, Renewal, Waiting
+from holdfast.contracts.messages import (
+    AcquireRequest,
+    AdjustRequest,
+    Busy,
+    Granted,
+    NotGranted,
+    NotificationKind,
+    Queued,
+    RenewRequest,
+)
 from holdfast.core import attempt, lease, multi_acquire
 from holdfast.core.attempt import Attempt
-from holdfast.core.background_releases import Departures
-from holdfast.core.lease import NEVER, HeldLease
-from holdfast.core.local_queue import Stile, Turnstile
-from holdfast.core.renewer import Keeper
+from holdfast.core.background_releases import BackgroundReleases
+from holdfast.core.lease import NEVER, CoreLease
+from holdfast.core.local_queue import LocalQueue, LocalQueues
+from holdfast.core.renewer import Renewer
 from holdfast.core.session import Session
 from holdfast.errors import OutcomeUnknown
 from holdfast.table.state import Queue, Waiter
@@ -98,12 +107,12 @@ def do_nothing(self: object, *args: object, **options: object) -> None:
 # -- what a holder believes --------------------------------------------------------------------------------
 
 
-def keep_half(original: Any, self: HeldLease) -> Any:
+def keep_half(original: Any, self: CoreLease) -> Any:
     return original(self) // 2
 
 
-def make_too_much_room(original: Any, self: Step, adjust: Adjust) -> Any:
-    holder = self._holder(adjust.request)
+def make_too_much_room(original: Any, self: Step, adjust: AdjustRequest) -> Any:
+    holder = self._holder(adjust.request_id)
     if holder is not None:
         holder.weight = 0
     return original(self, adjust)
@@ -120,8 +129,8 @@ async def keep_what_was_won(self: Any) -> None:
     pass
 
 
-async def leave_nothing(self: Attempt, patience: float) -> Left:
-    return Left()
+async def leave_nothing(self: Attempt, waiter_ttl: float) -> NotGranted:
+    return NotGranted()
 
 
 def count_from_now(original: Any, self: Any, reply: Any) -> Any:
@@ -134,24 +143,24 @@ along_from_reply = wrapped(multi_acquire._Part, "is_answered", count_from_now)
 
 async def count_place_from_reply(original: Any, self: Attempt) -> Any:
     reply = await original(self)
-    if isinstance(reply, Waiting):
+    if isinstance(reply, Queued):
         self._sent = self._runtime.now()
     return reply
 
 
-def count_from_push(self: Attempt, token: int) -> HeldLease | None:
-    return self._enter(token, valid_until(self._runtime.now(), self._ask.ttl))
+def count_from_push(self: Attempt, token: int) -> CoreLease | None:
+    return self._enter(token, valid_until(self._runtime.now(), self._request.ttl))
 
 
-async def trust_any_push(original: Any, self: Attempt, reply: Waiting) -> Any:
-    return await original(self, Waiting(0, reply.poke_in, reply.place))
+async def trust_any_push(original: Any, self: Attempt, reply: Queued) -> Any:
+    return await original(self, Queued(0, reply.retry_in, reply.place))
 
 
 def enter_too_late(original: Any, self: Attempt, token: int, until: float) -> Any:
     return original(self, token, max(until, self._runtime.now() + 0.001))
 
 
-def count_renewal_from_reply(original: Any, self: HeldLease, sent: float, ttl: int) -> bool:
+def count_renewal_from_reply(original: Any, self: CoreLease, sent: float, ttl: int) -> bool:
     return bool(original(self, self.runtime.now(), ttl))
 
 
@@ -159,70 +168,70 @@ def without_drift(sent: float, ttl: int) -> float:
     return sent + ttl / 1_000_000
 
 
-def revive(self: HeldLease, sent: float, ttl: int) -> bool:
+def revive(self: CoreLease, sent: float, ttl: int) -> bool:
     self.lost_because = ""
     self.valid_until = max(self.valid_until, valid_until(sent, ttl))
     return True
 
 
-def lose_in_silence(self: HeldLease) -> bool:
+def lose_in_silence(self: CoreLease) -> bool:
     return self.runtime.now() >= self.valid_until
 
 
-def lose_again(self: HeldLease, because: str) -> bool:
+def lose_again(self: CoreLease, because: str) -> bool:
     self.lost_because = because
     self._tell()
     return True
 
 
-def look_for_what_is_due_only(original: Any, self: Keeper, now: float) -> float:
+def look_for_what_is_due_only(original: Any, self: Renewer, now: float) -> float:
     original(self, now)
     return max(now + 0.05, min((lease.due_at for lease in self.kept()), default=now + 1.0))
 
 
-def tell_when_renewed(original: Any, self: Keeper, now: float) -> float:
-    return now + 0.01 if self._talking else float(original(self, now))
+def tell_when_renewed(original: Any, self: Renewer, now: float) -> float:
+    return now + 0.01 if self._renewing else float(original(self, now))
 
 
-def ignore_refusal(self: Keeper, lease: HeldLease, sent: float, renewal: Renewal, reply: object) -> None:
+def ignore_refusal(self: Renewer, lease: CoreLease, sent: float, renewal: RenewRequest, reply: object) -> None:
     if lease.renewed(sent, renewal.ttl):
         lease.schedule(self._runtime.random())
 
 
-def find_nothing(self: Keeper) -> list[HeldLease]:
+def find_nothing(self: Renewer) -> list[CoreLease]:
     return []
 
 
 def hold_for_ever(original: Any, self: Attempt, token: int, until: float) -> Any:
-    self._want.max_hold = NEVER
+    self._spec.max_hold = NEVER
     return original(self, token, until)
 
 
 # -- asking and leaving ------------------------------------------------------------------------------------
 
 
-async def forget_to_leave_when_cancelled(self: Attempt) -> HeldLease | Left:
-    self._session.attempts[self._ask.request] = self
+async def forget_to_leave_when_cancelled(self: Attempt) -> CoreLease | NotGranted:
+    self._session.attempts[self._request.request_id] = self
     try:
         return await self._until_held()
     finally:
-        self._session.attempts.pop(self._ask.request, None)
+        self._session.attempts.pop(self._request.request_id, None)
 
 
 def forgetting_to_leave(when: str) -> Callable[[], Patch]:
     """Forget to leave after a timeout; a cancellation still does (its `finish` is of the same coroutine)."""
-    original_run, original_leave = Attempt.run, Attempt._leave
+    original_run, original_leave = Attempt.run, Attempt._withdraw
 
-    async def run(self: Attempt) -> HeldLease | Left:
+    async def run(self: Attempt) -> CoreLease | NotGranted:
         try:
             return await original_run(self)
         finally:
             self._engaged = False
 
-    async def leave(self: Attempt, ended_by: BaseException | None = None) -> Left:
-        return Left() if self._is_over() or when == "always" else await original_leave(self, ended_by)
+    async def withdraw(self: Attempt, ended_by: BaseException | None = None) -> NotGranted:
+        return NotGranted() if self._is_over() or when == "always" else await original_leave(self, ended_by)
 
-    return both(replaced(Attempt, "run", run), replaced(Attempt, "_leave", leave))
+    return both(replaced(Attempt, "run", run), replaced(Attempt, "_withdraw", withdraw))
 
 
 async def lost_reply_is_no(original: Any, self: Attempt) -> Any:
@@ -233,50 +242,54 @@ async def lost_reply_is_no(original: Any, self: Attempt) -> Any:
         return Busy(1000)
 
 
-async def leave_once(self: Session, ask: Any, patience: float) -> Any:
-    return await ask(self.runtime.now() + patience)
+async def leave_once(self: Session, request: Any, request_timeout: float) -> Any:
+    return await request(self.runtime.now() + request_timeout)
 
 
-def never_unsure(original: Any, self: HeldLease, *args: Any, **options: Any) -> None:
+def never_unsure(original: Any, self: CoreLease, *args: Any, **options: Any) -> None:
     original(self, *args, **{**options, "unsure": False})
 
 
-def ignore_grants(original: Any, self: Attempt, notice: Any) -> None:
-    if notice.kind is not NoticeKind.GRANTED:
-        original(self, notice)
+def ignore_grants(original: Any, self: Attempt, notification: Any) -> None:
+    if notification.kind is not NotificationKind.GRANTED:
+        original(self, notification)
 
 
-def forget_to_wake(self: Attempt, notice: Any) -> None:
-    if notice.kind is NoticeKind.GRANTED:
-        self._granted = max(self._granted, notice.token)
+def forget_to_wake(self: Attempt, notification: Any) -> None:
+    if notification.kind is NotificationKind.GRANTED:
+        self._granted = max(self._granted, notification.token)
 
 
 # -- the table ---------------------------------------------------------------------------------------------
 
 
-def overtake(original: Any, self: Step, ask: Ask) -> Any:
-    if not self._holder(ask.request) and ask.request not in self.state.tombstones and self._fits(ask.weight):
-        self._drop(ask.request)
-        return self._grant(ask)
-    return original(self, ask)
+def overtake(original: Any, self: Step, request: AcquireRequest) -> Any:
+    if (
+        not self._holder(request.request_id)
+        and request.request_id not in self.state.tombstones
+        and self._fits(request.weight)
+    ):
+        self._drop(request.request_id)
+        return self._grant(request)
+    return original(self, request)
 
 
-def stand_in_front(self: Step, ask: Ask) -> None:
-    self._drop(ask.request)
-    self.state.queue = Queue([Waiter(ask, self.now, self.now + ask.patience), *self.state.queue])
+def stand_in_front(self: Step, request: AcquireRequest) -> None:
+    self._drop(request.request_id)
+    self.state.queue = Queue([Waiter(request, self.now, self.now + request.waiter_ttl), *self.state.queue])
 
 
-def stand_at_tail_again(self: Step, ask: Ask) -> None:
-    self._drop(ask.request)
-    self.state.queue.join(Waiter(ask, self.now, self.now + ask.patience))
+def stand_at_tail_again(self: Step, request: AcquireRequest) -> None:
+    self._drop(request.request_id)
+    self.state.queue.join(Waiter(request, self.now, self.now + request.waiter_ttl))
 
 
-def light_ones_first(self: Step, asking: str) -> Ask | None:
-    waiting = [waiter for waiter in self.state.queue if self._fits(waiter.ask.weight)] or [*self.state.queue]
+def light_ones_first(self: Step, asking: str) -> AcquireRequest | None:
+    waiting = [waiter for waiter in self.state.queue if self._fits(waiter.request.weight)] or [*self.state.queue]
     if waiting:
-        self.state.queue.drop(waiting[0].ask.request)
+        self.state.queue.drop(waiting[0].request.request_id)
         self.state.queue = Queue([waiting[0], *self.state.queue])
-    return waiting[0].ask if waiting else None
+    return waiting[0].request if waiting else None
 
 
 def grant_without_counting(original: Any, self: Step, *args: Any, **options: Any) -> Any:
@@ -286,71 +299,71 @@ def grant_without_counting(original: Any, self: Step, *args: Any, **options: Any
     return granted
 
 
-def remove_anyone(self: Step, request: str) -> bool:
+def remove_anyone(self: Step, request_id: str) -> bool:
     removed, self.state.holders = bool(self.state.holders), []
     return removed
 
 
-def leave_the_queue_only(original: Any, self: Step, leave: Any) -> Left:
-    if leave.unsure:
-        self._bury(leave.request)
-    self._drop(leave.request)
-    return Left()
+def leave_the_queue_only(original: Any, self: Step, withdraw: Any) -> NotGranted:
+    if withdraw.unsure:
+        self._bury(withdraw.request_id)
+    self._drop(withdraw.request_id)
+    return NotGranted()
 
 
-def leave_the_grant_only(original: Any, self: Step, leave: Any) -> Left:
+def leave_the_grant_only(original: Any, self: Step, withdraw: Any) -> NotGranted:
     self._begin()
-    if leave.unsure:
-        self._bury(leave.request)
-    self._remove_holder(leave.request)
-    self._pass_on()
-    return Left()
+    if withdraw.unsure:
+        self._bury(withdraw.request_id)
+    self._remove_holder(withdraw.request_id)
+    self._serve_queue()
+    return NotGranted()
 
 
-def ask_the_dead(self: Step, asking: str) -> Ask | None:
-    self.listening = lambda inbox: True  # whoever listens or not
-    return self.state.queue[0].ask if self.state.queue else None
+def ask_the_dead(self: Step, asking: str) -> AcquireRequest | None:
+    self.listening = lambda channel: True  # whoever listens or not
+    return self.state.queue[0].request if self.state.queue else None
 
 
-def forget_to_prolong(self: Step, holder: Any, ask: Ask) -> Granted:
-    return Granted(holder.token, ask.ttl)
+def forget_to_prolong(self: Step, holder: Any, request: AcquireRequest) -> Granted:
+    return Granted(holder.token, request.ttl)
 
 
-def push_for_less(original: Any, self: Step, inbox: str, kind: NoticeKind, *args: Any, **options: Any) -> None:
-    if kind is NoticeKind.GRANTED:
+def push_for_less(original: Any, self: Step, channel: str, kind: NotificationKind, *args: Any, **options: Any) -> None:
+    if kind is NotificationKind.GRANTED:
         self.state.holders[-1].expires_at = self.now + min(self.state.holders[-1].ttl, 200_000)
-    original(self, inbox, kind, *args, **options)
+    original(self, channel, kind, *args, **options)
 
 
-def answer_for_less(original: Any, self: Step, ask: Ask) -> Any:
-    before = self._holder(ask.request)
-    reply = original(self, ask)
-    holder = self._holder(ask.request)
+def answer_for_less(original: Any, self: Step, request: AcquireRequest) -> Any:
+    before = self._holder(request.request_id)
+    reply = original(self, request)
+    holder = self._holder(request.request_id)
     if before is None and holder is not None:
-        holder.expires_at = self.now + min(ask.ttl, 200_000)
+        holder.expires_at = self.now + min(request.ttl, 200_000)
     return reply
 
 
-def count_push_for_longer(self: Attempt, token: int) -> HeldLease | None:
-    return self._enter(token, valid_until(self._sent, self._ask.ttl + self._ask.interval))
+def count_push_for_longer(self: Attempt, token: int) -> CoreLease | None:
+    return self._enter(token, valid_until(self._sent, self._request.ttl + self._request.interval))
 
 
 def shorten_on_renewal(original: Any, self: Step, renewal: Any) -> Any:
     reply = original(self, renewal)
-    holder = self._holder(renewal.request)
+    holder = self._holder(renewal.request_id)
     if reply is None and holder is not None:
         holder.expires_at = self.now + renewal.ttl
     return reply
 
 
-def shorten_on_asking(self: Step, holder: Any, ask: Ask) -> Granted:
-    holder.expires_at = self.now + min(ask.ttl, 200_000)
-    return Granted(holder.token, ask.ttl)
+def shorten_on_asking(self: Step, holder: Any, request: AcquireRequest) -> Granted:
+    holder.expires_at = self.now + min(request.ttl, 200_000)
+    return Granted(holder.token, request.ttl)
 
 
 def forget_who_waits_for_it(original: Any, self: Step, renewal: Any) -> Any:
     reply = original(self, renewal)
-    renewal.wanted = False
+    renewal.contended = False
     return reply
 
 
@@ -360,13 +373,13 @@ def lose_many_pushes(plan: Plan) -> Plan:
     return replace(plan, clients=3, tasks=1, rounds=4, names=1, duration=5.0, faults=faults)
 
 
-def grant_twice(original: Any, self: Step, request: str) -> Any:
+def grant_twice(original: Any, self: Step, request_id: str) -> Any:
     return None
 
 
-def ignore_tombstones(original: Any, self: Step, ask: Ask) -> Any:
-    self.state.tombstones.pop(ask.request, None)
-    return original(self, ask)
+def ignore_tombstones(original: Any, self: Step, request: AcquireRequest) -> Any:
+    self.state.tombstones.pop(request.request_id, None)
+    return original(self, request)
 
 
 def expire_early(original: Any, self: Step) -> None:
@@ -383,10 +396,10 @@ def never_expire(original: Any, self: Step) -> None:
 
 
 def never_clamp(original: Any, self: Step) -> None:
-    before = {holder.request: holder.expires_at for holder in self.state.holders}
+    before = {holder.request_id: holder.expires_at for holder in self.state.holders}
     original(self)
     for holder in self.state.holders:
-        holder.expires_at = before[holder.request]
+        holder.expires_at = before[holder.request_id]
 
 
 def any_weight_fits(self: Step, weight: int) -> bool:
@@ -405,34 +418,34 @@ def plain_counter(self: Step, proposal: int, *, votes: bool = False) -> int:
 # -- the turnstile -----------------------------------------------------------------------------------------
 
 
-def note_only(self: Turnstile, held: HeldLease) -> None:
-    if held.stile is not None:
-        held.stile.wanted = True
+def note_only(self: LocalQueues, lease: CoreLease) -> None:
+    if lease.local_queue is not None:
+        lease.local_queue.contended = True
 
 
-def forget_who_waits(original: Any, self: Turnstile, held: HeldLease) -> Any:
-    if held.stile is not None:
-        held.stile.wanted = False
-    return original(self, held)
+def forget_who_waits(original: Any, self: LocalQueues, lease: CoreLease) -> Any:
+    if lease.local_queue is not None:
+        lease.local_queue.contended = False
+    return original(self, lease)
 
 
-def ignore_deadline(original: Any, self: Turnstile, want: Any, key: Any, owned: Any) -> Any:
-    stile = self._stiles.get(key)
-    lingering = stile.lingering() if stile is not None else None
+def ignore_deadline(original: Any, self: LocalQueues, spec: Any, key: Any, owned: Any) -> Any:
+    local_queue = self._queues.get(key)
+    lingering = local_queue.lingering() if local_queue is not None else None
     if lingering is not None:
         lingering.lost_because = ""
         lingering.kept_until = lingering.valid_until = self._runtime.now() + lingering.ttl / 1_000_000
-    return original(self, want, key, owned)
+    return original(self, spec, key, owned)
 
 
-def same_token(original: Any, self: HeldLease, ttl: int, ends_at: float) -> HeldLease:
-    successor: HeldLease = original(self, ttl, ends_at)
+def same_token(original: Any, self: CoreLease, ttl: int, ends_at: float) -> CoreLease:
+    successor: CoreLease = original(self, ttl, ends_at)
     successor.token = self.token
     return successor
 
 
-def pass_on_for_ever(self: Turnstile, stile: Stile, held: HeldLease, want: Any, now: float) -> bool:
-    return held.token < held.last and held.kept_until - now > 0.1
+def pass_on_for_ever(self: LocalQueues, local_queue: LocalQueue, lease: CoreLease, spec: Any, now: float) -> bool:
+    return lease.token < lease.last and lease.kept_until - now > 0.1
 
 
 # -- the resource ------------------------------------------------------------------------------------------
@@ -451,7 +464,7 @@ MUTANTS: Sequence[Mutant] = (
     Mutant("the ttl is counted from the reply", wrapped(Attempt, "_send", count_grant_from_reply)),
     Mutant("the ttl of a push is counted from the reply before it", wrapped(Attempt, "_send", count_place_from_reply)),
     Mutant("the ttl is counted from the push", replaced(Attempt, "_enter_pushed", count_from_push)),
-    Mutant("a renewal is counted from its reply", wrapped(HeldLease, "renewed", count_renewal_from_reply)),
+    Mutant("a renewal is counted from its reply", wrapped(CoreLease, "renewed", count_renewal_from_reply)),
     Mutant(
         "no allowance for drift",
         both(replaced(attempt, "valid_until", without_drift), replaced(lease, "valid_until", without_drift)),
@@ -459,19 +472,19 @@ MUTANTS: Sequence[Mutant] = (
     ),
     Mutant("a push is trusted without the token test", wrapped(Attempt, "_stand", trust_any_push)),
     Mutant("a grant heard too late is entered", wrapped(Attempt, "_enter", enter_too_late)),
-    Mutant("a late renewal revives a lost lease", replaced(HeldLease, "renewed", revive)),
-    Mutant("nobody is told of a deadline that passes", replaced(HeldLease, "_expire", lose_in_silence)),
-    Mutant("a loss is told again", replaced(HeldLease, "lose", lose_again)),
-    Mutant("the keeper does not watch deadlines", wrapped(Keeper, "_look", look_for_what_is_due_only)),
-    Mutant("a renewal that hangs hides a deadline", wrapped(Keeper, "_look", tell_when_renewed)),
-    Mutant("the keeper ignores a refusal", replaced(Keeper, "_answered", ignore_refusal), ("clock_forward",)),
-    Mutant("nothing is ever renewed", replaced(Keeper, "_start_renewal", do_nothing), ("calm",)),
-    Mutant("the keeper spins", replaced(Keeper, "_take_due", find_nothing), ("calm",)),
+    Mutant("a late renewal revives a lost lease", replaced(CoreLease, "renewed", revive)),
+    Mutant("nobody is told of a deadline that passes", replaced(CoreLease, "_expire", lose_in_silence)),
+    Mutant("a loss is told again", replaced(CoreLease, "lose", lose_again)),
+    Mutant("the keeper does not watch deadlines", wrapped(Renewer, "_look", look_for_what_is_due_only)),
+    Mutant("a renewal that hangs hides a deadline", wrapped(Renewer, "_look", tell_when_renewed)),
+    Mutant("the keeper ignores a refusal", replaced(Renewer, "_answered", ignore_refusal), ("clock_forward",)),
+    Mutant("nothing is ever renewed", replaced(Renewer, "_start_renewal", do_nothing), ("calm",)),
+    Mutant("the keeper spins", replaced(Renewer, "_take_due", find_nothing), ("calm",)),
     Mutant("max_hold is forgotten", wrapped(Attempt, "_enter", hold_for_ever), ("calm",)),
     Mutant("a cancelled acquisition forgets to leave", replaced(Attempt, "run", forget_to_leave_when_cancelled)),
     Mutant("a timeout forgets to leave", forgetting_to_leave("over"), ("calm",)),
     Mutant("a lost reply counts as a refusal", wrapped(Attempt, "_send", lost_reply_is_no)),
-    Mutant("nothing is known of unanswered asks", wrapped(HeldLease, "__init__", never_unsure)),
+    Mutant("nothing is known of unanswered asks", wrapped(CoreLease, "__init__", never_unsure)),
     Mutant("pushed grants are ignored", wrapped(Attempt, "hear", ignore_grants), ("calm",)),
     Mutant("a push does not wake its waiter", replaced(Attempt, "hear", forget_to_wake), ("calm",)),
     Mutant("newcomers overtake the queue", wrapped(Step, "acquire", overtake)),
@@ -482,10 +495,10 @@ MUTANTS: Sequence[Mutant] = (
     Mutant("tokens are the client's clock alone", replaced(Step, "_next_token", only_own_clock)),
     Mutant("tokens are a plain counter", replaced(Step, "_next_token", plain_counter), ("amnesia",)),
     Mutant("a release removes whoever holds", replaced(Step, "_remove_holder", remove_anyone)),
-    Mutant("a release does not hand off", replaced(Step, "_pass_on", do_nothing), ("calm",)),
+    Mutant("a release does not hand off", replaced(Step, "_serve_queue", do_nothing), ("calm",)),
     Mutant("a new head is never told", replaced(Step, "_tell_new_head", do_nothing), ("calm",), crowd_and_kill, 769),
-    Mutant("leaving does not pass on a grant", wrapped(Step, "leave", leave_the_queue_only)),
-    Mutant("leaving keeps the place in the queue", wrapped(Step, "leave", leave_the_grant_only)),
+    Mutant("leaving does not pass on a grant", wrapped(Step, "withdraw", leave_the_queue_only)),
+    Mutant("leaving keeps the place in the queue", wrapped(Step, "withdraw", leave_the_grant_only)),
     Mutant("grants are pushed to the dead", replaced(Step, "_live_head", ask_the_dead), ("calm",)),
     Mutant("asking again does not prolong the lease", replaced(Step, "_granted_before", forget_to_prolong)),
     Mutant("a push grants less than the ttl", wrapped(Step, "_notify", push_for_less)),
@@ -500,9 +513,11 @@ MUTANTS: Sequence[Mutant] = (
     Mutant("a clock that stepped back locks for hours", wrapped(Step, "_begin", never_clamp)),
     Mutant("weights are ignored", replaced(Step, "_fits", any_weight_fits), ("weights",)),
     Mutant("the lock delay is ignored", replaced(Step, "_block", do_nothing)),
-    Mutant("half of min_hold is kept", wrapped(HeldLease, "to_keep", keep_half), ("weights",)),
+    Mutant("half of min_hold is kept", wrapped(CoreLease, "to_keep", keep_half), ("weights",)),
     Mutant("a downgrade makes too much room", wrapped(Step, "adjust", make_too_much_room), ("weights",)),
-    Mutant("who waits outside does not end a lease that lingers", replaced(Turnstile, "wanted", note_only), ("calm",)),
+    Mutant(
+        "who waits outside does not end a lease that lingers", replaced(LocalQueues, "contended", note_only), ("calm",)
+    ),
     Mutant(
         "the reply to a renewal does not say that somebody waits",
         wrapped(Step, "renew", forget_who_waits_for_it),
@@ -511,24 +526,28 @@ MUTANTS: Sequence[Mutant] = (
     ),
     Mutant(
         "nobody listens to what the reply to a renewal says",
-        replaced(HeldLease, "note_waiters", do_nothing),
+        replaced(CoreLease, "note_contention", do_nothing),
         ("embedded",),
         lose_many_pushes,
     ),
-    Mutant("a lease lingers though somebody waits", wrapped(Turnstile, "keep", forget_who_waits), ("calm",)),
-    Mutant("a lease that lingered is counted from when it is taken up", wrapped(Turnstile, "take_up", ignore_deadline)),
-    Mutant("a lease lingers for ever", replaced(Stile, "lingered", do_nothing), ("calm",)),
-    Mutant("whose time is up does not leave", replaced(Attempt, "_leave_in_time", leave_nothing), ("calm",)),
-    Mutant("what lingered is never released", replaced(Departures, "add", do_nothing), ("calm",)),
-    Mutant("a lease is handed on with the same token", wrapped(HeldLease, "successor", same_token), ("calm",)),
-    Mutant("a turn is passed on for ever", replaced(Turnstile, "_may_pass", pass_on_for_ever), ("calm",)),
+    Mutant("a lease lingers though somebody waits", wrapped(LocalQueues, "keep", forget_who_waits), ("calm",)),
+    Mutant(
+        "a lease that lingered is counted from when it is taken up", wrapped(LocalQueues, "take_up", ignore_deadline)
+    ),
+    Mutant("a lease lingers for ever", replaced(LocalQueue, "lingered", do_nothing), ("calm",)),
+    Mutant("whose time is up does not leave", replaced(Attempt, "_withdraw_in_time", leave_nothing), ("calm",)),
+    Mutant("what lingered is never released", replaced(BackgroundReleases, "add", do_nothing), ("calm",)),
+    Mutant("a lease is handed on with the same token", wrapped(CoreLease, "successor", same_token), ("calm",)),
+    Mutant("a turn is passed on for ever", replaced(LocalQueues, "_may_hand_off", pass_on_for_ever), ("calm",)),
     Mutant(
         "asked along, it is not left",
-        replaced(multi_acquire._Together, "_leave_parts", keep_what_was_won),
+        replaced(multi_acquire._MultiAcquire, "_withdraw_parts", keep_what_was_won),
         ("several",),
     ),
     Mutant(
-        "what was won of several is kept", replaced(multi_acquire._Together, "_undo", keep_what_was_won), ("several",)
+        "what was won of several is kept",
+        replaced(multi_acquire._MultiAcquire, "_undo", keep_what_was_won),
+        ("several",),
     ),
     Mutant("a grant along with another is counted from its reply", along_from_reply, ("several",), first=476),
     Mutant(

@@ -6,7 +6,7 @@ from typing import Any
 
 from holdfast.contracts.deadlines import micros
 from holdfast.stores.ordered import entries, store
-from holdfast.stores.ordered.contenders import Place, Places
+from holdfast.stores.ordered.contenders import Contender, ContenderRegistry
 from holdfast.stores.ordered.entries import Entry, Kind, Reading
 from holdfast.stores.ordered.store import OrderedStore
 from simulation.ensemble import Ensemble
@@ -45,11 +45,11 @@ def watch_one(original: Callable[..., list[Entry]], *args: Any) -> list[Entry]:
     return original(*args)[:1]
 
 
-def never_silent(self: Places, now: float) -> list[Place]:
+def never_silent(self: ContenderRegistry, now: float) -> list[Contender]:
     return []
 
 
-def always_sure(original: Callable[..., Any], self: OrderedStore, place: Place, *args: Any, **options: Any) -> Any:
+def always_sure(original: Callable[..., Any], self: OrderedStore, place: Contender, *args: Any, **options: Any) -> Any:
     place.unsure = False
     return original(self, place, *args, **options)
 
@@ -58,7 +58,7 @@ def alone(original: Callable[..., bool], self: Ensemble, *args: Any) -> bool:
     return original(self, *args[:4])
 
 
-def no_block(listing: Any, request: str) -> bool:
+def no_block(listing: Any, request_id: str) -> bool:
     return True
 
 
@@ -67,7 +67,7 @@ async def renewed_unseen(self: Any, entries: Sequence[tuple[str, Entry]], until:
     return [True] * len(entries)
 
 
-def never_wake(self: OrderedStore, request: str) -> None:
+def never_wake(self: OrderedStore, request_id: str) -> None:
     """Take no notice."""
 
 
@@ -100,7 +100,7 @@ ORDERED_MUTANTS: tuple[Mutant, ...] = (
     Mutant("what is kept takes no room", module("_fill", forget_what_is_kept), _of("calm")),
     Mutant("waiters watch who came first", replaced(store, "to_watch", watch_the_first), _of("calm")),
     Mutant("waiters watch one where several may make room", module("to_watch", watch_one), _of("calm")),
-    Mutant("who is silent is never ended", replaced(Places, "silent", never_silent), _of("wire")),
+    Mutant("who is silent is never ended", replaced(ContenderRegistry, "silent", never_silent), _of("wire")),
     Mutant("an unanswered join is not withdrawn for good", wrapped(OrderedStore, "_remove", always_sure), _of("wire")),
     Mutant("a late block comes into force alone", wrapped(Ensemble, "change", alone), _of("weights")),
     Mutant("no lock delay is noted", replaced(store, "_has_block", no_block), _of("calm")),

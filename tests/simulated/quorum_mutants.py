@@ -23,8 +23,8 @@ async def take_the_most_common(self: QuorumStore, votes: Votes, granted: Sequenc
 
 
 def be_content_with_half(original: Callable[..., None], self: QuorumStore, *args: Any) -> None:
-    runtime, sources, quorum, patience = args
-    original(self, runtime, sources, quorum - 1, patience)
+    runtime, sources, quorum, waiter_ttl = args
+    original(self, runtime, sources, quorum - 1, waiter_ttl)
 
 
 def count_one_more(original: Callable[..., int], self: QuorumStore, *args: Any) -> int:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from holdfast import AsyncClient, Client, Lease, LeaseLost, StoreError, StoreUnavailable, UsageError
-from holdfast.contracts.messages import Ask, Granted, Release
+from holdfast.contracts.messages import AcquireRequest, Granted, ReleaseRequest
 from holdfast.core.attempt import BRIEF
 from holdfast.runtimes import clocks
 from holdfast.runtimes.threads import ThreadsRuntime, drive
@@ -27,7 +27,7 @@ from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.stores.tabled import RETENTION
 from holdfast.stores.urls import default_file, store_source
 from tests import virtual
-from tests.hazards.helpers import PATIENCE, Script, eventually
+from tests.hazards.helpers import TEST_TIMEOUT, Script, eventually
 
 
 def url(path: Path) -> str:
@@ -84,7 +84,7 @@ def test_a_hand_over_reaches_odd_places(tmp_path: Path, depth: str) -> None:
         (folder / "locks.db.inbox").write_text("not a folder")
     with Client(url(path)) as client:
         client.names()
-        assert bool(client.session().inbox) == (depth == "deep")
+        assert bool(client.session().channel) == (depth == "deep")
         lease = client.lock("name", ttl=20).acquire()
         script = Script(
             "import sys, holdfast\nwith holdfast.Client(sys.argv[1]) as c, c.lock('name', timeout=30): print('got')",
@@ -161,7 +161,7 @@ def test_a_file_replaced_under_use_loses_its_leases(tmp_path: Path, caplog: pyte
                     each.unlink()
             eventually(partial(lost_when_renewed, client, lease), "the loss is found")
         assert "removed or replaced" in caplog.text
-        with Client(url(path)) as other, other.lock("name", timeout=PATIENCE) as again:
+        with Client(url(path)) as other, other.lock("name", timeout=TEST_TIMEOUT) as again:
             assert again.token > lease.token
             assert client.lock("name").try_acquire() is None
         lease.release()
@@ -189,7 +189,10 @@ def test_a_file_replaced_by_a_copy_loses_its_leases(tmp_path: Path, caplog: pyte
         with Client(url(path)) as other:
             (kept,) = other.inspect("name").holders
             assert other.lock("name").try_acquire() is None or kept.expires_in < 1
-            with other.lock("name", timeout=PATIENCE) as again, other.rwlock("shared", timeout=PATIENCE).write():
+            with (
+                other.lock("name", timeout=TEST_TIMEOUT) as again,
+                other.rwlock("shared", timeout=TEST_TIMEOUT).write(),
+            ):
                 assert again.token > leases[0].token
         for lease in leases:
             lease.release()
@@ -219,7 +222,7 @@ def test_a_disk_without_room_gets_advice(tmp_path: Path, monkeypatch: pytest.Mon
 
 def lost_when_renewed(client: Client, lease: Lease) -> bool:
     """Have a lease renewed, and tell whether it is lost."""
-    client.session().keeper.hurry(0.0)
+    client.session().renewer.hurry(0.0)
     return lease.lost.is_set()
 
 
@@ -232,7 +235,7 @@ def test_a_file_that_could_not_be_reopened_is_tried_again(tmp_path: Path) -> Non
         shutil.rmtree(folder)
         eventually(lambda: _fails(client), "the removal is seen")
         folder.mkdir()
-        with client.lock("name", timeout=PATIENCE):
+        with client.lock("name", timeout=TEST_TIMEOUT):
             pass
 
 
@@ -281,14 +284,14 @@ class Clock:
         return self.now
 
 
-def ask(name: str, request: str) -> Ask:
+def ask(name: str, request_id: str) -> AcquireRequest:
     """Make a request for a second."""
-    return Ask(name, request, "", "test", 1_000_000, 100_000, 100_000)
+    return AcquireRequest(name, request_id, "", "test", 1_000_000, 100_000, 100_000)
 
 
-def acquire(database: Database, name: str, request: str) -> int:
+def acquire(database: Database, name: str, request_id: str) -> int:
     """Acquire what must be free; return the token."""
-    reply = database.step(name, lambda step: step.acquire(ask(name, request)))[0]
+    reply = database.step(name, lambda step: step.acquire(ask(name, request_id)))[0]
     assert isinstance(reply, Granted)
     return reply.token
 
@@ -302,7 +305,7 @@ def clock() -> Clock:
 @pytest.fixture
 def database(tmp_path: Path, clock: Clock) -> Iterator[Database]:
     """Open a lock file with injected clocks."""
-    database = Database(tmp_path / "locks.db", clock, lambda: 5, lambda _inbox: True)
+    database = Database(tmp_path / "locks.db", clock, lambda: 5, lambda _channel: True)
     database.open()
     yield database
     database.close()
@@ -311,7 +314,7 @@ def database(tmp_path: Path, clock: Clock) -> Iterator[Database]:
 def test_idle_names_are_swept_and_tokens_keep_increasing(database: Database, clock: Clock) -> None:
     """The row of a name that nobody uses goes, and the name's next token is larger all the same."""
     token = acquire(database, "old", "first")
-    database.step("old", lambda step: step.release(Release("old", "first", token)))
+    database.step("old", lambda step: step.release(ReleaseRequest("old", "first", token)))
     clock.now += RETENTION + SWEEP_EVERY + 2_000_000
     acquire(database, "new", "second")
     assert database._connection is not None
@@ -322,10 +325,10 @@ def test_idle_names_are_swept_and_tokens_keep_increasing(database: Database, clo
 def test_a_wall_clock_that_steps_back_lowers_no_token(tmp_path: Path, clock: Clock) -> None:
     """Tokens of one name increase although the wall clock was set back by years."""
     wall = Clock(10**15)
-    database = Database(tmp_path / "locks.db", clock, wall, lambda _inbox: True)
+    database = Database(tmp_path / "locks.db", clock, wall, lambda _channel: True)
     database.open()
     first = acquire(database, "name", "first")
-    database.step("name", lambda step: step.release(Release("name", "first", first)))
+    database.step("name", lambda step: step.release(ReleaseRequest("name", "first", first)))
     wall.now = 0
     assert acquire(database, "name", "second") > first
     database.close()
@@ -335,7 +338,7 @@ def test_a_reboot_voids_leases_and_keeps_tokens(tmp_path: Path, clock: Clock, mo
     """After a reboot nobody holds anything, and tokens go on from where they were."""
 
     def opened() -> Database:
-        database = Database(tmp_path / "locks.db", clock, lambda: 5, lambda _inbox: True)
+        database = Database(tmp_path / "locks.db", clock, lambda: 5, lambda _channel: True)
         database.open()
         return database
 
@@ -523,14 +526,14 @@ def test_a_datagram_that_is_no_notice_is_ignored(tmp_path: Path, monkeypatch: py
     path = tmp_path / "locks.db"
     with Client(url(path)) as client, Client(url(path)) as other:
         client.names()
-        (inbox,) = path.with_name("locks.db.inbox").iterdir()
+        (channel,) = path.with_name("locks.db.inbox").iterdir()
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
             for junk in (b"", b"5", b"\xff", b"[" * 4000, b'["granted"]', b'["x","y",1,2]', b'["granted","y",1,2]'):
-                sender.sendto(junk, str(inbox.relative_to(tmp_path)))
+                sender.sendto(junk, str(channel.relative_to(tmp_path)))
         lease = client.lock("name").acquire()
         lease.on_lost(lambda _error: None)
         other.revoke("name", force=True)
-        assert lease.lost.wait(PATIENCE)
+        assert lease.lost.wait(TEST_TIMEOUT)
         with pytest.raises(LeaseLost):
             lease.check()
         lease.release()

@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 import pytest
 
-from holdfast.contracts.messages import Ask, Granted, Release, Reply
+from holdfast.contracts.messages import AcquireRequest, Granted, ReleaseRequest, Reply
 from holdfast.stores.sqlite.database import Database
 from holdfast.stores.sqlite.errors import LockedError
 from holdfast.table.step import Step
@@ -27,8 +27,8 @@ class Two:
         self.granted: list[Granted] = []
         """What the other one was granted meanwhile."""
         self._meanwhile: Callable[[], None] | None = None
-        self.paused = Database(path, self._paused_clock, self._clock, lambda inbox: True)
-        self.other = Database(path, self._clock, self._clock, lambda inbox: True)
+        self.paused = Database(path, self._paused_clock, self._clock, lambda channel: True)
+        self.other = Database(path, self._clock, self._clock, lambda channel: True)
         for database in (self.paused, self.other):
             database.open()
 
@@ -69,13 +69,13 @@ class Two:
     def check(self) -> None:
         """Look whether the lease of the other one, if it was not locked out, is kept for as long as it was granted."""
         [holder] = self.other.look("name").state.holders
-        assert [holder.token] == [granted.token for granted in self.granted] or holder.request == "paused"
+        assert [holder.token] == [granted.token for granted in self.granted] or holder.request_id == "paused"
         assert holder.expires_at >= holder.granted_at + TTL, "a lease was cut short by a step older than its grant"
 
 
-def ask(request: str) -> Ask:
+def ask(request_id: str) -> AcquireRequest:
     """Ask, without a place in the queue."""
-    return Ask("name", request, "", request, TTL, TTL // 8, TTL, wait=False)
+    return AcquireRequest("name", request_id, "", request_id, TTL, TTL // 8, TTL, wait=False)
 
 
 def acquire(two: Two) -> None:
@@ -92,7 +92,7 @@ def acquire_again(two: Two) -> None:
 
     reply: Reply = turn(lambda step: step.acquire(ask("first")))
     assert isinstance(reply, Granted)
-    turn(lambda step: step.release(Release("name", "first", reply.token)))
+    turn(lambda step: step.release(ReleaseRequest("name", "first", reply.token)))
     two.the_other_acquires_meanwhile()
     turn(lambda step: step.acquire(ask("paused")))
 

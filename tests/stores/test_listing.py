@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import AsyncClient, Client, StoreUnavailable
 from holdfast.contracts.messages import Page
-from tests.servers import Cluster, EtcdServer, RedisServer, ZooKeeperServer
+from tests.servers import Cluster, EtcdServer, RedisServer, ZooRenewerServer
 
 NAMES = sorted([*(f"{number:02}" for number in range(20)), "a/b", "a%2Fb", "a", "a0", "ä", "a\0b"])
 """Enough for several pages, in an order that is not that of their keys."""
@@ -43,13 +43,13 @@ class Pages:
         store = client.session().store
         names = store.names
 
-        async def ask(prefix: str, until: float, rest: object = None) -> Page:
+        async def listing(prefix: str, until: float, rest: object = None) -> Page:
             self.asked += 1
             if self.asked == lost:
                 raise StoreUnavailable("it is lost")
             return await names(prefix, until, rest)
 
-        store.names = ask  # type: ignore[method-assign]
+        store.names = listing  # type: ignore[method-assign]
 
 
 def list_in_pages(url: str, namespace: str) -> int:
@@ -113,7 +113,7 @@ def test_a_quorum_lists_in_pages(redis_five: list[RedisServer], name: str) -> No
         assert client.names() == []
 
 
-def test_zookeeper_lists_in_pages(zookeeper_server: ZooKeeperServer, name: str) -> None:
+def test_zookeeper_lists_in_pages(zookeeper_server: ZooRenewerServer, name: str) -> None:
     """One server."""
     assert list_in_pages(zookeeper_server.url, name) > len(NAMES) // 3
 

@@ -11,7 +11,16 @@ from functools import partial
 import pytest
 
 from holdfast import AsyncClient, Client, LockTimeout, OutcomeUnknown, StoreError, StoreUnavailable, UsageError
-from holdfast.contracts.messages import Ask, Leave, Left, Notice, Release, Renewal, RenewReply, Reply
+from holdfast.contracts.messages import (
+    AcquireRequest,
+    NotGranted,
+    Notification,
+    ReleaseRequest,
+    RenewReply,
+    RenewRequest,
+    Reply,
+    WithdrawRequest,
+)
 from holdfast.contracts.runtime import Runtime
 from holdfast.contracts.store import StoreSource
 from holdfast.outcome import Outcome
@@ -38,25 +47,25 @@ class Node(MemoryStore):
     deaf = False
     """Whether what it is asked is carried out, and not answered."""
 
-    async def acquire(self, ask: Ask, until: float) -> Reply:
+    async def acquire(self, request: AcquireRequest, until: float) -> Reply:
         """Grant, late or silently."""
-        self._refuse(ask.name)
-        reply = await super().acquire(ask, until)
+        self._refuse(request.name)
+        reply = await super().acquire(request, until)
         self.meanwhile()
         self._lose()
         return reply
 
-    async def release(self, release: Release, until: float) -> Outcome:
+    async def release(self, release: ReleaseRequest, until: float) -> Outcome:
         """Let go."""
         self._refuse()
         return await super().release(release, until)
 
-    async def leave(self, leave: Leave, until: float) -> Left:
+    async def withdraw(self, withdraw: WithdrawRequest, until: float) -> NotGranted:
         """Let go."""
-        self._refuse(leave.name)
-        return await super().leave(leave, until)
+        self._refuse(withdraw.name)
+        return await super().withdraw(withdraw, until)
 
-    async def renew(self, renewals: Sequence[Renewal], until: float) -> list[RenewReply]:
+    async def renew(self, renewals: Sequence[RenewRequest], until: float) -> list[RenewReply]:
         """Renew."""
         self._refuse()
         return await super().renew(renewals, until)
@@ -340,7 +349,7 @@ class Absent(MemoryStore):
 
     present = False
 
-    async def open(self, deliver: Callable[[Notice], None], until: float) -> str:
+    async def open(self, deliver: Callable[[Notification], None], until: float) -> str:
         """Open it, if it is there."""
         if not self.present:
             raise StoreUnavailable("nobody listens") from ConnectionRefusedError(errno.ECONNREFUSED, "refused")

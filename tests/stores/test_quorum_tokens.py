@@ -9,7 +9,7 @@ from unittest.mock import patch
 import pytest
 
 from holdfast import Client, LockTimeout
-from holdfast.contracts.messages import Ask, Granted, Reply
+from holdfast.contracts.messages import AcquireRequest, Granted, Reply
 from holdfast.contracts.runtime import Runtime
 from holdfast.contracts.store import StoreSource
 from holdfast.stores.memory import MemoryStore, MemoryTable
@@ -32,10 +32,10 @@ class Node(MemoryStore):
         super().__init__(runtime, table)
         self._proposed = proposed
 
-    async def acquire(self, ask: Ask, until: float) -> Reply:
+    async def acquire(self, request: AcquireRequest, until: float) -> Reply:
         """Note the proposal."""
-        self._proposed.append(ask.proposal)
-        return await super().acquire(ask, until)
+        self._proposed.append(request.proposal)
+        return await super().acquire(request, until)
 
 
 class Three:
@@ -138,7 +138,7 @@ async def _no_kind(original: Agree, *rest: Any) -> int:
 
 async def _first_proposal(original: Agree, self: QuorumStore, votes: Votes, *rest: Any) -> int:
     def propose(least: int, kind: int) -> int:
-        return votes.ask.proposal + 0 * (least + kind)
+        return votes.request.proposal + 0 * (least + kind)
 
     with patch.object(quorum_store, "next_of_kind", propose):
         return int(await original(self, votes, *rest))
@@ -155,17 +155,17 @@ async def _nobody_is_asked(
     original: Agree, self: QuorumStore, votes: Votes, granted: Sequence[Granted], *_: Any
 ) -> int:
     token = next_of_kind(max(reply.token for reply in granted) + 1, votes.kind)
-    return token + votes.ask.span - 1
+    return token + votes.request.span - 1
 
 
 @contextmanager
 def _proposal_of_no_kind() -> Generator[None]:
     original = QuorumStore._propose
 
-    def propose(self: QuorumStore, ask: Ask) -> Votes:
-        votes = original(self, ask)
-        votes.ask.proposal += 7
-        votes.wanted += 7
+    def propose(self: QuorumStore, request: AcquireRequest) -> Votes:
+        votes = original(self, request)
+        votes.request.proposal += 7
+        votes.contended += 7
         return votes
 
     with patch.object(QuorumStore, "_propose", propose):

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from holdfast.contracts.messages import Ask, Gone, Granted, Release
+from holdfast.contracts.messages import AcquireRequest, Granted, ReleaseRequest, Withdrawn
 from holdfast.outcome import Outcome
 from holdfast.runtimes.threads import ThreadsRuntime, drive
 from holdfast.stores.memory import REMEMBERED, MemoryStore, MemoryTable
@@ -43,7 +43,7 @@ class Bench:
 def opened(bench: Bench, store: MemoryStore | SqliteStore) -> Generator[Bench]:
     """Have a store for the time of a block, whatever fails in it."""
     bench.store = store
-    drive(store.open(lambda notice: None, NEVER))
+    drive(store.open(lambda notification: None, NEVER))
     try:
         yield bench
     finally:
@@ -64,29 +64,29 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
         yield made
 
 
-def ask(name: str, request: str) -> Ask:
+def ask(name: str, request_id: str) -> AcquireRequest:
     """Return an ask for ten seconds."""
     ttl = 10 * SECOND
-    return Ask(name, request, "", "somebody", ttl, SECOND, 4 * SECOND, wait=False)
+    return AcquireRequest(name, request_id, "", "somebody", ttl, SECOND, 4 * SECOND, wait=False)
 
 
 def test_a_release_is_remembered_although_its_name_is_unused(bench: Bench) -> None:
     """A release that is asked again a minute later, after sweeps, gets the same answer; so does a late ask."""
     granted = bench.do(lambda store: store.acquire(ask("name", "mine"), NEVER))
     assert isinstance(granted, Granted)
-    release = Release("name", "mine", granted.token)
+    release = ReleaseRequest("name", "mine", granted.token)
     assert bench.do(lambda store: store.release(release, NEVER)) is Outcome.RELEASED
     bench.now += RETENTION // 2
     bench.do(lambda store: store.acquire(ask("other", "another"), NEVER))  # sweeps on its way
     assert bench.do(lambda store: store.release(release, NEVER)) is Outcome.RELEASED
-    assert bench.do(lambda store: store.acquire(ask("name", "mine"), NEVER)) == Gone()
+    assert bench.do(lambda store: store.acquire(ask("name", "mine"), NEVER)) == Withdrawn()
 
 
 def test_a_name_is_forgotten_after_the_retention_and_its_tokens_grow_on(bench: Bench) -> None:
     """An unused name costs nothing in the end, and its next token is larger although the wall clock went back."""
     granted = bench.do(lambda store: store.acquire(ask("name", "mine"), NEVER))
     assert isinstance(granted, Granted)
-    bench.do(lambda store: store.release(Release("name", "mine", granted.token), NEVER))
+    bench.do(lambda store: store.release(ReleaseRequest("name", "mine", granted.token), NEVER))
     bench.now += RETENTION + 2 * SECOND
     bench.do(lambda store: store.acquire(ask("other", "another"), NEVER))
     assert bench.do(lambda store: store.names("", NEVER)).names == ["other"]
@@ -99,10 +99,13 @@ def test_a_name_is_forgotten_after_the_retention_and_its_tokens_grow_on(bench: B
 def use(bench: Bench, name: str) -> int:
     """Take a name and release it a millisecond later; return its token."""
     bench.now += SECOND // 1000
-    request = f"at {bench.now}"
-    granted = bench.do(lambda store: store.acquire(ask(name, request), NEVER))
+    request_id = f"at {bench.now}"
+    granted = bench.do(lambda store: store.acquire(ask(name, request_id), NEVER))
     assert isinstance(granted, Granted)
-    assert bench.do(lambda store: store.release(Release(name, request, granted.token), NEVER)) is Outcome.RELEASED
+    assert (
+        bench.do(lambda store: store.release(ReleaseRequest(name, request_id, granted.token), NEVER))
+        is Outcome.RELEASED
+    )
     return granted.token
 
 
@@ -211,7 +214,7 @@ def test_a_file_that_forgets_counters_is_found(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr("holdfast.stores.sqlite.database.RAISE_FLOOR", "SELECT ?, ?")
     bench = Bench()
     bench.store = SqliteStore(ThreadsRuntime(), tmp_path / "locks.db", bench.clock, bench.clock)
-    drive(bench.store.open(lambda notice: None, NEVER))
+    drive(bench.store.open(lambda notification: None, NEVER))
     with pytest.raises(AssertionError):
         test_a_name_is_forgotten_after_the_retention_and_its_tokens_grow_on(bench)
     drive(bench.store.close())

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from holdfast import Client, LockTimeout, Outcome, UsageError
-from holdfast.contracts.messages import Ask, Busy, Reply
+from holdfast.contracts.messages import AcquireRequest, Busy, Reply
 from holdfast.contracts.runtime import Runtime
 from holdfast.contracts.store import Capabilities, StoreSource
 from holdfast.stores.memory import MemoryStore, MemoryTable
@@ -26,9 +26,9 @@ class PolledStore(MemoryStore):
         super().__init__(runtime, table)
         self._asked = asked
 
-    async def acquire(self, ask: Ask, until: float) -> Reply:
+    async def acquire(self, request: AcquireRequest, until: float) -> Reply:
         """Grant or refuse."""
-        reply = await super().acquire(replace(ask, wait=False), until)
+        reply = await super().acquire(replace(request, wait=False), until)
         if isinstance(reply, Busy):
             self._asked()
             return Busy(RETRY, reply.holders)

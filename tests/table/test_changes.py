@@ -1,6 +1,6 @@
 """What a holder, or somebody who looks after a name, may change while it is held."""
 
-from holdfast.contracts.messages import Busy, Gone, Granted, Mismatch, NoticeKind, Waiting
+from holdfast.contracts.messages import Busy, CapacityMismatch, Granted, NotificationKind, Queued, Withdrawn
 from holdfast.outcome import Outcome
 from holdfast.table.step import RETRY
 from tests.table.tools import TTL, Name
@@ -18,7 +18,7 @@ def test_what_a_holder_no_longer_takes_is_passed_on_at_once() -> None:
     name.ask("c", capacity=3)
     assert name.adjust("w", weight=1) is None
     assert (name.holders(), name.queue()) == ("wab", "xc")
-    assert [who for who, _ in name.heard(NoticeKind.GRANTED)] == ["a", "b"]
+    assert [who for who, _ in name.heard(NotificationKind.GRANTED)] == ["a", "b"]
     assert name.token("w") == token
 
 
@@ -42,7 +42,7 @@ def test_a_change_that_is_asked_again_changes_nothing_more() -> None:
     before = name.holders(), name.state.counter
     assert name.adjust("w", weight=1, owner="reader w") is None
     assert (name.holders(), name.state.counter) == before
-    assert name.notices == []
+    assert name.notifications == []
 
 
 def test_a_holder_can_change_what_is_read_of_it() -> None:
@@ -94,13 +94,13 @@ def test_a_changed_lease_is_taken_up_as_it_was_last() -> None:
     token = name.win("w", capacity=3, weight=3)
     name.adjust("w", weight=1)
     name.forget(TTL)
-    name.asks["w"].weight = 1
+    name.requests["w"].weight = 1
     assert name.take_up("w", token) is None
     name.now += TTL - 1
     name.take_up("w", token)
     name.now += 1
     assert isinstance(name.ask("a", capacity=3), Granted)
-    assert isinstance(name.ask("x", capacity=3, weight=3), Waiting)
+    assert isinstance(name.ask("x", capacity=3, weight=3), Queued)
 
 
 # -- a name that is kept after its release --------------------------------------------------------------------------
@@ -123,7 +123,7 @@ def test_who_waits_is_told_when_a_name_is_no_longer_kept() -> None:
     name.win("a")
     name.ask("b")
     name.release("a", keep=50_000)
-    assert name.heard(NoticeKind.HEAD) == [("b", 50_000)]
+    assert name.heard(NotificationKind.HEAD) == [("b", 50_000)]
     name.now += 50_000
     assert isinstance(name.ask("b"), Granted)
 
@@ -147,8 +147,8 @@ def test_a_kept_name_is_nobodys() -> None:
     name.release("a", keep=1_000)
     assert name.renew("a", token) is Outcome.EXPIRED
     assert name.adjust("a", token, owner="x") is Outcome.EXPIRED
-    assert isinstance(name.ask("a"), Gone)
-    assert name.ask_back() == []
+    assert isinstance(name.ask("a"), Withdrawn)
+    assert name.request_revocation() == []
     assert name.state.holders[0].expires_at == name.now + 1_000
 
 
@@ -215,9 +215,9 @@ def test_who_waits_keeps_its_place_whatever_number_it_named() -> None:
     name.win("a", capacity=3, weight=3)
     name.ask("b", capacity=3)
     name.resize(3, 2)
-    assert isinstance(name.ask("b", capacity=3), Waiting)
-    assert name.ask("c", capacity=3) == Mismatch(2)
-    assert isinstance(name.ask("d", capacity=2), Waiting)
+    assert isinstance(name.ask("b", capacity=3), Queued)
+    assert name.ask("c", capacity=3) == CapacityMismatch(2)
+    assert isinstance(name.ask("d", capacity=2), Queued)
     assert name.queue() == "bd"
 
 
@@ -229,8 +229,8 @@ def test_who_waits_for_more_than_there_is_is_sent_away() -> None:
     name.ask("b", capacity=3)
     assert name.resize(3, 2) == 2
     assert (name.holders(), name.queue()) == ("ab", "")
-    assert name.heard(NoticeKind.HEAD) == [("heavy", RETRY)]
-    assert name.ask("heavy", capacity=3, weight=3) == Mismatch(2)
+    assert name.heard(NotificationKind.HEAD) == [("heavy", RETRY)]
+    assert name.ask("heavy", capacity=3, weight=3) == CapacityMismatch(2)
 
 
 def test_a_capacity_is_changed_only_by_who_knows_it() -> None:
@@ -251,7 +251,7 @@ def test_whoever_holds_is_asked_to_let_go() -> None:
     """Every holder is told so by its token, and loses nothing."""
     name = Name()
     tokens = [name.win(who, capacity=2) for who in "ab"]
-    assert [each.token for each in name.ask_back()] == tokens
-    assert name.heard(NoticeKind.ASKED) == list(zip("ab", tokens, strict=True))
+    assert [each.token for each in name.request_revocation()] == tokens
+    assert name.heard(NotificationKind.REVOCATION_REQUESTED) == list(zip("ab", tokens, strict=True))
     assert name.holders() == "ab"
     assert name.state.counter == tokens[1]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.contracts.messages import Ask, Leave, Release
+from holdfast.contracts.messages import AcquireRequest, ReleaseRequest, WithdrawRequest
 from holdfast.runtimes.threads import ThreadsRuntime, drive
 from holdfast.stores.redis.deployment import OBSERVED, Rules
 from holdfast.stores.redis.store import RedisStore
@@ -26,10 +26,12 @@ READERS = 1000
 """The capacity of a reader/writer name."""
 
 
-def make_ask(who: str, weight: int, capacity: int, *, vote: bool) -> Ask:
+def make_ask(who: str, weight: int, capacity: int, *, vote: bool) -> AcquireRequest:
     """Make a request of a client of its own; one for a vote is called by its round."""
-    request = f"{who}/1" if vote else who
-    return Ask("name", request, who, who, TTL, 1_000_000, TTL, weight, capacity, proposal=10**6, votes=vote)
+    request_id = f"{who}/1" if vote else who
+    return AcquireRequest(
+        "name", request_id, who, who, TTL, 1_000_000, TTL, weight, capacity, proposal=10**6, votes=vote
+    )
 
 
 class AtTable:
@@ -44,13 +46,13 @@ class AtTable:
         made = make_ask(who, weight, capacity, vote=vote)
         self._take(lambda step: step.acquire(made))
 
-    def leave(self, who: str) -> None:
+    def withdraw(self, who: str) -> None:
         """Leave."""
-        self._take(lambda step: step.leave(Leave("name", who, unsure=True)))
+        self._take(lambda step: step.withdraw(WithdrawRequest("name", who, unsure=True)))
 
     def release(self, who: str) -> None:
         """Release."""
-        self._take(lambda step: step.release(Release("name", who, 0, unsure=True)))
+        self._take(lambda step: step.release(ReleaseRequest("name", who, 0, unsure=True)))
 
     def goes_deaf(self, who: str) -> None:
         """Stop to listen."""
@@ -98,7 +100,7 @@ class AtRedis:
         self._now = 10**15
         self._server = CountingServer("process", lambda: self._now)
         self._store = RedisStore(DirectDeployment(Rules(OBSERVED, 0, 30.0), lambda: self._server), ThreadsRuntime())
-        drive(self._store.open(lambda notice: None, 0.0))
+        drive(self._store.open(lambda notification: None, 0.0))
 
     @property
     def steps(self) -> int:
@@ -111,13 +113,13 @@ class AtRedis:
         self._now += 1
         drive(self._store.acquire(make_ask(who, weight, capacity, vote=vote), 0.0))
 
-    def leave(self, who: str) -> None:
+    def withdraw(self, who: str) -> None:
         """Leave."""
-        drive(self._store.leave(Leave("name", who, unsure=True), 0.0))
+        drive(self._store.withdraw(WithdrawRequest("name", who, unsure=True), 0.0))
 
     def release(self, who: str) -> None:
         """Release."""
-        drive(self._store.release(Release("name", who, 0, unsure=True), 0.0))
+        drive(self._store.release(ReleaseRequest("name", who, 0, unsure=True), 0.0))
 
     def goes_deaf(self, who: str) -> None:
         """Stop to listen."""
@@ -186,7 +188,7 @@ def the_head_asks_again(place: Place, crowd: Crowd) -> None:
 
 def one_leaves(place: Place, crowd: Crowd) -> None:
     """Let somebody who stands in the midst leave."""
-    place.leave(f"w{crowd.length // 2}")
+    place.withdraw(f"w{crowd.length // 2}")
 
 
 def the_head_is_deaf(place: Place, crowd: Crowd) -> None:

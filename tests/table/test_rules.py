@@ -2,11 +2,11 @@
 
 from typing import TYPE_CHECKING
 
-from holdfast.contracts.messages import Busy, Gone, Granted, Mismatch, NoticeKind, Waiting
+from holdfast.contracts.messages import Busy, CapacityMismatch, Granted, NotificationKind, Queued, Withdrawn
 from holdfast.outcome import Outcome
 from holdfast.stores.tabled import RETENTION
 from holdfast.table.step import LATEST, PROPOSAL_BOUND, RETRY, STAGGER, TOMBSTONE
-from tests.table.tools import INTERVAL, PATIENCE, TTL, Name
+from tests.table.tools import INTERVAL, TEST_TIMEOUT, TTL, Name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,7 +40,7 @@ def test_a_holder_keeps_what_it_renews() -> None:
     assert name.renew("a") is None
     name.now += TTL - 1
     assert name.holders() == "a"
-    assert isinstance(name.ask("b"), Waiting)
+    assert isinstance(name.ask("b"), Queued)
 
 
 # -- 2. head first, as many as fit, no overtaking -----------------------------------------------------------------
@@ -67,15 +67,15 @@ def test_as_many_heads_are_granted_as_fit() -> None:
         name.ask(who, capacity=3)
     name.release("a")
     assert (name.holders(), name.queue()) == ("bcd", "e")
-    assert [who for who, _ in name.heard(NoticeKind.GRANTED)] == ["b", "c", "d"]
+    assert [who for who, _ in name.heard(NotificationKind.GRANTED)] == ["b", "c", "d"]
 
 
 def test_a_newcomer_that_would_fit_does_not_overtake_a_head_that_does_not() -> None:
     """A writer that waits is not starved by readers."""
     name = Name()
     name.win("a", capacity=3)
-    assert isinstance(name.ask("w", capacity=3, weight=3), Waiting)
-    assert isinstance(name.ask("b", capacity=3), Waiting)
+    assert isinstance(name.ask("w", capacity=3, weight=3), Queued)
+    assert isinstance(name.ask("b", capacity=3), Queued)
     assert isinstance(name.ask("c", capacity=3, wait=False), Busy)
     assert (name.holders(), name.queue()) == ("a", "wb")
 
@@ -92,14 +92,14 @@ def test_a_heavier_request_than_the_capacity_is_granted_alone() -> None:
     """A request that could never fit beside others does not block the queue for ever."""
     name = Name()
     name.win("a", capacity=2, weight=5)
-    assert isinstance(name.ask("b", capacity=2), Waiting)
+    assert isinstance(name.ask("b", capacity=2), Queued)
 
 
 def test_another_capacity_is_refused_while_the_name_is_in_use() -> None:
     """All users of a name agree on its capacity; a free name takes a new one."""
     name = Name()
     name.win("a", capacity=3)
-    assert name.ask("b", capacity=2) == Mismatch(3)
+    assert name.ask("b", capacity=2) == CapacityMismatch(3)
     assert name.queue() == ""
     name.release("a")
     name.win("b", capacity=2)
@@ -114,7 +114,7 @@ def test_any_request_hands_on_what_has_expired() -> None:
         lambda name: name.ask("z"),
         lambda name: name.release("z", 1),
         lambda name: name.renew("z", 1),
-        lambda name: name.leave("z"),
+        lambda name: name.withdraw("z"),
         lambda name: name.revoke(),
     ]
     for move in moves:
@@ -123,17 +123,17 @@ def test_any_request_hands_on_what_has_expired() -> None:
         name.ask("b")
         name.now += TTL
         move(name)
-        assert name.heard(NoticeKind.GRANTED) == [("b", name.token("b"))]
+        assert name.heard(NotificationKind.GRANTED) == [("b", name.token("b"))]
 
 
 def test_a_waiter_that_stopped_asking_is_dropped() -> None:
     """A stale head is passed over; one that is fresh to this very instant is not."""
     for late, granted in ((0, "b"), (1, "c")):
         name = Name()
-        name.win("a", ttl=10 * PATIENCE)
-        name.ask("b", patience=PATIENCE // 2)
+        name.win("a", ttl=10 * TEST_TIMEOUT)
+        name.ask("b", waiter_ttl=TEST_TIMEOUT // 2)
         name.ask("c")
-        name.now += PATIENCE // 2 + late
+        name.now += TEST_TIMEOUT // 2 + late
         name.release("a")
         assert name.holders() == granted
 
@@ -156,8 +156,8 @@ def test_a_head_asks_again_when_a_lock_delay_ends() -> None:
     name.win("b", capacity=2)
     name.now += TTL // 2
     reply = name.ask("c", capacity=2)
-    assert isinstance(reply, Waiting)
-    assert reply.poke_in == INTERVAL // 2
+    assert isinstance(reply, Queued)
+    assert reply.retry_in == INTERVAL // 2
 
 
 def test_a_deaf_head_that_is_too_heavy_blocks_no_lighter_one() -> None:
@@ -178,8 +178,8 @@ def test_a_deaf_head_that_is_too_heavy_keeps_its_place_once_the_lighter_ones_hav
     name.win("a", capacity=3)
     for who, weight in [("x", 3), ("y", 3), ("b", 1), ("c", 2)]:
         name.ask(who, capacity=3, weight=weight)
-    name.leave("b")
-    name.leave("c")
+    name.withdraw("b")
+    name.withdraw("c")
     name.deaf |= {"x", "y"}
     name.ask("y", capacity=3, weight=3)
     assert (name.holders(), name.queue()) == ("a", "xy")
@@ -193,7 +193,7 @@ def test_a_waiter_that_asks_is_alive() -> None:
     name.win("a")
     name.ask("b")
     name.deaf.add("b")
-    name.now += 2 * PATIENCE
+    name.now += 2 * TEST_TIMEOUT
     assert isinstance(name.ask("b"), Granted)
 
 
@@ -202,11 +202,11 @@ def test_who_becomes_head_is_told_when_to_ask() -> None:
     name = Name()
     name.win("a")
     name.ask("b")
-    assert name.heard(NoticeKind.HEAD) == []
+    assert name.heard(NotificationKind.HEAD) == []
     name.ask("c")
     name.now += 1_000
-    name.leave("b")
-    assert name.heard(NoticeKind.HEAD) == [("c", TTL - 1_000)]
+    name.withdraw("b")
+    assert name.heard(NotificationKind.HEAD) == [("c", TTL - 1_000)]
 
 
 def test_the_next_head_of_a_handed_over_name_is_told() -> None:
@@ -216,18 +216,18 @@ def test_the_next_head_of_a_handed_over_name_is_told() -> None:
     name.ask("b")
     name.ask("c")
     name.release("a")
-    assert name.heard(NoticeKind.HEAD) == [("c", TTL)]
+    assert name.heard(NotificationKind.HEAD) == [("c", TTL)]
 
 
 def test_waiters_ask_again_one_after_another() -> None:
     """Each place asks a little later than the one before, and all of them by their interval at the latest."""
     name = Name()
     name.win("a", ttl=50_000)
-    pokes = [reply.poke_in for who in "bcd" if isinstance(reply := name.ask(who), Waiting)]
+    pokes = [reply.retry_in for who in "bcd" if isinstance(reply := name.ask(who), Queued)]
     assert pokes == [50_000, 50_000 + STAGGER, 50_000 + 2 * STAGGER]
     slow = Name()
     slow.win("a")
-    pokes = [reply.poke_in for who in "bcd" if isinstance(reply := slow.ask(who), Waiting)]
+    pokes = [reply.retry_in for who in "bcd" if isinstance(reply := slow.ask(who), Queued)]
     assert pokes == [INTERVAL, INTERVAL * 11 // 10, INTERVAL * 12 // 10]
 
 
@@ -237,8 +237,8 @@ def test_nobody_is_told_to_ask_at_once_again() -> None:
     name.win("a")
     name.now += TTL - 1
     reply = name.ask("b")
-    assert isinstance(reply, Waiting)
-    assert reply.poke_in == RETRY
+    assert isinstance(reply, Queued)
+    assert reply.retry_in == RETRY
 
 
 def test_a_refused_request_moves_the_queue_too() -> None:
@@ -248,9 +248,9 @@ def test_a_refused_request_moves_the_queue_too() -> None:
     name.win("b", capacity=2, ttl=5 * TTL)
     for who in "cd":
         name.ask(who, capacity=2)
-    name.leave("z", unsure=True)
+    name.withdraw("z", unsure=True)
     name.now += TTL
-    assert isinstance(name.ask("z", capacity=2), Gone)
+    assert isinstance(name.ask("z", capacity=2), Withdrawn)
     assert (name.holders(), name.queue()) == ("bc", "d")
     name.now += TTL
     assert isinstance(name.ask("b", capacity=2), Granted)
@@ -262,7 +262,7 @@ def test_dead_waiters_do_not_impose_their_capacity() -> None:
     name = Name()
     name.win("a", capacity=3, weight=3)
     name.ask("b", capacity=3)
-    name.now += PATIENCE + 1
+    name.now += TEST_TIMEOUT + 1
     name.win("c", capacity=1)
 
 
@@ -281,12 +281,12 @@ def test_a_holder_that_asks_again_gets_its_token() -> None:
 def test_a_waiter_that_asks_again_keeps_its_place() -> None:
     """Asking again makes a waiter fresh and moves it nowhere."""
     name = Name()
-    name.win("a", ttl=10 * PATIENCE)
+    name.win("a", ttl=10 * TEST_TIMEOUT)
     name.ask("b")
     name.ask("c")
-    name.now += PATIENCE
+    name.now += TEST_TIMEOUT
     reply = name.ask("b")
-    assert isinstance(reply, Waiting)
+    assert isinstance(reply, Queued)
     assert (reply.place, name.queue()) == (0, "bc")
     name.now += 1
     name.release("a")
@@ -296,13 +296,13 @@ def test_a_waiter_that_asks_again_keeps_its_place() -> None:
 def test_a_request_that_was_given_up_is_gone() -> None:
     """A late ask of a request that left, or was released, is refused until its tombstone falls."""
     name = Name()
-    name.leave("a", unsure=True)
+    name.withdraw("a", unsure=True)
     name.win("b")
     name.release("b", unsure=True)
-    assert isinstance(name.ask("a"), Gone)
+    assert isinstance(name.ask("a"), Withdrawn)
     name.now += TOMBSTONE - 1
-    assert isinstance(name.ask("b"), Gone)
-    assert isinstance(name.ask("a"), Gone)
+    assert isinstance(name.ask("b"), Withdrawn)
+    assert isinstance(name.ask("a"), Withdrawn)
     name.now += 1
     assert isinstance(name.ask("a"), Granted)
     assert name.state.tombstones == {}
@@ -313,14 +313,14 @@ def test_a_duplicate_of_the_last_released_request_is_gone() -> None:
     name = Name()
     name.win("a")
     name.release("a")
-    assert isinstance(name.ask("a"), Gone)
+    assert isinstance(name.ask("a"), Withdrawn)
     name.win("b")
 
 
 def test_a_request_that_is_surely_not_under_way_leaves_no_tombstone() -> None:
     """A leave or release that is sure leaves nothing to remember."""
     name = Name()
-    name.leave("a")
+    name.withdraw("a")
     name.win("b")
     name.release("b")
     assert name.state.tombstones == {}
@@ -332,7 +332,7 @@ def test_a_late_ask_of_a_released_lease_does_not_stay_in_the_queue() -> None:
     old = name.win("a")
     name.now += TTL
     name.win("b")
-    assert isinstance(name.ask("a"), Waiting)
+    assert isinstance(name.ask("a"), Queued)
     assert name.release("a", old, unsure=True) is Outcome.TAKEN_OVER
     assert name.queue() == ""
 
@@ -354,7 +354,7 @@ def test_who_leaves_passes_on_a_grant_that_crossed() -> None:
     name.ask("b")
     name.ask("c")
     name.release("a")
-    left = name.leave("b")
+    left = name.withdraw("b")
     assert left.holders == ("owner b",)
     assert (name.holders(), name.queue()) == ("c", "")
 
@@ -365,7 +365,7 @@ def test_who_leaves_is_told_whom_it_waited_for() -> None:
     name.win("a")
     name.ask("b")
     name.ask("c")
-    left = name.leave("c")
+    left = name.withdraw("c")
     assert (left.holders, left.ahead) == (("owner a",), 1)
     assert name.queue() == "b"
 
@@ -420,7 +420,7 @@ def test_a_revocation_burns_a_token() -> None:
     victims = name.revoke()
     assert [each.token for each in victims] == [token]
     assert name.state.counter > token
-    assert name.heard(NoticeKind.REVOKED) == [("a", token)]
+    assert name.heard(NotificationKind.REVOKED) == [("a", token)]
     assert name.renew("a", token) is Outcome.TAKEN_OVER
     assert name.release("a", token) is Outcome.TAKEN_OVER
 
@@ -480,11 +480,11 @@ def test_who_cannot_be_pushed_to_is_told_when_it_asks() -> None:
     """A waiter without an inbox is granted in its turn, and no notice is sent."""
     name = Name()
     name.win("a")
-    name.ask("b", inbox="")
+    name.ask("b", channel="")
     name.release("a")
     assert name.holders() == "b"
-    assert name.notices == []
-    assert name.ask("b", inbox="") == Granted(name.token("b"), TTL)
+    assert name.notifications == []
+    assert name.ask("b", channel="") == Granted(name.token("b"), TTL)
 
 
 def test_a_push_carries_the_token_that_is_larger_than_the_waiter_knows() -> None:
@@ -493,8 +493,8 @@ def test_a_push_carries_the_token_that_is_larger_than_the_waiter_knows() -> None
     name.win("a")
     reply = name.ask("b")
     name.release("a")
-    assert isinstance(reply, Waiting)
-    [(who, token)] = name.heard(NoticeKind.GRANTED)
+    assert isinstance(reply, Queued)
+    [(who, token)] = name.heard(NotificationKind.GRANTED)
     assert who == "b"
     assert token > reply.counter
 
@@ -508,10 +508,10 @@ def test_a_lock_delay_follows_an_expiry() -> None:
     name.win("a", lock_delay=500)
     name.now += TTL + 200
     reply = name.ask("b")
-    assert isinstance(reply, Waiting)
+    assert isinstance(reply, Queued)
     assert name.view().blocked_for == 300 / 1_000_000
     name.now += 299
-    assert isinstance(name.ask("b"), Waiting)
+    assert isinstance(name.ask("b"), Queued)
     name.now += 1
     assert isinstance(name.ask("b"), Granted)
 
@@ -559,9 +559,9 @@ def test_nobody_is_granted_in_quarantine() -> None:
     name.forget(QUARANTINE)
     reply = name.ask("a", wait=False)
     assert reply == Busy(QUARANTINE, (), QUARANTINE)
-    assert isinstance(name.ask("b"), Waiting)
+    assert isinstance(name.ask("b"), Queued)
     name.now += QUARANTINE - 1
-    assert name.ask("b") == Waiting(0, RETRY, 0, 1)
+    assert name.ask("b") == Queued(0, RETRY, 0, 1)
     name.now += 1
     assert isinstance(name.ask("b"), Granted)
 
@@ -574,7 +574,7 @@ def test_nothing_is_handed_over_in_quarantine() -> None:
     name.quarantined_until = name.now + QUARANTINE
     assert name.release("a") is Outcome.RELEASED
     assert (name.holders(), name.queue()) == ("", "b")
-    assert name.leave("b").quarantine == QUARANTINE
+    assert name.withdraw("b").quarantine == QUARANTINE
 
 
 def test_a_holder_takes_up_a_lease_that_was_forgotten() -> None:
@@ -691,7 +691,7 @@ def test_an_exclusive_lease_ends_older_ones_when_it_is_taken_up() -> None:
     name = Name()
     name.win("a", capacity=3)
     name.ask("w", capacity=3, weight=3)
-    name.leave("w")
+    name.withdraw("w")
     name.quarantined_until = name.now + QUARANTINE
     assert name.take_up("w", name.state.counter + 1) is None
     assert name.holders() == "w"
@@ -741,12 +741,12 @@ def test_a_clock_that_stepped_back_does_not_stretch_a_delay() -> None:
 def test_a_clock_that_stepped_back_does_not_stretch_a_waiter_or_a_tombstone() -> None:
     """What is left of a waiter's patience never exceeds it, nor a tombstone's time."""
     name = Name()
-    name.win("a", ttl=10 * PATIENCE)
+    name.win("a", ttl=10 * TEST_TIMEOUT)
     name.ask("b")
-    name.leave("z", unsure=True)
-    name.now -= 20 * PATIENCE
+    name.withdraw("z", unsure=True)
+    name.now -= 20 * TEST_TIMEOUT
     name.ask("c")
-    assert name.state.queue[0].fresh_until == name.now + PATIENCE
+    assert name.state.queue[0].fresh_until == name.now + TEST_TIMEOUT
     assert name.state.tombstones["z"] == name.now + TOMBSTONE
 
 
@@ -772,8 +772,8 @@ def test_a_name_is_idle_after_all_that_matters_has_ended() -> None:
     name.win("a", lock_delay=500)
     assert name.state.idle_after() == name.now + TTL + 500
     name.ask("b")
-    assert name.state.idle_after() == name.now + PATIENCE
-    name.leave("b", unsure=True)
+    assert name.state.idle_after() == name.now + TEST_TIMEOUT
+    name.withdraw("b", unsure=True)
     assert name.state.idle_after() == name.now + TTL + 500
     name.now += TOMBSTONE
     name.view()

@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from holdfast.contracts.messages import Ask, Granted, HolderView, NoticeKind, Renewal
+from holdfast.contracts.messages import AcquireRequest, Granted, HolderView, NotificationKind, RenewRequest
 from holdfast.contracts.store import Store
 from holdfast.outcome import Outcome
 from holdfast.stores.redis import scripts
@@ -107,7 +107,7 @@ def revoked_by_token() -> None:
     name, tokens = one_of_three()
     step = name.step()
     assert [each.token for each in step.revoke(tokens["b"])] == [tokens["b"]]
-    assert name.heard(NoticeKind.REVOKED) == [("b", tokens["b"])]
+    assert name.heard(NotificationKind.REVOKED) == [("b", tokens["b"])]
     assert (name.holders(), name.queue()) == ("acd", "e")
     assert name.token("d") > tokens["c"] + 1, "a token was burnt"
     assert name.renew("b", tokens["b"]) is Outcome.TAKEN_OVER
@@ -142,47 +142,49 @@ def test_a_shared_name(check: Callable[[], None]) -> None:
 class SmallerTokensAreOver(Step):
     """Only who has a larger token than all others takes a lease up again."""
 
-    def _restore(self, renewal: Renewal) -> Holder | None:
+    def _restore(self, renewal: RenewRequest) -> Holder | None:
         return None if renewal.token < self.state.counter else super()._restore(renewal)
 
 
 class OldHoldersStay(Step):
     """Who is in old data keeps its permits in the quarantine."""
 
-    def _make_room(self, ask: Ask, token: int) -> bool:
+    def _make_room(self, request: AcquireRequest, token: int) -> bool:
         self.quarantined_since = 0
-        return super()._make_room(ask, token)
+        return super()._make_room(request, token)
 
 
 class TheFirstIsAlone(Step):
     """Whoever takes a lease up again has the name alone."""
 
-    def _make_room(self, ask: Ask, token: int) -> bool:
+    def _make_room(self, request: AcquireRequest, token: int) -> bool:
         self.state.holders = []
-        return super()._make_room(ask, token)
+        return super()._make_room(request, token)
 
 
 class RoomForAll(Step):
     """Whoever comes takes a lease up again."""
 
-    def _make_room(self, ask: Ask, token: int) -> bool:
-        super()._make_room(ask, token)
+    def _make_room(self, request: AcquireRequest, token: int) -> bool:
+        super()._make_room(request, token)
         return True
 
 
 class WritersStay(Step):
     """A writer of old data keeps all readers out."""
 
-    def _make_room(self, ask: Ask, token: int) -> bool:
-        return not any(each.weight == ask.capacity for each in self.state.holders) and super()._make_room(ask, token)
+    def _make_room(self, request: AcquireRequest, token: int) -> bool:
+        return not any(each.weight == request.capacity for each in self.state.holders) and super()._make_room(
+            request, token
+        )
 
 
 class WritersGiveWay(Step):
     """A writer is driven out by a reader from before."""
 
-    def _make_room(self, ask: Ask, token: int) -> bool:
+    def _make_room(self, request: AcquireRequest, token: int) -> bool:
         self.state.holders = [each for each in self.state.holders if each.weight < self.state.capacity]
-        return super()._make_room(ask, token)
+        return super()._make_room(request, token)
 
 
 class AllAreRevoked(Step):
@@ -217,7 +219,7 @@ class NothingIsBurnt(Step):
         queue, self.state.queue = self.state.queue, type(self.state.queue)()
         victims = super().revoke(token)
         self.state.queue, self.state.counter = queue, counter
-        self._pass_on()
+        self._serve_queue()
         return victims
 
 
@@ -226,7 +228,7 @@ class RevokedInSilence(Step):
 
     def revoke(self, token: int = 0) -> list[HolderView]:
         victims = super().revoke(token)
-        self.notices[:] = [each for each in self.notices if each.kind is not NoticeKind.REVOKED]
+        self.notifications[:] = [each for each in self.notifications if each.kind is not NotificationKind.REVOKED]
         return victims
 
 
@@ -304,7 +306,7 @@ WRONG_SCRIPTS = {
     "all before are revoked": ("holder[TOKEN] == token)", "holder[TOKEN] <= token)"),
     "nothing is burnt": ("if victims[1] then counter", "if false then counter"),
     "a wrong token burns one": ("if victims[1] then counter", "if true then counter"),
-    "in silence": ("push(holder[INBOX], string.format('R", "push('', string.format('R"),
+    "in silence": ("push(holder[CHANNEL], string.format('R", "push('', string.format('R"),
     "nobody follows": ("next_token(0) end\npass_on()", "next_token(0) end"),
     "no delay follows": ("block_since(now, holder[DELAY])", ""),
 }

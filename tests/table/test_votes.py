@@ -2,11 +2,19 @@
 
 import pytest
 
-from holdfast.contracts.messages import Adjust, Ask, Busy, Granted, Leave, NoticeKind, Release
+from holdfast.contracts.messages import (
+    AcquireRequest,
+    AdjustRequest,
+    Busy,
+    Granted,
+    NotificationKind,
+    ReleaseRequest,
+    WithdrawRequest,
+)
 from holdfast.outcome import Outcome
 from holdfast.table.state import KEPT
 from holdfast.table.step import EARLIER, RESERVED
-from tests.table.tools import INTERVAL, PATIENCE, TTL, Name
+from tests.table.tools import INTERVAL, TEST_TIMEOUT, TTL, Name
 
 WALL = 10_000_000
 
@@ -19,16 +27,18 @@ def name() -> Name:
 
 def vote(name: Name, who: str, round_: int = 1, *, proposal: int = WALL, wait: bool = True) -> Granted | Busy:
     """Ask for a vote."""
-    times = (TTL, INTERVAL, PATIENCE)
-    ask = Ask("name", f"{who}/{round_}", who, f"owner {who}", *times, proposal=proposal, wait=wait, votes=True)
-    reply = name.step().acquire(ask)
+    times = (TTL, INTERVAL, TEST_TIMEOUT)
+    request = AcquireRequest(
+        "name", f"{who}/{round_}", who, f"owner {who}", *times, proposal=proposal, wait=wait, votes=True
+    )
+    reply = name.step().acquire(request)
     assert isinstance(reply, Granted | Busy)
     return reply
 
 
-def let_go(name: Name, request: str) -> None:
+def let_go(name: Name, request_id: str) -> None:
     """Release."""
-    assert name.release(request) is Outcome.RELEASED
+    assert name.release(request_id) is Outcome.RELEASED
 
 
 def test_the_token_is_the_proposal_whatever_the_clock_shows(name: Name) -> None:
@@ -53,8 +63,8 @@ def test_who_waits_is_told_and_not_granted(name: Name) -> None:
     assert isinstance(vote(name, "b"), Busy)
     assert isinstance(vote(name, "c"), Busy)
     let_go(name, "a/1")
-    assert [request for request, _ in name.heard(NoticeKind.HEAD)] == ["b"]
-    assert name.heard(NoticeKind.GRANTED) == []
+    assert [request_id for request_id, _ in name.heard(NotificationKind.HEAD)] == ["b"]
+    assert name.heard(NotificationKind.GRANTED) == []
     assert name.holders() == KEPT + "b"
     assert isinstance(vote(name, "d"), Busy)
     assert isinstance(vote(name, "b", 2), Granted)
@@ -68,8 +78,8 @@ def test_who_does_not_come_loses_its_turn(name: Name) -> None:
     vote(name, "c")
     let_go(name, "a/1")
     name.now += RESERVED
-    name.leave("nobody")
-    assert [request for request, _ in name.heard(NoticeKind.HEAD)] == ["c"]
+    name.withdraw("nobody")
+    assert [request_id for request_id, _ in name.heard(NotificationKind.HEAD)] == ["c"]
     assert name.queue() == "c"
 
 
@@ -100,8 +110,8 @@ def test_who_gives_up_makes_room_for_the_next(name: Name) -> None:
     vote(name, "b")
     vote(name, "c")
     let_go(name, "a/1")
-    name.leave("b")
-    assert [request for request, _ in name.heard(NoticeKind.HEAD)] == ["c"]
+    name.withdraw("b")
+    assert [request_id for request_id, _ in name.heard(NotificationKind.HEAD)] == ["c"]
 
 
 def test_who_cannot_be_told_is_passed_over(name: Name) -> None:
@@ -111,7 +121,7 @@ def test_who_cannot_be_told_is_passed_over(name: Name) -> None:
     vote(name, "c")
     name.deaf.add("b")
     let_go(name, "a/1")
-    assert [request for request, _ in name.heard(NoticeKind.HEAD)] == ["c"]
+    assert [request_id for request_id, _ in name.heard(NotificationKind.HEAD)] == ["c"]
 
 
 def test_who_does_not_wait_takes_no_place(name: Name) -> None:
@@ -128,7 +138,7 @@ def test_a_token_is_raised_once(name: Name) -> None:
     assert isinstance(reply, Granted)
 
     def adjust(token: int, raise_to: int) -> object:
-        return name.step().adjust(Adjust("name", "a/1", token, raise_to=raise_to))
+        return name.step().adjust(AdjustRequest("name", "a/1", token, raise_to=raise_to))
 
     assert adjust(reply.token, WALL + 100) is None
     assert adjust(reply.token, WALL + 100) is None, "asked again"
@@ -142,8 +152,8 @@ def test_a_token_is_raised_once(name: Name) -> None:
 
 def test_a_vote_that_was_given_back_is_not_given_late(name: Name) -> None:
     """The ask of an attempt that is over finds a tombstone."""
-    name.step().leave(Leave("name", "a/1", unsure=True))
-    times = (TTL, INTERVAL, PATIENCE)
-    reply = name.step().acquire(Ask("name", "a/1", "a", "owner a", *times, proposal=WALL, votes=True))
+    name.step().withdraw(WithdrawRequest("name", "a/1", unsure=True))
+    times = (TTL, INTERVAL, TEST_TIMEOUT)
+    reply = name.step().acquire(AcquireRequest("name", "a/1", "a", "owner a", *times, proposal=WALL, votes=True))
     assert not isinstance(reply, Granted)
-    assert name.step().release(Release("name", "a/1", 1)) is not Outcome.RELEASED
+    assert name.step().release(ReleaseRequest("name", "a/1", 1)) is not Outcome.RELEASED

@@ -1,19 +1,19 @@
 """A name at a grant table, with a clock that a test moves."""
 
 from holdfast.contracts.messages import (
-    Adjust,
-    Ask,
+    AcquireRequest,
+    AdjustRequest,
     Granted,
     HolderView,
-    Leave,
-    Left,
     NameView,
-    Notice,
-    NoticeKind,
-    Release,
-    Renewal,
+    NotGranted,
+    Notification,
+    NotificationKind,
+    ReleaseRequest,
     RenewReply,
+    RenewRequest,
     Reply,
+    WithdrawRequest,
 )
 from holdfast.outcome import Outcome
 from holdfast.table.state import NameState
@@ -21,7 +21,7 @@ from holdfast.table.step import Step
 
 TTL = 1_000_000
 INTERVAL = 100_000
-PATIENCE = 10_000_000
+TEST_TIMEOUT = 10_000_000
 
 
 class Name:
@@ -34,8 +34,8 @@ class Name:
         self.wall = wall
         self.quarantined_until = 0
         self.deaf: set[str] = set()
-        self.asks: dict[str, Ask] = {}
-        self.notices: list[Notice] = []
+        self.requests: dict[str, AcquireRequest] = {}
+        self.notifications: list[Notification] = []
 
     def ask(
         self,
@@ -44,17 +44,17 @@ class Name:
         ttl: int = TTL,
         weight: int = 1,
         capacity: int = 1,
-        patience: int = PATIENCE,
+        waiter_ttl: int = TEST_TIMEOUT,
         lock_delay: int = 0,
         proposal: int = 0,
         wait: bool = True,
-        inbox: str | None = None,
+        channel: str | None = None,
     ) -> Reply:
         """Ask, or ask again."""
-        box = who if inbox is None else inbox
-        times = (ttl, INTERVAL, patience)
-        made = Ask("name", who, box, f"owner {who}", *times, weight, capacity, lock_delay, proposal, wait)
-        self.asks[who] = made
+        box = who if channel is None else channel
+        times = (ttl, INTERVAL, waiter_ttl)
+        made = AcquireRequest("name", who, box, f"owner {who}", *times, weight, capacity, lock_delay, proposal, wait)
+        self.requests[who] = made
         return self.step().acquire(made)
 
     def win(self, who: str, *, ttl: int = TTL, capacity: int = 1, weight: int = 1, lock_delay: int = 0) -> int:
@@ -65,19 +65,21 @@ class Name:
 
     def release(self, who: str, token: int | None = None, *, unsure: bool = False, keep: int = 0) -> Outcome:
         """Release."""
-        return self.step().release(Release("name", who, self.token(who) if token is None else token, unsure, keep))
+        return self.step().release(
+            ReleaseRequest("name", who, self.token(who) if token is None else token, unsure, keep)
+        )
 
     def resize(self, before: int, after: int) -> int:
         """Change the capacity."""
         return self.step().resize(before, after)
 
-    def ask_back(self) -> list[HolderView]:
+    def request_revocation(self) -> list[HolderView]:
         """Ask the holders to let go."""
-        return self.step().ask_back()
+        return self.step().request_revocation()
 
     def renew(self, who: str, token: int | None = None, ttl: int = TTL) -> RenewReply:
         """Renew."""
-        return self.step().renew(Renewal("name", who, self.token(who) if token is None else token, ttl))
+        return self.step().renew(RenewRequest("name", who, self.token(who) if token is None else token, ttl))
 
     def forget(self, quarantine: int) -> None:
         """Forget all, and be in quarantine for a while."""
@@ -86,16 +88,16 @@ class Name:
 
     def take_up(self, who: str, token: int, ttl: int = TTL) -> RenewReply:
         """Renew, and say what the lease came of, so that it can be taken up again."""
-        return self.step().renew(Renewal("name", who, token, ttl, self.asks[who]))
+        return self.step().renew(RenewRequest("name", who, token, ttl, self.requests[who]))
 
     def adjust(self, who: str, token: int | None = None, *, weight: int = 0, owner: str = "") -> RenewReply:
         """Change a holding."""
         token = self.token(who) if token is None else token
-        return self.step().adjust(Adjust("name", who, token, weight, owner))
+        return self.step().adjust(AdjustRequest("name", who, token, weight, owner))
 
-    def leave(self, who: str, *, unsure: bool = False) -> Left:
+    def withdraw(self, who: str, *, unsure: bool = False) -> NotGranted:
         """Leave."""
-        return self.step().leave(Leave("name", who, unsure))
+        return self.step().withdraw(WithdrawRequest("name", who, unsure))
 
     def revoke(self) -> list[HolderView]:
         """Revoke."""
@@ -107,22 +109,22 @@ class Name:
 
     def holders(self) -> str:
         """Return who holds the name, in the order of the grants."""
-        return "".join(each.request for each in self.state.holders)
+        return "".join(each.request_id for each in self.state.holders)
 
     def queue(self) -> str:
         """Return who waits, in order."""
-        return "".join(each.ask.request for each in self.state.queue)
+        return "".join(each.request.request_id for each in self.state.queue)
 
     def token(self, who: str) -> int:
         """Return the token by which somebody holds the name, or 0."""
-        return next((each.token for each in self.state.holders if each.request == who), 0)
+        return next((each.token for each in self.state.holders if each.request_id == who), 0)
 
-    def heard(self, kind: NoticeKind) -> list[tuple[str, int]]:
+    def heard(self, kind: NotificationKind) -> list[tuple[str, int]]:
         """Return who was told so since the last step, with its token or time."""
-        return [(each.request, each.token or each.after) for each in self.notices if each.kind is kind]
+        return [(each.request_id, each.token or each.after) for each in self.notifications if each.kind is kind]
 
     def step(self) -> Step:
         """Take a step of your own."""
-        step = Step(self.state, self.now, self.wall, lambda inbox: inbox not in self.deaf, self.quarantined_until)
-        self.notices = step.notices
+        step = Step(self.state, self.now, self.wall, lambda channel: channel not in self.deaf, self.quarantined_until)
+        self.notifications = step.notifications
         return step

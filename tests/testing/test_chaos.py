@@ -26,7 +26,7 @@ from holdfast.testing.pytest import Chaos
 kept: list[Lease] = []
 """What is not released by the test that acquired it."""
 
-PATIENCE = 10.0
+TEST_TIMEOUT = 10.0
 LONG = 3600.0
 
 
@@ -34,7 +34,7 @@ LONG = 3600.0
 def at_once() -> Generator[None, None, None]:
     """See that what happens inside takes no part of the time that it pretends to take."""
     ended = threading.Event()
-    timer = threading.Timer(PATIENCE, ended.set)
+    timer = threading.Timer(TEST_TIMEOUT, ended.set)
     timer.start()
     try:
         yield
@@ -103,7 +103,7 @@ def test_whoever_waits_is_granted_what_is_lost(holdfast_client: Client, holdfast
     granted: list[int] = []
 
     def wait(client: Client) -> None:
-        with client.lock("name", timeout=PATIENCE) as mine:
+        with client.lock("name", timeout=TEST_TIMEOUT) as mine:
             granted.append(mine.token)
 
     with holdfast.Client() as other:
@@ -159,7 +159,9 @@ def test_an_asyncio_body_is_cancelled_by_a_loss(holdfast_async_client: AsyncClie
 def test_a_stolen_name_is_held_by_another_client(holdfast_client: Client, holdfast_chaos: Chaos) -> None:
     """The holder is told at once, and the thief stands ahead of those who wait."""
     lease = holdfast_client.lock("name", lock_delay=5).acquire()
-    waiting = threading.Thread(target=lambda: holdfast_client.lock("name", lock_delay=5).acquire(PATIENCE).release())
+    waiting = threading.Thread(
+        target=lambda: holdfast_client.lock("name", lock_delay=5).acquire(TEST_TIMEOUT).release()
+    )
     waiting.start()
     while not holdfast_client.inspect("name").waiters:
         pass
@@ -188,11 +190,11 @@ def test_a_name_can_be_stolen_from_asyncio(holdfast_async_client: AsyncClient, h
 def test_nothing_can_be_asked_of_a_store_that_is_down(holdfast_client: Client, holdfast_chaos: Chaos) -> None:
     """Every request fails until the end of the `with`; the lease is kept meanwhile."""
     lease = holdfast_client.lock("name").acquire()
-    asks: list[Callable[[], object]] = [lease.extend, holdfast_client.lock("other").acquire, holdfast_client.names]
+    requests: list[Callable[[], object]] = [lease.extend, holdfast_client.lock("other").acquire, holdfast_client.names]
     with holdfast_chaos.store_down():
-        for ask in asks:
+        for request in requests:
             with pytest.raises(StoreUnavailable, match="store_down"):
-                ask()
+                request()
         lease.check()
     lease.extend()
     lease.release()

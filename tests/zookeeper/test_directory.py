@@ -1,4 +1,4 @@
-"""What a directory in ZooKeeper does, in both colours."""
+"""What a directory in ZooRenewer does, in both colours."""
 
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,10 @@ def test_who_joins_stands_in_order(member: MakeMember) -> None:
     second = two.join(name, "a2")
     assert 0 < first.token < second.token
     listing = two.world.run(two.directory.look(name, two.until))
-    assert [(each.request, each.weight, each.capacity) for each in listing.entries] == [("a1-1/2", 2, 3), ("a2", 1, 1)]
+    assert [(each.request_id, each.weight, each.capacity) for each in listing.entries] == [
+        ("a1-1/2", 2, 3),
+        ("a2", 1, 1),
+    ]
     assert first.order < second.order == listing.joined
     assert second.token <= listing.newest
     assert (first.session, second.session) == (one.directory.session(), two.directory.session())
@@ -32,8 +35,8 @@ def test_joining_again_adds_nothing(member: MakeMember) -> None:
     first = one.join("again", "a1")
     assert one.join("again", "a1").token == first.token
     assert one.requests("again") == ["a1"]
-    assert one.world.run(one.directory.withdraw("again", "a1", first, one.until))
-    assert not one.world.run(one.directory.withdraw("again", "a1", first, one.until))
+    assert one.world.run(one.directory.withdraw_join("again", "a1", first, one.until))
+    assert not one.world.run(one.directory.withdraw_join("again", "a1", first, one.until))
     assert one.join("again", "a1").token > first.token
     assert one.requests("again") == ["a1"]
 
@@ -98,7 +101,7 @@ def test_texts_are_read_and_rewritten(member: MakeMember) -> None:
         ("", second.token, two.directory.session()),
     ]
     assert all(0.0 <= each.age < 10.0 for each in details if each)
-    one.world.run(one.directory.withdraw("texts", "a1", first, one.until))
+    one.world.run(one.directory.withdraw_join("texts", "a1", first, one.until))
     assert two.world.run(two.directory.details("texts", [first], two.until)) == [None]
     assert not one.world.run(one.directory.rewrite("texts", first, "zu spät", one.until))
 
@@ -112,7 +115,7 @@ def test_a_watch_wakes_once(member: MakeMember) -> None:
     assert two.world.run(watch("watch", "b", entries[:1], two.until))
     assert two.world.run(watch("watch", "b", entries[1:3], two.until))
     for entry in entries[:3]:
-        one.world.run(one.directory.withdraw("watch", entry.request, entry, one.until))
+        one.world.run(one.directory.withdraw_join("watch", entry.request_id, entry, one.until))
     two.wait(lambda: two.notes.woke)
     assert not two.world.run(watch("watch", "b", [entries[3], entries[0]], two.until))
     assert two.world.run(watch("watch", "b", entries[3:], two.until))
@@ -126,7 +129,7 @@ def test_what_is_gone_is_not_watched(member: MakeMember) -> None:
     one, two = member(), member()
     first = one.join("gone", "a1")
     two.join("gone", "a2")
-    one.world.run(one.directory.withdraw("gone", "a1", first, one.until))
+    one.world.run(one.directory.withdraw_join("gone", "a1", first, one.until))
     assert not two.world.run(two.directory.watch("gone", "a2", [first], two.until))
     client: Any = two.directory._link._client
     assert [path for path, watchers in client._data_watchers.items() if watchers and "/gone/" in path] == []
@@ -191,7 +194,7 @@ def test_a_check_tells_what_is_there(member: MakeMember) -> None:
     """It is a proof, and tells of each entry whether it is there and ours."""
     one, two = member(), member()
     entries = [("check", one.join("check", "a1")), ("check", one.join("check", "a2")), ("c", two.join("c", "a3"))]
-    one.world.run(one.directory.withdraw("check", "a2", entries[1][1], one.until))
+    one.world.run(one.directory.withdraw_join("check", "a2", entries[1][1], one.until))
     asked = one.world.runtime.now()
     assert one.world.run(one.directory.check(entries, one.until)) == [True, False, False]
     assert asked <= one.directory.proved_at <= one.world.runtime.now()
@@ -209,7 +212,7 @@ def test_names_are_found(member: MakeMember) -> None:
     for name in ("list/b", "list/a", "list.c", "other"):
         one.join(name, "a1")
     assert two.world.run(two.directory.names("list", two.until)).names == ["list.c", "list/a", "list/b"]
-    one.world.run(one.directory.withdraw("list/a", "a1", None, one.until))
+    one.world.run(one.directory.withdraw_join("list/a", "a1", None, one.until))
     assert two.world.run(two.directory.names("list/", two.until)).names == ["list/b"]
     one.close()
     assert two.world.run(two.directory.names("list", two.until)).names == []
@@ -219,7 +222,7 @@ def test_an_unused_name_is_removed_and_made_anew(member: MakeMember, monkeypatch
     """A client removes the empty node of a name that it has not used for a while; who joins it next makes it anew."""
     monkeypatch.setattr("holdfast.stores.zookeeper.directory.UNUSED", 0.0)
     one = member()
-    one.world.run(one.directory.withdraw("unused", "a1", one.join("unused", "a1"), one.until))
+    one.world.run(one.directory.withdraw_join("unused", "a1", one.join("unused", "a1"), one.until))
     assert one.world.run(one.directory.look("unused", one.until)).joined
     one.world.run(one.directory.keep_alive(one.until))
     assert not one.world.run(one.directory.look("unused", one.until)).joined
@@ -231,17 +234,17 @@ def test_an_unused_name_is_removed_and_made_anew(member: MakeMember, monkeypatch
 def test_messages_come_once_and_in_order(member: MakeMember) -> None:
     """Many senders at once lose nothing; to a session that has ended, messages are lost without an error."""
     one, two, three = member(), member(), member()
-    inbox = one.directory.session()
+    channel = one.directory.session()
     for n in range(20):
         sender = (two, three, one)[n % 3]
-        sender.world.run(sender.directory.tell(inbox, f"message {n}", sender.until))
+        sender.world.run(sender.directory.tell(channel, f"message {n}", sender.until))
     one.wait(lambda: len(one.notes.messages) >= 20)
     assert one.notes.messages == [f"message {n}" for n in range(20)]
     one.close()
-    two.world.run(two.directory.tell(inbox, "too late", two.until))
+    two.world.run(two.directory.tell(channel, "too late", two.until))
 
 
-def test_an_inbox_that_somebody_removed_is_made_again(member: MakeMember) -> None:
+def test_an_channel_that_somebody_removed_is_made_again(member: MakeMember) -> None:
     """And so is everything else."""
     one = member()
     session = one.directory.session()
@@ -274,7 +277,7 @@ def test_closing_leaves_nothing(member: MakeMember) -> None:
     Member(two.world, "zookeeper://127.0.0.1:1").close()
 
 
-def test_an_inbox_that_cannot_be_read_ends_no_session(member: MakeMember) -> None:
+def test_an_channel_that_cannot_be_read_ends_no_session(member: MakeMember) -> None:
     """Whoever wrote what is no message into it: the next one is heard, and what is held stays held."""
     one, two = member(), member()
     client = two.directory._link._client
@@ -318,8 +321,10 @@ def test_the_node_of_a_name_that_was_long_held_is_removed(member: MakeMember, mo
     one = member()
     entry = one.join("held", "a1")
     one.world.run(one.directory.keep_alive(one.until))
-    one.world.run(one.directory.withdraw("held", "a1", entry, one.until))
+    one.world.run(one.directory.withdraw_join("held", "a1", entry, one.until))
     one.world.run(one.directory.keep_alive(one.until))
     path = one.directory._path("held")
-    found = one.world.run(one.directory._link.ask(one.until, lambda client: [client.exists_async(path)], writes=False))
+    found = one.world.run(
+        one.directory._link.exchange(one.until, lambda client: [client.exists_async(path)], writes=False)
+    )
     assert found.values == [None]

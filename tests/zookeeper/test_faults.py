@@ -9,12 +9,12 @@ from holdfast.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.stores.ordered import Entry, Kind, Record
 from tests.faults.metronome import Metronome
 from tests.hazards.helpers import Script
-from tests.servers import ZooKeeperEnsemble, ZooKeeperServer
+from tests.servers import ZooRenewerEnsemble, ZooRenewerServer
 from tests.zookeeper.conftest import MakeMember
 from tests.zookeeper.worlds import contender, end_session, proxied
 
 
-def test_a_lost_reply_to_a_join_adds_nothing_twice(member: MakeMember, zookeeper_server: ZooKeeperServer) -> None:
+def test_a_lost_reply_to_a_join_adds_nothing_twice(member: MakeMember, zookeeper_server: ZooRenewerServer) -> None:
     """Whoever joins again finds its own entry, which was created although nobody told."""
     with proxied(zookeeper_server) as (proxy, url):
         one = member(url)
@@ -35,7 +35,7 @@ def test_a_lost_reply_to_a_join_adds_nothing_twice(member: MakeMember, zookeeper
         one.close()
 
 
-def test_a_lost_join_is_joined_anew(member: MakeMember, zookeeper_server: ZooKeeperServer) -> None:
+def test_a_lost_join_is_joined_anew(member: MakeMember, zookeeper_server: ZooRenewerServer) -> None:
     """If the request never arrived, joining again creates the entry."""
     with proxied(zookeeper_server) as (proxy, url):
         one = member(url)
@@ -49,7 +49,7 @@ def test_a_lost_join_is_joined_anew(member: MakeMember, zookeeper_server: ZooKee
 
 
 @pytest.mark.parametrize("arrives", [True, False])
-def test_an_unanswered_join_is_withdrawn(member: MakeMember, zookeeper_server: ZooKeeperServer, arrives: bool) -> None:
+def test_an_unanswered_join_is_withdrawn(member: MakeMember, zookeeper_server: ZooRenewerServer, arrives: bool) -> None:
     """Nothing of it stays, whether or not it had been carried out."""
     with proxied(zookeeper_server) as (proxy, url):
         one = member(url)
@@ -57,13 +57,13 @@ def test_an_unanswered_join_is_withdrawn(member: MakeMember, zookeeper_server: Z
         (proxy.swallow if arrives else proxy.lose)(containing=b"c_a1_")
         with pytest.raises(OutcomeUnknown):
             one.join("unanswered", "a1")
-        assert one.world.run(one.directory.withdraw("unanswered", "a1", None, one.until)) is arrives
+        assert one.world.run(one.directory.withdraw_join("unanswered", "a1", None, one.until)) is arrives
         assert one.requests("unanswered") == ["warm"]
         one.close()
 
 
 def test_a_join_that_is_stuck_is_withdrawn(
-    member: MakeMember, zookeeper_server: ZooKeeperServer, monkeypatch: pytest.MonkeyPatch
+    member: MakeMember, zookeeper_server: ZooRenewerServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A join that timed out, and is carried out later, is found by whoever withdraws it."""
     monkeypatch.setattr("holdfast.stores.zookeeper.link.SILENCE", 60.0)  # or the connection might be given up
@@ -74,12 +74,12 @@ def test_a_join_that_is_stuck_is_withdrawn(
         with pytest.raises(OutcomeUnknown):
             one.world.run(one.directory.join("stuck", contender("a1"), one.soon(0.3)))
         proxy.heal()
-        assert one.world.run(one.directory.withdraw("stuck", "a1", None, one.until))
+        assert one.world.run(one.directory.withdraw_join("stuck", "a1", None, one.until))
         assert one.requests("stuck") == ["warm"]
         one.close()
 
 
-def test_a_lost_reply_to_a_change(member: MakeMember, zookeeper_server: ZooKeeperServer) -> None:
+def test_a_lost_reply_to_a_change(member: MakeMember, zookeeper_server: ZooRenewerServer) -> None:
     """Asked again, it says that the entry is not there any more; what it added is there once."""
     with proxied(zookeeper_server) as (proxy, url):
         one = member(url)
@@ -93,7 +93,7 @@ def test_a_lost_reply_to_a_change(member: MakeMember, zookeeper_server: ZooKeepe
         one.close()
 
 
-def test_a_cut_is_told_as_a_gap(member: MakeMember, zookeeper_server: ZooKeeperServer) -> None:
+def test_a_cut_is_told_as_a_gap(member: MakeMember, zookeeper_server: ZooRenewerServer) -> None:
     """Within the session all stays, but for the watches; who waits is told."""
     with proxied(zookeeper_server) as (proxy, url):
         one = member(url)
@@ -106,15 +106,15 @@ def test_a_cut_is_told_as_a_gap(member: MakeMember, zookeeper_server: ZooKeeperS
         one.close()
 
 
-def test_messages_survive_cuts(member: MakeMember, zookeeper_server: ZooKeeperServer) -> None:
+def test_messages_survive_cuts(member: MakeMember, zookeeper_server: ZooRenewerServer) -> None:
     """While the receiver's replies are lost again and again, each message is delivered once, in order."""
     with proxied(zookeeper_server) as (proxy, url):
         one, two = member(url), member()
-        inbox = one.directory.session()
+        channel = one.directory.session()
         for n in range(30):
             if n % 3 == 0:
-                proxy.swallow(containing=f"~inbox/{inbox}".encode())
-            two.world.run(two.directory.tell(inbox, f"message {n}", two.until))
+                proxy.swallow(containing=f"~inbox/{channel}".encode())
+            two.world.run(two.directory.tell(channel, f"message {n}", two.until))
         proxy.heal()
         one.wait(lambda: len(one.notes.messages) >= 30)
         assert one.notes.messages == [f"message {n}" for n in range(30)]
@@ -124,26 +124,26 @@ def test_messages_survive_cuts(member: MakeMember, zookeeper_server: ZooKeeperSe
 
 @pytest.mark.parametrize("arrives", [True, False])
 def test_a_message_whose_taking_was_not_answered(
-    member: MakeMember, zookeeper_server: ZooKeeperServer, arrives: bool
+    member: MakeMember, zookeeper_server: ZooRenewerServer, arrives: bool
 ) -> None:
     """It is delivered, once, whether or not it had been taken out; and so are those that come after it."""
     with proxied(zookeeper_server) as (proxy, url):
         one, two = member(url), member()
-        inbox = one.directory.session()
-        two.world.run(two.directory.tell(inbox, "first", two.until))
+        channel = one.directory.session()
+        two.world.run(two.directory.tell(channel, "first", two.until))
         one.wait(lambda: one.notes.messages == ["first"])
-        taking = f"~inbox/{inbox}".encode() + b"\0\0\0\x012"  # what is written is: emptied twice
+        taking = f"~inbox/{channel}".encode() + b"\0\0\0\x012"  # what is written is: emptied twice
         (proxy.swallow if arrives else proxy.lose)(containing=taking)
-        two.world.run(two.directory.tell(inbox, "second", two.until))
+        two.world.run(two.directory.tell(channel, "second", two.until))
         one.await_gaps(1)
-        two.world.run(two.directory.tell(inbox, "third", two.until))
+        two.world.run(two.directory.tell(channel, "third", two.until))
         one.wait(lambda: len(one.notes.messages) >= 3)
         assert one.notes.messages == ["first", "second", "third"]
         assert proxy.counts.swallowed + proxy.counts.lost == 1
         one.close()
 
 
-def test_an_ended_session_is_told(member: MakeMember, zookeeper_server: ZooKeeperServer) -> None:
+def test_an_ended_session_is_told(member: MakeMember, zookeeper_server: ZooRenewerServer) -> None:
     """What it had is gone, who had it is told, and the next join begins another session."""
     one, two = member(), member()
     entry = one.join("ended", "a1")
@@ -159,29 +159,29 @@ def test_an_ended_session_is_told(member: MakeMember, zookeeper_server: ZooKeepe
     one.wait(lambda: one.notes.messages == ["hello"])
 
 
-def test_no_session_is_mistaken_for_another(member: MakeMember, zookeeper_server: ZooKeeperServer) -> None:
+def test_no_session_is_mistaken_for_another(member: MakeMember, zookeeper_server: ZooRenewerServer) -> None:
     """Whatever the moment at which a session ends, a join answers with an entry of the present one, or raises."""
     one = member()
     for attempt in range(5):
-        request = f"a{attempt}"
+        request_id = f"a{attempt}"
         ending = threading.Thread(target=end_session, args=(zookeeper_server, one))
         ending.start()
         answered: list[Entry] = []
         while ending.is_alive() or not answered:
             try:
-                answered.append(one.join("mistaken", request))
+                answered.append(one.join("mistaken", request_id))
             except StoreUnavailable:
                 continue
         ending.join()
         one.await_losses(attempt + 1)
-        entry = one.join("mistaken", request)
+        entry = one.join("mistaken", request_id)
         assert entry.session == one.directory.session()
-        assert [each.request for each in one.look("mistaken")] == [request]
-        one.world.run(one.directory.withdraw("mistaken", request, entry, one.until))
+        assert [each.request_id for each in one.look("mistaken")] == [request_id]
+        one.world.run(one.directory.withdraw_join("mistaken", request_id, entry, one.until))
 
 
 def test_a_silent_server_bounds_everything(
-    member: MakeMember, zookeeper_server: ZooKeeperServer, metronome: Metronome
+    member: MakeMember, zookeeper_server: ZooRenewerServer, metronome: Metronome
 ) -> None:
     """Each operation ends in time, though no server answers; and nothing is sent behind the asker's back."""
     with proxied(zookeeper_server) as (proxy, url):
@@ -215,7 +215,7 @@ def test_a_silent_server_bounds_everything(
 
 
 def test_closing_is_bounded(
-    member: MakeMember, zookeeper_server: ZooKeeperServer, metronome: Metronome, monkeypatch: pytest.MonkeyPatch
+    member: MakeMember, zookeeper_server: ZooRenewerServer, metronome: Metronome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It ends though the server does not answer, and no thread stays."""
     monkeypatch.setattr("holdfast.stores.zookeeper.link.CLOSING", 0.2)
@@ -227,7 +227,7 @@ def test_closing_is_bounded(
         assert metronome.elapsed(began) < 5.0
 
 
-def test_a_killed_server_costs_no_session(member: MakeMember, zookeeper_ensemble: ZooKeeperEnsemble) -> None:
+def test_a_killed_server_costs_no_session(member: MakeMember, zookeeper_ensemble: ZooRenewerEnsemble) -> None:
     """Whichever server dies, the session goes on at another, with all that it has."""
     one = member(zookeeper_ensemble.url)
     entry = one.join("killed", "a1")
@@ -244,7 +244,7 @@ def test_a_killed_server_costs_no_session(member: MakeMember, zookeeper_ensemble
 
 
 def test_a_paused_server_is_left(
-    member: MakeMember, zookeeper_ensemble: ZooKeeperEnsemble, metronome: Metronome
+    member: MakeMember, zookeeper_ensemble: ZooRenewerEnsemble, metronome: Metronome
 ) -> None:
     """A server that falls silent is left for another, long before the session would end."""
     one = member(zookeeper_ensemble.url, session_timeout="60")
@@ -265,7 +265,7 @@ def test_a_paused_server_is_left(
     assert one.notes.losses == 0
 
 
-def test_a_forked_child_leaves_the_session_alone(tmp_path: Path, zookeeper_server: ZooKeeperServer) -> None:
+def test_a_forked_child_leaves_the_session_alone(tmp_path: Path, zookeeper_server: ZooRenewerServer) -> None:
     """It closes what it inherited, ends without a word, and may have a client of its own; the parent goes on."""
     body = """
 import os, sys, holdfast

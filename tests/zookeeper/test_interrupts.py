@@ -8,12 +8,12 @@ from holdfast import Client, HoldfastError
 from holdfast.stores.zookeeper.handler import Handler
 from tests.hazards.helpers import Script
 from tests.hazards.interrupting import before_the_release, sweep
-from tests.servers import ZooKeeperServer
+from tests.servers import ZooRenewerServer
 
 TTL = 30.0
 """Far longer than it takes to get what is free."""
 
-PATIENCE = 5.0
+TEST_TIMEOUT = 5.0
 """How long to wait for what is free, or about to be, in seconds; how long a request may take."""
 
 STRIDE = 3
@@ -24,7 +24,7 @@ class Harm(Exception):
     """Who asked next got no answer."""
 
 
-def interrupt_requests(url: str, patience: float = PATIENCE) -> int:
+def interrupt_requests(url: str, patience: float = TEST_TIMEOUT) -> int:
     """Interrupt a client that is connected wherever it asks; return how often. Whoever asks next is to be answered."""
     count = 0
     with Client(url, operation_timeout=patience, retry_for=0.0) as client:
@@ -48,13 +48,13 @@ def interrupt_connecting(url: str) -> int:
     clients: list[Client] = []
 
     def work(at: int) -> Callable[[], object]:
-        clients.append(Client(url, operation_timeout=PATIENCE))
-        return clients[-1].lock(f"name {at}", TTL, PATIENCE).acquire
+        clients.append(Client(url, operation_timeout=TEST_TIMEOUT))
+        return clients[-1].lock(f"name {at}", TTL, TEST_TIMEOUT).acquire
 
     for number, where in sweep(work, stride=STRIDE):
         with clients[-1] as client:
             try:
-                client.lock(f"another {number}", TTL, PATIENCE).acquire().release()
+                client.lock(f"another {number}", TTL, TEST_TIMEOUT).acquire().release()
             except HoldfastError as error:
                 raise Harm(f"interrupted in {where}: {error}") from error
     clients[-1].close()
@@ -84,7 +84,7 @@ print(getattr(test_interrupts, sys.argv[1])(sys.argv[2]))
 
 @pytest.mark.parametrize("look", [interrupt_requests, interrupt_connecting], ids=lambda look: look.__name__)
 def test_an_interrupt_leaves_the_connection_whole(
-    look: Callable[[str], int], zookeeper_server: ZooKeeperServer, space: str
+    look: Callable[[str], int], zookeeper_server: ZooRenewerServer, space: str
 ) -> None:
     """Wherever it comes, whoever asks next is answered, and nobody keeps the name."""
     said, errors = Script(BODY, look.__name__, f"{zookeeper_server.url}/{space}").end()
@@ -92,7 +92,7 @@ def test_an_interrupt_leaves_the_connection_whole(
     assert int(said) > 1
 
 
-def test_who_asks_kazoo_by_itself_is_found(zookeeper_server: ZooKeeperServer, space: str) -> None:
+def test_who_asks_kazoo_by_itself_is_found(zookeeper_server: ZooRenewerServer, space: str) -> None:
     """Planted: an interrupt comes in the middle of a request of kazoo's."""
     script = Script(BODY, interrupt_kazoo.__name__, f"{zookeeper_server.url}/{space}")
     said, errors = script.end()

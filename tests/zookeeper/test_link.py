@@ -16,7 +16,7 @@ from holdfast.stores.zookeeper.handler import Handler
 from holdfast.stores.zookeeper.library import Client, Result
 from holdfast.stores.zookeeper.link import Hearing, Link
 from holdfast.stores.zookeeper.options import access_of
-from tests.zookeeper.worlds import PATIENCE
+from tests.zookeeper.worlds import TEST_TIMEOUT
 
 
 class Lost(Exception):
@@ -92,7 +92,7 @@ def connect(link: Link, client: Puppet, session: int) -> None:
     link._ready(cast("Client", client), session, 10.0, 0.0)
 
 
-def ask(client: Client) -> Sequence[Result]:
+def request(client: Client) -> Sequence[Result]:
     """Ask for something."""
     return [client.exists_async("/")]
 
@@ -102,10 +102,10 @@ def test_a_connection_that_was_lost_is_not_the_next_clients(monkeypatch: pytest.
 
     async def scene() -> None:
         link, made = linked(monkeypatch)
-        until = link._runtime.now() + PATIENCE
+        until = link._runtime.now() + TEST_TIMEOUT
         link._begin()
         connect(link, made[0], 1)
-        asking = asyncio.create_task(link.ask(until, ask, writes=True))
+        asking = asyncio.create_task(link.exchange(until, request, writes=True))
         await asyncio.sleep(0)
         assert link._handler is not None
         link._handler.carry_out()
@@ -126,10 +126,10 @@ def test_who_asks_never_waits_for_the_thread() -> None:
     taken, asked = handler.create_socket_pair()
     sending = threading.Thread(target=lambda: [asked.send(b"\0") for _ in range(1000)], daemon=True)
     sending.start()
-    sending.join(PATIENCE)
+    sending.join(TEST_TIMEOUT)
     assert not sending.is_alive()
     for _ in range(1000):
-        assert handler.select([taken], [], [], PATIENCE) == ([taken], [], [])
+        assert handler.select([taken], [], [], TEST_TIMEOUT) == ([taken], [], [])
         assert taken.recv(1)
     assert handler.select([taken], [], [], 0.0) == ([], [], [])
     asked.send(b"\0")

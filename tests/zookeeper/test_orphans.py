@@ -5,19 +5,19 @@ from collections.abc import Callable
 import pytest
 
 from holdfast.contracts.deadlines import micros
-from holdfast.contracts.messages import Ask, Granted, Leave, Release
+from holdfast.contracts.messages import AcquireRequest, Granted, ReleaseRequest, WithdrawRequest
 from holdfast.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.stores.ordered.store import OrderedStore
-from tests.servers import Proxy, ZooKeeperServer
+from tests.servers import Proxy, ZooRenewerServer
 from tests.zookeeper.conftest import MakeMember
 from tests.zookeeper.worlds import Member, World, proxied
 
 TTL = micros(60.0)
 
 
-def ask_of(name: str, request: str) -> Ask:
+def ask_of(name: str, request_id: str) -> AcquireRequest:
     """Return a request by whoever waits."""
-    return Ask(name, request, "", "somebody", TTL, TTL, micros(60.0))
+    return AcquireRequest(name, request_id, "", "somebody", TTL, TTL, micros(60.0))
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def ask_of(name: str, request: str) -> Ask:
 def test_who_gave_up_while_cut_off_leaves_nothing(
     world: World,
     member: MakeMember,
-    zookeeper_server: ZooKeeperServer,
+    zookeeper_server: ZooRenewerServer,
     fault: Callable[..., None],
     leaves: bool,
 ) -> None:
@@ -50,9 +50,9 @@ def test_who_gave_up_while_cut_off_leaves_nothing(
         assert two.requests(name) == ["first", "a1"][: 2 if fault is Proxy.swallow else 1]
         if leaves:
             with pytest.raises(StoreUnavailable):
-                world.run(store.leave(Leave(name, "a1", unsure=True), one.soon(0.5)))
+                world.run(store.withdraw(WithdrawRequest(name, "a1", unsure=True), one.soon(0.5)))
         else:
-            store._places.live["a1"].ends_at = 0.0  # nobody is heard of it for long enough
+            store._contenders.live["a1"].ends_at = 0.0  # nobody is heard of it for long enough
             store._caretaker._signal.set()
         proxy.heal()
         two.wait_for(lambda: two.directory.look(name, two.until), lambda found: len(found.entries) == 1)
@@ -61,7 +61,7 @@ def test_who_gave_up_while_cut_off_leaves_nothing(
 
 
 def test_a_release_that_failed_while_cut_off_is_carried_out(
-    world: World, member: MakeMember, zookeeper_server: ZooKeeperServer
+    world: World, member: MakeMember, zookeeper_server: ZooRenewerServer
 ) -> None:
     """Nobody has to ask for it again."""
     two = member()
@@ -74,7 +74,7 @@ def test_a_release_that_failed_while_cut_off_is_carried_out(
         proxy.refuse()
         proxy.cut()
         with pytest.raises(StoreUnavailable):
-            world.run(store.release(Release("released", "a1", granted.token), one.soon(0.5)))
+            world.run(store.release(ReleaseRequest("released", "a1", granted.token), one.soon(0.5)))
         assert two.requests("released") == ["a1"]
         proxy.heal()
         two.wait_for(lambda: two.directory.look("released", two.until), lambda found: not found.entries)

@@ -19,14 +19,14 @@ from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.runtimes.aio import AsyncioRuntime
 from holdfast.runtimes.threads import ThreadsRuntime, drive
 from holdfast.stores.ordered import Entry, Kind, Record
-from holdfast.stores.zookeeper.directory import ZooKeeperDirectory
+from holdfast.stores.zookeeper.directory import ZooRenewerDirectory
 from holdfast.stores.zookeeper.library import QuietLogger, make_client
 from holdfast.stores.zookeeper.options import access_of
-from tests.servers import Proxy, ZooKeeperServer, wait_until
+from tests.servers import Proxy, ZooRenewerServer, wait_until
 
 T = TypeVar("T")
 
-PATIENCE = 10.0
+TEST_TIMEOUT = 10.0
 """How long to wait for what must happen, in seconds."""
 
 
@@ -68,9 +68,9 @@ async def _make_runtime() -> AsyncioRuntime:
 
 
 @contextmanager
-def world_of(colour: str) -> Generator[World, None, None]:
+def world_of(form: str) -> Generator[World, None, None]:
     """Make a world."""
-    if colour == "threads":
+    if form == "threads":
         yield ThreadsWorld()
         return
     with asyncio.Runner() as runner:
@@ -86,9 +86,9 @@ class Notes:
     losses: int = 0
     gaps: int = 0
 
-    def woken(self, request: str) -> None:
+    def woken(self, request_id: str) -> None:
         """Note it."""
-        self.woke.append(request)
+        self.woke.append(request_id)
 
     def told(self, message: str) -> None:
         """Note it."""
@@ -110,12 +110,12 @@ class Member:
         query = "&".join(f"{key}={value}" for key, value in {"session_timeout": "8", **options}.items())
         self.world = world
         self.notes = Notes()
-        self.directory = ZooKeeperDirectory(world.runtime, access_of(urlsplit(f"{url}/{world.runtime.colour}?{query}")))
+        self.directory = ZooRenewerDirectory(world.runtime, access_of(urlsplit(f"{url}/{world.runtime.form}?{query}")))
 
     @property
     def until(self) -> float:
         """The end of an operation that begins now."""
-        return self.world.runtime.now() + PATIENCE
+        return self.world.runtime.now() + TEST_TIMEOUT
 
     def soon(self, seconds: float) -> float:
         """Return an instant."""
@@ -130,9 +130,9 @@ class Member:
         """End it."""
         self.world.run(self.directory.close())
 
-    def join(self, name: str, request: str, weight: int = 1, capacity: int = 1) -> Entry:
+    def join(self, name: str, request_id: str, weight: int = 1, capacity: int = 1) -> Entry:
         """Contend."""
-        return self.world.run(self.directory.join(name, contender(request, weight, capacity), self.until))[0]
+        return self.world.run(self.directory.join(name, contender(request_id, weight, capacity), self.until))[0]
 
     def look(self, name: str) -> list[Entry]:
         """List a name."""
@@ -140,16 +140,16 @@ class Member:
 
     def requests(self, name: str) -> list[str]:
         """List who stands in a name."""
-        return [entry.request for entry in self.look(name)]
+        return [entry.request_id for entry in self.look(name)]
 
     def wait(self, condition: Callable[[], object]) -> None:
         """Let time pass until something has been heard."""
         self.world.run(self._wait(condition))
 
-    def wait_for(self, ask: Callable[[], Coroutine[Any, Any, T]], condition: Callable[[T], object]) -> None:
+    def wait_for(self, request: Callable[[], Coroutine[Any, Any, T]], condition: Callable[[T], object]) -> None:
         """Ask until the answer is the right one."""
         until = self.until
-        while not condition(self.world.run(ask())):
+        while not condition(self.world.run(request())):
             assert self.world.runtime.now() < until, "what was waited for has not happened"
             self.world.run(self.world.runtime.sleep(0.02))
 
@@ -168,14 +168,14 @@ class Member:
             await self.world.runtime.sleep(0.005)
 
 
-def contender(request: str, weight: int = 1, capacity: int = 1, text: str = "") -> Record:
+def contender(request_id: str, weight: int = 1, capacity: int = 1, text: str = "") -> Record:
     """Return the record of one who contends."""
-    return Record(Kind.CONTENDER, request, weight, capacity, text=text)
+    return Record(Kind.CONTENDER, request_id, weight, capacity, text=text)
 
 
 def hand_over(world: World, url: str) -> None:
     """Have a client hold a lock, and another wait for it and get it."""
-    if world.runtime.colour == "threads":
+    if world.runtime.form == "threads":
         _hand_over(url)
     else:
         asyncio.run(_hand_over_async(url))
@@ -183,13 +183,13 @@ def hand_over(world: World, url: str) -> None:
 
 def _hand_over(url: str) -> None:
     with (
-        holdfast.Client(url, operation_timeout=PATIENCE) as one,
-        holdfast.Client(url, operation_timeout=PATIENCE) as two,
+        holdfast.Client(url, operation_timeout=TEST_TIMEOUT) as one,
+        holdfast.Client(url, operation_timeout=TEST_TIMEOUT) as two,
     ):
         first = one.lock("handed").acquire()
         assert two.lock("handed").try_acquire() is None
         with ThreadPoolExecutor(1) as pool:
-            waiting = pool.submit(two.lock("handed", timeout=PATIENCE).acquire)
+            waiting = pool.submit(two.lock("handed", timeout=TEST_TIMEOUT).acquire)
             wait_until(lambda: one.inspect("handed").waiters, "a waiter")
             first.release()
             second = waiting.result()
@@ -199,12 +199,12 @@ def _hand_over(url: str) -> None:
 
 async def _hand_over_async(url: str) -> None:
     async with (
-        holdfast.AsyncClient(url, operation_timeout=PATIENCE) as one,
-        holdfast.AsyncClient(url, operation_timeout=PATIENCE) as two,
+        holdfast.AsyncClient(url, operation_timeout=TEST_TIMEOUT) as one,
+        holdfast.AsyncClient(url, operation_timeout=TEST_TIMEOUT) as two,
     ):
         first = await one.lock("handed").acquire()
         assert await two.lock("handed").try_acquire() is None
-        waiting = asyncio.create_task(two.lock("handed", timeout=PATIENCE).acquire())
+        waiting = asyncio.create_task(two.lock("handed", timeout=TEST_TIMEOUT).acquire())
         while not (await one.inspect("handed")).waiters:
             assert not waiting.done()
             await asyncio.sleep(0.002)
@@ -214,12 +214,12 @@ async def _hand_over_async(url: str) -> None:
         await second.release()
 
 
-def let_read(server: ZooKeeperServer, path: str, user: str, password: str) -> None:
+def let_read(server: ZooRenewerServer, path: str, user: str, password: str) -> None:
     """Make a node that a login may read, and do nothing else with."""
     host, port = server.address
     security = import_module("kazoo.security")
     client = import_module("kazoo.client").KazooClient(hosts=f"{host}:{port}")
-    client.start(PATIENCE)
+    client.start(TEST_TIMEOUT)
     try:
         client.ensure_path(path)
         client.set_acls(path, [security.make_digest_acl(user, password, read=True)])
@@ -229,7 +229,7 @@ def let_read(server: ZooKeeperServer, path: str, user: str, password: str) -> No
 
 
 @contextmanager
-def proxied(server: ZooKeeperServer) -> Generator[tuple[Proxy, str], None, None]:
+def proxied(server: ZooRenewerServer) -> Generator[tuple[Proxy, str], None, None]:
     """Run a proxy in front of a server; yield it with its URL."""
     with Proxy(server.address) as proxy:
         host, port = proxy.address
@@ -240,7 +240,7 @@ def _set(came: threading.Event, _state: str) -> None:
     came.set()
 
 
-def end_session(server: ZooKeeperServer, member: Member) -> None:
+def end_session(server: ZooRenewerServer, member: Member) -> None:
     """Have the server end a session, as its time does."""
     from holdfast.stores.zookeeper.handler import Handler
 
@@ -256,7 +256,7 @@ def end_session(server: ZooKeeperServer, member: Member) -> None:
         came = threading.Event()
         other.add_listener(partial(_set, came))
         other.start_async()
-        assert came.wait(PATIENCE)
+        assert came.wait(TEST_TIMEOUT)
         taken = other.client_id
         other.stop()
         other.close()

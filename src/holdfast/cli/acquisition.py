@@ -88,7 +88,7 @@ class InterruptedWait(Exception):
 
 def acquire(client: Client, lock: Lock, wakeups: Wakeups) -> Lease:
     """Wait for the lock. Raises InterruptedWait if a signal ended that, and what the acquisition raises."""
-    asking = _Acquisition(lock, wakeups.poke)
+    asking = _Acquisition(lock, wakeups.wake)
     asking.start()
     while True:
         for number in wakeups.wait(None):

@@ -59,8 +59,8 @@ def _print_tokens(lease: Lease, *, as_json: bool) -> None:
 
 def _hold(lease: Lease, wakeups: Wakeups) -> int:
     """Wait for the end of the input, a signal, or the loss of the lease."""
-    lease.on_lost(lambda _loss: wakeups.poke())
-    source = _Input(wakeups.poke)
+    lease.on_lost(lambda _loss: wakeups.wake())
+    source = _Input(wakeups.wake)
     source.start()
     while not lease.lost:
         for number in wakeups.wait(lease.remaining()):

@@ -61,7 +61,7 @@ def run_job(client: Client, lock: Lock, job: Job) -> int:
 
 
 def _under(lease: Lease, job: Job, wakeups: Wakeups) -> int:
-    lease.on_lost(lambda _loss: wakeups.poke())
+    lease.on_lost(lambda _loss: wakeups.wake())
     tokens = tokens_of(lease)
     facts = {
         "HOLDFAST_NAME": "\n".join(job.names),
@@ -92,11 +92,11 @@ def _watch(child: Child, lease: Lease, wakeups: Wakeups) -> int | None:
         if lease.lost:
             return None
         for number in wakeups.wait(lease.remaining()):
-            _pass_on(number, child)
+            _pass(number, child)
     return status
 
 
-def _pass_on(number: int, child: Child) -> None:
+def _pass(number: int, child: Child) -> None:
     if number in TO_COMMAND:
         child.signal(number)
     elif number != signal.SIGCHLD:
@@ -111,7 +111,7 @@ def _end_after_loss(child: Child, lease: Lease, wakeups: Wakeups, grace: float) 
     give_up_at = time.monotonic() + grace
     while child.poll() is None and (left := give_up_at - time.monotonic()) > 0:
         for number in wakeups.wait(left):
-            _pass_on(number, child)
+            _pass(number, child)
     child.signal_all(signal.SIGKILL)
     child.wait()
     return Status.LEASE_LOST

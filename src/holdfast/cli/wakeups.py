@@ -12,12 +12,12 @@ from collections.abc import Iterable
 from types import FrameType, TracebackType
 from typing import Self
 
-POKE = 0
+WAKE = 0
 READ = 4096
 
 
 class Wakeups:
-    """What wakes the main thread: the given signals, and `poke` from any thread."""
+    """What wakes the main thread: the given signals, and `wake` from any thread."""
 
     def __init__(self, signals: Iterable[int]) -> None:
         """Prepare to take `signals`; one that is ignored (as nohup does) stays ignored."""
@@ -28,16 +28,16 @@ class Wakeups:
         self._writer.settimeout(0)
         self._wakeup_before = -1
 
-    def poke(self) -> None:
+    def wake(self) -> None:
         """Wake the main thread. Callable from any thread, at any time."""
         with contextlib.suppress(OSError):
-            self._writer.send(bytes([POKE]))
+            self._writer.send(bytes([WAKE]))
 
     def wait(self, timeout: float | None) -> list[int]:
         """Wait for a signal, a poke or the time; return the signals that came, in order."""
         if not select.select([self._reader], [], [], timeout)[0]:
             return []
-        return [number for number in self._reader.recv(READ) if number != POKE]
+        return [number for number in self._reader.recv(READ) if number != WAKE]
 
     def __enter__(self) -> Self:
         self._wakeup_before = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)

@@ -7,18 +7,18 @@ reply is recognised and gets the same answer.
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from holdfast.contracts.owner_metadata import read_label
+from holdfast.contracts.owner_metadata import read_metadata
 from holdfast.errors import Vote
 from holdfast.outcome import Outcome
 
 
 @dataclass(slots=True)
-class Ask:
-    """A request to hold a name. Asked again under the same `request`, it means "am I granted by now?"."""
+class AcquireRequest:
+    """A request to hold a name. Asked again under the same `request_id`, it means "am I granted by now?"."""
 
     name: str
-    request: str
-    inbox: str
+    request_id: str
+    channel: str
     """Where grants are pushed to; empty if the client cannot be reached and only asks."""
     owner: str
     """Who asks, for people to read."""
@@ -26,7 +26,7 @@ class Ask:
     """Length of the lease, granted in a reply or by a push."""
     interval: int
     """How often the head of the queue asks again."""
-    patience: int
+    waiter_ttl: int
     """How long a waiter that stopped asking counts as alive."""
     weight: int = 1
     capacity: int = 1
@@ -46,7 +46,7 @@ class Ask:
     @property
     def place(self) -> str:
         """Under what it stands in the queue: one who asks for a vote asks every time by another request, base/round."""
-        return self.request.rpartition("/")[0] if self.votes else self.request
+        return self.request_id.rpartition("/")[0] if self.votes else self.request_id
 
 
 @dataclass(slots=True)
@@ -56,17 +56,17 @@ class Granted:
     token: int
     """The last of the tokens that were reserved for it."""
     ttl: int
-    wanted: bool = False
+    contended: bool = False
     """Whether somebody else waits for the name."""
 
 
 @dataclass(slots=True)
-class Waiting:
-    """The asker stands in the queue. A grant will be pushed; if none came by then, ask again after `poke_in`."""
+class Queued:
+    """The asker stands in the queue. A grant will be pushed; if none came by then, ask again after `retry_in`."""
 
     counter: int
     """The last token issued for the name: a push that does not exceed it is an old one, to be ignored."""
-    poke_in: int
+    retry_in: int
     place: int
     """How many stand before us in the queue."""
     quarantine: int = 0
@@ -87,26 +87,26 @@ class Busy:
 
 
 @dataclass(slots=True)
-class Mismatch:
+class CapacityMismatch:
     """The name is in use with another capacity than the one asked for."""
 
     capacity: int
 
 
 @dataclass(slots=True)
-class Gone:
+class Withdrawn:
     """This request was given up earlier; it will not be granted."""
 
 
-Reply = Granted | Waiting | Busy | Mismatch | Gone
+Reply = Granted | Queued | Busy | CapacityMismatch | Withdrawn
 
 
 @dataclass(slots=True)
-class Release:
+class ReleaseRequest:
     """A holder lets go."""
 
     name: str
-    request: str
+    request_id: str
     token: int
     unsure: bool = False
     """Whether an ask of this request may still be under way, so that it must be refused when it arrives."""
@@ -115,27 +115,27 @@ class Release:
 
 
 @dataclass(slots=True)
-class Renewal:
+class RenewRequest:
     """A holder asks to keep a lease for `ttl` from now on."""
 
     name: str
-    request: str
+    request_id: str
     token: int
     ttl: int
-    ask: Ask | None = None
+    request: AcquireRequest | None = None
     """What the lease came of: all that a store needs that has forgotten the grant, to take it up again."""
-    wanted: bool = False
+    contended: bool = False
     """Set by the store with its reply: whether somebody waits for the name."""
     refused_because: str = ""
     """Written by a store that refuses it and can say why, for people to read; else it just does not know it."""
 
 
 @dataclass(slots=True)
-class Adjust:
+class AdjustRequest:
     """A holder changes its holding, which goes on. Asked again, it changes nothing more."""
 
     name: str
-    request: str
+    request_id: str
     token: int
     weight: int = 0
     """How much of the capacity it is content with from now on; it never gets more by this. 0: as it is."""
@@ -146,16 +146,16 @@ class Adjust:
 
 
 @dataclass(slots=True)
-class Leave:
+class WithdrawRequest:
     """A waiter gives up. If a grant crossed it on the way, the grant is passed on."""
 
     name: str
-    request: str
+    request_id: str
     unsure: bool
 
 
 @dataclass(slots=True)
-class Left:
+class NotGranted:
     """What a waiter that gave up leaves behind: nothing. These are the holders it waited for."""
 
     holders: tuple[str, ...] = ()
@@ -167,31 +167,31 @@ class Left:
     """For how long a lock delay keeps the name from everybody. No store says so; `Session.explain` asks."""
 
 
-class NoticeKind(StrEnum):
+class NotificationKind(StrEnum):
     """What a store pushes into an inbox."""
 
     GRANTED = "granted"
     HEAD = "head"
     REVOKED = "revoked"
-    WANTED = "wanted"
+    CONTENDED = "contended"
     """Somebody waits for what this holder has."""
-    ASKED = "asked"
+    REVOCATION_REQUESTED = "revocation requested"
     """Somebody asks this holder to let go."""
     GAP = "gap"
     """Pushes may have been missed: whoever waits asks again. Comes from a client's own connection, not the store."""
 
 
 @dataclass(slots=True)
-class Notice:
+class Notification:
     """A push. It may come late, twice or never; nothing is unsafe or stuck if it does."""
 
-    inbox: str
-    kind: NoticeKind
-    request: str
+    channel: str
+    kind: NotificationKind
+    request_id: str
     token: int = 0
     after: int = 0
     """For HEAD: when the name may become free, so when to ask again at the latest."""
-    wanted: bool = False
+    contended: bool = False
     """For GRANTED: whether somebody else waits for the name."""
 
 
@@ -210,9 +210,9 @@ class HolderView:
     actor: str = ""
     """Which thread or task of its owner it is, if it is looked at for deadlocks."""
 
-    def read_label(self) -> None:
+    def read_metadata(self) -> None:
         """Find in what the store was told of the owner what else it says."""
-        label = read_label(self.owner)
+        label = read_metadata(self.owner)
         self.owner, self.value, self.actor = label.owner, label.value, label.actor
 
 
@@ -229,9 +229,9 @@ class WaiterView:
     holds: tuple[str, ...] = ()
     """The names that it held when it asked, if it is looked at for deadlocks."""
 
-    def read_label(self) -> None:
+    def read_metadata(self) -> None:
         """Find in what the store was told of the owner what else it says."""
-        label = read_label(self.owner)
+        label = read_metadata(self.owner)
         self.owner, self.actor, self.holds = label.owner, label.actor, label.holds
 
 

@@ -13,7 +13,7 @@ SEPARATOR = "\x1f"
 
 
 @dataclass(slots=True, frozen=True)
-class Label:
+class OwnerMetadata:
     """An owner, and what it says of itself."""
 
     owner: str
@@ -33,14 +33,14 @@ class Label:
         return self.owner + SEPARATOR + json.dumps(said, separators=(",", ":"), ensure_ascii=False)
 
 
-def read_label(text: str) -> Label:
-    """Return what a store was told. What was not written by `Label.text` is an owner, whole."""
+def read_metadata(text: str) -> OwnerMetadata:
+    """Return what a store was told. What was not written by `OwnerMetadata.text` is an owner, whole."""
     owner, separator, said = text.partition(SEPARATOR)
     if not separator:
-        return Label(text)
+        return OwnerMetadata(text)
     try:
         more = json.loads(said)
         value, actor, holds = more.get("v", ""), more.get("a", ""), more.get("h", [])
-        return Label(owner, str(value), str(actor), tuple(map(str, holds)))
+        return OwnerMetadata(owner, str(value), str(actor), tuple(map(str, holds)))
     except (ValueError, AttributeError, TypeError):
-        return Label(text)
+        return OwnerMetadata(text)

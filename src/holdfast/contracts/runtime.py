@@ -57,7 +57,7 @@ class Datagrams(Protocol):
 class Runtime(Protocol):
     """What the protocol may ask of the world."""
 
-    colour: str
+    form: str
     """What runs the protocol, in a word: for error messages and reports."""
 
     goes_on: bool

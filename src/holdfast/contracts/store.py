@@ -12,18 +12,18 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from holdfast.contracts.messages import (
-    Adjust,
-    Ask,
+    AcquireRequest,
+    AdjustRequest,
     HolderView,
-    Leave,
-    Left,
     NameView,
-    Notice,
+    NotGranted,
+    Notification,
     Page,
-    Release,
-    Renewal,
+    ReleaseRequest,
     RenewReply,
+    RenewRequest,
     Reply,
+    WithdrawRequest,
 )
 from holdfast.contracts.runtime import Runtime
 from holdfast.outcome import Outcome
@@ -49,7 +49,7 @@ class Capabilities:
     """How many tokens can be reserved in one grant."""
     tells: bool = False
     """Whether a holder is told when somebody waits, though there is no queue."""
-    together: bool = False
+    multi_acquire: bool = False
     """Whether it has `acquire_many`, and so can grant several names in one step."""
 
 
@@ -81,42 +81,42 @@ class Store(Protocol):
         """Return what two stores have in common only if they are one and the same; "" while that is not known."""
         ...
 
-    async def open(self, deliver: Callable[[Notice], None], until: float) -> str:
+    async def open(self, deliver: Callable[[Notification], None], until: float) -> str:
         """Connect, start to deliver notices, and return the inbox they are to be sent to (or "").
 
         `deliver` must be called where the runtime runs its code (`Runtime.post` sees to it).
         """
         ...
 
-    async def acquire(self, ask: Ask, until: float) -> Reply:
+    async def acquire(self, request: AcquireRequest, until: float) -> Reply:
         """Grant, queue or refuse."""
         ...
 
-    async def acquire_many(self, asks: Sequence[Ask], until: float) -> list[Reply]:
+    async def acquire_many(self, requests: Sequence[AcquireRequest], until: float) -> list[Reply]:
         """Go through asks for different names, in their order and in one atomic step, up to the first not granted.
 
         That one is answered as by `acquire`, the ones after it are not looked at. The asks are of one client and
-        differ in their names and requests only. Called if the store is capable of it (`together`).
+        differ in their names and requests only. Called if the store is capable of it (`multi_acquire`).
         """
         ...
 
-    async def release(self, release: Release, until: float) -> Outcome:
+    async def release(self, release: ReleaseRequest, until: float) -> Outcome:
         """Let go, and hand over in the same step."""
         ...
 
-    async def renew(self, renewals: Sequence[Renewal], until: float) -> list[RenewReply]:
+    async def renew(self, renewals: Sequence[RenewRequest], until: float) -> list[RenewReply]:
         """Renew a batch of leases; the answers are in the order of the batch.
 
         A store that keeps a lease for less than it was asked to lowers the `ttl` of that renewal. One that hands leases
-        on within a process (`span`) sets its `wanted` if somebody waits for the name.
+        on within a process (`span`) sets its `contended` if somebody waits for the name.
         """
         ...
 
-    async def adjust(self, adjust: Adjust, until: float) -> RenewReply:
+    async def adjust(self, adjust: AdjustRequest, until: float) -> RenewReply:
         """Change a holding without a gap, and hand on what it no longer takes in the same step."""
         ...
 
-    async def leave(self, leave: Leave, until: float) -> Left:
+    async def withdraw(self, withdraw: WithdrawRequest, until: float) -> NotGranted:
         """Give up waiting; pass on a grant that crossed this."""
         ...
 
@@ -133,7 +133,7 @@ class Store(Protocol):
         """
         ...
 
-    async def ask_back(self, name: str, until: float) -> list[HolderView]:
+    async def request_revocation(self, name: str, until: float) -> list[HolderView]:
         """Ask the holders of a name to let go; return who was asked."""
         ...
 

@@ -39,7 +39,7 @@ class _Worker:
         return not self.done and (self.task is None or not self.task.ended())
 
 
-class Departures:
+class BackgroundReleases:
     """What one client tells its store while nobody waits for it."""
 
     def __init__(self, runtime: Runtime) -> None:

@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from holdfast.contracts.messages import NameView
-from holdfast.contracts.owner_metadata import Label
-from holdfast.core.lease import HeldLease
+from holdfast.contracts.owner_metadata import OwnerMetadata
+from holdfast.core.lease import CoreLease
 from holdfast.errors import DeadlockDetected, StoreError, Wait
 
 if TYPE_CHECKING:
-    from holdfast.core.attempt import Want
+    from holdfast.core.attempt import LockSpec
     from holdfast.core.session import Session
 
 log = logging.getLogger("holdfast")
@@ -47,14 +47,14 @@ MOST_HELD = 64
 class Actor:
     """One thread or task, and what it holds of what is looked at for deadlocks."""
 
-    label: str
+    metadata: str
     """Unique; and after a space what the thread or task is called."""
-    leases: list[HeldLease] = field(default_factory=list[HeldLease])
+    leases: list[CoreLease] = field(default_factory=list[CoreLease])
 
     def holds(self) -> tuple[str, ...]:
         """Return the names that it holds now; of very many, those that it acquired last."""
-        self.leases = [held for held in self.leases if held.trusted()]
-        return tuple(held.name for held in self.leases[-MOST_HELD:])
+        self.leases = [lease for lease in self.leases if lease.trusted()]
+        return tuple(lease.name for lease in self.leases[-MOST_HELD:])
 
 
 class Actors:
@@ -65,14 +65,14 @@ class Actors:
         self._session = session
         self._actors: WeakKeyDictionary[object, Actor] = WeakKeyDictionary()
 
-    def speak_for(self, want: "Want") -> "Want":
+    def speak_for(self, spec: "LockSpec") -> "LockSpec":
         """Have a request say which thread or task it is for, the one that calls, and what that one holds."""
         who, title = self._session.runtime.caller()
         actor = self._actors.get(who)
         if actor is None:
             actor = self._actors[who] = Actor(f"{self._session.runtime.new_id()} {title}")
-        label = Label(self._session.owner, actor=actor.label, holds=actor.holds())
-        return replace(want, label=label.text(), actor=actor)
+        metadata = OwnerMetadata(self._session.owner, actor=actor.metadata, holds=actor.holds())
+        return replace(spec, metadata=metadata.text(), actor=actor)
 
 
 async def refuse_deadlock(session: "Session", actor: Actor, name: str) -> None:
@@ -94,8 +94,8 @@ async def refuse_deadlock(session: "Session", actor: Actor, name: str) -> None:
 async def _circle_to_break(session: "Session", actor: Actor, names: Iterable[str]) -> tuple[Wait, ...]:
     """Look for a circle that an actor is in and is the one to give up of; empty if there is none."""
     views = [view async for view in _views(session, names)]
-    circle = circle_through(actor.label, waits(views, session.prefix))
-    return circle if circle and max(wait.waiting for wait in circle) == actor.label else ()
+    circle = circle_through(actor.metadata, waits(views, session.prefix))
+    return circle if circle and max(wait.waiting for wait in circle) == actor.metadata else ()
 
 
 async def _views(session: "Session", names: Iterable[str]) -> AsyncIterator[NameView]:
@@ -108,7 +108,7 @@ async def _views(session: "Session", names: Iterable[str]) -> AsyncIterator[Name
             continue
         seen.add(name)
         view = await session.inspect(name)
-        ahead += [held for waiter in view.waiters if waiter.alive for held in waiter.holds]
+        ahead += [lease for waiter in view.waiters if waiter.alive for lease in waiter.holds]
         yield view
 
 

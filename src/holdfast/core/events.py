@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from weakref import WeakKeyDictionary
 
-from holdfast.core.lease import HeldLease
+from holdfast.core.lease import CoreLease
 from holdfast.outcome import Outcome
 
 log = logging.getLogger("holdfast")
@@ -58,37 +58,37 @@ class Events:
         self._now = now
         self._owner = owner
         self._prefix = prefix
-        self._since: WeakKeyDictionary[HeldLease, float] = WeakKeyDictionary()
+        self._since: WeakKeyDictionary[CoreLease, float] = WeakKeyDictionary()
 
     def contended(self, name: str) -> None:
         """Tell that a name is waited for."""
         self._say(EventKind.CONTENDED, name)
 
-    def acquired(self, held: HeldLease, asked_at: float) -> None:
+    def acquired(self, lease: CoreLease, asked_at: float) -> None:
         """Tell of a new lease, and of its loss if that comes."""
-        now = self._since[held] = self._now()
-        self._say(EventKind.ACQUIRED, held.name, held.token, now - asked_at)
+        now = self._since[lease] = self._now()
+        self._say(EventKind.ACQUIRED, lease.name, lease.token, now - asked_at)
 
         def lost(why: str) -> None:
-            self._say(EventKind.LOST, held.name, held.token, self._held_for(held), why, cause=held.trouble)
+            self._say(EventKind.LOST, lease.name, lease.token, self._held_for(lease), why, cause=lease.last_error)
 
-        held.when_lost(lost)
+        lease.when_lost(lost)
 
-    def renewed(self, held: HeldLease) -> None:
+    def renewed(self, lease: CoreLease) -> None:
         """Tell of a renewal in the background."""
-        self._say(EventKind.RENEWED, held.name, held.token, held.valid_until - self._now())
+        self._say(EventKind.RENEWED, lease.name, lease.token, lease.valid_until - self._now())
 
-    def released(self, held: HeldLease, outcome: Outcome) -> None:
+    def released(self, lease: CoreLease, outcome: Outcome) -> None:
         """Tell of a release."""
-        self._say(EventKind.RELEASED, held.name, held.token, self._held_for(held), outcome.value)
+        self._say(EventKind.RELEASED, lease.name, lease.token, self._held_for(lease), outcome.value)
 
-    def handed_on(self, held: HeldLease) -> None:
+    def handed_on(self, lease: CoreLease) -> None:
         """Tell of a release that the store does not hear of."""
-        self._say(EventKind.HANDED_ON, held.name, held.token, self._held_for(held))
+        self._say(EventKind.HANDED_ON, lease.name, lease.token, self._held_for(lease))
 
-    def _held_for(self, held: HeldLease) -> float:
+    def _held_for(self, lease: CoreLease) -> float:
         now = self._now()
-        return now - self._since.get(held, now)
+        return now - self._since.get(lease, now)
 
     def _say(
         self,

@@ -17,14 +17,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.contracts.deadlines import DRIFT, EPSILON, MICROS, valid_until
-from holdfast.contracts.messages import Ask, Renewal
+from holdfast.contracts.messages import AcquireRequest, RenewRequest
 from holdfast.contracts.runtime import Event, Runtime
 from holdfast.errors import ForkedLeaseError, LeaseLost
 from holdfast.escaping import told
 from holdfast.outcome import Outcome
 
 if TYPE_CHECKING:
-    from holdfast.core.local_queue import Stile
+    from holdfast.core.local_queue import LocalQueue
 
 log = logging.getLogger("holdfast")
 
@@ -39,7 +39,7 @@ TAKEN = "the store has given the name to another holder"
 REVOKED = "somebody took the name by force"
 OVERHELD = "it was held for as long as max_hold allows"
 FORKED = "it belongs to the parent of this process"
-NOT_BY_TROUBLE = frozenset({REVOKED, OVERHELD})
+NOT_BY_ERROR = frozenset({REVOKED, OVERHELD})
 """Losses that no renewal could have prevented."""
 UNTRIED = "; none was tried in time, so this process or its event loop may have stood still"
 """What is added to EXPIRED if no renewal had failed, and none was under way."""
@@ -56,15 +56,15 @@ class LeaseState(Enum):
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
-class HeldLease:
+class CoreLease:
     """One holding of a name. `valid_until`, `due_at` and `ends_at` are local instants; `ttl` is in microseconds."""
 
     runtime: Runtime
     mutex: AbstractContextManager[Any]
-    ask: Ask
+    request: AcquireRequest
     """What it came of."""
     name: str
-    request: str
+    request_id: str
     token: int
     last: int
     """The last of the tokens that are reserved for its process: the one that the store knows it by."""
@@ -80,7 +80,7 @@ class HeldLease:
     due_at: float = NEVER
     """When to renew it next."""
     failures: int = 0
-    stile: "Stile | None" = None
+    local_queue: "LocalQueue | None" = None
     """Where others of this process may wait for it."""
     renewing: bool = False
     lost_because: str = ""
@@ -94,7 +94,7 @@ class HeldLease:
     """For how many seconds it is kept when it is released, in case this process wants the name again."""
     lingers_until: float = NEVER
     """Until when it is kept though nobody has it; NEVER if somebody has."""
-    wanted: bool = False
+    contended: bool = False
     """Whether somebody outside was heard to wait for it."""
     by: object = None
     """The mark of the thread or task that acquired it."""
@@ -104,9 +104,9 @@ class HeldLease:
     """Before which local instant nobody else is to get the name, were our clock as fast as it may be."""
     asked: bool = False
     """Whether its holder was asked to let go."""
-    trouble: Exception | None = None
+    last_error: Exception | None = None
     """Why the last renewal failed; None if one has succeeded since."""
-    _when_asked: tuple[Callable[[], object], ...] = ()
+    _when_revocation_requested: tuple[Callable[[], object], ...] = ()
 
     def trusted(self) -> bool:
         """Tell whether the lease is certainly still ours."""
@@ -141,15 +141,15 @@ class HeldLease:
                 f"the lease of {self.name!r} (token {self.token}) is lost: {self.why_lost()}. "
                 "Another holder may be at work: stop, and do not write."
             )
-            lost.__cause__ = self.trouble
+            lost.__cause__ = self.last_error
             return lost
         return LeaseLost(f"the lease of {self.name!r} (token {self.token}) was released; acquire a new one.")
 
     def why_lost(self) -> str:
         """Tell why it is lost, and why it could not be renewed; "" while it is not."""
-        if self.trouble is None:
+        if self.last_error is None:
             return self.lost_because
-        return f"{self.lost_because}; the last renewal failed: {told(self.trouble)}"
+        return f"{self.lost_because}; the last renewal failed: {told(self.last_error)}"
 
     def state(self) -> LeaseState:
         """Tell HELD, AT_RISK, LOST and RELEASED apart."""
@@ -164,8 +164,8 @@ class HeldLease:
                 self.void = True
                 return False
             self.lost_because = because
-            if because in NOT_BY_TROUBLE:
-                self.trouble = None
+            if because in NOT_BY_ERROR:
+                self.last_error = None
         self.runtime.post(self._tell)  # whoever noticed may be a thread beside the loop, or the body itself
         return True
 
@@ -179,7 +179,7 @@ class HeldLease:
                 self.kept_until = max(self.kept_until, valid_until(sent, ttl))
                 self.valid_until = min(self.kept_until, self.ends_at)
                 self.failures = 0
-                self.trouble = None
+                self.last_error = None
         return alive or not self._expire()
 
     def failed(self, error: Exception) -> None:
@@ -187,12 +187,12 @@ class HeldLease:
         with self.mutex:
             self.failures += 1
             if not self.lost_because:
-                self.trouble = error
+                self.last_error = error
 
-    def note_waiters(self, renewal: Renewal) -> None:
+    def note_contention(self, renewal: RenewRequest) -> None:
         """Tell the local queue if somebody outside waits, as the reply to a renewal says."""
-        if renewal.wanted and self.stile is not None:
-            self.stile.heard(self)
+        if renewal.contended and self.local_queue is not None:
+            self.local_queue.heard(self)
 
     def let_it_go(self) -> bool:
         """Note that the holder lets go: if it is not lost by now, it never will be. False if it did so before."""
@@ -210,23 +210,23 @@ class HeldLease:
                 return
         self.runtime.post(partial(_call, tell, self.why_lost(), self.name))
 
-    def ask_back(self) -> None:
+    def request_revocation(self) -> None:
         """Tell the holder, once, that somebody asks it to let go. Errors of whoever it tells are logged."""
         with self.mutex:
             if self.asked or self.lost_because or self.let_go:
                 return
             self.asked = True
-            callbacks, self._when_asked = self._when_asked, ()
+            callbacks, self._when_revocation_requested = self._when_revocation_requested, ()
         for tell in callbacks:
-            _call_asked(tell, self.name)
+            _call_revocation_requested(tell, self.name)
 
-    def when_asked(self, tell: Callable[[], object]) -> None:
+    def when_revocation_requested(self, tell: Callable[[], object]) -> None:
         """Have `tell()` called when the holder is asked to let go, at once if it was already."""
         with self.mutex:
             if not self.asked:
-                self._when_asked += (tell,)
+                self._when_revocation_requested += (tell,)
                 return
-        self.runtime.post(partial(_call_asked, tell, self.name))
+        self.runtime.post(partial(_call_revocation_requested, tell, self.name))
 
     def to_keep(self) -> int:
         """Return for how many microseconds more the name must be kept if it is released now."""
@@ -261,26 +261,26 @@ class HeldLease:
         self.mutex = self.runtime.mutex()
         self.lost_because = FORKED
         self._callbacks = ()
-        self._when_asked = ()
+        self._when_revocation_requested = ()
 
-    def _ttl_to_ask(self, wanted: int) -> int:
+    def _ttl_to_request(self, ttl: int) -> int:
         """Return the ttl to renew with: no longer than it takes to be valid until max_hold ends it."""
         left = (self.ends_at - self.runtime.now() + EPSILON) / (1.0 - DRIFT) + 0.001
-        return wanted if left * MICROS >= wanted else max(1, int(left * MICROS))
+        return ttl if left * MICROS >= ttl else max(1, int(left * MICROS))
 
-    def renewal(self, wanted: int) -> Renewal:
-        """Make the request to keep it for `wanted` microseconds more, or for what max_hold leaves of them."""
-        return Renewal(self.name, self.request, self.last, self._ttl_to_ask(wanted), self.ask)
+    def renewal(self, ttl: int) -> RenewRequest:
+        """Make the request to keep it for `ttl` microseconds more, or for what max_hold leaves of them."""
+        return RenewRequest(self.name, self.request_id, self.last, self._ttl_to_request(ttl), self.request)
 
-    def successor(self, ttl: int, ends_at: float) -> "HeldLease":
+    def successor(self, ttl: int, ends_at: float) -> "CoreLease":
         """Make the lease of the next in this process, who takes the next token: the same holding, to the store."""
         kept_until = self.kept_until
-        return HeldLease(  # all by position, which is faster
+        return CoreLease(  # all by position, which is faster
             self.runtime,
             self.mutex,
-            self.ask,
-            self.name,
             self.request,
+            self.name,
+            self.request_id,
             self.token + 1,
             self.last,
             ttl,
@@ -290,7 +290,7 @@ class HeldLease:
             ends_at,
             self.due_at,
             self.failures,
-            self.stile,
+            self.local_queue,
         )
 
     def schedule(self, spread: float) -> float:
@@ -318,13 +318,13 @@ class HeldLease:
             signal, callbacks = self._signal, self._callbacks
         if signal is not None:
             signal.set()
-        if self.stile is not None:
-            self.stile.lost(self)
+        if self.local_queue is not None:
+            self.local_queue.lost(self)
         for tell in callbacks:
             _call(tell, self.why_lost(), self.name)
 
 
-def why_refused(reply: Outcome, renewal: Renewal) -> str:
+def why_refused(reply: Outcome, renewal: RenewRequest) -> str:
     """Tell why a store has refused a renewal."""
     why = renewal.refused_because
     if reply is Outcome.TAKEN_OVER:
@@ -332,12 +332,12 @@ def why_refused(reply: Outcome, renewal: Renewal) -> str:
     return why or REFUSED
 
 
-def report_loss(lease: HeldLease) -> None:
+def report_loss(lease: CoreLease) -> None:
     """Log that a lease is lost: a warning, unless it lingered and so was nobody's."""
     log.log(logging.WARNING if lease.lingers_until == NEVER else logging.DEBUG, "%s", lease.loss())
 
 
-def _call_asked(tell: Callable[[], object], name: str) -> None:
+def _call_revocation_requested(tell: Callable[[], object], name: str) -> None:
     try:
         tell()
     except (Exception, SystemExit):

@@ -26,9 +26,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.contracts.deadlines import MICROS, seconds
-from holdfast.contracts.messages import Left, WaiterView
-from holdfast.core.attempt import Attempt, Want
-from holdfast.core.lease import NEVER, HeldLease
+from holdfast.contracts.messages import NotGranted, WaiterView
+from holdfast.core.attempt import Attempt, LockSpec
+from holdfast.core.lease import NEVER, CoreLease
 from holdfast.core.stop import Stop
 from holdfast.errors import StoreUnavailable
 from holdfast.outcome import Outcome
@@ -42,7 +42,7 @@ PART = 1 / 4 / MICROS
 
 
 @dataclass(slots=True, frozen=True)
-class Budget:
+class FairnessBudget:
     """For how long a process may keep a name to itself while somebody outside waits."""
 
     count: int = 32
@@ -52,15 +52,15 @@ class Budget:
 
 
 @dataclass(slots=True, eq=False)
-class Contender:
+class LocalWaiter:
     """One who waits here."""
 
-    want: Want
+    spec: LockSpec
     event: "Event"
     since: float
-    owned: list[HeldLease]
+    owned: list[CoreLease]
     """Where its caller finds what it got, if it is interrupted."""
-    lease: HeldLease | None = None
+    lease: CoreLease | None = None
     """What was handed to it."""
     place: int = 0
     """How many stood before it when it left."""
@@ -74,256 +74,263 @@ class Contender:
         return self.leads or self.lease is not None or self.error is not None
 
 
-class Stile:
+class LocalQueue:
     """The local queue in front of one name. There is one while somebody holds, asks or waits."""
 
-    __slots__ = ("called", "contenders", "held", "key", "owner", "passed", "since", "troubled_since", "wanted")
+    __slots__ = ("called", "contended", "contenders", "key", "lease", "owner", "passed", "since", "unanswered_since")
 
-    def __init__(self, owner: "Turnstile", key: tuple[str, int, int]) -> None:
+    def __init__(self, owner: "LocalQueues", key: tuple[str, int, int]) -> None:
         """Begin with somebody who asks the store, and nobody who waits. Short: it is on the way of every lock."""
         self.owner = owner
         self.key = key
-        self.contenders: deque[Contender] | None = None
+        self.contenders: deque[LocalWaiter] | None = None
         """None until there is one."""
-        self.held: HeldLease | None = None
-        self.called: Contender | None = None
+        self.lease: CoreLease | None = None
+        self.called: LocalWaiter | None = None
         """Whose turn came last."""
-        self.wanted = False
+        self.contended = False
         """Whether somebody outside waits."""
         self.passed = 0
         self.since = 0.0
-        self.troubled_since = NEVER
+        self.unanswered_since = NEVER
         """Since when the store has not answered those who asked."""
 
-    def lost(self, held: HeldLease) -> None:
+    def lost(self, lease: CoreLease) -> None:
         """Let the next contender ask the store, though the holder has not let go, and maybe never will."""
-        self.owner.step_aside(self, held)
+        self.owner.step_aside(self, lease)
 
-    def heard(self, held: HeldLease) -> None:
+    def heard(self, lease: CoreLease) -> None:
         """Note that somebody outside waits for a lease, as the reply to a renewal says."""
-        self.owner.wanted(held)
+        self.owner.contended(lease)
 
-    def lingered(self, held: HeldLease) -> None:
+    def lingered(self, lease: CoreLease) -> None:
         """Release a lease that nobody took up in time."""
-        self.owner.end_lingering(self, held)
+        self.owner.end_lingering(self, lease)
 
-    def lingering(self) -> HeldLease | None:
+    def lingering(self) -> CoreLease | None:
         """Return the lease that nobody has, if there is one. With the mutex held."""
-        held = self.held
-        return held if held is not None and held.lingers_until != NEVER else None
+        lease = self.lease
+        return lease if lease is not None and lease.lingers_until != NEVER else None
 
 
-class Turnstile:
+class LocalQueues:
     """All local queues of one client."""
 
-    def __init__(self, session: "Session", budget: Budget) -> None:
+    def __init__(self, session: "Session", budget: FairnessBudget) -> None:
         """Start without any."""
         self._session = session
         self._runtime = session.runtime
         self._mutex = session.mutex  # the leases' own: so nobody finds one lost just while it is passed on
         self._budget = budget
         self._dismissed = False
-        self._stiles: dict[tuple[str, int, int], Stile] = {}
+        self._queues: dict[tuple[str, int, int], LocalQueue] = {}
 
     def acquire(
-        self, want: Want, key: tuple[str, int, int], until: float | None, owned: list[HeldLease], *, wait: bool
-    ) -> Coroutine[Any, Any, HeldLease | Left]:
-        """Hold `want`, after those of this process who came before for the same `key`."""
-        stile = self._stiles.get(key)
-        if stile is None:  # and if it still is then, this one is in front of the name
-            return self._lead(Stile(self, key), want, until, owned, wait=wait)
-        return self._stand(stile, want, until, owned, wait=wait)
+        self, spec: LockSpec, key: tuple[str, int, int], until: float | None, owned: list[CoreLease], *, wait: bool
+    ) -> Coroutine[Any, Any, CoreLease | NotGranted]:
+        """Hold `spec`, after those of this process who came before for the same `key`."""
+        local_queue = self._queues.get(key)
+        if local_queue is None:  # and if it still is then, this one is in front of the name
+            return self._lead(LocalQueue(self, key), spec, until, owned, wait=wait)
+        return self._stand(local_queue, spec, until, owned, wait=wait)
 
-    def pass_on(self, held: HeldLease) -> bool:
+    def hand_off(self, lease: CoreLease) -> bool:
         """Hand a lease that is released to the next of this process, or have it ask; return whether it has it now."""
-        stile = held.stile
-        if stile is None:
+        local_queue = lease.local_queue
+        if local_queue is None:
             return False
         with self._mutex:
-            if stile.held is not held:
+            if local_queue.lease is not lease:
                 return False
-            contender = self._hand_over(stile, held)
+            contender = self._hand_over(local_queue, lease)
             leader = None
             if contender is None:
-                leader = self._next_leader(stile)
-                stile.held = None
+                leader = self._next_leader(local_queue)
+                local_queue.lease = None
         if contender is None or contender.lease is None:
             if leader is not None:
                 leader.event.set()
             return False
-        self._session.keeper.replaced(contender.lease)
-        held.settle(Outcome.RELEASED)
+        self._session.renewer.replaced(contender.lease)
+        lease.settle(Outcome.RELEASED)
         try:
             if self._session.events is not None:
-                self._session.events.handed_on(held)
+                self._session.events.handed_on(lease)
         finally:
             contender.event.set()
         return True
 
-    def _hand_over(self, stile: Stile, held: HeldLease) -> Contender | None:
+    def _hand_over(self, local_queue: LocalQueue, lease: CoreLease) -> LocalWaiter | None:
         """Give a successor of the lease to the next contender, if there is one and it may. With the mutex held."""
-        if not stile.contenders or self._dismissed:
+        if not local_queue.contenders or self._dismissed:
             return None
-        contender, now = stile.contenders[0], self._runtime.now()
-        if not self._may_pass(stile, held, contender.want, now):
+        contender, now = local_queue.contenders[0], self._runtime.now()
+        if not self._may_hand_off(local_queue, lease, contender.spec, now):
             return None
-        lease = held.successor(contender.want.ttl, now + contender.want.max_hold)
-        lease.linger = contender.want.linger
-        if not self._session.keeper.replaceable(held):
+        lease = lease.successor(contender.spec.ttl, now + contender.spec.max_hold)
+        lease.linger = contender.spec.linger
+        if not self._session.renewer.replaceable(lease):
             return None
         contender.lease = lease  # this decides: `mend` makes good what an interrupt prevents from here on
-        self._give(stile, contender, lease)
-        stile.passed += 1
+        self._give(local_queue, contender, lease)
+        local_queue.passed += 1
         return contender
 
-    def _give(self, stile: Stile, contender: Contender, lease: HeldLease) -> None:
-        self._session.keeper.replace(lease)
-        stile.held = lease
-        stile.called = contender
-        if stile.contenders and stile.contenders[0] is contender:
-            stile.contenders.popleft()
+    def _give(self, local_queue: LocalQueue, contender: LocalWaiter, lease: CoreLease) -> None:
+        self._session.renewer.replace(lease)
+        local_queue.lease = lease
+        local_queue.called = contender
+        if local_queue.contenders and local_queue.contenders[0] is contender:
+            local_queue.contenders.popleft()
 
-    def mend(self, stile: Stile) -> None:
+    def mend(self, local_queue: LocalQueue) -> None:
         """Complete a change of the queue that an interrupt left half done.
 
         It may call one contender more than need be: two may ask the store. It never calls one less.
         """
         with self._mutex:
-            called = [stile.called]
-            first = stile.contenders[0] if stile.contenders else None
+            called = [local_queue.called]
+            first = local_queue.contenders[0] if local_queue.contenders else None
             if first is not None and first.lease is not None:
-                self._give(stile, first, first.lease)
-            held = stile.held
-            if held is None or held.let_go or held.lost_because:
-                self._next_leader(stile)
-                stile.held = None
-            called.append(stile.called)
+                self._give(local_queue, first, first.lease)
+            lease = local_queue.lease
+            if lease is None or lease.let_go or lease.lost_because:
+                self._next_leader(local_queue)
+                local_queue.lease = None
+            called.append(local_queue.called)
         for contender in called:
             if contender is not None:
                 contender.event.set()
 
-    def step_aside(self, stile: Stile, held: HeldLease) -> None:
+    def step_aside(self, local_queue: LocalQueue, lease: CoreLease) -> None:
         """Note that a lease was lost."""
         with self._mutex:
             leader = None
-            if stile.held is held:
-                leader = self._next_leader(stile)
-                stile.held = None
+            if local_queue.lease is lease:
+                leader = self._next_leader(local_queue)
+                local_queue.lease = None
         if leader is not None:
             leader.event.set()
 
-    def wanted(self, held: HeldLease) -> None:
+    def contended(self, lease: CoreLease) -> None:
         """Note that somebody outside waits for a lease; one that lingers is released."""
-        held.wanted = True  # before we look for its stile: who sets that looks at this afterwards
-        stile = held.stile
-        if stile is not None:
-            stile.wanted = True
-            self.end_lingering(stile)
+        lease.contended = True  # before we look for its stile: who sets that looks at this afterwards
+        local_queue = lease.local_queue
+        if local_queue is not None:
+            local_queue.contended = True
+            self.end_lingering(local_queue)
 
     def waiting(self, name: str) -> list[WaiterView]:
         """Show who waits here for a name: the store does not know of them."""
         now, owner = self._runtime.now(), self._session.owner
         with self._mutex:
-            here = [each for stile in self._stiles.values() if stile.key[0] == name for each in stile.contenders or ()]
-        return [WaiterView(owner, each.want.weight, now - each.since, alive=True) for each in here]
+            here = [
+                each
+                for local_queue in self._queues.values()
+                if local_queue.key[0] == name
+                for each in local_queue.contenders or ()
+            ]
+        return [WaiterView(owner, each.spec.weight, now - each.since, alive=True) for each in here]
 
     # -- leases that linger --------------------------------------------------------------------------------
 
-    def keep(self, held: HeldLease) -> bool:
+    def keep(self, lease: CoreLease) -> bool:
         """Let a lease go that is to linger, and keep a successor that nobody has; False if it is to be released."""
-        stile = held.stile
-        if stile is None:
+        local_queue = lease.local_queue
+        if local_queue is None:
             return False
         with self._mutex:
             now = self._runtime.now()
-            if stile.held is not held or stile.contenders or stile.wanted or self._dismissed:
+            if local_queue.lease is not lease or local_queue.contenders or local_queue.contended or self._dismissed:
                 return False
-            ttl, left = stile.key[1], held.kept_until - now
-            if held.token >= held.last or now >= held.valid_until or left < held.ask.ttl * PART:
+            ttl, left = local_queue.key[1], lease.kept_until - now
+            if lease.token >= lease.last or now >= lease.valid_until or left < lease.request.ttl * PART:
                 return False
-            if left * MICROS > ttl or held.let_go or held.lost_because:
+            if left * MICROS > ttl or lease.let_go or lease.lost_because:
                 return False
-            held.let_go = True
-            lease = held.successor(ttl, NEVER)
-            lease.lingers_until = now + held.linger
-            self._session.keeper.replace(lease)
-            stile.held = lease
-        held.settle(Outcome.RELEASED)
-        self._session.keeper.replaced(lease)
+            lease.let_go = True
+            lease = lease.successor(ttl, NEVER)
+            lease.lingers_until = now + lease.linger
+            self._session.renewer.replace(lease)
+            local_queue.lease = lease
+        lease.settle(Outcome.RELEASED)
+        self._session.renewer.replaced(lease)
         if self._session.events is not None:
-            self._session.events.released(held, Outcome.RELEASED)
+            self._session.events.released(lease, Outcome.RELEASED)
         return True
 
-    def take_up(self, want: Want, key: tuple[str, int, int], owned: list[HeldLease]) -> HeldLease | None:
+    def take_up(self, spec: LockSpec, key: tuple[str, int, int], owned: list[CoreLease]) -> CoreLease | None:
         """Return the lease that lingers for a key, to be held from now on, if there is one and it is good enough."""
         with self._mutex:
-            stile = self._stiles.get(key)
-            if stile is None or (held := stile.held) is None or held.lingers_until == NEVER:
+            local_queue = self._queues.get(key)
+            if local_queue is None or (lease := local_queue.lease) is None or lease.lingers_until == NEVER:
                 return None
             now = self._runtime.now()
-            left = held.kept_until - now
-            if now >= held.lingers_until or left < held.ask.ttl * PART or left > want.max_hold:
+            left = lease.kept_until - now
+            if now >= lease.lingers_until or left < lease.request.ttl * PART or left > spec.max_hold:
                 return None
-            if held.lost_because or self._dismissed:
+            if lease.lost_because or self._dismissed:
                 return None
-            _claim(held, owned)
-            held.linger = want.linger
-            if want.max_hold == NEVER:
-                return held
-            held.ends_at = now + want.max_hold
-            held.valid_until = min(held.kept_until, held.ends_at)
-        self._session.keeper.replaced(held)
-        return held
+            _claim(lease, owned)
+            lease.linger = spec.linger
+            if spec.max_hold == NEVER:
+                return lease
+            lease.ends_at = now + spec.max_hold
+            lease.valid_until = min(lease.kept_until, lease.ends_at)
+        self._session.renewer.replaced(lease)
+        return lease
 
     async def _go_on(
         self,
-        stile: Stile,
-        want: Want,
+        local_queue: LocalQueue,
+        spec: LockSpec,
         key: tuple[str, int, int],
         until: float | None,
-        owned: list[HeldLease],
+        owned: list[CoreLease],
         *,
         wait: bool,
-    ) -> HeldLease | Left:
+    ) -> CoreLease | NotGranted:
         """Take up the lease that lingers; if it is not good enough, release it and ask for another."""
-        held = self.take_up(want, key, owned)
-        if held is not None:
-            return held
-        held = self._end_lingering(stile, None, owned)
-        if held is not None:
-            await self._session.release(held)
-            owned.remove(held)
-        return await self.acquire(want, key, until, owned, wait=wait)
+        lease = self.take_up(spec, key, owned)
+        if lease is not None:
+            return lease
+        lease = self._end_lingering(local_queue, None, owned)
+        if lease is not None:
+            await self._session.release(lease)
+            owned.remove(lease)
+        return await self.acquire(spec, key, until, owned, wait=wait)
 
-    def end_lingering(self, stile: Stile, held: HeldLease | None = None) -> None:
-        """Release the lease that lingers here in the background, if there is one (and it is `held`)."""
-        ended = self._end_lingering(stile, held, [])
+    def end_lingering(self, local_queue: LocalQueue, lease: CoreLease | None = None) -> None:
+        """Release the lease that lingers here in the background, if there is one (and it is `lease`)."""
+        ended = self._end_lingering(local_queue, lease, [])
         if ended is not None:
-            self._session.departures.add(partial(self._session.release, ended), ended.name)
+            self._session.background_releases.add(partial(self._session.release, ended), ended.name)
 
-    def idle(self) -> list[HeldLease]:
+    def idle(self) -> list[CoreLease]:
         """Return all leases that linger."""
         with self._mutex:
-            lingering = [stile.lingering() for stile in self._stiles.values()]
-        return [held for held in lingering if held is not None]
+            lingering = [local_queue.lingering() for local_queue in self._queues.values()]
+        return [lease for lease in lingering if lease is not None]
 
     def end_all_lingering(self) -> None:
         """Release all leases that linger: somebody may wait for them, and we may not have heard it."""
-        for held in self.idle():
-            if held.stile is not None:
-                self.end_lingering(held.stile, held)
+        for lease in self.idle():
+            if lease.local_queue is not None:
+                self.end_lingering(lease.local_queue, lease)
 
-    def _end_lingering(self, stile: Stile, only: HeldLease | None, owned: list[HeldLease]) -> HeldLease | None:
+    def _end_lingering(
+        self, local_queue: LocalQueue, only: CoreLease | None, owned: list[CoreLease]
+    ) -> CoreLease | None:
         with self._mutex:
-            held = stile.lingering()
-            if held is None or (only is not None and only is not held):
+            lease = local_queue.lingering()
+            if lease is None or (only is not None and only is not lease):
                 return None
-            _claim(held, owned)
-            leader = self._next_leader(stile)
-            stile.held = None
+            _claim(lease, owned)
+            leader = self._next_leader(local_queue)
+            local_queue.lease = None
         if leader is not None:
             leader.event.set()
-        return held
+        return lease
 
     # -- the end -------------------------------------------------------------------------------------------
 
@@ -331,16 +338,16 @@ class Turnstile:
         """Hand nothing on any more, and wake all who wait here, to find the client closed."""
         with self._mutex:
             self._dismissed = True
-            waiting = [contender for stile in self._stiles.values() for contender in stile.contenders or ()]
+            waiting = [contender for local_queue in self._queues.values() for contender in local_queue.contenders or ()]
         for contender in waiting:
             contender.event.set()
 
     def wake_all(self, stop: Stop) -> None:
         """Wake all who wait here with `stop`, to find it set."""
         with self._mutex:
-            waiting = [contender for stile in self._stiles.values() for contender in stile.contenders or ()]
+            waiting = [contender for local_queue in self._queues.values() for contender in local_queue.contenders or ()]
         for contender in waiting:
-            if contender.want.stop is stop:
+            if contender.spec.stop is stop:
                 contender.event.set()
 
     def abandon(self) -> None:
@@ -351,189 +358,189 @@ class Turnstile:
     # -- those who wait ------------------------------------------------------------------------------------
 
     async def _stand(
-        self, stile: Stile, want: Want, until: float | None, owned: list[HeldLease], *, wait: bool
-    ) -> HeldLease | Left:
+        self, local_queue: LocalQueue, spec: LockSpec, until: float | None, owned: list[CoreLease], *, wait: bool
+    ) -> CoreLease | NotGranted:
         """Join the queue, and wait there to be handed the lease, or to have to ask for it."""
-        contender = Contender(want, self._runtime.event(), self._runtime.now(), owned)
+        contender = LocalWaiter(spec, self._runtime.event(), self._runtime.now(), owned)
         try:
-            if not self._join(stile, contender, wait=wait):
-                return await self._go_on(stile, want, stile.key, until, owned, wait=wait)
-            if not wait or not await self._is_called(stile, contender, until):
-                return self._left(stile, contender.place)
+            if not self._join(local_queue, contender, wait=wait):
+                return await self._go_on(local_queue, spec, local_queue.key, until, owned, wait=wait)
+            if not wait or not await self._is_called(local_queue, contender, until):
+                return self._left(local_queue, contender.place)
             if contender.lease is not None:
                 owned.append(contender.lease)
                 return contender.lease
             if contender.error is None:
-                return await self._lead(stile, want, until, owned, wait=True, contender=contender)
+                return await self._lead(local_queue, spec, until, owned, wait=True, contender=contender)
         except GeneratorExit:  # nothing can be awaited any more
-            self._abandon(stile, contender)
+            self._abandon(local_queue, contender)
             raise
         except BaseException:
-            if not self._withdraw(stile, contender):
-                await self._runtime.finish(self._decline(stile, contender))
+            if not self._withdraw(local_queue, contender):
+                await self._runtime.finish(self._decline(local_queue, contender))
             raise
         raise StoreUnavailable(str(contender.error)) from contender.error
 
-    def _join(self, stile: Stile, contender: Contender, *, wait: bool) -> bool:
+    def _join(self, local_queue: LocalQueue, contender: LocalWaiter, *, wait: bool) -> bool:
         """Stand in the queue, if it is worth waiting; False if the queue is over, or only a lease lingers there."""
         with self._mutex:
-            if self._stiles.get(stile.key) is not stile or stile.lingering() is not None:
+            if self._queues.get(local_queue.key) is not local_queue or local_queue.lingering() is not None:
                 return False
-            if stile.contenders is None:
-                stile.contenders = deque()
+            if local_queue.contenders is None:
+                local_queue.contenders = deque()
             if wait:
-                stile.contenders.append(contender)
+                local_queue.contenders.append(contender)
             else:
-                contender.place = len(stile.contenders)
+                contender.place = len(local_queue.contenders)
             return True
 
-    async def _is_called(self, stile: Stile, contender: Contender, until: float | None) -> bool:
+    async def _is_called(self, local_queue: LocalQueue, contender: LocalWaiter, until: float | None) -> bool:
         """Wait for the contender's turn; False if it has left the queue, for its time is over."""
         if self._session.events is not None:
-            self._session.events.contended(contender.want.name)
-        held = stile.held
-        if until is None and held is not None and held.by is self._runtime.mark():
-            self._session.refuse_to_wait_for_oneself(contender.want)
+            self._session.events.contended(contender.spec.name)
+        lease = local_queue.lease
+        if until is None and lease is not None and lease.by is self._runtime.mark():
+            self._session.refuse_to_wait_for_oneself(contender.spec)
         while not contender.is_called():
-            self._session.refuse_to_wait(contender.want)
-            if not await contender.event.wait(until) and self._withdraw(stile, contender):
+            self._session.refuse_to_wait(contender.spec)
+            if not await contender.event.wait(until) and self._withdraw(local_queue, contender):
                 return False
         return True
 
-    def _left(self, stile: Stile, place: int) -> Left:
+    def _left(self, local_queue: LocalQueue, place: int) -> NotGranted:
         """Say who holds, and how many were before us: here, and the one who asks the store if nobody holds."""
-        return Left((self._session.owner,), place) if stile.held else Left((), place + 1)
+        return NotGranted((self._session.owner,), place) if local_queue.lease else NotGranted((), place + 1)
 
-    def _withdraw(self, stile: Stile, contender: Contender) -> bool:
+    def _withdraw(self, local_queue: LocalQueue, contender: LocalWaiter) -> bool:
         """Leave the queue; False if its turn has come."""
         with self._mutex:
             if contender.is_called():
                 return False
-            if stile.contenders and contender in stile.contenders:
-                contender.place = stile.contenders.index(contender)
-                del stile.contenders[contender.place]
+            if local_queue.contenders and contender in local_queue.contenders:
+                contender.place = local_queue.contenders.index(contender)
+                del local_queue.contenders[contender.place]
             return True
 
-    def _abandon(self, stile: Stile, contender: Contender) -> None:
-        if not self._withdraw(stile, contender):
+    def _abandon(self, local_queue: LocalQueue, contender: LocalWaiter) -> None:
+        if not self._withdraw(local_queue, contender):
             if contender.lease is not None:
-                self._session.keeper.drop(contender.lease)  # it ends at its ttl
+                self._session.renewer.drop(contender.lease)  # it ends at its ttl
             elif contender.leads:
-                self._resign(stile)
+                self._resign(local_queue)
 
-    async def _decline(self, stile: Stile, contender: Contender) -> None:
+    async def _decline(self, local_queue: LocalQueue, contender: LocalWaiter) -> None:
         """Pass on what came just when it was no longer wanted."""
         if contender.lease is not None:
             await self._session.release(contender.lease)
         elif contender.leads:
-            self._resign(stile)
+            self._resign(local_queue)
 
     # -- the one who asks ----------------------------------------------------------------------------------
 
     async def _lead(
         self,
-        stile: Stile,
-        want: Want,
+        local_queue: LocalQueue,
+        spec: LockSpec,
         until: float | None,
-        owned: list[HeldLease],
+        owned: list[CoreLease],
         *,
         wait: bool,
-        contender: Contender | None = None,
-    ) -> HeldLease | Left:
+        contender: LocalWaiter | None = None,
+    ) -> CoreLease | NotGranted:
         """Ask the store; for a range of tokens if we waited here as a `contender`: then others will again.
 
         Who has not waited brings a new queue, which begins here, where an interrupt of any kind ends it.
         """
         attempt = None
-        span = self._session.store.capabilities.span if contender is not None or want.linger else 1
+        span = self._session.store.capabilities.span if contender is not None or spec.linger else 1
         try:
             if contender is None:
                 with self._mutex:
-                    there = self._stiles.setdefault(stile.key, stile)
-                if there is not stile:
-                    return await self.acquire(want, stile.key, until, owned, wait=wait)
-                attempt = Attempt(self._session, want, until, owned, wait=wait, span=span)
+                    there = self._queues.setdefault(local_queue.key, local_queue)
+                if there is not local_queue:
+                    return await self.acquire(spec, local_queue.key, until, owned, wait=wait)
+                attempt = Attempt(self._session, spec, until, owned, wait=wait, span=span)
             else:
                 contender.leads = False  # from here on this is who lets the next one ask
-                attempt = Attempt(self._session, want, until, owned, wait=wait, span=span)
-                attempt.troubled_since = max(stile.troubled_since, contender.since)
-            won = await attempt.run()
-            stile.troubled_since = attempt.troubled_since
-            if not isinstance(won, HeldLease):
-                self._resign(stile)
-                return won
-            won.stile = stile
+                attempt = Attempt(self._session, spec, until, owned, wait=wait, span=span)
+                attempt.unanswered_since = max(local_queue.unanswered_since, contender.since)
+            result = await attempt.run()
+            local_queue.unanswered_since = attempt.unanswered_since
+            if not isinstance(result, CoreLease):
+                self._resign(local_queue)
+                return result
+            result.local_queue = local_queue
             if span > 1:
-                won.linger = want.linger
-                stile.passed, stile.since, stile.wanted = 0, self._runtime.now(), attempt.wanted
-                if won.wanted or attempt.outrun:  # heard just before it had a stile, or was a lease
-                    stile.wanted = True
-            stile.held = won
-            if won.lost_because:
-                self.step_aside(stile, won)
-            return won
+                result.linger = spec.linger
+                local_queue.passed, local_queue.since, local_queue.contended = 0, self._runtime.now(), attempt.contended
+                if result.contended or attempt.outrun:  # heard just before it had a stile, or was a lease
+                    local_queue.contended = True
+            local_queue.lease = result
+            if result.lost_because:
+                self.step_aside(local_queue, result)
+            return result
         except BaseException as error:
-            self._fail(stile, attempt, error)
+            self._fail(local_queue, attempt, error)
             raise
 
-    def _fail(self, stile: Stile, attempt: Attempt | None, error: BaseException) -> None:
+    def _fail(self, local_queue: LocalQueue, attempt: Attempt | None, error: BaseException) -> None:
         """Let the next one ask, and those who have waited for too long fail, too."""
         if attempt is not None:
-            stile.troubled_since = attempt.troubled_since
+            local_queue.unanswered_since = attempt.unanswered_since
         if isinstance(error, StoreUnavailable):
-            self._dishearten(stile, error)
-        self.mend(stile)
+            self._dishearten(local_queue, error)
+        self.mend(local_queue)
 
-    def _dishearten(self, stile: Stile, error: StoreUnavailable) -> None:
+    def _dishearten(self, local_queue: LocalQueue, error: StoreUnavailable) -> None:
         """Let all fail who have waited through this trouble for as long as they ride it out: not one after another."""
         late = self._runtime.now() - self._session.retry_for
         with self._mutex:
-            waiting = stile.contenders or deque()
-            given_up = [each for each in waiting if max(each.since, stile.troubled_since) <= late]
+            waiting = local_queue.contenders or deque()
+            given_up = [each for each in waiting if max(each.since, local_queue.unanswered_since) <= late]
             for each in given_up:
                 waiting.remove(each)
                 each.error = error
         for each in given_up:
             each.event.set()
 
-    def _resign(self, stile: Stile) -> None:
+    def _resign(self, local_queue: LocalQueue) -> None:
         """Let the next one ask."""
         with self._mutex:
-            leader = self._next_leader(stile)
+            leader = self._next_leader(local_queue)
         if leader is not None:
             leader.event.set()
 
-    def _next_leader(self, stile: Stile) -> Contender | None:
+    def _next_leader(self, local_queue: LocalQueue) -> LocalWaiter | None:
         """Return whose turn it is to ask the store; nobody's, and the queue is over. With the mutex held."""
-        if stile.contenders:
-            leader = stile.contenders[0]
+        if local_queue.contenders:
+            leader = local_queue.contenders[0]
             leader.leads = True
-            stile.called = leader
-            stile.contenders.popleft()
+            local_queue.called = leader
+            local_queue.contenders.popleft()
             return leader
-        if self._stiles.get(stile.key) is stile:
-            del self._stiles[stile.key]
+        if self._queues.get(local_queue.key) is local_queue:
+            del self._queues[local_queue.key]
         return None
 
-    def _may_pass(self, stile: Stile, held: HeldLease, want: Want, now: float) -> bool:
-        left = held.kept_until - now
-        if held.token >= held.last or left < held.ask.ttl * PART:
+    def _may_hand_off(self, local_queue: LocalQueue, lease: CoreLease, spec: LockSpec, now: float) -> bool:
+        left = lease.kept_until - now
+        if lease.token >= lease.last or left < lease.request.ttl * PART:
             return False
-        if left > seconds(want.ttl) or left > want.max_hold:  # it would outlive a dead holder for longer than it may
+        if left > seconds(spec.ttl) or left > spec.max_hold:  # it would outlive a dead holder for longer than it may
             return False
-        if not stile.wanted:
+        if not local_queue.contended:
             return True
-        return stile.passed < self._budget.count and now - stile.since < self._budget.time
+        return local_queue.passed < self._budget.count and now - local_queue.since < self._budget.time
 
 
-def _claim(held: HeldLease, owned: list[HeldLease]) -> None:
+def _claim(lease: CoreLease, owned: list[CoreLease]) -> None:
     """Take a lease that lingers, to be held by who gave `owned`; interrupted, it lingers on. With the mutex held."""
-    lingers_until = held.lingers_until
+    lingers_until = lease.lingers_until
     try:
-        held.lingers_until = NEVER
-        owned.append(held)
+        lease.lingers_until = NEVER
+        owned.append(lease)
     except BaseException:
-        if held in owned:
-            owned.remove(held)
-        held.lingers_until = lingers_until
+        if lease in owned:
+            owned.remove(lease)
+        lease.lingers_until = lingers_until
         raise

@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.contracts.deadlines import valid_until
-from holdfast.contracts.messages import Ask, Granted, Left, Reply
-from holdfast.core.attempt import Attempt, Want
-from holdfast.core.lease import NEVER, HeldLease, LeaseState
+from holdfast.contracts.messages import AcquireRequest, Granted, NotGranted, Reply
+from holdfast.core.attempt import Attempt, LockSpec
+from holdfast.core.lease import NEVER, CoreLease, LeaseState
 from holdfast.errors import ForkedLeaseError, LeaseLost, OutcomeUnknown, StoreUnavailable
 from holdfast.outcome import Outcome
 
@@ -44,19 +44,19 @@ class Missed:
 
     place: int
     """Which of the wanted names."""
-    left: Left
+    left: NotGranted
 
 
 async def acquire_all(
     session: "Session",
-    wants: Sequence[Want],
+    specs: Sequence[LockSpec],
     timeout: float | None,
     max_hold: float = NEVER,
-    owned: list[HeldLease] | None = None,
+    owned: list[CoreLease] | None = None,
     *,
     detect_deadlock: bool = False,
-) -> list[HeldLease] | Missed:
-    """Hold all of `wants`, which are sorted by name, or none, and say which of them was not to be had.
+) -> list[CoreLease] | Missed:
+    """Hold all of `specs`, which are sorted by name, or none, and say which of them was not to be had.
 
     What is granted is in `owned` before it is returned, so that a caller who is interrupted in between can have the
     session give that back.
@@ -67,41 +67,43 @@ async def acquire_all(
     if owned is None:
         owned = []
     until = None if timeout is None else session.runtime.now() + timeout
-    await session.open(timeout, wants[0] if wants else None)
+    await session.open(timeout, specs[0] if specs else None)
     while True:
-        won = await _Together(session, wants, until, owned, wait=timeout != 0, detect_deadlock=detect_deadlock).run()
-        if isinstance(won, Missed):
-            return won
-        if all(held.trusted() for held in won):
+        result = await _MultiAcquire(
+            session, specs, until, owned, wait=timeout != 0, detect_deadlock=detect_deadlock
+        ).run()
+        if isinstance(result, Missed):
+            return result
+        if all(lease.trusted() for lease in result):
             ends_at, mark = session.runtime.now() + max_hold, session.runtime.mark()
-            for held in won:
-                held.by = mark
-                _limit(session, held, ends_at)
-            return won
-        log.debug("one of %s was lost while the others were waited for; beginning again", [want.name for want in wants])
-        await release_all(session, won)
+            for lease in result:
+                lease.by = mark
+                _limit(session, lease, ends_at)
+            return result
+        log.debug("one of %s was lost while the others were waited for; beginning again", [spec.name for spec in specs])
+        await release_all(session, result)
         owned.clear()
 
 
-def _limit(session: "Session", held: HeldLease, ends_at: float) -> None:
+def _limit(session: "Session", lease: CoreLease, ends_at: float) -> None:
     """Have a lease end at a local instant."""
     if ends_at == NEVER:
         return
-    with held.mutex:
-        held.ends_at = ends_at
-        held.valid_until = min(held.kept_until, ends_at)
-    session.keeper.plan(held)
+    with lease.mutex:
+        lease.ends_at = ends_at
+        lease.valid_until = min(lease.kept_until, ends_at)
+    session.renewer.plan(lease)
 
 
-class _Together:
+class _MultiAcquire:
     """One acquisition of several names. Used once."""
 
     def __init__(
         self,
         session: "Session",
-        wants: Sequence[Want],
+        specs: Sequence[LockSpec],
         until: float | None,
-        owned: list[HeldLease],
+        owned: list[CoreLease],
         *,
         wait: bool,
         detect_deadlock: bool,
@@ -109,27 +111,27 @@ class _Together:
         self._session = session
         self._detect_deadlock = detect_deadlock
         self._runtime = session.runtime
-        self._wants = wants
+        self._specs = specs
         self._until = until
         self._wait = wait
         self._held = owned
         """Whatever is granted, in the order of the names; each puts itself here when it becomes a lease."""
-        self._asked_at = session.runtime.now()
+        self._requested_at = session.runtime.now()
         self._parts: list[_Part] = []
         """What was asked for along with another in this step."""
 
-    async def run(self) -> list[HeldLease] | Missed:
+    async def run(self) -> list[CoreLease] | Missed:
         """Acquire all, or nothing."""
         try:
-            while len(self._held) < len(self._wants):
-                left = await (self._in_one_step() if self._session.store.capabilities.together else self._next())
+            while len(self._held) < len(self._specs):
+                left = await (self._in_one_step() if self._session.store.capabilities.multi_acquire else self._next())
                 if left is not None:
                     missed = Missed(len(self._held), left)
                     await self._runtime.finish(self._undo())
                     return missed
         except GeneratorExit:  # nothing can be awaited any more: they end at their ttl
-            for held in self._held:
-                self._session.keeper.drop(held)
+            for lease in self._held:
+                self._session.renewer.drop(lease)
             for each in self._parts:
                 each.forget()
             raise
@@ -138,51 +140,51 @@ class _Together:
             raise
         return self._held
 
-    async def _next(self) -> Left | None:
+    async def _next(self) -> NotGranted | None:
         """Acquire the next name, by itself."""
         timeout: float | None = 0
         if self._wait:
             timeout = None if self._until is None else max(0.0, self._until - self._runtime.now())
-        won = await self._session.acquire(self._missing()[0], timeout, self._held)
-        return won if isinstance(won, Left) else None
+        result = await self._session.acquire(self._missing()[0], timeout, self._held)
+        return result if isinstance(result, NotGranted) else None
 
-    async def _in_one_step(self) -> Left | None:
+    async def _in_one_step(self) -> NotGranted | None:
         """Acquire the next name, and with it those after it that are free, up to one that has to be waited for."""
-        wants = self._missing()
-        followers = [_Part(self._session, want, self._until, self._held, wait=self._wait) for want in wants[1:]]
+        specs = self._missing()
+        followers = [_Part(self._session, spec, self._until, self._held, wait=self._wait) for spec in specs[1:]]
         self._parts = list(followers)
-        leader = _Leader(self._session, wants[0], self._until, self._held, followers, wait=self._wait)
-        won = await leader.run()
-        if isinstance(won, Left):
-            return won
-        self._tell(won)
+        leader = _Leader(self._session, specs[0], self._until, self._held, followers, wait=self._wait)
+        result = await leader.run()
+        if isinstance(result, NotGranted):
+            return result
+        self._tell(result)
         for each in [each for each in followers if each.is_engaged()]:
             if each.came_late():
                 break
-            won = await each.run()
-            if isinstance(won, Left):
-                return won
-            self._tell(won)
-        await self._runtime.finish(self._leave_parts())
+            result = await each.run()
+            if isinstance(result, NotGranted):
+                return result
+            self._tell(result)
+        await self._runtime.finish(self._withdraw_parts())
         return None
 
-    def _tell(self, won: HeldLease) -> None:
+    def _tell(self, result: CoreLease) -> None:
         if self._session.events is not None:
-            self._session.events.acquired(won, self._asked_at)
+            self._session.events.acquired(result, self._requested_at)
 
-    def _missing(self) -> list[Want]:
+    def _missing(self) -> list[LockSpec]:
         """Return what is not held yet, and have it say what is, if that is looked at."""
-        wants = list(self._wants[len(self._held) :])
-        return [self._session.actors.speak_for(want) for want in wants] if self._detect_deadlock else wants
+        specs = list(self._specs[len(self._held) :])
+        return [self._session.actors.speak_for(spec) for spec in specs] if self._detect_deadlock else specs
 
-    async def _leave_parts(self) -> None:
+    async def _withdraw_parts(self) -> None:
         """Leave what the store may know of, and is no lease."""
         for each in self._parts:
             if each.is_engaged():
                 await each.give_up()
 
     async def _undo(self) -> None:
-        await self._leave_parts()
+        await self._withdraw_parts()
         await release_all(self._session, self._held)
         self._held.clear()
 
@@ -193,18 +195,18 @@ class _Part(Attempt):
     __slots__ = ("_answer", "_before")
 
     def __init__(
-        self, session: "Session", want: Want, until: float | None, owned: list[HeldLease], *, wait: bool
+        self, session: "Session", spec: LockSpec, until: float | None, owned: list[CoreLease], *, wait: bool
     ) -> None:
-        super().__init__(session, want, until, owned, wait=wait)
+        super().__init__(session, spec, until, owned, wait=wait)
         self._answer: Reply | None = None
         self._before = False
 
-    def go_along(self, sent: float) -> Ask:
+    def go_along(self, sent: float) -> AcquireRequest:
         """Note that the request is sent along with another, and return it."""
-        self._session.attempts[self._ask.request] = self  # a push may be heard before the reply
+        self._session.attempts[self._request.request_id] = self  # a push may be heard before the reply
         self._sent, self._answer = sent, None
         self._before, self._engaged = self._engaged, True
-        return self._ask
+        return self._request
 
     def is_answered(self, reply: Reply) -> None:
         """Take the answer, to go on with when it is run."""
@@ -234,12 +236,12 @@ class _Part(Attempt):
 
     async def give_up(self) -> None:
         """Leave whatever the store may know of it."""
-        await self._leave()
+        await self._withdraw()
         self.forget()
 
     def forget(self) -> None:
         """Hear no more of it."""
-        self._session.attempts.pop(self._ask.request, None)
+        self._session.attempts.pop(self._request.request_id, None)
 
     async def _send(self) -> Reply:
         answer, self._answer = self._answer, None
@@ -254,14 +256,14 @@ class _Leader(Attempt):
     def __init__(
         self,
         session: "Session",
-        want: Want,
+        spec: LockSpec,
         until: float | None,
-        owned: list[HeldLease],
+        owned: list[CoreLease],
         followers: list[_Part],
         *,
         wait: bool,
     ) -> None:
-        super().__init__(session, want, until, owned, wait=wait)
+        super().__init__(session, spec, until, owned, wait=wait)
         self._followers = followers
         """What became of them is for whoever made them to find out. May be replaced by new ones."""
 
@@ -269,9 +271,9 @@ class _Leader(Attempt):
         followers = self._followers
         if not followers:
             return await super()._put(until)
-        asks = [self._ask, *(each.go_along(self._sent) for each in followers)]
+        requests = [self._request, *(each.go_along(self._sent) for each in followers)]
         try:
-            replies = await self._session.store.acquire_many(asks, until)
+            replies = await self._session.store.acquire_many(requests, until)
         except StoreUnavailable as error:
             for each in followers:
                 each.is_unanswered(unknown=isinstance(error, OutcomeUnknown))
@@ -292,7 +294,7 @@ class _Leader(Attempt):
         self._followers[:] = [each for each in self._followers if id(each) not in gone]
 
 
-async def release_all(session: "Session", leases: Sequence[HeldLease]) -> list[Outcome]:
+async def release_all(session: "Session", leases: Sequence[CoreLease]) -> list[Outcome]:
     """Let go of all leases, the last first; one that the store does not answer about does not keep the others.
 
     Cancelled, it is carried out all the same. Raises ForkedLeaseError in a child of the process that acquired them.
@@ -300,9 +302,9 @@ async def release_all(session: "Session", leases: Sequence[HeldLease]) -> list[O
     rest = list(leases)
     outcomes: list[Outcome] = []
     while rest:
-        held = rest.pop()
+        lease = rest.pop()
         try:
-            outcomes.append(await session.release(held))
+            outcomes.append(await session.release(lease))
         except (GeneratorExit, ForkedLeaseError):
             raise
         except BaseException:
@@ -312,21 +314,21 @@ async def release_all(session: "Session", leases: Sequence[HeldLease]) -> list[O
     return outcomes[::-1]
 
 
-async def _release_quietly(session: "Session", leases: Sequence[HeldLease]) -> None:
+async def _release_quietly(session: "Session", leases: Sequence[CoreLease]) -> None:
     await release_all(session, leases)
 
 
-class Bundle:
+class LeaseGroup:
     """The leases of several names, as their holder sees them: one."""
 
-    def __init__(self, session: "Session", leases: Sequence[HeldLease]) -> None:
+    def __init__(self, session: "Session", leases: Sequence[CoreLease]) -> None:
         """Hold `leases` together."""
         self.session = session
         self.runtime = session.runtime
         self.leases = tuple(leases)
         self.let_go = False
         self._mutex = session.runtime.mutex()
-        self._first: HeldLease | None = None
+        self._first: CoreLease | None = None
         """The one that was lost first."""
         self._callbacks: tuple[Callable[[LeaseLost], object], ...] = ()
         self._signal: Event = session.runtime.event()
@@ -337,7 +339,7 @@ class Bundle:
         """Tell whether all are certainly still ours."""
         return all(each.trusted() for each in self.leases)
 
-    def lost(self) -> HeldLease | None:
+    def lost(self) -> CoreLease | None:
         """Return the lease whose loss makes all of them lost."""
         if self.trusted():
             return None
@@ -398,13 +400,13 @@ class Bundle:
         await self.session.renew_now(self.leases, ttl)
         self.check()
 
-    def _teller(self, held: HeldLease) -> Callable[[str], None]:
+    def _teller(self, lease: CoreLease) -> Callable[[str], None]:
         def tell(_reason: str) -> None:
-            self._lose_all(held)
+            self._lose_all(lease)
 
         return tell
 
-    def _lose_all(self, first: HeldLease) -> None:
+    def _lose_all(self, first: CoreLease) -> None:
         with self._mutex:
             if self._first is not None:
                 return
@@ -412,17 +414,17 @@ class Bundle:
             callbacks = self._callbacks
         for each in self.leases:
             if each is not first:
-                self.session.keeper.lose(each, f"it is held together with {first.name!r}, which is lost")
+                self.session.renewer.lose(each, f"it is held together with {first.name!r}, which is lost")
         self._signal.set()
         for callback in callbacks:
             first.when_lost(_call_with(first, callback))
 
 
-def _call_with(held: HeldLease, callback: Callable[[LeaseLost], object]) -> Callable[[str], None]:
+def _call_with(lease: CoreLease, callback: Callable[[LeaseLost], object]) -> Callable[[str], None]:
     """Return what calls back with the error; the lease sees to errors of the callback."""
 
     def tell(_reason: str) -> None:
-        error = held.loss()
+        error = lease.loss()
         if isinstance(error, LeaseLost):
             callback(error)
 

@@ -15,11 +15,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from holdfast.contracts.messages import Renewal, RenewReply
+from holdfast.contracts.messages import RenewReply, RenewRequest
 from holdfast.contracts.runtime import Runtime, Task
 from holdfast.contracts.store import Store
 from holdfast.core.agenda import Agenda
-from holdfast.core.lease import NEVER, HeldLease, report_loss, why_refused
+from holdfast.core.lease import NEVER, CoreLease, report_loss, why_refused
 from holdfast.escaping import told
 
 if TYPE_CHECKING:
@@ -42,20 +42,20 @@ GRAIN = 0.01
 """The shortest that it sleeps while something due cannot be done yet, in seconds."""
 
 
-class Keeper:
+class Renewer:
     """The renewer of all leases of one client."""
 
-    def __init__(self, runtime: Runtime, store: Store, patience: Callable[[int], float]) -> None:
-        """Keep leases of `store`; `patience(ttl in microseconds)` says how long one renewal may take."""
+    def __init__(self, runtime: Runtime, store: Store, request_timeout: Callable[[int], float]) -> None:
+        """Keep leases of `store`; `request_timeout(ttl in microseconds)` says how long one renewal may take."""
         self._runtime = runtime
         self._store = store
-        self._patience = patience
+        self._request_timeout = request_timeout
         self._mutex: AbstractContextManager[Any] = runtime.mutex()
         self._signal = runtime.event()
         self.events: Events | None = None
         """Who is told of renewals, if anybody."""
-        self._leases: dict[str, HeldLease] = {}
-        self._moved: dict[str, HeldLease] = {}
+        self._leases: dict[str, CoreLease] = {}
+        self._moved: dict[str, CoreLease] = {}
         """Leases whose instants have changed since the last look: so taking and releasing costs no heap."""
         self._order: AbstractContextManager[Any] = runtime.mutex()
         """Held to change what follows, and for nothing that takes long."""
@@ -63,52 +63,52 @@ class Keeper:
         """When to look at a lease again: it falls due then, or ends."""
         self._due = Agenda()
         """When a lease ends that is due, and was not asked for yet."""
-        self._asked: Sequence[HeldLease] = ()
+        self._asked: Sequence[CoreLease] = ()
         """The leases that are being renewed."""
-        self._ended: deque[HeldLease] = deque()
+        self._ended: deque[CoreLease] = deque()
         """Those that were found at their end, for the task to see to."""
         self._chores: deque[Callable[[], None]] = deque()
         self._looks_at = NEVER
         self._pace = IDLE
         self._task: Task | None = None
         self._renewal: Task | None = None
-        self._talking = False
+        self._renewing = False
         self._stopping = False
 
-    def add(self, lease: HeldLease) -> None:
+    def add(self, lease: CoreLease) -> None:
         """Keep a lease from now on."""
-        self._leases[lease.request] = lease
+        self._leases[lease.request_id] = lease
         self.plan(lease)
 
-    def plan(self, lease: HeldLease) -> None:
+    def plan(self, lease: CoreLease) -> None:
         """Plan the next renewal of a lease that is kept. Wakes the task only if it would look too late by itself."""
         wait = lease.schedule(self._runtime.random())
-        self._moved[lease.request] = lease
+        self._moved[lease.request_id] = lease
         self._pace = min(self._pace, wait)
         if lease.due_at < self._looks_at or lease.valid_until < self._looks_at:
             self._wake()
 
-    def replaceable(self, lease: HeldLease) -> bool:
+    def replaceable(self, lease: CoreLease) -> bool:
         """Tell whether a lease that was let go may go on as another: it was not found lost. With its mutex held."""
         return not (lease.lost_because or lease.void)
 
-    def replace(self, successor: HeldLease) -> None:
+    def replace(self, successor: CoreLease) -> None:
         """Keep a lease in the place of its predecessor: whoever finds that lost from now on finds this one here."""
-        self._leases[successor.request] = successor
+        self._leases[successor.request_id] = successor
 
-    def replaced(self, successor: HeldLease) -> None:
+    def replaced(self, successor: CoreLease) -> None:
         """Look after a successor. It falls due when its predecessor did, unless that was not to be renewed any more."""
         if successor.due_at == NEVER:
             self.plan(successor)
         self.moved(successor)
 
-    def moved(self, lease: HeldLease) -> None:
+    def moved(self, lease: CoreLease) -> None:
         """Note that instants of a lease that is kept have changed."""
-        self._moved[lease.request] = lease
+        self._moved[lease.request_id] = lease
         if min(lease.valid_until, lease.lingers_until) < self._looks_at:
             self._wake()
 
-    def lose(self, lease: HeldLease, because: str) -> HeldLease | None:
+    def lose(self, lease: CoreLease, because: str) -> CoreLease | None:
         """Declare a lease lost, or what it was handed on to meanwhile; return which of them it was, if any."""
         lost = lease.lose(because)
         while not lost and (successor := self._now_held(lease)) is not lease:
@@ -122,20 +122,20 @@ class Keeper:
         now = self._runtime.now()
         for lease in self.kept():
             lease.due_at = min(lease.due_at, now + within * self._runtime.random())
-            self._moved[lease.request] = lease
+            self._moved[lease.request_id] = lease
         if self._leases:
             self._wake()
 
-    def discard(self, lease: HeldLease) -> None:
+    def discard(self, lease: CoreLease) -> None:
         """Stop keeping a lease; not the one that it was handed on to meanwhile."""
         with lease.mutex:
-            if self._leases.get(lease.request) is lease:
-                del self._leases[lease.request]
-                self._moved.pop(lease.request, None)
-                self._later.drop(lease.request)
-                self._due.drop(lease.request)
+            if self._leases.get(lease.request_id) is lease:
+                del self._leases[lease.request_id]
+                self._moved.pop(lease.request_id, None)
+                self._later.drop(lease.request_id)
+                self._due.drop(lease.request_id)
 
-    def drop(self, lease: HeldLease) -> None:
+    def drop(self, lease: CoreLease) -> None:
         """Renew a lease no more, for its holder is gone, and let others of this process ask for it.
 
         Called by the garbage collector in the middle of anything, so it takes no mutex: the task does the rest.
@@ -148,11 +148,11 @@ class Keeper:
         self._chores.append(chore)
         self._runtime.post(self._signal.set)
 
-    def find(self, request: str) -> HeldLease | None:
+    def find(self, request_id: str) -> CoreLease | None:
         """Return the lease that came of a request, if it is kept."""
-        return self._leases.get(request)
+        return self._leases.get(request_id)
 
-    def kept(self) -> list[HeldLease]:
+    def kept(self) -> list[CoreLease]:
         """Return all leases that are kept for somebody."""
         return [lease for lease in list(self._leases.values()) if not lease.dropped]
 
@@ -193,7 +193,7 @@ class Keeper:
         while self._ended:
             self._end(self._ended.popleft(), now)
         next_look = min(next_look, self._next_look(now))
-        if self._due and not self._talking:
+        if self._due and not self._renewing:
             self._start_renewal()
         return next_look
 
@@ -206,23 +206,23 @@ class Keeper:
                 break
             self._place(moved, now)
         for agenda in (self._later, self._due):
-            while (request := agenda.take(now)) is not None:
-                self._place(request, now)
+            while (request_id := agenda.take(now)) is not None:
+                self._place(request_id, now)
 
-    def _place(self, request: str, now: float) -> None:
+    def _place(self, request_id: str, now: float) -> None:
         """Put what is kept of a request, and that may be a successor by now, where it belongs. With `_order` held."""
-        lease = self._leases.get(request)
+        lease = self._leases.get(request_id)
         if lease is None or lease.dropped:
             return
         end = min(lease.valid_until, lease.lingers_until)
         if end <= now or lease.lost_because or lease.let_go:
             self._ended.append(lease)
         elif lease.due_at <= now:
-            self._later.drop(request)
-            self._due.put(request, end)
+            self._later.drop(request_id)
+            self._due.put(request_id, end)
         else:
-            self._due.drop(request)
-            self._later.put(request, min(end, lease.due_at))
+            self._due.drop(request_id)
+            self._later.put(request_id, min(end, lease.due_at))
 
     def _next_look(self, now: float) -> float:
         """Return when the next lease falls due or ends. What falls due while others are renewed is not urgent."""
@@ -230,9 +230,9 @@ class Keeper:
             falls_due, ends = self._later.first(), self._due.first()
         soonest = NEVER if ends is None else ends[0]
         if falls_due is not None:
-            soonest = min(soonest, max(falls_due[0], now + GRAIN) if self._talking else falls_due[0])
+            soonest = min(soonest, max(falls_due[0], now + GRAIN) if self._renewing else falls_due[0])
         for asked in self._asked:
-            lease = self._leases.get(asked.request)
+            lease = self._leases.get(asked.request_id)
             if lease is None or lease.dropped:
                 continue
             if lease.trusted():
@@ -241,59 +241,59 @@ class Keeper:
                 self._forget(lease)
         return soonest
 
-    def _end(self, lease: HeldLease, now: float) -> None:
+    def _end(self, lease: CoreLease, now: float) -> None:
         """See to a lease that is lost, let go, or has lingered long enough."""
         if not lease.trusted():
             self._forget(lease)
             return
-        if lease.lingers_until <= now and lease.stile is not None:
-            lease.stile.lingered(lease)
+        if lease.lingers_until <= now and lease.local_queue is not None:
+            lease.local_queue.lingered(lease)
         with self._order:
-            if self._leases.get(lease.request) is lease and lease.lingers_until <= now:
-                self._later.put(lease.request, lease.valid_until)  # it is being released
+            if self._leases.get(lease.request_id) is lease and lease.lingers_until <= now:
+                self._later.put(lease.request_id, lease.valid_until)  # it is being released
             else:
-                self._place(lease.request, now)  # somebody has just taken it up, or renewed it
+                self._place(lease.request_id, now)  # somebody has just taken it up, or renewed it
 
-    def _give_up(self, lease: HeldLease) -> None:
-        if self._leases.get(lease.request) is not lease:
+    def _give_up(self, lease: CoreLease) -> None:
+        if self._leases.get(lease.request_id) is not lease:
             return
         self.discard(lease)
-        if lease.stile is not None:
-            lease.stile.lost(lease)
+        if lease.local_queue is not None:
+            lease.local_queue.lost(lease)
 
-    def _forget(self, lease: HeldLease) -> None:
+    def _forget(self, lease: CoreLease) -> None:
         self.discard(lease)
         if lease.lost_because:
             report_loss(lease)
-        elif lease.stile is not None:  # who let it go was interrupted, or is just about to hand it on
-            lease.stile.lost(lease)
+        elif lease.local_queue is not None:  # who let it go was interrupted, or is just about to hand it on
+            lease.local_queue.lost(lease)
 
     def _start_renewal(self) -> None:
         with self._mutex:
             if self._stopping:
                 return
-            self._talking = True
+            self._renewing = True
         try:
             self._renewal = self._runtime.spawn(self._renew_due, "renewal")
         except RuntimeError:  # nothing can be started any more: the interpreter shuts down
-            self._talking = False
+            self._renewing = False
 
     async def _renew_due(self) -> None:
         try:
             while batch := self._take_due():
                 await self._renew(batch)
         finally:
-            self._talking = False
+            self._renewing = False
             self._signal.set()
 
-    def _take_due(self) -> list[HeldLease]:
+    def _take_due(self) -> list[CoreLease]:
         """Pick what is due, the nearest deadline first, and if there is room what will be due soon."""
         now = self._runtime.now()
         with self._order:
             self._sort(now)
-            batch: list[HeldLease] = []
-            while len(batch) < BATCH and (request := self._due.take(NEVER)) is not None:
-                self._pick(request, batch)
+            batch: list[CoreLease] = []
+            while len(batch) < BATCH and (request_id := self._due.take(NEVER)) is not None:
+                self._pick(request_id, batch)
             while batch and len(batch) < BATCH and (first := self._later.first()) is not None:
                 lease = self._leases.get(first[1])
                 if lease is not None and not _rides_along(lease, now):
@@ -302,22 +302,22 @@ class Keeper:
                 self._pick(first[1], batch)
             for lease in batch:
                 if lease.lingers_until < NEVER:  # it is given back then, whatever becomes of its renewal
-                    self._later.put(lease.request, lease.lingers_until)
+                    self._later.put(lease.request_id, lease.lingers_until)
             self._asked = batch
         if self._ended:
             self._signal.set()
         return batch
 
-    def _pick(self, request: str, batch: list[HeldLease]) -> None:
-        lease = self._leases.get(request)
+    def _pick(self, request_id: str, batch: list[CoreLease]) -> None:
+        lease = self._leases.get(request_id)
         if lease is not None and not lease.dropped:
             lease.renewing = True
             batch.append(lease)
 
-    async def _renew(self, batch: Sequence[HeldLease]) -> None:
+    async def _renew(self, batch: Sequence[CoreLease]) -> None:
         sent = self._runtime.now()
-        renewals = [held.renewal(held.ttl) for held in batch]
-        until = sent + self._patience(min(renewal.ttl for renewal in renewals))
+        renewals = [lease.renewal(lease.ttl) for lease in batch]
+        until = sent + self._request_timeout(min(renewal.ttl for renewal in renewals))
         try:
             replies = await self._store.renew(renewals, until)
         except Exception as error:  # noqa: BLE001 - whatever ails a store, the other leases must be kept
@@ -330,29 +330,29 @@ class Keeper:
                 self._asked = ()
                 for lease in batch:
                     lease.renewing = self._now_held(lease).renewing = False
-                    self._place(lease.request, self._runtime.now())
+                    self._place(lease.request_id, self._runtime.now())
 
-    def _now_held(self, lease: HeldLease) -> HeldLease:
+    def _now_held(self, lease: CoreLease) -> CoreLease:
         """Return what became of a lease: it may have been handed on meanwhile."""
-        return self._leases.get(lease.request, lease)
+        return self._leases.get(lease.request_id, lease)
 
-    def _answered(self, lease: HeldLease, sent: float, renewal: Renewal, reply: RenewReply) -> None:
+    def _answered(self, lease: CoreLease, sent: float, renewal: RenewRequest, reply: RenewReply) -> None:
         if reply is None:
             if lease.renewed(sent, renewal.ttl):
                 lease.schedule(self._runtime.random())
                 if self.events is not None:
                     self.events.renewed(lease)
-                lease.note_waiters(renewal)
+                lease.note_contention(renewal)
         else:
             lost = self.lose(lease, why_refused(reply, renewal))
             if lost is not None:
                 report_loss(lost)
 
-    def _failed(self, leases: Sequence[HeldLease], error: Exception) -> None:
+    def _failed(self, leases: Sequence[CoreLease], error: Exception) -> None:
         """Plan to try again, and say so once: until a renewal of a lease succeeds nothing more is logged of it."""
         error.__traceback__ = None  # the leases remember the error, and its frames would keep the leases
         now = self._runtime.now()
-        at_risk: list[HeldLease] = []
+        at_risk: list[CoreLease] = []
         for lease in leases:
             lease.failed(error)
             delay = min(0.05 * 2 ** min(lease.failures, 10), 1.0) * (0.5 + self._runtime.random())
@@ -370,6 +370,6 @@ class Keeper:
             )
 
 
-def _rides_along(lease: HeldLease, now: float) -> bool:
+def _rides_along(lease: CoreLease, now: float) -> bool:
     """Tell whether a lease falls due so soon that it is renewed with others."""
     return lease.due_at - now <= (lease.valid_until - now) * (RIDE_ALONG - 1)

@@ -10,59 +10,59 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from holdfast.contracts.runtime import Runtime
-from holdfast.core.lease import HeldLease
+from holdfast.core.lease import CoreLease
 
 
-class Nest:
+class Reservation:
     """One lease, and how many shares there are of it."""
 
-    __slots__ = ("held", "mutex", "shares")
+    __slots__ = ("holds", "lease", "mutex")
 
-    def __init__(self, held: HeldLease, mutex: AbstractContextManager[Any]) -> None:
+    def __init__(self, lease: CoreLease, mutex: AbstractContextManager[Any]) -> None:
         """Begin without any: whoever makes it adds the first."""
-        self.held = held
+        self.lease = lease
         self.mutex = mutex
-        self.shares: set[object] = set()
+        self.holds: set[object] = set()
         """A share is taken out without the mutex, too: by the garbage collector, in the middle of anything."""
 
-    def enter(self, share: object) -> bool:
+    def enter(self, hold: object) -> bool:
         """Take another share; False if the last was given back, or the lease is lost."""
-        if not self.held.trusted():
+        if not self.lease.trusted():
             return False
         with self.mutex:
-            if not self.shares:
+            if not self.holds:
                 return False
-            self.shares.add(share)
+            self.holds.add(hold)
             return True
 
-    def leave(self, share: object) -> bool:
+    def leave(self, hold: object) -> bool:
         """Give a share back; return whether none is left. Repeated, it answers the same."""
         with self.mutex:
-            self.shares.discard(share)
-            return not self.shares
+            self.holds.discard(hold)
+            return not self.holds
 
 
-class Nests:
+class Reservations:
     """Those of one client."""
 
     def __init__(self, runtime: Runtime, mutex: AbstractContextManager[Any]) -> None:
         """Start without any."""
         self._runtime = runtime
         self._mutex = mutex
-        self._nests: WeakKeyDictionary[object, dict[str, Nest]] = WeakKeyDictionary()
+        self._reservations: WeakKeyDictionary[object, dict[str, Reservation]] = WeakKeyDictionary()
 
-    def find(self, name: str) -> Nest | None:
+    def find(self, name: str) -> Reservation | None:
         """Return what the caller holds of a name, if it does."""
         owner, _ = self._runtime.caller()
-        nests = self._nests.get(owner)
-        return nests.get(name) if nests else None
+        reservations = self._reservations.get(owner)
+        return reservations.get(name) if reservations else None
 
-    def begin(self, held: HeldLease) -> Nest:
+    def begin(self, lease: CoreLease) -> Reservation:
         """Note what the caller has just acquired."""
         owner, _ = self._runtime.caller()
-        nest = Nest(held, self._mutex)
-        nests = self._nests.setdefault(owner, {})
-        for name in [name for name, each in nests.items() if not each.shares]:
-            nests.pop(name, None)
-        nests[held.name] = nest
-        return nest
+        reservation = Reservation(lease, self._mutex)
+        reservations = self._reservations.setdefault(owner, {})
+        for name in [name for name, each in reservations.items() if not each.holds]:
+            reservations.pop(name, None)
+        reservations[lease.name] = reservation
+        return reservation

@@ -10,17 +10,26 @@ from typing import Any, TypeVar
 
 from holdfast.contracts.deadlines import DRIFT, EPSILON, micros, seconds
 from holdfast.contracts.limits import check_ttl
-from holdfast.contracts.messages import Adjust, HolderView, Left, NameView, Notice, NoticeKind, Page, Release
+from holdfast.contracts.messages import (
+    AdjustRequest,
+    HolderView,
+    NameView,
+    NotGranted,
+    Notification,
+    NotificationKind,
+    Page,
+    ReleaseRequest,
+)
 from holdfast.contracts.runtime import Runtime, Task
 from holdfast.contracts.store import Forgetful, Store
-from holdfast.core.attempt import BRIEF, Attempt, Want
-from holdfast.core.background_releases import Departures
+from holdfast.core.attempt import BRIEF, Attempt, LockSpec
+from holdfast.core.background_releases import BackgroundReleases
 from holdfast.core.deadlocks import Actors, find_deadlocks
 from holdfast.core.events import Events, LockEvent
-from holdfast.core.lease import NEVER, REVOKED, HeldLease, report_loss, why_refused
-from holdfast.core.local_queue import Budget, Turnstile
-from holdfast.core.renewer import Keeper
-from holdfast.core.reservations import Nests
+from holdfast.core.lease import NEVER, REVOKED, CoreLease, report_loss, why_refused
+from holdfast.core.local_queue import FairnessBudget, LocalQueues
+from holdfast.core.renewer import Renewer
+from holdfast.core.reservations import Reservations
 from holdfast.core.stop import Stop
 from holdfast.errors import SelfDeadlock, StoreError, StoreUnavailable, UsageError, Wait
 from holdfast.escaping import told
@@ -64,11 +73,11 @@ class Settings:
     prefix: str = ""
     """What all names of this client begin with."""
     on_event: Callable[[LockEvent], object] | None = None
-    budget: Budget = field(default_factory=Budget)
+    budget: FairnessBudget = field(default_factory=FairnessBudget)
     """How long this process may keep a name to itself while others wait."""
 
 
-LOST_PATIENCE = 0.5
+LOST_TIMEOUT = 0.5
 """For how many seconds from its beginning a release of what is lost is tried again: its holder is to stop."""
 
 HELPERS = 7
@@ -82,7 +91,7 @@ ENOUGH = 100
 class _Closing:
     """What is left to release while a client is closed."""
 
-    leases: deque[HeldLease]
+    leases: deque[CoreLease]
     until: float
     """When to give up, unless the store answers once more."""
 
@@ -100,18 +109,18 @@ class Session:
         self.mutex = runtime.mutex()
         self.face: object = None
         """The client: kept alive by its leases, for it is the client that hears of a fork and of the end."""
-        self.inbox = ""
+        self.channel = ""
         self.attempts: dict[str, Attempt] = {}
-        self.keeper = Keeper(runtime, store, self.patience)
-        self.departures = Departures(runtime)
-        self.turnstile = Turnstile(self, settings.budget)
+        self.renewer = Renewer(runtime, store, self.request_timeout)
+        self.background_releases = BackgroundReleases(runtime)
+        self.local_queues = LocalQueues(self, settings.budget)
         self.actors = Actors(self)
-        self.nests = Nests(runtime, self.mutex)
+        self.reservations = Reservations(runtime, self.mutex)
         self.events: Events | None = None
         """Who is told what happens, if anybody."""
         if settings.on_event is not None:
             self.events = Events(settings.on_event, runtime.now, self.owner, self.prefix)
-            self.keeper.events = self.events
+            self.renewer.events = self.events
         self._operation_timeout = settings.operation_timeout
         self._ample_ttl = micros(settings.operation_timeout * 5)
         self._local = store.capabilities.local
@@ -121,15 +130,15 @@ class Session:
         self._opening = SingleFlight(runtime)
         self._closed = False
         self._abandoned = False
-        self._troubled = False
+        self._unanswered = False
         """Whether it was logged that the store does not answer acquisitions, and none was answered since."""
 
     # -- life ----------------------------------------------------------------------------------------------
 
-    async def open(self, timeout: float | None = 0.0, want: Want | None = None) -> None:
+    async def open(self, timeout: float | None = 0.0, spec: LockSpec | None = None) -> None:
         """Open the store once, whoever comes first; the others wait for it, each within its own time.
 
-        `timeout` is that of an acquisition, of `want`: errors are ridden out for `retry_for`, but not beyond it (None:
+        `timeout` is that of an acquisition, of `spec`: errors are ridden out for `retry_for`, but not beyond it (None:
         it has no end). With 0, as of what is no acquisition, there is one try. Raises StoreUnavailable if the store is
         not open by then.
         """
@@ -139,15 +148,15 @@ class Session:
         give_up_at = min(end, began + self.retry_for)
         delay, troubled = 0.02, False
         while not self._opened:
-            self.refuse_if_closed() if want is None else self.refuse_to_wait(want)
+            self.refuse_if_closed() if spec is None else self.refuse_to_wait(spec)
             try:
                 await self._try_to_open(end, give_up_at)
             except StoreUnavailable as error:
                 pause = delay * (0.5 + self.runtime.random())
                 if not wait or self.runtime.now() + pause >= give_up_at:
                     raise
-                if want is not None:
-                    self.note_trouble(want.name, error, began, give_up_at)
+                if spec is not None:
+                    self.note_unanswered(spec.name, error, began, give_up_at)
                     troubled = True
                 await self.runtime.sleep(pause)
                 delay = min(delay * 2, 0.5)
@@ -156,13 +165,13 @@ class Session:
 
     async def _try_to_open(self, end: float, give_up_at: float) -> None:
         """Try once: within the caller's own time, and for as long as one request may take though it is the last try."""
-        now, request = self.runtime.now(), self._operation_timeout
-        until = max(now + BRIEF, min(end, now + OPENING * request, max(give_up_at, now + request)))
+        now, request_time = self.runtime.now(), self._operation_timeout
+        until = max(now + BRIEF, min(end, now + OPENING * request_time, max(give_up_at, now + request_time)))
         if not await self._opening.fly(lambda: not self._opened, partial(self._open, until), until):
             raise StoreUnavailable("the store was not opened in time; raise `timeout` or `operation_timeout`")
 
     async def _open(self, until: float) -> None:
-        self.inbox = await self.store.open(self.deliver, until)
+        self.channel = await self.store.open(self.deliver, until)
         self._opened = True
 
     async def close(self) -> None:
@@ -178,14 +187,14 @@ class Session:
         self._opened = False
         await self._dismiss_waiters(until)
         until = await self._release_all(until)
-        await self.departures.end(until)
-        await self.keeper.stop(until)
+        await self.background_releases.end(until)
+        await self.renewer.stop(until)
         await self.runtime.settle(until)
         await self.store.close()
 
     async def _release_all(self, until: float) -> float:
         """Release all leases, and return by when to end the rest: `until`, or later if the store went on to answer."""
-        kept = self.keeper.kept()
+        kept = self.renewer.kept()
         closing = _Closing(deque(kept), until)
         helpers: list[Task] = []
         with contextlib.suppress(RuntimeError):  # nothing can be started any more: then this does it alone
@@ -194,7 +203,7 @@ class Session:
         await self._release_some(closing)
         for helper in helpers:
             await helper.join(closing.until + OPENING * self._operation_timeout)
-        if left := [held for held in kept if held.outcome in {None, Outcome.UNKNOWN}]:
+        if left := [lease for lease in kept if lease.outcome in {None, Outcome.UNKNOWN}]:
             log.warning(
                 "closed while the store does not answer: the lease of %r %s",
                 left[0].name,
@@ -206,10 +215,10 @@ class Session:
         """Release one lease after another, for as long as the store answers."""
         while closing.leases:
             try:
-                held = closing.leases.popleft()
+                lease = closing.leases.popleft()
             except IndexError:  # another thread took the last one
                 return
-            outcome = await self.release(held)
+            outcome = await self.release(lease)
             now = self.runtime.now()
             if outcome is Outcome.UNKNOWN and now >= closing.until:
                 return
@@ -219,7 +228,7 @@ class Session:
 
     async def _dismiss_waiters(self, until: float) -> None:
         """Wake who waits, to find the client closed, and let them leave their queues."""
-        self.turnstile.dismiss()
+        self.local_queues.dismiss()
         for attempt in list(self.attempts.values()):
             attempt.dismiss()
         while self.attempts and self.runtime.now() < until:
@@ -228,9 +237,9 @@ class Session:
     def abandon(self) -> None:
         """In a forked child: make every lease inert, and drop what was inherited."""
         self._abandoned = True
-        self.turnstile.abandon()
-        for held in self.keeper.kept():
-            held.disown()
+        self.local_queues.abandon()
+        for lease in self.renewer.kept():
+            lease.disown()
         self.store.abandon()
 
     def refuse_if_closed(self) -> None:
@@ -242,9 +251,9 @@ class Session:
     # -- operations ----------------------------------------------------------------------------------------
 
     async def acquire(
-        self, want: Want, timeout: float | None, owned: list[HeldLease] | None = None
-    ) -> HeldLease | Left:
-        """Hold `want`, or say who does after `timeout` seconds (0: ask once; None: wait for ever).
+        self, spec: LockSpec, timeout: float | None, owned: list[CoreLease] | None = None
+    ) -> CoreLease | NotGranted:
+        """Hold `spec`, or say who does after `timeout` seconds (0: ask once; None: wait for ever).
 
         Raises StoreError if the store cannot be asked; then nothing is held. What is granted is in `owned` before it is
         returned, so that a caller who is interrupted in between can `give_back` that.
@@ -253,124 +262,126 @@ class Session:
             owned = []
         until = None if timeout is None else self.runtime.now() + timeout
         if not self._opened:
-            await self.open(timeout, want)
+            await self.open(timeout, spec)
         asked_at = 0.0 if self.events is None else self.runtime.now()
-        if want.linger and not self.inbox:
+        if spec.linger and not self.channel:
             raise UsageError(NO_LINGER)
-        if want.key is not None:
-            won = await self.turnstile.acquire(want, want.key, until, owned, wait=timeout != 0)
+        if spec.key is not None:
+            result = await self.local_queues.acquire(spec, spec.key, until, owned, wait=timeout != 0)
         else:
-            won = await Attempt(self, want, until, owned, wait=timeout != 0).run()
-        if self.events is not None and isinstance(won, HeldLease):
-            self.events.acquired(won, asked_at)
-        return won
+            result = await Attempt(self, spec, until, owned, wait=timeout != 0).run()
+        if self.events is not None and isinstance(result, CoreLease):
+            self.events.acquired(result, asked_at)
+        return result
 
-    async def give_back(self, owned: list[HeldLease]) -> None:
+    async def give_back(self, owned: list[CoreLease]) -> None:
         """Release what was granted to an acquisition whose caller was interrupted before it had the lease."""
-        for held in owned:
-            held.dropped = True  # at once, and whatever comes: it is renewed no more
-        for held in reversed(owned):
-            await self.release(held)
+        for lease in owned:
+            lease.dropped = True  # at once, and whatever comes: it is renewed no more
+        for lease in reversed(owned):
+            await self.release(lease)
 
-    def drop(self, owned: list[HeldLease]) -> None:
+    def drop(self, owned: list[CoreLease]) -> None:
         """Do so where nothing can be awaited any more: they are renewed no more, and end at their ttl."""
-        for held in owned:
-            self.keeper.drop(held)
+        for lease in owned:
+            self.renewer.drop(lease)
 
-    def take_up(self, want: Want, owned: list[HeldLease]) -> HeldLease | None:
+    def take_up(self, spec: LockSpec, owned: list[CoreLease]) -> CoreLease | None:
         """Return a lease that lingers, at no cost; None if there is none, or it is better to ask in the usual way."""
-        if want.key is None or self.events is not None:
+        if spec.key is None or self.events is not None:
             return None
-        return self.turnstile.take_up(want, want.key, owned)
+        return self.local_queues.take_up(spec, spec.key, owned)
 
-    async def release(self, held: HeldLease) -> Outcome:
+    async def release(self, lease: CoreLease) -> Outcome:
         """Let go of a lease. Asked again, it answers the same.
 
         Raises ForkedLeaseError in a child of the process that acquired it.
         """
-        if held.outcome is not None:
-            return held.outcome
+        if lease.outcome is not None:
+            return lease.outcome
         if self._abandoned:
-            held.disown()  # one that was lost before the fork is not kept, and may have a mutex that nobody frees
-            raise held.loss()
+            lease.disown()  # one that was lost before the fork is not kept, and may have a mutex that nobody frees
+            raise lease.loss()
         queue_told = False
         try:
-            if held.linger and self.turnstile.keep(held):
+            if lease.linger and self.local_queues.keep(lease):
                 return Outcome.RELEASED
-            if held.let_it_go():
-                if held.stile is not None and self.turnstile.pass_on(held):
+            if lease.let_it_go():
+                if lease.local_queue is not None and self.local_queues.hand_off(lease):
                     return Outcome.RELEASED
                 queue_told = True
-                self.keeper.discard(held)
+                self.renewer.discard(lease)
                 began = self.runtime.now()
                 try:
-                    outcome = await self.store.release(self._to_release(held), began + self.patience(held.ttl))
+                    outcome = await self.store.release(self._to_release(lease), began + self.request_timeout(lease.ttl))
                 except StoreError as error:
-                    return await self.runtime.finish(self._release_again(held, error, began))
-                return self._settle(held, outcome)
+                    return await self.runtime.finish(self._release_again(lease, error, began))
+                return self._settle(lease, outcome)
         except GeneratorExit:
             raise
         except BaseException as error:
-            await self.runtime.finish(self.complete_release(held, error, queue_told=queue_told))
+            await self.runtime.finish(self.complete_release(lease, error, queue_told=queue_told))
             raise
-        return await self._released_by_another(held)
+        return await self._released_by_another(lease)
 
-    async def complete_release(self, held: HeldLease, interrupt: BaseException, *, queue_told: bool = False) -> None:
+    async def complete_release(self, lease: CoreLease, interrupt: BaseException, *, queue_told: bool = False) -> None:
         """Carry out what an interrupt prevented of a release, which may have been handed on in this process already.
 
         Repeating what was done already does no harm.
         """
         began = self.runtime.now()
-        held.let_it_go()
-        if held.stile is not None and not queue_told:
-            self.turnstile.mend(held.stile)
-            successor = held.stile.held
-            if successor is not None and successor is not held and successor.request == held.request:
-                self.keeper.replace(successor)
-                self.keeper.replaced(successor)
-                held.settle(Outcome.RELEASED)
+        lease.let_it_go()
+        if lease.local_queue is not None and not queue_told:
+            self.local_queues.mend(lease.local_queue)
+            successor = lease.local_queue.lease
+            if successor is not None and successor is not lease and successor.request_id == lease.request_id:
+                self.renewer.replace(successor)
+                self.renewer.replaced(successor)
+                lease.settle(Outcome.RELEASED)
                 return
-        self.keeper.discard(held)
-        if held.outcome is None:
-            await self._release_again(held, interrupt, began)
+        self.renewer.discard(lease)
+        if lease.outcome is None:
+            await self._release_again(lease, interrupt, began)
 
-    def _to_release(self, held: HeldLease) -> Release:
-        return Release(held.name, held.request, held.last, held.unsure, held.to_keep())
+    def _to_release(self, lease: CoreLease) -> ReleaseRequest:
+        return ReleaseRequest(lease.name, lease.request_id, lease.last, lease.unsure, lease.to_keep())
 
-    def _settle(self, held: HeldLease, outcome: Outcome) -> Outcome:
-        if outcome is Outcome.EXPIRED and not held.lost_because and self.runtime.now() < held.valid_until:
+    def _settle(self, lease: CoreLease, outcome: Outcome) -> Outcome:
+        if outcome is Outcome.EXPIRED and not lease.lost_because and self.runtime.now() < lease.valid_until:
             outcome = Outcome.RELEASED  # the store has forgotten it, as in a failover: it was ours, and nobody's since
-        held.settle(outcome)
+        lease.settle(outcome)
         if self.events is not None:
-            self.events.released(held, outcome)
+            self.events.released(lease, outcome)
         return outcome
 
-    async def _released_by_another(self, held: HeldLease) -> Outcome:
+    async def _released_by_another(self, lease: CoreLease) -> Outcome:
         """Wait for the answer to a release that another thread or task is making: two could get two answers."""
-        until = self.runtime.now() + 4 * self.patience(held.ttl) + 1.0
-        while held.outcome is None and self.runtime.now() < until:
+        until = self.runtime.now() + 4 * self.request_timeout(lease.ttl) + 1.0
+        while lease.outcome is None and self.runtime.now() < until:
             await self.runtime.sleep(0.002)
-        return held.outcome or Outcome.UNKNOWN
+        return lease.outcome or Outcome.UNKNOWN
 
-    async def _release_again(self, held: HeldLease, first: BaseException, began: float) -> Outcome:
+    async def _release_again(self, lease: CoreLease, first: BaseException, began: float) -> Outcome:
         """Release when nobody knows whether the first attempt was carried out."""
-        release = self._to_release(held)
+        release = self._to_release(lease)
         try:
             if isinstance(first, StoreError) and not isinstance(first, StoreUnavailable):
                 raise first
-            if held.lost_because:
-                outcome = await self._release_lost(release, first, began + LOST_PATIENCE)
+            if lease.lost_because:
+                outcome = await self._release_lost(release, first, began + LOST_TIMEOUT)
             else:
-                outcome = await self.persist(lambda until: self.store.release(release, until), self.patience(held.ttl))
+                outcome = await self.persist(
+                    lambda until: self.store.release(release, until), self.request_timeout(lease.ttl)
+                )
         except StoreError as error:
-            level = logging.DEBUG if held.lost_because or self._closed else logging.WARNING
-            log.log(level, "%r could not be released (%s); it ends at its ttl at the latest", held.name, told(error))
+            level = logging.DEBUG if lease.lost_because or self._closed else logging.WARNING
+            log.log(level, "%r could not be released (%s); it ends at its ttl at the latest", lease.name, told(error))
             outcome = Outcome.UNKNOWN
-        if not outcome.kept and not held.lost_because and self.runtime.now() < held.valid_until:
+        if not outcome.kept and not lease.lost_because and self.runtime.now() < lease.valid_until:
             outcome = Outcome.RELEASED  # it cannot have run out yet: the first attempt did it, and its reply was lost
-        return self._settle(held, outcome)
+        return self._settle(lease, outcome)
 
-    async def _release_lost(self, release: Release, first: BaseException, give_up_at: float) -> Outcome:
+    async def _release_lost(self, release: ReleaseRequest, first: BaseException, give_up_at: float) -> Outcome:
         """Ask what became of a lost lease, again and again, but not for long."""
         now = self.runtime.now()
         if now >= give_up_at and isinstance(first, StoreError):
@@ -378,17 +389,17 @@ class Session:
         until = max(give_up_at, now + BRIEF)
         return await self._insist(lambda until: self.store.release(release, until), until, give_up_at)
 
-    async def extend(self, held: HeldLease, ttl: float | None) -> None:
+    async def extend(self, lease: CoreLease, ttl: float | None) -> None:
         """Renew now, for `ttl` seconds (None: as before), from now on.
 
         Raises LeaseLost if the lease is lost, StoreError if the store did not answer (the lease then lives as long
         as it did before).
         """
-        held.check()
-        await self.renew_now([held], ttl)
-        held.check()
+        lease.check()
+        await self.renew_now([lease], ttl)
+        lease.check()
 
-    async def renew_now(self, leases: Sequence[HeldLease], ttl: float | None) -> None:
+    async def renew_now(self, leases: Sequence[CoreLease], ttl: float | None) -> None:
         """Renew leases in one request, for `ttl` seconds (None: as before). Whoever asks looks which of them are lost.
 
         Raises StoreError if the store did not answer; then they live as long as before. UsageError if the store grants
@@ -397,57 +408,59 @@ class Session:
         if ttl is not None:
             check_ttl(ttl, self.store.capabilities)
         sent = self.runtime.now()
-        wanted = [held.ttl if ttl is None else micros(ttl) for held in leases]
-        renewals = [held.renewal(each) for held, each in zip(leases, wanted, strict=True)]
-        patience = self.patience(min(renewal.ttl for renewal in renewals))
-        replies = await self.store.renew(renewals, sent + patience)
-        for held, each, renewal, reply in zip(leases, wanted, renewals, replies, strict=True):
+        contended = [lease.ttl if ttl is None else micros(ttl) for lease in leases]
+        renewals = [lease.renewal(each) for lease, each in zip(leases, contended, strict=True)]
+        request_timeout = self.request_timeout(min(renewal.ttl for renewal in renewals))
+        replies = await self.store.renew(renewals, sent + request_timeout)
+        for lease, each, renewal, reply in zip(leases, contended, renewals, replies, strict=True):
             if reply is not None:
-                self.keeper.lose(held, why_refused(reply, renewal))
-            elif held.renewed(sent, renewal.ttl):
-                held.ttl = each
-                self.keeper.plan(held)
-                held.note_waiters(renewal)
+                self.renewer.lose(lease, why_refused(reply, renewal))
+            elif lease.renewed(sent, renewal.ttl):
+                lease.ttl = each
+                self.renewer.plan(lease)
+                lease.note_contention(renewal)
         if ttl is not None:
             self._tell_what_max_hold_cuts_off(leases[0], ttl)
 
-    def _tell_what_max_hold_cuts_off(self, held: HeldLease, ttl: float) -> None:
-        left = held.remaining()
-        if held.ends_at <= held.valid_until and 0.0 < left < ttl * (1.0 - DRIFT) - EPSILON:
-            name = held.name.removeprefix(self.prefix)
+    def _tell_what_max_hold_cuts_off(self, lease: CoreLease, ttl: float) -> None:
+        left = lease.remaining()
+        if lease.ends_at <= lease.valid_until and 0.0 < left < ttl * (1.0 - DRIFT) - EPSILON:
+            name = lease.name.removeprefix(self.prefix)
             log.warning("extend(%g) of %r: max_hold ends the lease in %.1f s, whatever is renewed", ttl, name, left)
 
-    async def adjust(self, held: HeldLease, *, weight: int = 0, owner: str = "") -> None:
+    async def adjust(self, lease: CoreLease, *, weight: int = 0, owner: str = "") -> None:
         """Change a lease that goes on: to a smaller `weight` (0: as it is), or to another `owner` ("": as it is).
 
         Raises LeaseLost if the lease is lost, StoreError if the store did not answer: then it may be changed or not,
         and asking again is safe. From the call on the holder must do with the smaller weight, whatever is raised; and
         so the lease is taken up again, should the store have forgotten it.
         """
-        held.check()
-        if weight > held.ask.weight:
+        lease.check()
+        if weight > lease.request.weight:
             raise UsageError(
-                f"a lease of weight {held.ask.weight} can't become one of {weight}: it may only get lighter"
+                f"a lease of weight {lease.request.weight} can't become one of {weight}: it may only get lighter"
             )
-        held.ask = replace(held.ask, weight=weight or held.ask.weight, owner=owner or held.ask.owner)
-        adjust = Adjust(held.name, held.request, held.last, weight, owner)
-        refused = await self.persist(lambda until: self.store.adjust(adjust, until), self.patience(held.ttl))
+        lease.request = replace(
+            lease.request, weight=weight or lease.request.weight, owner=owner or lease.request.owner
+        )
+        adjust = AdjustRequest(lease.name, lease.request_id, lease.last, weight, owner)
+        refused = await self.persist(lambda until: self.store.adjust(adjust, until), self.request_timeout(lease.ttl))
         if refused is not None:  # unless the store has only forgotten it, and takes it as it is now
-            await self.extend(held, None)
-        held.check()
+            await self.extend(lease, None)
+        lease.check()
 
     async def inspect(self, name: str) -> NameView:
         """Show who holds a name and who waits for it; of those who wait in a local queue, only this client's own."""
         await self.open()
         view = await self._look(lambda until: self.store.inspect(name, until))
         for holder in view.holders:
-            holder.read_label()
+            holder.read_metadata()
         for waiter in view.waiters:
-            waiter.read_label()
-        view.waiters += self.turnstile.waiting(name)
+            waiter.read_metadata()
+        view.waiters += self.local_queues.waiting(name)
         return view
 
-    async def explain(self, name: str, left: Left) -> Left:
+    async def explain(self, name: str, left: NotGranted) -> NotGranted:
         """Return what is known of why a name was not granted in time: it is asked for if nobody holds the name."""
         if left.holders or left.quarantine:
             return left
@@ -471,20 +484,20 @@ class Session:
             found += page.names
         return sorted(found)
 
-    async def _look(self, ask: Callable[[float], Coroutine[Any, Any, T]]) -> T:
+    async def _look(self, operation: Callable[[float], Coroutine[Any, Any, T]]) -> T:
         """Ask what changes nothing, again if the connection breaks, within the time of one operation.
 
         The last try has half of that at least, or its error would be that there was no time.
         """
         now = self.runtime.now()
-        return await self._insist(ask, now + self._operation_timeout, now + self._operation_timeout / 2)
+        return await self._insist(operation, now + self._operation_timeout, now + self._operation_timeout / 2)
 
-    async def _insist(self, ask: Callable[[float], Coroutine[Any, Any, T]], until: float, last_try: float) -> T:
+    async def _insist(self, operation: Callable[[float], Coroutine[Any, Any, T]], until: float, last_try: float) -> T:
         """Ask by `until`, again and again while the store does not answer; nothing is begun after `last_try`."""
         delay = 0.01
         while True:
             try:
-                return await ask(until)
+                return await operation(until)
             except StoreUnavailable:
                 if self.runtime.now() + delay >= last_try:
                     raise
@@ -499,15 +512,15 @@ class Session:
     async def resize(self, name: str, before: int, after: int) -> int:
         """Change the capacity of a name if it is `before`, or if nobody uses it; return what it is now."""
         await self.open()
-        patience = self._operation_timeout
-        return await self.persist(lambda until: self.store.resize(name, before, after, until), patience)
+        request_timeout = self._operation_timeout
+        return await self.persist(lambda until: self.store.resize(name, before, after, until), request_timeout)
 
-    async def ask_back(self, name: str) -> list[HolderView]:
+    async def request_revocation(self, name: str) -> list[HolderView]:
         """Ask those who hold a name to let go; return who was asked."""
         await self.open()
-        asked = await self.store.ask_back(name, self.runtime.now() + self._operation_timeout)
+        asked = await self.store.request_revocation(name, self.runtime.now() + self._operation_timeout)
         for holder in asked:
-            holder.read_label()
+            holder.read_metadata()
         return asked
 
     async def revoke(self, name: str, token: int = 0) -> list[HolderView]:
@@ -515,7 +528,7 @@ class Session:
         await self.open()
         victims = await self.store.revoke(name, self.runtime.now() + self._operation_timeout, token)
         for victim in victims:
-            victim.read_label()
+            victim.read_metadata()
         return victims
 
     async def end_quarantine(self) -> float:
@@ -527,116 +540,122 @@ class Session:
         await self.open()
         return await self.store.end_quarantine(self.runtime.now() + self._operation_timeout)
 
-    def refuse_to_wait(self, want: Want) -> None:
+    def refuse_to_wait(self, spec: LockSpec) -> None:
         """Raise UsageError once the client is closed, and Stopped once this wait is to stop."""
         self.refuse_if_closed()
-        if want.stop is not None:
-            want.stop.check(want.name.removeprefix(self.prefix))
+        if spec.stop is not None:
+            spec.stop.check(spec.name.removeprefix(self.prefix))
 
     def wake_all(self, stop: Stop) -> None:
         """Have all that wait with `stop` look at it."""
-        self.turnstile.wake_all(stop)
+        self.local_queues.wake_all(stop)
         for attempt in list(self.attempts.values()):
             if attempt.waits_with(stop):
                 attempt.dismiss()
 
-    def refuse_to_wait_for_oneself(self, want: Want) -> None:
+    def refuse_to_wait_for_oneself(self, spec: LockSpec) -> None:
         """Raise SelfDeadlock if the calling thread or task is about to wait for ever for what it holds itself."""
-        mine = self._held_by_caller(want)
-        if mine and sum(held.ask.weight for held in mine) + want.weight > want.capacity:
-            raise self._self_deadlock(want, mine, want.advice)
+        mine = self._held_by_caller(spec)
+        if mine and sum(lease.request.weight for lease in mine) + spec.weight > spec.capacity:
+            raise self._self_deadlock(spec, mine, spec.advice)
 
-    async def refuse_to_wait_behind_oneself(self, want: Want, since: float) -> None:
+    async def refuse_to_wait_behind_oneself(self, spec: LockSpec, since: float) -> None:
         """Raise it too if one who waits before us can't be let in while it holds that: a writer, before a reader.
 
         We wait since a steady instant. Who came just before that may be missed; nobody who comes later is taken for it.
         """
-        mine = self._held_by_caller(want)
+        mine = self._held_by_caller(spec)
         if not mine:
             return
         try:
-            view = await self.inspect(want.name)
+            view = await self.inspect(spec.name)
         except StoreError as error:
             log.debug("could not look who waits: %s", error)
             return
-        held, waited = sum(each.ask.weight for each in mine), self.runtime.now() - since
+        lease, waited = sum(each.request.weight for each in mine), self.runtime.now() - since
         for waiter in view.waiters:
-            if (waiter.owner, waiter.weight) == (self.owner, want.weight) and waiter.waited_for <= waited:
+            if (waiter.owner, waiter.weight) == (self.owner, spec.weight) and waiter.waited_for <= waited:
                 return  # it is us
-            if waiter.alive and waiter.weight + held > view.capacity:
-                raise self._self_deadlock(want, mine, f"Who waits before it needs that lease to end. {want.advice}")
+            if waiter.alive and waiter.weight + lease > view.capacity:
+                raise self._self_deadlock(spec, mine, f"Who waits before it needs that lease to end. {spec.advice}")
 
-    def _held_by_caller(self, want: Want) -> list[HeldLease]:
+    def _held_by_caller(self, spec: LockSpec) -> list[CoreLease]:
         """Return what the calling thread or task holds of a name, unless it looks for deadlocks, which finds it too."""
         mark = self.runtime.mark()
-        if mark is None or want.actor is not None:
+        if mark is None or spec.actor is not None:
             return []
-        return [held for held in self.keeper.kept() if held.by is mark and held.name == want.name and held.trusted()]
+        return [
+            lease for lease in self.renewer.kept() if lease.by is mark and lease.name == spec.name and lease.trusted()
+        ]
 
-    def _self_deadlock(self, want: Want, mine: list[HeldLease], advice: str) -> SelfDeadlock:
-        return SelfDeadlock(want.name.removeprefix(self.prefix), mine[-1].token, advice)
+    def _self_deadlock(self, spec: LockSpec, mine: list[CoreLease], advice: str) -> SelfDeadlock:
+        return SelfDeadlock(spec.name.removeprefix(self.prefix), mine[-1].token, advice)
 
     # -- for the protocol ----------------------------------------------------------------------------------
 
-    def deliver(self, notice: Notice) -> None:
+    def deliver(self, notification: Notification) -> None:
         """Take a push from the store. Called where the runtime runs its code."""
-        if notice.kind is NoticeKind.REVOKED:
-            self._revoked(notice)
+        if notification.kind is NotificationKind.REVOKED:
+            self._revoked(notification)
             return
-        if notice.kind is NoticeKind.WANTED:
-            self._wanted(notice.request)
+        if notification.kind is NotificationKind.CONTENDED:
+            self._wanted(notification.request_id)
             return
-        if notice.kind is NoticeKind.ASKED:
-            self._asked_back(notice)
+        if notification.kind is NotificationKind.REVOCATION_REQUESTED:
+            self._revocation_requested(notification)
             return
-        if notice.kind is NoticeKind.GAP:
-            self._ask_again()
+        if notification.kind is NotificationKind.GAP:
+            self._retry_all()
             return
-        attempt = self.attempts.get(notice.request)
+        attempt = self.attempts.get(notification.request_id)
         if attempt is not None:
-            attempt.hear(notice)
+            attempt.hear(notification)
 
-    def _wanted(self, request: str) -> None:
-        attempt = self.attempts.get(request)
+    def _wanted(self, request_id: str) -> None:
+        attempt = self.attempts.get(request_id)
         if attempt is not None:  # it has not heard of its grant yet, or is just about to enter
             attempt.outrun = True
-        held = self.keeper.find(request)
-        if held is not None:
-            self.turnstile.wanted(held)
+        lease = self.renewer.find(request_id)
+        if lease is not None:
+            self.local_queues.contended(lease)
 
-    def _ask_again(self) -> None:
+    def _retry_all(self) -> None:
         """Have every waiter ask and every lease renewed, not all at once: the connection to the store was lost.
 
         Pushes may have been missed; and if the store restarted, it had better hear soon who was there before.
         """
-        self.turnstile.end_all_lingering()
-        self.keeper.hurry(GAP_SPREAD)
+        self.local_queues.end_all_lingering()
+        self.renewer.hurry(GAP_SPREAD)
         for attempt in list(self.attempts.values()):
             after = micros(self.runtime.random() * GAP_SPREAD)
-            attempt.hear(Notice(self.inbox, NoticeKind.GAP, "", after=after))
+            attempt.hear(Notification(self.channel, NotificationKind.GAP, "", after=after))
 
-    def _asked_back(self, notice: Notice) -> None:
-        held = self.keeper.find(notice.request)
-        if held is not None and held.last == notice.token:
-            held.ask_back()
-            self.turnstile.wanted(held)  # whoever asks wants it: others here must not keep it for long
+    def _revocation_requested(self, notification: Notification) -> None:
+        lease = self.renewer.find(notification.request_id)
+        if lease is not None and lease.last == notification.token:
+            lease.request_revocation()
+            self.local_queues.contended(lease)  # whoever asks wants it: others here must not keep it for long
 
-    def _revoked(self, notice: Notice) -> None:
-        held = self.keeper.find(notice.request)
-        if held is not None and held.last == notice.token and (lost := self.keeper.lose(held, REVOKED)) is not None:
+    def _revoked(self, notification: Notification) -> None:
+        lease = self.renewer.find(notification.request_id)
+        if (
+            lease is not None
+            and lease.last == notification.token
+            and (lost := self.renewer.lose(lease, REVOKED)) is not None
+        ):
             report_loss(lost)
 
-    def patience(self, ttl: int) -> float:
+    def request_timeout(self, ttl: int) -> float:
         """Return how many seconds one request about a lease of `ttl` microseconds may take: far below the ttl."""
         if ttl >= self._ample_ttl:
             return self._operation_timeout
         return min(self._operation_timeout, max(BRIEF, seconds(ttl) / 5))
 
-    async def persist(self, ask: Callable[[float], Coroutine[Any, Any, T]], patience: float) -> T:
+    async def persist(self, operation: Callable[[float], Coroutine[Any, Any, T]], request_timeout: float) -> T:
         """Carry out what is safe to repeat: ask up to three times while the store does not answer."""
         for attempt in range(3):
             try:
-                return await ask(self.runtime.now() + patience)
+                return await operation(self.runtime.now() + request_timeout)
             except StoreUnavailable:
                 if attempt == 2:  # noqa: PLR2004 - the third time
                     raise
@@ -654,12 +673,12 @@ class Session:
                 seconds,
             )
 
-    def note_trouble(self, name: str, error: StoreUnavailable, since: float, give_up_at: float) -> None:
+    def note_unanswered(self, name: str, error: StoreUnavailable, since: float, give_up_at: float) -> None:
         """Log that an acquisition rides out a store that does not answer: once a trouble, after a second."""
         now = self.runtime.now()
-        if self._troubled or now < since + RIDDEN_OUT:
+        if self._unanswered or now < since + RIDDEN_OUT:
             return
-        self._troubled = True
+        self._unanswered = True
         log.warning(
             "the store has not answered for %.1f s (%s); asking for %r again for another %.1f s",
             now - since,
@@ -670,8 +689,8 @@ class Session:
 
     def note_answer(self, since: float) -> None:
         """Log that a trouble which was logged has ended."""
-        if self._troubled:
-            self._troubled = False
+        if self._unanswered:
+            self._unanswered = False
             log.warning("the store answers again, after %.1f s", self.runtime.now() - since)
 
     def note_token(self, token: int) -> None:

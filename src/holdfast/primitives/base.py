@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any, Generic, Never, ParamSpec, Protocol, Self
 
 from holdfast.contracts.deadlines import micros, seconds
 from holdfast.contracts.limits import check_name, check_timeout
-from holdfast.contracts.messages import Left, NameView
-from holdfast.contracts.owner_metadata import read_label
-from holdfast.core.attempt import Want
-from holdfast.core.lease import NEVER, HeldLease, LeaseState
+from holdfast.contracts.messages import NameView, NotGranted
+from holdfast.contracts.owner_metadata import read_metadata
+from holdfast.core.attempt import LockSpec
+from holdfast.core.lease import NEVER, CoreLease, LeaseState
 from holdfast.core.session import Session
 from holdfast.core.stop import Stop
 from holdfast.errors import LeaseLost, LockTimeout, UsageError
 from holdfast.escaping import escape, shown
 from holdfast.lease import Acquiring, AsyncLease, Lease
-from holdfast.primitives.decorating import label_of, name_from_call, refuse_generator
+from holdfast.primitives.decorating import name_from_call, refuse_generator, title_of
 from holdfast.primitives.options import LockOptions, refuse_unknown
 from holdfast.runtimes import aio, threads
 from holdfast.runtimes.threads import drive
@@ -112,7 +112,7 @@ class Entered(Generic[E]):
         else:
             self._leases[where] = leases[1]
 
-    def held(self, name: str) -> E | None:
+    def lease(self, name: str) -> E | None:
         """Return a lease that was entered here and is still held, if there is one."""
         leases = self._leases.get((self._here(), name))
         while leases is not None:
@@ -140,7 +140,7 @@ class LockBase:
         self._name = check_name(name)
         self._options = options
         max_hold = NEVER if options.max_hold is None else options.max_hold
-        self._want = Want(
+        self._spec = LockSpec(
             self._full(name),
             micros(options.ttl),
             micros(options.lock_delay),
@@ -172,7 +172,7 @@ class LockBase:
         """Return the same for another name."""
         other = copy.copy(self)
         other._name = check_name(name)  # noqa: SLF001 - one of us
-        other._want = replace(self._want, name=self._full(name))  # noqa: SLF001
+        other._spec = replace(self._spec, name=self._full(name))  # noqa: SLF001
         return other
 
     def _timeout(self, given: float | None) -> float | None:
@@ -180,10 +180,10 @@ class LockBase:
 
     def _is_full(self, view: NameView) -> bool:
         """Tell whether holders leave no room for this, or a lock delay keeps it from everybody."""
-        held = sum(holder.weight for holder in view.holders)
-        return view.blocked_for > 0 or bool(held and held + self._want.weight > self._want.capacity)
+        lease = sum(holder.weight for holder in view.holders)
+        return view.blocked_for > 0 or bool(lease and lease + self._spec.weight > self._spec.capacity)
 
-    def _timed_out(self, left: Left, timeout: float | None, owner: str) -> LockTimeout:
+    def _timed_out(self, left: NotGranted, timeout: float | None, owner: str) -> LockTimeout:
         if left.quarantine:
             return LockTimeout(
                 f"{self._name!r} was not granted within {timeout or 0:g} s: the store restarted, failed over or is "
@@ -199,7 +199,7 @@ class LockBase:
                 "Wait longer.",
                 left.votes,
             )
-        owners = [read_label(holder).owner for holder in left.holders]
+        owners = [read_metadata(holder).owner for holder in left.holders]
         holders = _list(owners)
         if owner in owners:
             holders += f" (which is this client, or one of the same owner: {self._kind} {self._if_held})"
@@ -219,9 +219,9 @@ class LockBase:
 
     def _show(self) -> str:
         """Say what to type to learn more."""
-        if escape(self._want.name) != self._want.name:  # it cannot be typed
+        if escape(self._spec.name) != self._spec.name:  # it cannot be typed
             return "`holdfast ls` for how long it will still be held"
-        return f"`holdfast show {quote(self._want.name)}` for how long it will still be held, and who waits"
+        return f"`holdfast show {quote(self._spec.name)}` for how long it will still be held, and who waits"
 
 
 def absent(of: object, word: str, in_lease: str | None) -> str:
@@ -259,62 +259,62 @@ class BlockingLockBase(LockBase):
         is set meanwhile, by another thread.
         """
         if stop is not None or unknown:
-            return self._acquire_or_stop(self._want, timeout, stop, unknown)
-        return self._acquire(self._want, timeout)
+            return self._acquire_or_stop(self._spec, timeout, stop, unknown)
+        return self._acquire(self._spec, timeout)
 
     def try_acquire(self) -> Lease | None:
         """Acquire if it is free at once; else return None. Raises StoreError if the store did not answer."""
-        return self._try_acquire(self._want)
+        return self._try_acquire(self._spec)
 
     def locked(self) -> bool:
         """Ask the store whether others leave no room: who asked for this now, would have to wait.
 
         It may be untrue as soon as it is said: to take the lock if it is free, call `try_acquire`.
         """
-        return self._is_full(drive(self._client.session().inspect(self._want.name)))
+        return self._is_full(drive(self._client.session().inspect(self._spec.name)))
 
     def _acquire_or_stop(
-        self, want: Want, timeout: float | None, stop: Stop | None, unknown: Mapping[str, object]
+        self, spec: LockSpec, timeout: float | None, stop: Stop | None, unknown: Mapping[str, object]
     ) -> Lease:
         if unknown:
             refuse_unknown("acquire", unknown, self._takes)
         if stop is None:
-            return self._acquire(want, timeout)
+            return self._acquire(spec, timeout)
         with stop.watching(self._client.session(), self._name):
-            return self._acquire(replace(want, stop=stop), timeout)
+            return self._acquire(replace(spec, stop=stop), timeout)
 
-    def _acquire(self, want: Want, timeout: float | None) -> Lease:
+    def _acquire(self, spec: LockSpec, timeout: float | None) -> Lease:
         timeout = self._timeout(timeout)
         session = self._client.session()
-        owned: list[HeldLease] = []  # what is granted is here before it is anywhere else
+        owned: list[CoreLease] = []  # what is granted is here before it is anywhere else
         try:
-            if want.linger and (kept := session.take_up(want, owned)) is not None:
+            if spec.linger and (kept := session.take_up(spec, owned)) is not None:
                 return self._lease(session, kept)
             if self._options.detect_deadlock:
-                want = session.actors.speak_for(want)
-            won = drive(session.acquire(want, timeout, owned))
-            if isinstance(won, HeldLease):
-                return self._lease(session, won)
+                spec = session.actors.speak_for(spec)
+            result = drive(session.acquire(spec, timeout, owned))
+            if isinstance(result, CoreLease):
+                return self._lease(session, result)
         except BaseException:
             drive(session.give_back(owned))
             raise
-        raise self._timed_out(drive(session.explain(want.name, won)), timeout, session.owner)
+        raise self._timed_out(drive(session.explain(spec.name, result)), timeout, session.owner)
 
-    def _try_acquire(self, want: Want) -> Lease | None:
+    def _try_acquire(self, spec: LockSpec) -> Lease | None:
         session = self._client.session()
-        owned: list[HeldLease] = []
+        owned: list[CoreLease] = []
         try:
             if self._options.detect_deadlock:
-                want = session.actors.speak_for(want)
-            won = drive(session.acquire(want, 0, owned))
-            return None if isinstance(won, Left) else self._lease(session, won)
+                spec = session.actors.speak_for(spec)
+            result = drive(session.acquire(spec, 0, owned))
+            return None if isinstance(result, NotGranted) else self._lease(session, result)
         except BaseException:
             drive(session.give_back(owned))
             raise
 
-    def _lease(self, session: Session, held: HeldLease) -> Lease:
-        held.by = threads.mark()
-        lease = self._face(session, held, self._name)
+    def _lease(self, session: Session, core: CoreLease) -> Lease:
+        core.by = threads.mark()
+        lease = self._face(session, core, self._name)
         if self._options.on_lost is not None:
             lease.on_lost(self._options.on_lost)
         if self._options.on_revoke is not None:
@@ -325,7 +325,7 @@ class BlockingLockBase(LockBase):
         """Acquire; raises as `acquire` does."""
         lease = None
         try:
-            lease = self._acquire(self._want, UNSET)
+            lease = self._acquire(self._spec, UNSET)
             self._entered.push(self._name, lease)
             return lease
         except BaseException:
@@ -355,7 +355,7 @@ class BlockingLockBase(LockBase):
         """Run every call of `function` under the lock, its name formatted from the call's arguments."""
         refuse_generator(function, "with")
         if inspect.iscoroutinefunction(function):
-            message = f"{label_of(function)} is async: decorate it with a lock of an AsyncClient"
+            message = f"{title_of(function)} is async: decorate it with a lock of an AsyncClient"
             raise UsageError(message)
         name_of = name_from_call(function, self._name)
 
@@ -387,44 +387,44 @@ class AsyncLockBase(LockBase):
         """
         if unknown:
             refuse_unknown("acquire", unknown, ("timeout",))
-        return Acquiring(self._acquire(self._want, timeout))
+        return Acquiring(self._acquire(self._spec, timeout))
 
     async def try_acquire(self) -> AsyncLease | None:
         """Acquire if it is free at once; else return None. Raises StoreError if the store did not answer."""
-        return await self._try_acquire(self._want)
+        return await self._try_acquire(self._spec)
 
     async def locked(self) -> bool:
         """Ask the store whether others leave no room, as `Lock.locked`."""
-        return self._is_full(await self._client.session().inspect(self._want.name))
+        return self._is_full(await self._client.session().inspect(self._spec.name))
 
-    async def _acquire(self, want: Want, timeout: float | None) -> AsyncLease:
+    async def _acquire(self, spec: LockSpec, timeout: float | None) -> AsyncLease:
         timeout = self._timeout(timeout)
         session = self._client.session()
-        owned: list[HeldLease] = []  # what is granted is here before it is anywhere else
+        owned: list[CoreLease] = []  # what is granted is here before it is anywhere else
         try:
-            if want.linger and (kept := session.take_up(want, owned)) is not None:
+            if spec.linger and (kept := session.take_up(spec, owned)) is not None:
                 return self._lease(session, kept)
             if self._options.detect_deadlock:
-                want = session.actors.speak_for(want)
-            won = await session.acquire(want, timeout, owned)
-            if isinstance(won, HeldLease):
-                return self._lease(session, won)
+                spec = session.actors.speak_for(spec)
+            result = await session.acquire(spec, timeout, owned)
+            if isinstance(result, CoreLease):
+                return self._lease(session, result)
         except GeneratorExit:
             session.drop(owned)
             raise
         except BaseException:
             await session.runtime.finish(session.give_back(owned))
             raise
-        raise self._timed_out(await session.explain(want.name, won), timeout, session.owner)
+        raise self._timed_out(await session.explain(spec.name, result), timeout, session.owner)
 
-    async def _try_acquire(self, want: Want) -> AsyncLease | None:
+    async def _try_acquire(self, spec: LockSpec) -> AsyncLease | None:
         session = self._client.session()
-        owned: list[HeldLease] = []
+        owned: list[CoreLease] = []
         try:
             if self._options.detect_deadlock:
-                want = session.actors.speak_for(want)
-            won = await session.acquire(want, 0, owned)
-            return None if isinstance(won, Left) else self._lease(session, won)
+                spec = session.actors.speak_for(spec)
+            result = await session.acquire(spec, 0, owned)
+            return None if isinstance(result, NotGranted) else self._lease(session, result)
         except GeneratorExit:
             session.drop(owned)
             raise
@@ -432,9 +432,9 @@ class AsyncLockBase(LockBase):
             await session.runtime.finish(session.give_back(owned))
             raise
 
-    def _lease(self, session: Session, held: HeldLease) -> AsyncLease:
-        held.by = aio.mark()
-        lease = self._face(session, held, self._name)
+    def _lease(self, session: Session, core: CoreLease) -> AsyncLease:
+        core.by = aio.mark()
+        lease = self._face(session, core, self._name)
         if self._options.on_lost is not None:
             lease.on_lost(self._options.on_lost)
         if self._options.on_revoke is not None:
@@ -445,7 +445,7 @@ class AsyncLockBase(LockBase):
         """Acquire; raises as `acquire` does. The body is cancelled if the lease is lost."""
         lease = None
         try:
-            lease = await self._acquire(self._want, UNSET)
+            lease = await self._acquire(self._spec, UNSET)
             self._entered.push(self._name, lease)
             return await lease.__aenter__()
         except GeneratorExit:
@@ -468,7 +468,7 @@ class AsyncLockBase(LockBase):
         """Run every call of the async `function` under the lock, its name formatted from the call's arguments."""
         refuse_generator(function, "async with")
         if not inspect.iscoroutinefunction(function):
-            message = f"{label_of(function)} is not async: decorate it with a lock of a Client"
+            message = f"{title_of(function)} is not async: decorate it with a lock of a Client"
             raise UsageError(message)
         name_of = name_from_call(function, self._name)
 

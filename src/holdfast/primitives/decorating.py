@@ -10,7 +10,7 @@ from holdfast.errors import UsageError
 P = ParamSpec("P")
 
 
-def label_of(function: object) -> str:
+def title_of(function: object) -> str:
     """Return what to call a function in an error."""
     return str(getattr(function, "__qualname__", function))
 
@@ -18,7 +18,7 @@ def label_of(function: object) -> str:
 def refuse_generator(function: object, entry: str) -> None:
     """Raise UsageError if `function` would run after its call has returned; `entry` is what to write inside it."""
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        message = f"{label_of(function)} is a generator: take the lock inside it, with `{entry}`"
+        message = f"{title_of(function)} is a generator: take the lock inside it, with `{entry}`"
         raise UsageError(message)
 
 
@@ -34,8 +34,8 @@ def name_from_call(function: Callable[P, object], template: str) -> Callable[P, 
         root = field.partition(".")[0].partition("[")[0]
         if root not in signature.parameters:
             known = ", ".join(signature.parameters) or "none"
-            label = label_of(function)
-            message = f"the name {template!r} uses {{{root}}}, but {label} has no such parameter; it has: {known}"
+            metadata = title_of(function)
+            message = f"the name {template!r} uses {{{root}}}, but {metadata} has no such parameter; it has: {known}"
             raise UsageError(message)
 
     def name_of(*args: P.args, **kwargs: P.kwargs) -> str:

@@ -14,9 +14,9 @@ from typing import Generic, Never, Self, TypeVar
 
 from holdfast.contracts.limits import check_duration, check_timeout
 from holdfast.contracts.messages import NameView
-from holdfast.contracts.owner_metadata import Label
-from holdfast.core.attempt import Want
-from holdfast.core.lease import HeldLease
+from holdfast.contracts.owner_metadata import OwnerMetadata
+from holdfast.core.attempt import LockSpec
+from holdfast.core.lease import CoreLease
 from holdfast.core.session import Session
 from holdfast.core.stop import Stop
 from holdfast.errors import StoreError, StoreUnavailable, UsageError
@@ -62,9 +62,9 @@ def check_value(value: object) -> str:
     return value
 
 
-def _label(session: Session, value: str) -> str:
+def _metadata(session: Session, value: str) -> str:
     """Return what a leader says of itself. It is never empty, so no term is handed on within a process."""
-    return Label(session.owner, value).text()
+    return OwnerMetadata(session.owner, value).text()
 
 
 def leader_of(view: NameView) -> Leader | None:
@@ -80,9 +80,9 @@ class Leadership(Lease):
 
     __slots__ = ("_value",)
 
-    def __init__(self, session: Session, held: HeldLease, name: str, value: str) -> None:
+    def __init__(self, session: Session, lease: CoreLease, name: str, value: str) -> None:
         """Wrap a lease that was just won."""
-        super().__init__(session, held, name)
+        super().__init__(session, lease, name)
         self._value = value
 
     @property
@@ -97,7 +97,7 @@ class Leadership(Lease):
         may be published, and publishing again is safe.
         """
         check_value(value)
-        drive(self._session.adjust(self._held, owner=_label(self._session, value)))
+        drive(self._session.adjust(self._core, owner=_metadata(self._session, value)))
         self._value = value
 
 
@@ -106,9 +106,9 @@ class AsyncLeadership(AsyncLease):
 
     __slots__ = ("_value",)
 
-    def __init__(self, session: Session, held: HeldLease, name: str, value: str) -> None:
+    def __init__(self, session: Session, lease: CoreLease, name: str, value: str) -> None:
         """Wrap a lease that was just won."""
-        super().__init__(session, held, name)
+        super().__init__(session, lease, name)
         self._value = value
 
     @property
@@ -122,7 +122,7 @@ class AsyncLeadership(AsyncLease):
         Cancelled, it may be done or not.
         """
         check_value(value)
-        await self._session.adjust(self._held, owner=_label(self._session, value))
+        await self._session.adjust(self._core, owner=_metadata(self._session, value))
         self._value = value
 
 
@@ -138,7 +138,7 @@ class _ObservationBase:
         self._signal = session.runtime.event()
         self._stopped = False
         self._look_at = 0.0
-        self._troubled_since: float | None = None
+        self._unanswered_since: float | None = None
         self._last: tuple[Leader | None] | None = None
         """What was told last, if anything was."""
 
@@ -169,7 +169,7 @@ class _ObservationBase:
         try:
             view = await session.inspect(self._name)
         except StoreUnavailable:
-            since = self._troubled_since = self._troubled_since or asked
+            since = self._unanswered_since = self._unanswered_since or asked
             if not self._is_over() and session.runtime.now() >= since + session.retry_for:
                 raise
             return None
@@ -177,7 +177,7 @@ class _ObservationBase:
             if self._is_over():
                 return None
             raise
-        self._troubled_since = None
+        self._unanswered_since = None
         return (leader_of(view),)
 
     def _is_over(self) -> bool:
@@ -242,8 +242,8 @@ class _ElectionBase(LockBase, Generic[T]):
         term = self._term
         return term is not None and term.remaining() > 0
 
-    def _want_with(self, session: Session, value: str) -> Want:
-        return replace(self._want, label=_label(session, value))
+    def _spec_with(self, session: Session, value: str) -> LockSpec:
+        return replace(self._spec, metadata=_metadata(session, value))
 
     def _no_term(self) -> UsageError:
         return UsageError(
@@ -269,14 +269,14 @@ class Election(_ElectionBase[Leadership]):
         check_value(value)
         timeout = self._timeout(timeout)
         session = self._client.session()
-        owned: list[HeldLease] = []  # what is granted is here before it is anywhere else
+        owned: list[CoreLease] = []  # what is granted is here before it is anywhere else
         try:
-            want = replace(self._want_with(session, value), stop=stop)
+            spec = replace(self._spec_with(session, value), stop=stop)
             with nullcontext() if stop is None else stop.watching(session, self._name):
-                won = drive(session.acquire(want, timeout, owned))
-            if isinstance(won, HeldLease):
-                won.by = threads.mark()
-                term = Leadership(session, won, self._name, value)
+                result = drive(session.acquire(spec, timeout, owned))
+            if isinstance(result, CoreLease):
+                result.by = threads.mark()
+                term = Leadership(session, result, self._name, value)
                 if self._options.on_lost is not None:
                     term.on_lost(self._options.on_lost)
                 self._term = term
@@ -284,7 +284,7 @@ class Election(_ElectionBase[Leadership]):
         except BaseException:
             drive(session.give_back(owned))
             raise
-        raise self._timed_out(drive(session.explain(self._want.name, won)), timeout, session.owner)
+        raise self._timed_out(drive(session.explain(self._spec.name, result)), timeout, session.owner)
 
     def publish(self, value: str) -> None:
         """Publish another value, as the leader; see `Leadership.publish`. Raises UsageError if there was no term."""
@@ -302,7 +302,7 @@ class Election(_ElectionBase[Leadership]):
 
     def leader(self) -> Leader | None:
         """Ask the store who leads; None if nobody does. Raises StoreError if it did not answer."""
-        return leader_of(drive(self._client.session().inspect(self._want.name)))
+        return leader_of(drive(self._client.session().inspect(self._spec.name)))
 
     def observe(self, timeout: float | None = None, *, interval: float = INTERVAL) -> Observation:
         """Iterate over the leaders: first the present one, then each change, of the leader or of what it publishes.
@@ -312,7 +312,7 @@ class Election(_ElectionBase[Leadership]):
         is returned, or, within `interval` seconds, when the client is closed. A store that does not answer is asked
         again for as long as by an acquisition; then StoreError is raised, and the iteration may be gone on with.
         """
-        return Observation(self._client.session(), self._want.name, interval, timeout)
+        return Observation(self._client.session(), self._spec.name, interval, timeout)
 
 
 class AsyncElection(_ElectionBase[AsyncLeadership]):
@@ -329,12 +329,12 @@ class AsyncElection(_ElectionBase[AsyncLeadership]):
 
     async def _campaign(self, value: str, timeout: float | None) -> AsyncLeadership:
         session = self._client.session()
-        owned: list[HeldLease] = []  # what is granted is here before it is anywhere else
+        owned: list[CoreLease] = []  # what is granted is here before it is anywhere else
         try:
-            won = await session.acquire(self._want_with(session, value), timeout, owned)
-            if isinstance(won, HeldLease):
-                won.by = aio.mark()
-                term = AsyncLeadership(session, won, self._name, value)
+            result = await session.acquire(self._spec_with(session, value), timeout, owned)
+            if isinstance(result, CoreLease):
+                result.by = aio.mark()
+                term = AsyncLeadership(session, result, self._name, value)
                 if self._options.on_lost is not None:
                     term.on_lost(self._options.on_lost)
                 self._term = term
@@ -345,7 +345,7 @@ class AsyncElection(_ElectionBase[AsyncLeadership]):
         except BaseException:
             await session.runtime.finish(session.give_back(owned))
             raise
-        raise self._timed_out(await session.explain(self._want.name, won), timeout, session.owner)
+        raise self._timed_out(await session.explain(self._spec.name, result), timeout, session.owner)
 
     async def publish(self, value: str) -> None:
         """Publish another value, as the leader; see `AsyncLeadership.publish`."""
@@ -360,8 +360,8 @@ class AsyncElection(_ElectionBase[AsyncLeadership]):
 
     async def leader(self) -> Leader | None:
         """Ask the store who leads; None if nobody does. Raises StoreError if it did not answer."""
-        return leader_of(await self._client.session().inspect(self._want.name))
+        return leader_of(await self._client.session().inspect(self._spec.name))
 
     def observe(self, timeout: float | None = None, *, interval: float = INTERVAL) -> AsyncObservation:
         """Iterate over the leaders by `async for`, as `Election.observe`. Cancelling the task that iterates ends it."""
-        return AsyncObservation(self._client.session(), self._want.name, interval, timeout)
+        return AsyncObservation(self._client.session(), self._spec.name, interval, timeout)

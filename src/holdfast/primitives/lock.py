@@ -10,7 +10,7 @@ class Lock(BlockingLockBase):
     def __init__(self, client: Sessions, name: str, options: PlainLockOptions) -> None:
         """Make a lock; nothing is acquired yet."""
         super().__init__(client, name, options)
-        self._want.linger = options.linger
+        self._spec.linger = options.linger
 
 
 class AsyncLock(AsyncLockBase):
@@ -22,4 +22,4 @@ class AsyncLock(AsyncLockBase):
     def __init__(self, client: Sessions, name: str, options: PlainLockOptions) -> None:
         """Make a lock; nothing is acquired yet."""
         super().__init__(client, name, options)
-        self._want.linger = options.linger
+        self._spec.linger = options.linger

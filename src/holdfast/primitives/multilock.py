@@ -16,15 +16,15 @@ from typing import Any, Never, ParamSpec, Self, TypeVar
 
 from holdfast.contracts.deadlines import micros, seconds
 from holdfast.contracts.limits import check_name
-from holdfast.core.lease import FORKED, NEVER, HeldLease, LeaseState
-from holdfast.core.multi_acquire import Bundle, Missed, acquire_all
+from holdfast.core.lease import FORKED, NEVER, CoreLease, LeaseState
+from holdfast.core.multi_acquire import LeaseGroup, Missed, acquire_all
 from holdfast.core.session import Session
 from holdfast.core.stop import Stop
 from holdfast.errors import ForkedLeaseError, LeaseLost, LockTimeout, UsageError
 from holdfast.lease import Acquiring, AsyncLoss, Loss, raise_or_note
 from holdfast.outcome import Outcome
 from holdfast.primitives.base import UNSET, Entered, LockBase, Sessions
-from holdfast.primitives.decorating import label_of, refuse_generator
+from holdfast.primitives.decorating import refuse_generator, title_of
 from holdfast.primitives.options import LockOptions, refuse_unknown
 from holdfast.runtimes import aio, threads
 from holdfast.runtimes.aio import BodyGuard
@@ -40,12 +40,12 @@ MOST_NAMES = 1000
 class _MultiLeaseBase:
     """All of the lease of a multilock that needs no store."""
 
-    __slots__ = ("_bundle", "_names")
+    __slots__ = ("_group", "_names")
 
-    def __init__(self, bundle: Bundle, names: tuple[str, ...]) -> None:
+    def __init__(self, group: LeaseGroup, names: tuple[str, ...]) -> None:
         """Wrap leases that were just won; `names` are what their users call them."""
         self._names = names
-        self._bundle = bundle
+        self._group = group
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -55,25 +55,25 @@ class _MultiLeaseBase:
     @property
     def tokens(self) -> dict[str, int]:
         """The fencing token of each name."""
-        return {name: held.token for name, held in zip(self._names, self._bundle.leases, strict=True)}
+        return {name: lease.token for name, lease in zip(self._names, self._group.leases, strict=True)}
 
     @property
     def ttl(self) -> float:
         """How long, in seconds, the store keeps the leases after the holder was last heard."""
-        return seconds(self._bundle.leases[0].ttl)
+        return seconds(self._group.leases[0].ttl)
 
     @property
     def state(self) -> LeaseState:
         """HELD, AT_RISK (a renewal failed), LOST or RELEASED: the worst of all names."""
-        return self._bundle.state()
+        return self._group.state()
 
     def remaining(self) -> float:
         """Return for how many seconds all names are certainly still ours, renewals aside; 0.0 once one is not."""
-        return self._bundle.remaining()
+        return self._group.remaining()
 
     def check(self) -> None:
         """Raise LeaseLost unless all names are certainly still ours (ForkedLeaseError in a forked child)."""
-        self._bundle.check()
+        self._group.check()
 
     def on_lost(self, callback: Callable[[LeaseLost], object]) -> None:
         """Have `callback(error)` called once when the first of the names is lost; at once if one is lost already.
@@ -81,20 +81,20 @@ class _MultiLeaseBase:
         It runs in the thread that notices, mostly the keeper's, or soon in the event loop: it must not block. Its
         errors are logged.
         """
-        self._bundle.when_lost(callback)
+        self._group.when_lost(callback)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.tokens} {self.state.value}>"
 
     def __del__(self) -> None:
-        bundle = getattr(self, "_bundle", None)  # none if it was interrupted when it was made
-        if bundle is None or bundle.let_go:
+        group = getattr(self, "_group", None)  # none if it was interrupted when it was made
+        if group is None or group.let_go:
             return
-        dropped = [held for held in bundle.leases if not held.let_go and not held.lost_because]
+        dropped = [lease for lease in group.leases if not lease.let_go and not lease.lost_because]
         if not dropped:
             return
-        for held in dropped:
-            bundle.session.keeper.drop(held)
+        for lease in dropped:
+            group.session.renewer.drop(lease)
         warnings.warn(
             f"the leases of {', '.join(map(repr, self._names))} were dropped without release; they are no longer "
             "renewed and end at their ttl. Keep the lease object for as long as you need the locks.",
@@ -104,19 +104,19 @@ class _MultiLeaseBase:
         )
 
     def _is_forked(self) -> bool:
-        return self._bundle.leases[0].lost_because == FORKED
+        return self._group.leases[0].lost_because == FORKED
 
     def _raise_if_lost(self, outcome: Outcome, error: BaseException | None) -> None:
         """On exit: tell of a loss, without masking the body's own error."""
-        if not outcome.kept or self._bundle.is_lost():
-            raise_or_note(self._bundle.loss(), error)
+        if not outcome.kept or self._group.is_lost():
+            raise_or_note(self._group.loss(), error)
 
     def _leave_lost(self) -> None:
         """Have all released in the background, once one was lost. See `Lease`."""
-        bundle = self._bundle
-        if not bundle.let_go:
-            bundle.let_go = True
-            bundle.session.departures.add(bundle.release, ", ".join(self._names))
+        group = self._group
+        if not group.let_go:
+            group.let_go = True
+            group.session.background_releases.add(group.release, ", ".join(self._names))
 
 
 class MultiLease(_MultiLeaseBase):
@@ -127,7 +127,7 @@ class MultiLease(_MultiLeaseBase):
     @property
     def lost(self) -> Loss:
         """The event that is set the moment any of the names can no longer be trusted: then none of them can."""
-        return Loss(self._bundle, ", ".join(self._names))
+        return Loss(self._group, ", ".join(self._names))
 
     def release(self) -> Outcome:
         """Let go of all names; return the worst of their outcomes. Never raises because of the store.
@@ -135,11 +135,11 @@ class MultiLease(_MultiLeaseBase):
         Called again, it answers the same. Raises ForkedLeaseError in a forked child.
         """
         try:
-            return drive(self._bundle.release())
+            return drive(self._group.release())
         except ForkedLeaseError:
             raise
         except BaseException:  # an interrupt: what was let go already stays so, and answers the same
-            drive(self._bundle.release())
+            drive(self._group.release())
             raise
 
     def extend(self, ttl: float | None = None) -> float:
@@ -148,7 +148,7 @@ class MultiLease(_MultiLeaseBase):
         Raises LeaseLost if one is lost, StoreError if the store did not answer (then nothing is known to be changed),
         UsageError if the store grants no lease for this ttl.
         """
-        drive(self._bundle.extend(ttl))
+        drive(self._group.extend(ttl))
         return self.remaining()
 
     def __enter__(self) -> Self:
@@ -160,9 +160,9 @@ class MultiLease(_MultiLeaseBase):
         """Release. Raises LeaseLost if a name was lost and the body raised nothing itself."""
         if self._is_forked():
             return
-        if self._bundle.is_lost():
+        if self._group.is_lost():
             self._leave_lost()
-            raise_or_note(self._bundle.loss(), error)
+            raise_or_note(self._group.loss(), error)
             return
         try:
             outcome = self.release()
@@ -177,32 +177,32 @@ class AsyncMultiLease(_MultiLeaseBase):
 
     __slots__ = ("__weakref__", "_guard")
 
-    def __init__(self, bundle: Bundle, names: tuple[str, ...]) -> None:
+    def __init__(self, group: LeaseGroup, names: tuple[str, ...]) -> None:
         """Wrap leases that were just won."""
-        super().__init__(bundle, names)
+        super().__init__(group, names)
         self._guard: BodyGuard | None = None
 
     @property
     def lost(self) -> AsyncLoss:
         """The event that is set the moment any of the names can no longer be trusted: then none of them can."""
-        return AsyncLoss(self._bundle, ", ".join(self._names))
+        return AsyncLoss(self._group, ", ".join(self._names))
 
     async def release(self) -> Outcome:
         """Let go of all names; return the worst of their outcomes. Never raises because of the store.
 
         Called again, it answers the same. Cancelled, it is carried out all the same.
         """
-        return await self._bundle.release()
+        return await self._group.release()
 
     async def extend(self, ttl: float | None = None) -> float:
         """Renew all names now, as `MultiLease.extend`."""
-        await self._bundle.extend(ttl)
+        await self._group.extend(ttl)
         return self.remaining()
 
     async def __aenter__(self) -> Self:
         """Enter a body that is cancelled if a name is lost."""
         guard = self._guard = BodyGuard()
-        self._bundle.when_lost(lambda _error: guard.fire())
+        self._group.when_lost(lambda _error: guard.fire())
         return self
 
     async def __aexit__(
@@ -214,9 +214,9 @@ class AsyncMultiLease(_MultiLeaseBase):
             guard.disarm()
         if self._is_forked():
             return
-        if self._bundle.is_lost():
+        if self._group.is_lost():
             self._leave_lost()
-            raise_or_note(self._bundle.loss(), None if guard is not None and guard.was_mine(error) else error)
+            raise_or_note(self._group.loss(), None if guard is not None and guard.was_mine(error) else error)
             return
         try:
             outcome = await self.release()
@@ -238,8 +238,8 @@ class _MultiLockBase(LockBase):
         max_hold = options.max_hold
         ttl = options.ttl if max_hold is None else min(options.ttl, max_hold)  # so that nothing outlives max_hold
         # max_hold counts from when all are held, so it is none of the single names'.
-        common = replace(self._want, ttl=micros(ttl), max_hold=NEVER)
-        self._wants = [replace(common, name=self._full(name)) for name in self._names]
+        common = replace(self._spec, ttl=micros(ttl), max_hold=NEVER)
+        self._specs = [replace(common, name=self._full(name)) for name in self._names]
         self._max_hold = NEVER if max_hold is None else max_hold
 
     @property
@@ -256,31 +256,31 @@ class _MultiLockBase(LockBase):
         return f"<{type(self).__name__} {list(self._names)!r} ttl={self._options.ttl:g}>"
 
     async def _acquire_all(
-        self, session: Session, timeout: float | None, owned: list[HeldLease], stop: Stop | None = None
-    ) -> list[HeldLease] | Missed:
-        wants = self._wants if stop is None else [replace(want, stop=stop) for want in self._wants]
+        self, session: Session, timeout: float | None, owned: list[CoreLease], stop: Stop | None = None
+    ) -> list[CoreLease] | Missed:
+        specs = self._specs if stop is None else [replace(spec, stop=stop) for spec in self._specs]
         detect = self._options.detect_deadlock
-        return await acquire_all(session, wants, timeout, self._max_hold, owned, detect_deadlock=detect)
+        return await acquire_all(session, specs, timeout, self._max_hold, owned, detect_deadlock=detect)
 
     async def _acquire_or_miss(
-        self, session: Session, timeout: float | None, owned: list[HeldLease], stop: Stop | None = None
-    ) -> list[HeldLease]:
+        self, session: Session, timeout: float | None, owned: list[CoreLease], stop: Stop | None = None
+    ) -> list[CoreLease]:
         with nullcontext() if stop is None else stop.watching(session, self.name):
-            won = await self._acquire_all(session, timeout, owned, stop)
-        if isinstance(won, Missed):
-            left = await session.explain(self._wants[won.place].name, won.left)
-            raise self._missed(replace(won, left=left), timeout, session.owner)
-        return won
+            result = await self._acquire_all(session, timeout, owned, stop)
+        if isinstance(result, Missed):
+            left = await session.explain(self._specs[result.place].name, result.left)
+            raise self._missed(replace(result, left=left), timeout, session.owner)
+        return result
 
     def _missed(self, missed: Missed, timeout: float | None, owner: str) -> LockTimeout:
         error = self._named(self._names[missed.place])._timed_out(missed.left, timeout, owner)  # noqa: SLF001 - of us
         return LockTimeout(f"{error} Of {', '.join(map(repr, self._names))}, none is held now.")
 
-    def _bundle(self, session: Session, won: list[HeldLease]) -> Bundle:
-        bundle = Bundle(session, won)
+    def _group(self, session: Session, result: list[CoreLease]) -> LeaseGroup:
+        group = LeaseGroup(session, result)
         if self._options.on_lost is not None:
-            bundle.when_lost(self._options.on_lost)
-        return bundle
+            group.when_lost(self._options.on_lost)
+        return group
 
 
 def _in_order(names: Iterable[str]) -> tuple[str, ...]:
@@ -317,10 +317,10 @@ class MultiLock(_MultiLockBase):
             refuse_unknown("acquire", unknown, ("timeout", "stop"))
         timeout = self._timeout(timeout)
         session = self._client.session()
-        owned: list[HeldLease] = []  # what is granted is here before it is anywhere else
+        owned: list[CoreLease] = []  # what is granted is here before it is anywhere else
         try:
-            won = drive(self._acquire_or_miss(session, timeout, owned, stop))
-            return MultiLease(self._bundle(session, won), self._names)
+            result = drive(self._acquire_or_miss(session, timeout, owned, stop))
+            return MultiLease(self._group(session, result), self._names)
         except BaseException:
             drive(session.give_back(owned))
             raise
@@ -328,10 +328,10 @@ class MultiLock(_MultiLockBase):
     def try_acquire(self) -> MultiLease | None:
         """Acquire all names if they are free at once; else return None. Raises StoreError as `acquire` does."""
         session = self._client.session()
-        owned: list[HeldLease] = []
+        owned: list[CoreLease] = []
         try:
-            won = drive(self._acquire_all(session, 0, owned))
-            return None if isinstance(won, Missed) else MultiLease(self._bundle(session, won), self._names)
+            result = drive(self._acquire_all(session, 0, owned))
+            return None if isinstance(result, Missed) else MultiLease(self._group(session, result), self._names)
         except BaseException:
             drive(session.give_back(owned))
             raise
@@ -339,7 +339,7 @@ class MultiLock(_MultiLockBase):
     def locked(self) -> bool:
         """Ask the store whether any of the names is held. It may be untrue as soon as it is said."""
         session = self._client.session()
-        return any(self._is_full(drive(session.inspect(want.name))) for want in self._wants)
+        return any(self._is_full(drive(session.inspect(spec.name))) for spec in self._specs)
 
     def __enter__(self) -> MultiLease:
         """Acquire; raises as `acquire` does."""
@@ -375,7 +375,7 @@ class MultiLock(_MultiLockBase):
         """Run every call of `function` under all the names, which are taken as they stand."""
         refuse_generator(function, "with")
         if inspect.iscoroutinefunction(function):
-            message = f"{label_of(function)} is async: decorate it with a multilock of an AsyncClient"
+            message = f"{title_of(function)} is async: decorate it with a multilock of an AsyncClient"
             raise UsageError(message)
 
         @functools.wraps(function)
@@ -409,10 +409,10 @@ class AsyncMultiLock(_MultiLockBase):
     async def _acquire(self, timeout: float | None) -> AsyncMultiLease:
         timeout = self._timeout(timeout)
         session = self._client.session()
-        owned: list[HeldLease] = []  # what is granted is here before it is anywhere else
+        owned: list[CoreLease] = []  # what is granted is here before it is anywhere else
         try:
-            won = await self._acquire_or_miss(session, timeout, owned)
-            return AsyncMultiLease(self._bundle(session, won), self._names)
+            result = await self._acquire_or_miss(session, timeout, owned)
+            return AsyncMultiLease(self._group(session, result), self._names)
         except GeneratorExit:
             session.drop(owned)
             raise
@@ -423,10 +423,10 @@ class AsyncMultiLock(_MultiLockBase):
     async def try_acquire(self) -> AsyncMultiLease | None:
         """Acquire all names if they are free at once; else return None. Raises StoreError as `acquire` does."""
         session = self._client.session()
-        owned: list[HeldLease] = []
+        owned: list[CoreLease] = []
         try:
-            won = await self._acquire_all(session, 0, owned)
-            return None if isinstance(won, Missed) else AsyncMultiLease(self._bundle(session, won), self._names)
+            result = await self._acquire_all(session, 0, owned)
+            return None if isinstance(result, Missed) else AsyncMultiLease(self._group(session, result), self._names)
         except GeneratorExit:
             session.drop(owned)
             raise
@@ -437,8 +437,8 @@ class AsyncMultiLock(_MultiLockBase):
     async def locked(self) -> bool:
         """Ask the store whether any of the names is held, as `MultiLock.locked`."""
         session = self._client.session()
-        for want in self._wants:
-            if self._is_full(await session.inspect(want.name)):
+        for spec in self._specs:
+            if self._is_full(await session.inspect(spec.name)):
                 return True
         return False
 
@@ -469,7 +469,7 @@ class AsyncMultiLock(_MultiLockBase):
         """Run every call of the async `function` under all the names, which are taken as they stand."""
         refuse_generator(function, "async with")
         if not inspect.iscoroutinefunction(function):
-            message = f"{label_of(function)} is not async: decorate it with a multilock of a Client"
+            message = f"{title_of(function)} is not async: decorate it with a multilock of a Client"
             raise UsageError(message)
 
         @functools.wraps(function)

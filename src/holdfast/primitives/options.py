@@ -29,7 +29,7 @@ class PlainOptions(Options, total=False):
     reentrant: bool
 
 
-class TogetherOptions(TypedDict, total=False):
+class MultiLockOptions(TypedDict, total=False):
     """The options of a multilock. `Client.lock` says what they mean."""
 
     lock_delay: float

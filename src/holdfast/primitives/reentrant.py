@@ -7,9 +7,9 @@ with the last, whichever that is. If the lease is lost, all of them are.
 import warnings
 from collections.abc import Callable
 
-from holdfast.core.attempt import Want
-from holdfast.core.lease import FORKED, HeldLease, LeaseState
-from holdfast.core.reservations import Nest
+from holdfast.core.attempt import LockSpec
+from holdfast.core.lease import FORKED, CoreLease, LeaseState
+from holdfast.core.reservations import Reservation
 from holdfast.core.session import Session
 from holdfast.errors import ForkedLeaseError, LeaseLost
 from holdfast.lease import AsyncLease, Lease, LeaseBase
@@ -22,11 +22,11 @@ from holdfast.runtimes import aio, threads
 IF_HELD = "is entered again only by the thread or task that acquired it"
 
 
-class _Share:
+class _Hold:
     """One share of a lease: what it is by itself."""
 
-    def __init__(self, nest: Nest) -> None:
-        self.nest = nest
+    def __init__(self, reservation: Reservation) -> None:
+        self.reservation = reservation
         self.outcome: Outcome | None = None
         """What became of it; None while it is held."""
         self.done = False
@@ -35,31 +35,31 @@ class _Share:
     def give_back(self) -> bool:
         """Give it back; return whether the lease is to be released now. Repeated, it answers the same."""
         if self.outcome is None:
-            self.outcome = Outcome.RELEASED if self.nest.held.trusted() else Outcome.EXPIRED
-        return self.nest.leave(self)
+            self.outcome = Outcome.RELEASED if self.reservation.lease.trusted() else Outcome.EXPIRED
+        return self.reservation.leave(self)
 
     def check(self) -> None:
         """Raise LeaseLost if it was given back."""
         if self.outcome is not None:
-            held = self.nest.held
-            raise LeaseLost(f"this lease of {held.name!r} (token {held.token}) was released; acquire a new one.")
+            lease = self.reservation.lease
+            raise LeaseLost(f"this lease of {lease.name!r} (token {lease.token}) was released; acquire a new one.")
 
     def drop(self, session: Session) -> bool:
         """Give back a share whose lease was dropped; return whether that deserves a warning.
 
         Called by the garbage collector in the middle of anything, so it takes no mutex: the keeper does the rest.
         """
-        nest, held = self.nest, self.nest.held
-        if self.outcome is not None or held.let_go or held.lost_because:
+        reservation, lease = self.reservation, self.reservation.lease
+        if self.outcome is not None or lease.let_go or lease.lost_because:
             return False
         self.outcome = Outcome.EXPIRED
 
         def leave() -> None:
-            if nest.leave(self):
-                session.keeper.drop(held)
+            if reservation.leave(self):
+                session.renewer.drop(lease)
 
-        nest.shares.discard(self)
-        session.keeper.soon(leave)
+        reservation.holds.discard(self)
+        session.renewer.soon(leave)
         return True
 
 
@@ -68,35 +68,35 @@ class _ReentrantBase(LeaseBase):
 
     __slots__ = ()
 
-    _share: _Share
+    _hold: _Hold
 
     @property
     def state(self) -> LeaseState:
         """HELD, AT_RISK (the last renewal failed), LOST or RELEASED."""
-        return self._held.state() if self._share.outcome is None else LeaseState.RELEASED
+        return self._core.state() if self._hold.outcome is None else LeaseState.RELEASED
 
     def remaining(self) -> float:
         """Return for how many seconds the lease is certainly still ours, renewals aside; 0.0 once it is not."""
-        return self._held.remaining() if self._share.outcome is None else 0.0
+        return self._core.remaining() if self._hold.outcome is None else 0.0
 
     def check(self) -> None:
         """Raise LeaseLost unless the lease is certainly still ours (ForkedLeaseError in a forked child)."""
-        self._share.check()
-        self._held.check()
+        self._hold.check()
+        self._core.check()
 
     def on_lost(self, callback: Callable[[LeaseLost], object]) -> None:
         """Have `callback(error)` called once when the lease is lost before it is released. See `Lease.on_lost`."""
-        share = self._share
-        super().on_lost(lambda error: callback(error) if share.outcome is None else None)
+        hold = self._hold
+        super().on_lost(lambda error: callback(error) if hold.outcome is None else None)
 
     def _leave_lost(self) -> None:
-        share = self._share
-        if not share.done and share.give_back():
+        hold = self._hold
+        if not hold.done and hold.give_back():
             super()._leave_lost()
-        share.done = True
+        hold.done = True
 
     def __del__(self) -> None:
-        if hasattr(self, "_held") and self._share.drop(self._session):  # else it was interrupted when it was made
+        if hasattr(self, "_held") and self._hold.drop(self._session):  # else it was interrupted when it was made
             warnings.warn(
                 f"a lease of {self._name!r} was dropped without release; when the last of them is gone it is no longer "
                 "renewed and ends at its ttl. Keep the lease object for as long as you need the lock.",
@@ -109,69 +109,69 @@ class _ReentrantBase(LeaseBase):
 class ReentrantLease(_ReentrantBase, Lease):
     """One of the leases that a thread has of one name."""
 
-    __slots__ = ("_share",)
+    __slots__ = ("_hold",)
 
-    def __init__(self, session: Session, held: HeldLease, name: str, share: _Share) -> None:
+    def __init__(self, session: Session, lease: CoreLease, name: str, hold: _Hold) -> None:
         """Wrap a share of a lease."""
-        self._share = share
-        super().__init__(session, held, name)
+        self._hold = hold
+        super().__init__(session, lease, name)
 
     def extend(self, ttl: float | None = None) -> float:
         """Renew now, for all that hold it. See `Lease.extend`."""
-        self._share.check()
+        self._hold.check()
         return super().extend(ttl)
 
     def release(self) -> Outcome:
         """Let go; with the last lease of the name, hand it to the next waiter. See `Lease.release`."""
-        share = self._share
-        if share.done:
-            return share.outcome or Outcome.UNKNOWN
+        hold = self._hold
+        if hold.done:
+            return hold.outcome or Outcome.UNKNOWN
         try:
-            if self._held.lost_because == FORKED or share.give_back():
-                share.outcome = super().release()
-            share.done = True
+            if self._core.lost_because == FORKED or hold.give_back():
+                hold.outcome = super().release()
+            hold.done = True
         except ForkedLeaseError:
             raise
         except BaseException:  # an interrupt: repeating it completes it
-            if share.give_back():
+            if hold.give_back():
                 super().release()
             raise
-        return share.outcome or Outcome.UNKNOWN
+        return hold.outcome or Outcome.UNKNOWN
 
 
 class AsyncReentrantLease(_ReentrantBase, AsyncLease):
     """One of the leases that a task has of one name."""
 
-    __slots__ = ("_share",)
+    __slots__ = ("_hold",)
 
-    def __init__(self, session: Session, held: HeldLease, name: str, share: _Share) -> None:
+    def __init__(self, session: Session, lease: CoreLease, name: str, hold: _Hold) -> None:
         """Wrap a share of a lease."""
-        self._share = share
-        super().__init__(session, held, name)
+        self._hold = hold
+        super().__init__(session, lease, name)
 
     async def extend(self, ttl: float | None = None) -> float:
         """Renew now, for all that hold it. See `Lease.extend`."""
-        self._share.check()
+        self._hold.check()
         return await super().extend(ttl)
 
     async def release(self) -> Outcome:
         """Let go; with the last lease of the name, hand it to the next waiter. See `AsyncLease.release`."""
-        share = self._share
-        if share.done:
-            return share.outcome or Outcome.UNKNOWN
+        hold = self._hold
+        if hold.done:
+            return hold.outcome or Outcome.UNKNOWN
         try:
-            if self._held.lost_because == FORKED or share.give_back():
-                share.outcome = await super().release()
-            share.done = True
+            if self._core.lost_because == FORKED or hold.give_back():
+                hold.outcome = await super().release()
+            hold.done = True
         except ForkedLeaseError:
             raise
         except GeneratorExit:
             raise
         except BaseException:  # an interrupt or a cancellation: repeating it completes it
-            if share.give_back():
+            if hold.give_back():
                 await super().release()
             raise
-        return share.outcome or Outcome.UNKNOWN
+        return hold.outcome or Outcome.UNKNOWN
 
 
 def _told(lease: L, options: LockOptions) -> L:
@@ -188,32 +188,32 @@ class ReentrantLock(Lock):
 
     _if_held = IF_HELD
 
-    def _acquire(self, want: Want, timeout: float | None) -> Lease:
-        return self._again(want) or super()._acquire(want, timeout)
+    def _acquire(self, spec: LockSpec, timeout: float | None) -> Lease:
+        return self._again(spec) or super()._acquire(spec, timeout)
 
-    def _try_acquire(self, want: Want) -> Lease | None:
-        return self._again(want) or super()._try_acquire(want)
+    def _try_acquire(self, spec: LockSpec) -> Lease | None:
+        return self._again(spec) or super()._try_acquire(spec)
 
-    def _again(self, want: Want) -> Lease | None:
+    def _again(self, spec: LockSpec) -> Lease | None:
         session = self._client.session()
-        nest = session.nests.find(want.name)
-        if nest is None:
+        reservation = session.reservations.find(spec.name)
+        if reservation is None:
             return None
-        share = _Share(nest)
+        hold = _Hold(reservation)
         try:
-            if nest.enter(share):
-                return _told(ReentrantLease(session, nest.held, self._name, share), self._options)
+            if reservation.enter(hold):
+                return _told(ReentrantLease(session, reservation.lease, self._name, hold), self._options)
         except BaseException:
-            if share.give_back():
-                session.keeper.drop(nest.held)
+            if hold.give_back():
+                session.renewer.drop(reservation.lease)
             raise
         return None
 
-    def _lease(self, session: Session, held: HeldLease) -> Lease:
-        held.by = threads.mark()
-        share = _Share(session.nests.begin(held))
-        share.nest.shares.add(share)
-        return _told(ReentrantLease(session, held, self._name, share), self._options)
+    def _lease(self, session: Session, core: CoreLease) -> Lease:
+        core.by = threads.mark()
+        hold = _Hold(session.reservations.begin(core))
+        hold.reservation.holds.add(hold)
+        return _told(ReentrantLease(session, core, self._name, hold), self._options)
 
 
 class AsyncReentrantLock(AsyncLock):
@@ -221,29 +221,29 @@ class AsyncReentrantLock(AsyncLock):
 
     _if_held = IF_HELD
 
-    async def _acquire(self, want: Want, timeout: float | None) -> AsyncLease:
-        return self._again(want) or await super()._acquire(want, timeout)
+    async def _acquire(self, spec: LockSpec, timeout: float | None) -> AsyncLease:
+        return self._again(spec) or await super()._acquire(spec, timeout)
 
-    async def _try_acquire(self, want: Want) -> AsyncLease | None:
-        return self._again(want) or await super()._try_acquire(want)
+    async def _try_acquire(self, spec: LockSpec) -> AsyncLease | None:
+        return self._again(spec) or await super()._try_acquire(spec)
 
-    def _again(self, want: Want) -> AsyncLease | None:
+    def _again(self, spec: LockSpec) -> AsyncLease | None:
         session = self._client.session()
-        nest = session.nests.find(want.name)
-        if nest is None:
+        reservation = session.reservations.find(spec.name)
+        if reservation is None:
             return None
-        share = _Share(nest)
+        hold = _Hold(reservation)
         try:
-            if nest.enter(share):
-                return _told(AsyncReentrantLease(session, nest.held, self._name, share), self._options)
+            if reservation.enter(hold):
+                return _told(AsyncReentrantLease(session, reservation.lease, self._name, hold), self._options)
         except BaseException:
-            if share.give_back():
-                session.keeper.drop(nest.held)
+            if hold.give_back():
+                session.renewer.drop(reservation.lease)
             raise
         return None
 
-    def _lease(self, session: Session, held: HeldLease) -> AsyncLease:
-        held.by = aio.mark()
-        share = _Share(session.nests.begin(held))
-        share.nest.shares.add(share)
-        return _told(AsyncReentrantLease(session, held, self._name, share), self._options)
+    def _lease(self, session: Session, core: CoreLease) -> AsyncLease:
+        core.by = aio.mark()
+        hold = _Hold(session.reservations.begin(core))
+        hold.reservation.holds.add(hold)
+        return _told(AsyncReentrantLease(session, core, self._name, hold), self._options)

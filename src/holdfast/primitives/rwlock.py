@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Generic, Never, NoReturn, TypeVar, cast
 
 from holdfast.contracts.limits import EVERYBODY
-from holdfast.core.attempt import Want
+from holdfast.core.attempt import LockSpec
 from holdfast.core.stop import Stop
 from holdfast.errors import SelfDeadlock, UsageError
 from holdfast.lease import Acquiring, AsyncLease, Lease
@@ -72,7 +72,7 @@ class WriteLease(Lease):
         The token stays. Asked again, it changes nothing. Raises LeaseLost if the lease is lost, and StoreError if the
         store did not answer: then read only, for others may read by now, and ask again if you want them to.
         """
-        drive(self._session.adjust(self._held, weight=READER))
+        drive(self._session.adjust(self._core, weight=READER))
 
 
 class AsyncReadLease(AsyncLease):
@@ -92,7 +92,7 @@ class AsyncWriteLease(AsyncLease):
 
     async def downgrade(self) -> None:
         """Become a read lease without a gap, as `WriteLease.downgrade`. Cancelled, it may be done or not."""
-        await self._session.adjust(self._held, weight=READER)
+        await self._session.adjust(self._core, weight=READER)
 
 
 class Side(BlockingLockBase, Generic[B]):
@@ -136,9 +136,9 @@ class Side(BlockingLockBase, Generic[B]):
         made: B | None = lease
         return made
 
-    def _acquire(self, want: Want, timeout: float | None) -> Lease:
-        _refuse_to_wait_for_oneself(self._excluded_by, self._name, want.advice)
-        return super()._acquire(want, timeout)
+    def _acquire(self, spec: LockSpec, timeout: float | None) -> Lease:
+        _refuse_to_wait_for_oneself(self._excluded_by, self._name, spec.advice)
+        return super()._acquire(spec, timeout)
 
     def __enter__(self) -> B:
         """Acquire; raises as `acquire` does."""
@@ -182,9 +182,9 @@ class AsyncSide(AsyncLockBase, Generic[A]):
         made: A | None = lease
         return made
 
-    async def _acquire(self, want: Want, timeout: float | None) -> AsyncLease:
-        _refuse_to_wait_for_oneself(self._excluded_by, self._name, want.advice)
-        return await super()._acquire(want, timeout)
+    async def _acquire(self, spec: LockSpec, timeout: float | None) -> AsyncLease:
+        _refuse_to_wait_for_oneself(self._excluded_by, self._name, spec.advice)
+        return await super()._acquire(spec, timeout)
 
     async def __aenter__(self) -> A:
         """Acquire; raises as `acquire` does. The body is cancelled if the lease is lost."""
@@ -266,5 +266,5 @@ def _no_upgrade(name: str) -> UsageError:
 
 def _refuse_to_wait_for_oneself(excluded_by: Iterable[Entered[L]], name: str, advice: str) -> None:
     for entered in excluded_by:
-        if (lease := entered.held(name)) is not None:
+        if (lease := entered.lease(name)) is not None:
             raise SelfDeadlock(name, lease.token, advice)

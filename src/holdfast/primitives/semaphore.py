@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Never
 
 from holdfast.contracts.limits import EVERYBODY, check_number
-from holdfast.core.attempt import Want
+from holdfast.core.attempt import LockSpec
 from holdfast.core.stop import Stop
 from holdfast.errors import UsageError
 from holdfast.lease import Acquiring, AsyncLease, Lease
@@ -29,12 +29,12 @@ class _SemaphoreBase(LockBase):
     def __init__(self, client: Sessions, name: str, permits: int, options: LockOptions) -> None:
         """Make a semaphore; nothing is acquired yet."""
         super().__init__(client, name, options, capacity=check_number(permits, "permits", EVERYBODY - 1))
-        self._want = replace(self._want, resizable=True)
+        self._spec = replace(self._spec, resizable=True)
 
     @property
     def permits(self) -> int:
         """How many permits there are. Every user of the name must give the same number."""
-        return self._want.capacity
+        return self._spec.capacity
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._name!r} permits={self.permits} ttl={self._options.ttl:g}>"
@@ -48,10 +48,10 @@ class _SemaphoreBase(LockBase):
                 f"{self._name!r} is in use with {now} permits, and was to be resized from {self.permits} to {permits}. "
                 "Make a semaphore with the number that it has, and resize that."
             )
-        self._want = replace(self._want, capacity=permits)
+        self._spec = replace(self._spec, capacity=permits)
 
-    def _weighing(self, weight: int) -> Want:
-        return replace(self._want, weight=check_number(weight, "weight", self.permits))
+    def _weighing(self, weight: int) -> LockSpec:
+        return replace(self._spec, weight=check_number(weight, "weight", self.permits))
 
 
 class Semaphore(_SemaphoreBase, BlockingLockBase):
@@ -73,7 +73,7 @@ class Semaphore(_SemaphoreBase, BlockingLockBase):
         store did not answer: then ask again.
         """
         check_number(permits, "permits", EVERYBODY - 1)
-        self._resized(permits, drive(self._client.session().resize(self._want.name, self.permits, permits)))
+        self._resized(permits, drive(self._client.session().resize(self._spec.name, self.permits, permits)))
 
     def acquire(
         self, timeout: float | None = UNSET, weight: int = 1, *, stop: Stop | None = None, **unknown: Never
@@ -84,8 +84,8 @@ class Semaphore(_SemaphoreBase, BlockingLockBase):
         weight is above the number of permits or the name is in use with another number, and Stopped if `stop` is set
         meanwhile, by another thread.
         """
-        want = self._weighing(weight)
-        return self._acquire_or_stop(want, timeout, stop, unknown) if stop or unknown else self._acquire(want, timeout)
+        spec = self._weighing(weight)
+        return self._acquire_or_stop(spec, timeout, stop, unknown) if stop or unknown else self._acquire(spec, timeout)
 
     def try_acquire(self, weight: int = 1) -> Lease | None:
         """Acquire `weight` permits if they are free at once; else return None. Raises as `acquire` does."""
@@ -101,7 +101,7 @@ class AsyncSemaphore(_SemaphoreBase, AsyncLockBase):
     async def resize(self, permits: int) -> None:
         """Change the number of permits while the name is in use, as `Semaphore.resize`."""
         check_number(permits, "permits", EVERYBODY - 1)
-        self._resized(permits, await self._client.session().resize(self._want.name, self.permits, permits))
+        self._resized(permits, await self._client.session().resize(self._spec.name, self.permits, permits))
 
     def acquire(self, timeout: float | None = UNSET, weight: int = 1, **unknown: Never) -> Acquiring[AsyncLease]:
         """Acquire `weight` permits, as `Semaphore.acquire`: await it, or enter it by `async with`.

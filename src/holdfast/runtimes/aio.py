@@ -110,7 +110,7 @@ class LoopTask:
 class AsyncioRuntime(RealWorld):
     """The runtime of `holdfast.AsyncClient`, bound to the loop that runs when it is made."""
 
-    colour = "asyncio"
+    form = "asyncio"
     goes_on = True
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ log = logging.getLogger("holdfast")
 OFTEN = 0.05
 """How often the thread looks, in seconds. It is seldom that anything has more to ask."""
 
-PATIENCE = 20
+LOOK_TIMEOUT = 20
 """How often it looks in vain before it ends: less than a start for each race, if races are frequent."""
 
 Wait = tuple[int, float]
@@ -39,7 +39,7 @@ def readable(fileno: int, until: float) -> Generator[Wait, None, None]:
     yield fileno, until
 
 
-class Scatter:
+class FanOut:
     """The requests of one client that are asked side by side, by any of its threads."""
 
     def __init__(self) -> None:
@@ -60,22 +60,22 @@ class Scatter:
         """Run coroutines side by side until all have ended, or at least so many have and it is enough."""
         if self._aside:
             self._look_aside(0.0)
-        air = _Air()
+        in_flight = _InFlight()
         ended = 0
         try:
             for place, work in enumerate(works):
                 if work is not None:
-                    ended += air.step(work, results, place)
-            while air.flights and not (ended >= least and enough()):
-                ended += air.take_what_came()
+                    ended += in_flight.step(work, results, place)
+            while in_flight.flights and not (ended >= least and enough()):
+                ended += in_flight.take_what_came()
         except BaseException:
             for each in works:
                 if each is not None and inspect.getcoroutinestate(each) == inspect.CORO_CREATED:
                     each.close()
             raise
         finally:
-            if air.flights:
-                self._aside.extend(air.flights.items())
+            if in_flight.flights:
+                self._aside.extend(in_flight.flights.items())
                 if self._thread is None:
                     self._have_tended()
 
@@ -112,7 +112,7 @@ class Scatter:
     def _tend(self) -> None:
         """Look again and again, until there has been nothing for a while."""
         in_vain = 0
-        while in_vain < PATIENCE or self._is_needed():
+        while in_vain < LOOK_TIMEOUT or self._is_needed():
             if self._over.wait(OFTEN):
                 return
             in_vain = 0 if self._aside else in_vain + 1
@@ -128,19 +128,19 @@ class Scatter:
                 self._thread = None
             return self._thread is not None
 
-    def _look_aside(self, patience: float) -> None:
+    def _look_aside(self, timeout: float) -> None:
         """Let go on what can, of that which was put aside."""
-        air = _Air()
+        in_flight = _InFlight()
         while self._aside:
             with contextlib.suppress(IndexError):  # others take them meanwhile
-                air.wait_for(*self._aside.popleft())
+                in_flight.wait_for(*self._aside.popleft())
         try:
-            air.take_what_came(patience)
+            in_flight.take_what_came(timeout)
         finally:
-            self._aside.extend(air.flights.items())
+            self._aside.extend(in_flight.flights.items())
 
 
-class _Air:
+class _InFlight:
     """The coroutines that wait for replies, by descriptor."""
 
     __slots__ = ("_first", "_poll", "flights")
@@ -169,11 +169,11 @@ class _Air:
             return False
         return True
 
-    def take_what_came(self, patience: float = float("inf")) -> int:
+    def take_what_came(self, timeout: float = float("inf")) -> int:
         """Wait until some can go on, and let them; return how many have ended."""
         if not self.flights:
             return 0
-        left = min(self._first - clocks.steady(), patience)
+        left = min(self._first - clocks.steady(), timeout)
         ready = self._poll.poll(left * 1000.0 + 0.5 if left > 0.0 else 0.0)
         if not ready:
             ready = self._out_of_time()

@@ -316,7 +316,7 @@ class SimEvent:
 class SimRuntime:
     """The runtime of one simulated process."""
 
-    colour = "simulation"
+    form = "simulation"
     goes_on = True
 
     def __init__(self, process: Process) -> None:

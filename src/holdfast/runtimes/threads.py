@@ -131,13 +131,13 @@ class ThreadTask:
 class ThreadsRuntime(RealWorld):
     """The runtime of `holdfast.Client`."""
 
-    colour = "threads"
+    form = "threads"
     goes_on = False
 
     def __init__(self) -> None:
         """Make a world of its own; it costs nothing."""
         super().__init__()
-        self._scatter = fan_out.Scatter()
+        self._fan_out = fan_out.FanOut()
 
     def caller(self) -> tuple[object, str]:
         """Return this thread and its name."""
@@ -185,12 +185,12 @@ class ThreadsRuntime(RealWorld):
         enough: Callable[[], bool],
     ) -> None:
         """Run all in this thread, going on with each as its reply comes; put aside what has not ended."""
-        self._scatter.race(works, results, least, enough)
+        self._fan_out.race(works, results, least, enough)
 
     async def settle(self, until: float) -> None:
         """Wait for what a race put aside."""
-        self._scatter.settle(until)
-        self._scatter.drop()
+        self._fan_out.settle(until)
+        self._fan_out.drop()
 
     def post(self, action: Callable[[], None]) -> bool:
         """Run `action` at once: any thread will do."""

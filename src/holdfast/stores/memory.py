@@ -10,7 +10,7 @@ from functools import partial
 from typing import TypeVar
 
 from holdfast import fork
-from holdfast.contracts.messages import Notice, Page
+from holdfast.contracts.messages import Notification, Page
 from holdfast.contracts.runtime import Runtime
 from holdfast.contracts.store import Capabilities, StoreSource
 from holdfast.runtimes import clocks
@@ -40,7 +40,7 @@ class MemoryTable:
         self._wall = wall
         self._mutex = threading.Lock()
         self._states: dict[str, NameState] = {}
-        self._inboxes: dict[str, Callable[[Notice], None]] = {}
+        self._channels: dict[str, Callable[[Notification], None]] = {}
         self._floor = 0
         self._sweep_at = clock() + SWEEP_EVERY
         self._crowded = 2 * REMEMBERED
@@ -53,7 +53,7 @@ class MemoryTable:
             now = self._tick()
             step = Step(self._load(name), now, self._wall(), self._listening)
             result = work(step)
-        if step.notices:
+        if step.notifications:
             self._send(step)
         return result
 
@@ -74,13 +74,13 @@ class MemoryTable:
             in_use = [name for name, state in self._states.items() if state.idle_after() > now]
         return sorted(name for name in in_use if name.startswith(prefix))
 
-    def attach(self, inbox: str, push: Callable[[Notice], None]) -> None:
-        """Send the notices for `inbox` to `push` from now on."""
-        self._inboxes[inbox] = push
+    def attach(self, channel: str, push: Callable[[Notification], None]) -> None:
+        """Send the notices for `channel` to `push` from now on."""
+        self._channels[channel] = push
 
-    def detach(self, inbox: str) -> None:
+    def detach(self, channel: str) -> None:
         """Forget an inbox: its waiters are skipped."""
-        self._inboxes.pop(inbox, None)
+        self._channels.pop(channel, None)
 
     def store(self, runtime: Runtime) -> "MemoryStore":
         """Make the access of one client to this table."""
@@ -90,7 +90,7 @@ class MemoryTable:
         """Start empty again, with a mutex that nobody holds."""
         self._mutex = threading.Lock()
         self._states.clear()
-        self._inboxes.clear()
+        self._channels.clear()
 
     def _tick(self) -> int:
         now = self._clock()
@@ -99,13 +99,13 @@ class MemoryTable:
         return now
 
     def _send(self, step: Step) -> None:
-        for notice in step.notices:
-            if push := self._inboxes.get(notice.inbox):
-                push(notice)
+        for notification in step.notifications:
+            if push := self._channels.get(notification.channel):
+                push(notification)
 
-    def _listening(self, inbox: str) -> bool:
+    def _listening(self, channel: str) -> bool:
         """Tell whether a waiter can be granted: one without an inbox finds out by asking again."""
-        return not inbox or inbox in self._inboxes
+        return not channel or channel in self._channels
 
     def _load(self, name: str) -> NameState:
         state = self._states.get(name)
@@ -130,28 +130,28 @@ class MemoryTable:
 class MemoryStore(TabledStore):
     """One client's access to a table in memory."""
 
-    capabilities = Capabilities(min_ttl=0.05, queue=True, weights=True, local=True, together=True)
+    capabilities = Capabilities(min_ttl=0.05, queue=True, weights=True, local=True, multi_acquire=True)
 
     def __init__(self, runtime: Runtime, table: MemoryTable) -> None:
         """Use `table`, from `runtime`."""
         self._runtime = runtime
         self._table = table
-        self._inbox = ""
+        self._channel = ""
 
     def identity(self) -> str:
         """Return which table this is."""
         return f"table {id(self._table)}"
 
-    async def open(self, deliver: Callable[[Notice], None], until: float) -> str:  # noqa: ARG002 - takes no time
+    async def open(self, deliver: Callable[[Notification], None], until: float) -> str:  # noqa: ARG002 - takes no time
         """Attach an inbox."""
-        self._inbox = self._runtime.new_id()
+        self._channel = self._runtime.new_id()
 
-        def push(notice: Notice) -> None:
-            if not self._runtime.post(partial(deliver, notice)):
-                self._table.detach(notice.inbox)
+        def push(notification: Notification) -> None:
+            if not self._runtime.post(partial(deliver, notification)):
+                self._table.detach(notification.channel)
 
-        self._table.attach(self._inbox, push)
-        return self._inbox
+        self._table.attach(self._channel, push)
+        return self._channel
 
     async def step(self, name: str, work: Callable[[Step], T], until: float) -> T:  # noqa: ARG002 - takes no time
         """Carry out `work` on one name atomically."""
@@ -167,7 +167,7 @@ class MemoryStore(TabledStore):
 
     async def close(self) -> None:
         """Detach the inbox."""
-        self._table.detach(self._inbox)
+        self._table.detach(self._channel)
 
     def abandon(self) -> None:
         """Do nothing: the table of a child is another one."""

@@ -8,17 +8,17 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from holdfast.contracts.messages import (
-    Adjust,
-    Ask,
+    AcquireRequest,
+    AdjustRequest,
     Granted,
     HolderView,
-    Leave,
-    Left,
     NameView,
-    Release,
-    Renewal,
+    NotGranted,
+    ReleaseRequest,
     RenewReply,
+    RenewRequest,
     Reply,
+    WithdrawRequest,
 )
 from holdfast.outcome import Outcome
 from holdfast.table.state import NameState
@@ -77,37 +77,37 @@ class TabledStore(ABC):
     async def steps(self, work: Callable[[Steps], T], until: float) -> T:
         """Carry out `work` on any number of names at once, atomically."""
 
-    async def acquire(self, ask: Ask, until: float) -> Reply:
+    async def acquire(self, request: AcquireRequest, until: float) -> Reply:
         """Grant, queue or refuse."""
-        return await self.step(ask.name, lambda step: step.acquire(ask), until)
+        return await self.step(request.name, lambda step: step.acquire(request), until)
 
-    async def acquire_many(self, asks: Sequence[Ask], until: float) -> list[Reply]:
+    async def acquire_many(self, requests: Sequence[AcquireRequest], until: float) -> list[Reply]:
         """Grant one after another in one turn, up to the first that is not granted."""
-        return await self.steps(lambda steps: _in_order(steps, asks), until)
+        return await self.steps(lambda steps: _in_order(steps, requests), until)
 
-    async def release(self, release: Release, until: float) -> Outcome:
+    async def release(self, release: ReleaseRequest, until: float) -> Outcome:
         """Let go, and hand over in the same step."""
         return await self.step(release.name, lambda step: step.release(release), until)
 
-    async def renew(self, renewals: Sequence[Renewal], until: float) -> list[RenewReply]:
+    async def renew(self, renewals: Sequence[RenewRequest], until: float) -> list[RenewReply]:
         """Renew a batch in one turn."""
         return await self.steps(lambda steps: [steps.on(each.name).renew(each) for each in renewals], until)
 
-    async def adjust(self, adjust: Adjust, until: float) -> RenewReply:
+    async def adjust(self, adjust: AdjustRequest, until: float) -> RenewReply:
         """Change a holding without a gap."""
         return await self.step(adjust.name, lambda step: step.adjust(adjust), until)
 
-    async def leave(self, leave: Leave, until: float) -> Left:
+    async def withdraw(self, withdraw: WithdrawRequest, until: float) -> NotGranted:
         """Give up waiting."""
-        return await self.step(leave.name, lambda step: step.leave(leave), until)
+        return await self.step(withdraw.name, lambda step: step.withdraw(withdraw), until)
 
     async def inspect(self, name: str, until: float) -> NameView:
         """Show one name."""
         return await self.step(name, lambda step: step.view(name), until)
 
-    async def ask_back(self, name: str, until: float) -> list[HolderView]:
+    async def request_revocation(self, name: str, until: float) -> list[HolderView]:
         """Ask the holders of a name to let go."""
-        return await self.step(name, lambda step: step.ask_back(), until)
+        return await self.step(name, lambda step: step.request_revocation(), until)
 
     async def resize(self, name: str, before: int, after: int, until: float) -> int:
         """Change the capacity of a name."""
@@ -118,10 +118,10 @@ class TabledStore(ABC):
         return await self.step(name, lambda step: step.revoke(token), until)
 
 
-def _in_order(steps: Steps, asks: Sequence[Ask]) -> list[Reply]:
+def _in_order(steps: Steps, requests: Sequence[AcquireRequest]) -> list[Reply]:
     replies: list[Reply] = []
-    for ask in asks:
-        reply = steps.on(ask.name).acquire(ask)
+    for request in requests:
+        reply = steps.on(request.name).acquire(request)
         replies.append(reply)
         if not isinstance(reply, Granted):
             break

@@ -4,7 +4,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from holdfast.contracts.messages import Ask
+from holdfast.contracts.messages import AcquireRequest
 
 KEPT = "~"
 """What the request of a holding begins with that was released, and is to keep the name for a while yet."""
@@ -14,8 +14,8 @@ KEPT = "~"
 class Holder:
     """One holding of the name."""
 
-    request: str
-    inbox: str
+    request_id: str
+    channel: str
     owner: str
     token: int
     weight: int
@@ -31,7 +31,7 @@ class Holder:
 class Waiter:
     """One place in the queue."""
 
-    ask: Ask
+    request: AcquireRequest
     joined_at: int
     fresh_until: int
     """When it counts as dead unless it asks again."""
@@ -56,7 +56,7 @@ class Queue:
         return len(self._order)
 
     def __iter__(self) -> Iterator[Waiter]:
-        return iter([self._seats[request][1] for _, request in self._order])
+        return iter([self._seats[request_id][1] for _, request_id in self._order])
 
     def __getitem__(self, place: int) -> Waiter:
         return self._seats[self._order[place][1]][1]
@@ -74,40 +74,40 @@ class Queue:
         """The least weight that anybody in the queue waits for."""
         return min(self._weights)
 
-    def find(self, request: str) -> Waiter | None:
+    def find(self, request_id: str) -> Waiter | None:
         """Return the waiter of a request, if it stands here."""
-        return self._seats[request][1] if self._order and request in self._seats else None
+        return self._seats[request_id][1] if self._order and request_id in self._seats else None
 
-    def place(self, request: str) -> int:
+    def place(self, request_id: str) -> int:
         """Return how many stand before a request; before one that does not stand here, all do."""
-        if self.find(request) is None:
+        if self.find(request_id) is None:
             return len(self._order)
-        return bisect_left(self._order, (self._seats[request][0], request))
+        return bisect_left(self._order, (self._seats[request_id][0], request_id))
 
     def join(self, waiter: Waiter) -> None:
         """Add a waiter at the tail; one that waits for a vote by its proposal, so that all stores have one order."""
-        order, ask = self._order, waiter.ask
+        order, request = self._order, waiter.request
         if not order:  # most names never have a waiter
             self._seats: dict[str, tuple[int, Waiter]] = {}
             self._weights: dict[int, int] = {}
-        rank = ask.proposal if ask.votes else order[-1][0] + 1 if order else 0
-        insort(order, (rank, ask.request))
-        self._seats[ask.request] = (rank, waiter)
-        self._weights[ask.weight] = self._weights.get(ask.weight, 0) + 1
+        rank = request.proposal if request.votes else order[-1][0] + 1 if order else 0
+        insort(order, (rank, request.request_id))
+        self._seats[request.request_id] = (rank, waiter)
+        self._weights[request.weight] = self._weights.get(request.weight, 0) + 1
 
-    def replace(self, waiter: Waiter, ask: Ask) -> None:
+    def replace(self, waiter: Waiter, request: AcquireRequest) -> None:
         """Let a waiter stand where it stands with another ask."""
-        self._forget_weight(waiter.ask.weight)
-        self._weights[ask.weight] = self._weights.get(ask.weight, 0) + 1
-        waiter.ask = ask
+        self._forget_weight(waiter.request.weight)
+        self._weights[request.weight] = self._weights.get(request.weight, 0) + 1
+        waiter.request = request
 
-    def drop(self, request: str) -> None:
+    def drop(self, request_id: str) -> None:
         """Remove the waiter of a request, if it stands here."""
-        waiter = self.find(request)
+        waiter = self.find(request_id)
         if waiter is not None:
-            del self._order[self.place(request)]
-            del self._seats[request]
-            self._forget_weight(waiter.ask.weight)
+            del self._order[self.place(request_id)]
+            del self._seats[request_id]
+            self._forget_weight(waiter.request.weight)
 
     def _forget_weight(self, weight: int) -> None:
         self._weights[weight] -= 1

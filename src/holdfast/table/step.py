@@ -23,24 +23,24 @@ from dataclasses import dataclass, field, replace
 
 from holdfast.contracts.deadlines import seconds
 from holdfast.contracts.messages import (
-    Adjust,
-    Ask,
+    AcquireRequest,
+    AdjustRequest,
     Busy,
-    Gone,
+    CapacityMismatch,
     Granted,
     HolderView,
-    Leave,
-    Left,
-    Mismatch,
     NameView,
-    Notice,
-    NoticeKind,
-    Release,
-    Renewal,
+    NotGranted,
+    Notification,
+    NotificationKind,
+    Queued,
+    ReleaseRequest,
     RenewReply,
+    RenewRequest,
     Reply,
     WaiterView,
-    Waiting,
+    Withdrawn,
+    WithdrawRequest,
 )
 from holdfast.outcome import Outcome
 from holdfast.table.state import KEPT, Holder, NameState, Waiter
@@ -75,7 +75,7 @@ STAGGER = 10_000
 
 @dataclass(slots=True)
 class Step:
-    """One atomic step on one name. Make one, call one operation, store `state`, then send `notices`."""
+    """One atomic step on one name. Make one, call one operation, store `state`, then send `notifications`."""
 
     state: NameState
     now: int
@@ -88,55 +88,55 @@ class Step:
     """When grants that this store may have forgotten have run out."""
     quarantined_since: int = 0
     """When this store began to be quarantined: a holder that renewed later is there for certain."""
-    notices: list[Notice] = field(default_factory=list[Notice])
+    notifications: list[Notification] = field(default_factory=list[Notification])
     _head_before: str = ""
 
     # -- operations ----------------------------------------------------------------------------------------
 
-    def acquire(self, ask: Ask) -> Reply:  # noqa: PLR0911 - each ends it at once
+    def acquire(self, request: AcquireRequest) -> Reply:  # noqa: PLR0911 - each ends it at once
         """Grant the name, or keep a place in the queue, or refuse. Also moves the queue."""
         self._begin()
         state = self.state
-        if state.tombstones.get(ask.request, 0) > self.now or ask.request == state.last_released:
-            self._pass_on()
-            return Gone()
-        if holder := self._holder(ask.request):
-            self._pass_on()
-            return self._granted_before(holder, ask)
-        if not self._agree_on_capacity(ask.capacity) and not self._waits(ask.place):
-            self._pass_on()  # which drops the dead, if it is they who keep the name in use
-            if not self._agree_on_capacity(ask.capacity):
-                return Mismatch(state.capacity)
-        if ask.votes:
-            return self._vote(ask)
-        if not state.queue and self._fits(ask.weight):
-            return self._grant(ask)
-        if self._join(ask):
+        if state.tombstones.get(request.request_id, 0) > self.now or request.request_id == state.last_released:
+            self._serve_queue()
+            return Withdrawn()
+        if holder := self._holder(request.request_id):
+            self._serve_queue()
+            return self._granted_before(holder, request)
+        if not self._agree_on_capacity(request.capacity) and not self._waits(request.place):
+            self._serve_queue()  # which drops the dead, if it is they who keep the name in use
+            if not self._agree_on_capacity(request.capacity):
+                return CapacityMismatch(state.capacity)
+        if request.votes:
+            return self._vote(request)
+        if not state.queue and self._fits(request.weight):
+            return self._grant(request)
+        if self._join(request):
             self._tell_holders()
-        granted = self._advance(asking=ask.request)
-        if granted is None and not ask.wait:
-            self._drop(ask.request)
-        self._tell_new_head(asking=ask.request)
+        granted = self._advance(asking=request.request_id)
+        if granted is None and not request.wait:
+            self._drop(request.request_id)
+        self._tell_new_head(asking=request.request_id)
         if granted is not None:
-            granted.wanted = bool(state.queue)
+            granted.contended = bool(state.queue)
             return granted
-        return self._waiting(ask) if ask.wait else self._busy()
+        return self._waiting(request) if request.wait else self._busy()
 
-    def _vote(self, ask: Ask) -> Granted | Busy:
+    def _vote(self, request: AcquireRequest) -> Granted | Busy:
         """Grant the name if it is free, or kept for this one: it was told so, and asks all stores again."""
-        self._remove_holder(KEPT + ask.place)
-        if self._fits(ask.weight):
-            self._drop(ask.place)
-            granted = self._grant(ask)
-            granted.wanted = bool(self.state.queue)
+        self._remove_holder(KEPT + request.place)
+        if self._fits(request.weight):
+            self._drop(request.place)
+            granted = self._grant(request)
+            granted.contended = bool(self.state.queue)
             return granted
-        if not ask.wait:
-            self._drop(ask.place)
-        elif self._sit_down(ask):
+        if not request.wait:
+            self._drop(request.place)
+        elif self._sit_down(request):
             self._tell_holders()
         return self._busy()
 
-    def release(self, release: Release) -> Outcome:
+    def release(self, release: ReleaseRequest) -> Outcome:
         """Let go, and pass the name on in the same step. A release that is asked again is no error.
 
         One that is to `keep` the name leaves a holding behind that is nobody's, and ends by itself.
@@ -144,47 +144,47 @@ class Step:
         self._begin()
         state = self.state
         if release.unsure:
-            self._bury(release.request)
-            self._drop(release.request)  # an ask that came late, after the lease had run out
-            self._drop(release.request.rpartition("/")[0])  # or was refused a vote, and stands there still
-        request, keep = release.request, release.keep
-        if self._keep(request, keep) if keep else self._remove_holder(request):
-            state.last_released = request
-            self._pass_on()
+            self._bury(release.request_id)
+            self._drop(release.request_id)  # an ask that came late, after the lease had run out
+            self._drop(release.request_id.rpartition("/")[0])  # or was refused a vote, and stands there still
+        request_id, keep = release.request_id, release.keep
+        if self._keep(request_id, keep) if keep else self._remove_holder(request_id):
+            state.last_released = request_id
+            self._serve_queue()
             return Outcome.RELEASED
-        kept = self._holder(KEPT + release.request)
+        kept = self._holder(KEPT + release.request_id)
         if self._quarantine():
-            self._bury(release.request)  # a late renewal must not take it up again
-            self._drop(release.request)  # the store may have forgotten that it was granted
-        self._pass_on()
-        return Outcome.RELEASED if kept or state.last_released == release.request else self._fate(release.token)
+            self._bury(release.request_id)  # a late renewal must not take it up again
+            self._drop(release.request_id)  # the store may have forgotten that it was granted
+        self._serve_queue()
+        return Outcome.RELEASED if kept or state.last_released == release.request_id else self._fate(release.token)
 
-    def renew(self, renewal: Renewal) -> RenewReply:
+    def renew(self, renewal: RenewRequest) -> RenewReply:
         """Keep a lease that is still held. It is never shortened."""
         self._begin()
-        self._pass_on()
-        holder = self._holder(renewal.request) or self._restore(renewal)
+        self._serve_queue()
+        holder = self._holder(renewal.request_id) or self._restore(renewal)
         if holder is None or holder.token != renewal.token:
             return self._fate(renewal.token)
         holder.ttl = max(holder.ttl, renewal.ttl)
         holder.expires_at = max(holder.expires_at, self.now + renewal.ttl)
-        renewal.wanted = bool(self.state.queue)
+        renewal.contended = bool(self.state.queue)
         return None
 
-    def adjust(self, adjust: Adjust) -> RenewReply:
+    def adjust(self, adjust: AdjustRequest) -> RenewReply:
         """Change a holding, which goes on, and grant whom that makes room for. It never becomes heavier."""
         self._begin()
-        holder = self._holder(adjust.request)
+        holder = self._holder(adjust.request_id)
         if holder is None or holder.token not in (adjust.token, adjust.raise_to) or not self._raise(holder, adjust):
-            self._pass_on()
+            self._serve_queue()
             return self._fate(adjust.token)
         if adjust.weight:
             holder.weight = min(holder.weight, adjust.weight)
         holder.owner = adjust.owner or holder.owner
-        self._pass_on()
+        self._serve_queue()
         return None
 
-    def _raise(self, holder: Holder, adjust: Adjust) -> bool:
+    def _raise(self, holder: Holder, adjust: AdjustRequest) -> bool:
         """Issue a larger token to a holder, as a quorum asks for it: unless one as large was issued, to anybody."""
         if not adjust.raise_to or holder.token == adjust.raise_to:
             return True
@@ -193,16 +193,16 @@ class Step:
         holder.token = self.state.counter = adjust.raise_to
         return True
 
-    def leave(self, leave: Leave) -> Left:
+    def withdraw(self, withdraw: WithdrawRequest) -> NotGranted:
         """Give up a place in the queue, or pass on a grant that crossed this on its way."""
         self._begin()
-        if leave.unsure:
-            self._bury(leave.request)
-        left = Left(self._owners(), self._place(leave.request), self._quarantine())
-        self._remove_holder(leave.request)
-        self._remove_holder(KEPT + leave.request)
-        self._drop(leave.request)
-        self._pass_on()
+        if withdraw.unsure:
+            self._bury(withdraw.request_id)
+        left = NotGranted(self._owners(), self._place(withdraw.request_id), self._quarantine())
+        self._remove_holder(withdraw.request_id)
+        self._remove_holder(KEPT + withdraw.request_id)
+        self._drop(withdraw.request_id)
+        self._serve_queue()
         return left
 
     def revoke(self, token: int = 0) -> list[HolderView]:
@@ -215,19 +215,19 @@ class Step:
         self.state.holders = [holder for holder in self.state.holders if token not in (0, holder.token)]
         for holder in victims:
             self._block(self.now, holder.lock_delay)
-            self._notify(holder.inbox, NoticeKind.REVOKED, holder.request, holder.token)
+            self._notify(holder.channel, NotificationKind.REVOKED, holder.request_id, holder.token)
         if victims:
             self.state.counter = self._next_token(0)
-        self._pass_on()
+        self._serve_queue()
         return [self._view_holder(holder) for holder in victims]
 
-    def ask_back(self) -> list[HolderView]:
+    def request_revocation(self) -> list[HolderView]:
         """Ask those who hold the name to let go; return who can hear it."""
         self._begin()
-        self._pass_on()
-        asked = [holder for holder in self.state.holders if holder.inbox]
+        self._serve_queue()
+        asked = [holder for holder in self.state.holders if holder.channel]
         for holder in asked:
-            self._notify(holder.inbox, NoticeKind.ASKED, holder.request, holder.token)
+            self._notify(holder.channel, NotificationKind.REVOCATION_REQUESTED, holder.request_id, holder.token)
         return [self._view_holder(holder) for holder in asked]
 
     def resize(self, before: int, after: int) -> int:
@@ -242,10 +242,10 @@ class Step:
             self._advance()  # which drops the dead, if it is they who keep the name in use
         if state.capacity == before or not (state.holders or state.queue):
             state.capacity = after
-            for waiter in [each for each in state.queue if each.ask.weight > after]:
-                self._drop(waiter.ask.request)
-                self._notify(waiter.ask.inbox, NoticeKind.HEAD, waiter.ask.request, after=RETRY)
-        self._pass_on()
+            for waiter in [each for each in state.queue if each.request.weight > after]:
+                self._drop(waiter.request.request_id)
+                self._notify(waiter.request.channel, NotificationKind.HEAD, waiter.request.request_id, after=RETRY)
+        self._serve_queue()
         return state.capacity
 
     def view(self, name: str) -> NameView:
@@ -264,7 +264,7 @@ class Step:
 
     # -- grants --------------------------------------------------------------------------------------------
 
-    def _pass_on(self) -> None:
+    def _serve_queue(self) -> None:
         """Grant whom the step made room for, and tell who is first in the queue now."""
         if self.state.queue:
             self._advance()
@@ -278,92 +278,98 @@ class Step:
         if not self._fits(1):
             return None
         answer = None
-        while (ask := self._live_head(asking)) and self._fits(ask.weight):
-            if ask.votes and self.listening(ask.inbox):
+        while (request := self._live_head(asking)) and self._fits(request.weight):
+            if request.votes and self.listening(request.channel):
                 break
-            self._drop(ask.request)
-            if ask.request == asking:
-                answer = self._grant(ask)
-            elif self.listening(ask.inbox):
-                pushed = self._grant(ask)
-                self._notify(ask.inbox, NoticeKind.GRANTED, ask.request, pushed.token, wanted=bool(self.state.queue))
+            self._drop(request.request_id)
+            if request.request_id == asking:
+                answer = self._grant(request)
+            elif self.listening(request.channel):
+                pushed = self._grant(request)
+                self._notify(
+                    request.channel,
+                    NotificationKind.GRANTED,
+                    request.request_id,
+                    pushed.token,
+                    contended=bool(self.state.queue),
+                )
         return answer
 
-    def _live_head(self, asking: str) -> Ask | None:
+    def _live_head(self, asking: str) -> AcquireRequest | None:
         queue = self.state.queue
-        while queue and queue[0].ask.request != asking and self._is_dead_weight(queue[0]):
-            queue.drop(queue[0].ask.request)
-        return queue[0].ask if queue else None
+        while queue and queue[0].request.request_id != asking and self._is_dead_weight(queue[0]):
+            queue.drop(queue[0].request.request_id)
+        return queue[0].request if queue else None
 
     def _is_dead_weight(self, head: Waiter) -> bool:
         """Tell whether a head fell silent; or cannot be told and is too heavy for now, while a lighter one fits."""
         if head.fresh_until < self.now:
             return True
-        if head.ask.weight == 1 or self._fits(head.ask.weight):
+        if head.request.weight == 1 or self._fits(head.request.weight):
             return False
-        return self._fits(self.state.queue.lightest) and not self.listening(head.ask.inbox)
+        return self._fits(self.state.queue.lightest) and not self.listening(head.request.channel)
 
-    def _grant(self, ask: Ask) -> Granted:
-        token = self.state.counter = self._next_token(ask.proposal, votes=ask.votes) + ask.span - 1
+    def _grant(self, request: AcquireRequest) -> Granted:
+        token = self.state.counter = self._next_token(request.proposal, votes=request.votes) + request.span - 1
         self.state.holders.append(
             Holder(
-                ask.request,
-                ask.inbox,
-                ask.owner,
+                request.request_id,
+                request.channel,
+                request.owner,
                 token,
-                ask.weight,
-                ask.ttl,
-                ask.lock_delay,
+                request.weight,
+                request.ttl,
+                request.lock_delay,
                 self.now,
-                self.now + ask.ttl,
-                ask.span > 1,
+                self.now + request.ttl,
+                request.span > 1,
             )
         )
-        return Granted(token, ask.ttl)
+        return Granted(token, request.ttl)
 
-    def _granted_before(self, holder: Holder, ask: Ask) -> Granted:
+    def _granted_before(self, holder: Holder, request: AcquireRequest) -> Granted:
         """Answer an ask of a request that holds already: its reply or its push was lost, or is on its way."""
-        holder.ttl = max(holder.ttl, ask.ttl)
-        holder.expires_at = max(holder.expires_at, self.now + ask.ttl)
-        return Granted(holder.token, ask.ttl, wanted=bool(self.state.queue))
+        holder.ttl = max(holder.ttl, request.ttl)
+        holder.expires_at = max(holder.expires_at, self.now + request.ttl)
+        return Granted(holder.token, request.ttl, contended=bool(self.state.queue))
 
-    def _restore(self, renewal: Renewal) -> Holder | None:
+    def _restore(self, renewal: RenewRequest) -> Holder | None:
         """Take up a lease that was granted by a store whose end this one did not see, unless it is known to be over.
 
         Its holder renews it, so it had not run out; and until the quarantine ends nobody else can be granted. A lease
         of everything is over if a later token was given out. Those that share a name renew in any order.
         """
-        ask, state, token = renewal.ask, self.state, renewal.token
-        if ask is None or self.now >= self.quarantined_until or renewal.request in state.tombstones:
+        request, state, token = renewal.request, self.state, renewal.token
+        if request is None or self.now >= self.quarantined_until or renewal.request_id in state.tombstones:
             return None
-        if renewal.request == state.last_released or self._holder(KEPT + renewal.request):
+        if renewal.request_id == state.last_released or self._holder(KEPT + renewal.request_id):
             return None
-        if ask.weight == ask.capacity:
+        if request.weight == request.capacity:
             if token < state.counter or any(holder.token >= token for holder in state.holders):
                 return None
             state.holders = []  # of an earlier time: they had ended when this lease was granted
-        elif not self._make_room(ask, token):
+        elif not self._make_room(request, token):
             return None
-        state.capacity = ask.capacity
+        state.capacity = request.capacity
         state.counter = max(state.counter, token)
-        self._drop(ask.request)
+        self._drop(request.request_id)
         expires_at = self.now + renewal.ttl
         holder = Holder(
-            ask.request,
-            ask.inbox,
-            ask.owner,
+            request.request_id,
+            request.channel,
+            request.owner,
             token,
-            ask.weight,
+            request.weight,
             renewal.ttl,
-            ask.lock_delay,
+            request.lock_delay,
             self.now,
             expires_at,
-            ask.span > 1,
+            request.span > 1,
         )
         state.holders.append(holder)
         return holder
 
-    def _make_room(self, ask: Ask, token: int) -> bool:
+    def _make_room(self, request: AcquireRequest, token: int) -> bool:
         """Have room for a lease that is taken up beside others; tell if there is none.
 
         A holder of everything with a smaller token had ended, or made room, when the lease was granted. If room is
@@ -371,14 +377,14 @@ class Step:
         """
         state = self.state
         there = [each for each in state.holders if each.weight < state.capacity or each.token > token]
-        if ask.weight + sum(each.weight for each in there) > ask.capacity:
+        if request.weight + sum(each.weight for each in there) > request.capacity:
             if any(each.weight == state.capacity for each in there):
                 return False
             there = [each for each in there if each.expires_at - each.ttl >= self.quarantined_since]
         others = there or state.queue
-        if others and state.capacity != ask.capacity:
+        if others and state.capacity != request.capacity:
             return False
-        if ask.weight + sum(each.weight for each in there) > ask.capacity:
+        if request.weight + sum(each.weight for each in there) > request.capacity:
             return False
         state.holders = there
         return True
@@ -408,12 +414,12 @@ class Step:
             state.capacity = capacity
         return state.capacity == capacity
 
-    def _keep(self, request: str, length: int) -> bool:
+    def _keep(self, request_id: str, length: int) -> bool:
         """Let a holding be nobody's from now on. Who waits is told anew when it ends: it was told another time."""
-        holder = self._holder(request)
+        holder = self._holder(request_id)
         if holder is None:
             return False
-        holder.request, holder.inbox = KEPT + holder.request, ""
+        holder.request_id, holder.channel = KEPT + holder.request_id, ""
         holder.ttl, holder.expires_at, holder.lock_delay = length, self.now + length, 0
         holder.told = False
         self._head_before = ""
@@ -421,41 +427,41 @@ class Step:
 
     # -- the queue -----------------------------------------------------------------------------------------
 
-    def _join(self, ask: Ask) -> bool:
+    def _join(self, request: AcquireRequest) -> bool:
         """Stand at the tail, or, having a place already, stay in it. Return whether this is news to the holders.
 
         It is if nobody waited before; and when a waiter asks again, as the holder may not have heard.
         """
-        queue, fresh_until = self.state.queue, self.now + ask.patience
-        if waiter := queue.find(ask.request):
-            queue.replace(waiter, ask)
+        queue, fresh_until = self.state.queue, self.now + request.waiter_ttl
+        if waiter := queue.find(request.request_id):
+            queue.replace(waiter, request)
             waiter.fresh_until = fresh_until
             return True
-        queue.join(Waiter(ask, self.now, fresh_until))
+        queue.join(Waiter(request, self.now, fresh_until))
         return len(queue) == 1
 
-    def _sit_down(self, ask: Ask) -> bool:
+    def _sit_down(self, request: AcquireRequest) -> bool:
         """Take a place among those who wait for a vote, or keep it. Return whether this is news to the holders.
 
         They are in the order in which they first asked by their own clocks, so that all stores have the same order;
         but nobody's clock gets it far ahead.
         """
-        before = self.state.queue.find(ask.place)
-        first = before.ask.proposal if before else min(max(ask.proposal, self.stamp - EARLIER), self.stamp)
-        return self._join(replace(ask, request=ask.place, proposal=first))
+        before = self.state.queue.find(request.place)
+        first = before.request.proposal if before else min(max(request.proposal, self.stamp - EARLIER), self.stamp)
+        return self._join(replace(request, request_id=request.place, proposal=first))
 
     def _tell_holders(self) -> None:
         """Tell who asked for it that somebody waits."""
         for holder in self.state.holders:
             if holder.told:
-                self._notify(holder.inbox, NoticeKind.WANTED, holder.request)
+                self._notify(holder.channel, NotificationKind.CONTENDED, holder.request_id)
 
-    def _waiting(self, ask: Ask) -> Waiting:
+    def _waiting(self, request: AcquireRequest) -> Queued:
         """Say when to ask again: the head when the name may become free, each next one a little later."""
-        place = self._place(ask.request)
-        slow = ask.interval + ask.interval * min(place, 10) // 10
-        poke_in = min(slow, self._frees_in() + place * STAGGER)
-        return Waiting(self.state.counter, max(poke_in, RETRY), place, self._quarantine())
+        place = self._place(request.request_id)
+        slow = request.interval + request.interval * min(place, 10) // 10
+        retry_in = min(slow, self._frees_in() + place * STAGGER)
+        return Queued(self.state.counter, max(retry_in, RETRY), place, self._quarantine())
 
     def _busy(self) -> Busy:
         return Busy(max(self._frees_in(), RETRY), self._owners(), self._quarantine())
@@ -467,17 +473,17 @@ class Step:
             return closed_until - self.now
         return max(0, min((holder.expires_at for holder in self.state.holders), default=0) - self.now)
 
-    def _place(self, request: str) -> int:
-        return self.state.queue.place(request)
+    def _place(self, request_id: str) -> int:
+        return self.state.queue.place(request_id)
 
-    def _waits(self, request: str) -> bool:
-        return self.state.queue.find(request) is not None
+    def _waits(self, request_id: str) -> bool:
+        return self.state.queue.find(request_id) is not None
 
-    def _drop(self, request: str) -> None:
-        self.state.queue.drop(request)
+    def _drop(self, request_id: str) -> None:
+        self.state.queue.drop(request_id)
 
     def _head(self) -> str:
-        return self.state.queue[0].ask.request if self.state.queue else ""
+        return self.state.queue[0].request.request_id if self.state.queue else ""
 
     def _tell_new_head(self, asking: str = "") -> None:
         """Tell a waiter that became first when to ask, if it may not ask by itself before the name may be free.
@@ -486,21 +492,21 @@ class Step:
         that waits for a vote is told that there is one, which is kept for it for a while.
         """
         head = self._head()
-        if head and self.state.queue[0].ask.votes:
+        if head and self.state.queue[0].request.votes:
             if self._fits(1):
-                self._reserve(self.state.queue[0].ask)
+                self._reserve(self.state.queue[0].request)
         elif head and head not in (self._head_before, asking):
             waiter, frees_in = self.state.queue[0], self._frees_in()
-            asks_by = waiter.fresh_until - waiter.ask.patience + 2 * waiter.ask.interval
+            asks_by = waiter.fresh_until - waiter.request.waiter_ttl + 2 * waiter.request.interval
             if self.now + frees_in < asks_by + MARGIN:
-                self._notify(waiter.ask.inbox, NoticeKind.HEAD, head, after=max(frees_in, RETRY))
+                self._notify(waiter.request.channel, NotificationKind.HEAD, head, after=max(frees_in, RETRY))
 
-    def _reserve(self, ask: Ask) -> None:
+    def _reserve(self, request: AcquireRequest) -> None:
         """Tell who waits for a vote that there is one, and let nobody else have it for a while."""
-        self._notify(ask.inbox, NoticeKind.HEAD, ask.request, after=RETRY)
+        self._notify(request.channel, NotificationKind.HEAD, request.request_id, after=RETRY)
         until = self.now + RESERVED
         self.state.holders.append(
-            Holder(KEPT + ask.request, "", ask.owner, self.state.counter, 1, RESERVED, 0, self.now, until)
+            Holder(KEPT + request.request_id, "", request.owner, self.state.counter, 1, RESERVED, 0, self.now, until)
         )
 
     # -- time ----------------------------------------------------------------------------------------------
@@ -519,7 +525,7 @@ class Step:
             self._head_before = self._head()
             if stepped_back:
                 for waiter in state.queue:
-                    waiter.fresh_until = min(waiter.fresh_until, now + waiter.ask.patience)
+                    waiter.fresh_until = min(waiter.fresh_until, now + waiter.request.waiter_ttl)
         if state.blocked_until:
             state.blocked_until = min(state.blocked_until, now + state.block)
             if state.blocked_until <= now:
@@ -533,8 +539,8 @@ class Step:
         for holder in state.holders:
             if holder.expires_at <= self.now:
                 self._block(holder.expires_at, holder.lock_delay)
-                if holder.request.startswith(KEPT):  # for whoever was told, and did not come
-                    self._drop(holder.request.removeprefix(KEPT))
+                if holder.request_id.startswith(KEPT):  # for whoever was told, and did not come
+                    self._drop(holder.request_id.removeprefix(KEPT))
             else:
                 holder.expires_at = min(holder.expires_at, self.now + holder.ttl)
                 kept.append(holder)
@@ -544,7 +550,7 @@ class Step:
         """Forget the oldest ones, whose time is over."""
         tombstones, latest = self.state.tombstones, self.now + TOMBSTONE
         if stepped_back:
-            tombstones.update((request, min(latest, until)) for request, until in tombstones.items())
+            tombstones.update((request_id, min(latest, until)) for request_id, until in tombstones.items())
         while tombstones and tombstones[oldest := next(iter(tombstones))] <= self.now:
             del tombstones[oldest]
 
@@ -555,30 +561,37 @@ class Step:
 
     # -- small things --------------------------------------------------------------------------------------
 
-    def _holder(self, request: str) -> Holder | None:
+    def _holder(self, request_id: str) -> Holder | None:
         for holder in self.state.holders:
-            if holder.request == request:
+            if holder.request_id == request_id:
                 return holder
         return None
 
-    def _remove_holder(self, request: str) -> bool:
+    def _remove_holder(self, request_id: str) -> bool:
         before = len(self.state.holders)
-        self.state.holders = [holder for holder in self.state.holders if holder.request != request]
+        self.state.holders = [holder for holder in self.state.holders if holder.request_id != request_id]
         return len(self.state.holders) < before
 
     def _fate(self, token: int) -> Outcome:
         """Tell what became of a lease that is no longer held: whether a newer token was given out since."""
         return Outcome.TAKEN_OVER if self.state.counter > token else Outcome.EXPIRED
 
-    def _bury(self, request: str) -> None:
-        self.state.tombstones.pop(request, None)  # the newest stands last
-        self.state.tombstones[request] = self.now + TOMBSTONE
+    def _bury(self, request_id: str) -> None:
+        self.state.tombstones.pop(request_id, None)  # the newest stands last
+        self.state.tombstones[request_id] = self.now + TOMBSTONE
 
     def _notify(
-        self, inbox: str, kind: NoticeKind, request: str, token: int = 0, after: int = 0, *, wanted: bool = False
+        self,
+        channel: str,
+        kind: NotificationKind,
+        request_id: str,
+        token: int = 0,
+        after: int = 0,
+        *,
+        contended: bool = False,
     ) -> None:
-        if inbox:
-            self.notices.append(Notice(inbox, kind, request, token, after, wanted))
+        if channel:
+            self.notifications.append(Notification(channel, kind, request_id, token, after, contended))
 
     def _owners(self) -> tuple[str, ...]:
         return tuple(holder.owner for holder in self.state.holders)
@@ -595,8 +608,8 @@ class Step:
 
     def _view_waiter(self, waiter: Waiter) -> WaiterView:
         return WaiterView(
-            waiter.ask.owner,
-            waiter.ask.weight,
+            waiter.request.owner,
+            waiter.request.weight,
             seconds(self.now - waiter.joined_at),
-            waiter.fresh_until >= self.now and self.listening(waiter.ask.inbox),
+            waiter.fresh_until >= self.now and self.listening(waiter.request.channel),
         )

@@ -4,7 +4,7 @@ import contextlib
 import socket
 
 
-class Bell:
+class WakeUpPipe:
     """Wakes a thread that waits in poll()."""
 
     def __init__(self) -> None:
@@ -17,12 +17,12 @@ class Bell:
         """Return the descriptor to wait on."""
         return self._inside.fileno()
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Wake the thread, from any other. It does not matter whether it is there any more."""
         with contextlib.suppress(OSError):
             self._outside.send(b".")
 
-    def hush(self) -> None:
+    def drain(self) -> None:
         """Wait for the next ring. To be called before looking at what there is to do."""
         with contextlib.suppress(BlockingIOError):
             self._inside.recv(4096)

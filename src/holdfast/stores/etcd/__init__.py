@@ -36,7 +36,7 @@ def etcd_directory(deployment: Deployment, runtime: Runtime) -> "EtcdDirectory":
         from holdfast.stores.etcd.threads import ThreadLink
 
         return EtcdDirectory(runtime, deployment, ThreadLink(runtime, deployment))
-    raise UsageError(f"the etcd store cannot be run by {runtime.colour}; use threads or asyncio")
+    raise UsageError(f"the etcd store cannot be run by {runtime.form}; use threads or asyncio")
 
 
 def _store(deployment: Deployment, runtime: Runtime) -> "OrderedStore":

@@ -5,7 +5,7 @@ from collections import deque
 from holdfast.contracts.runtime import Event, Runtime
 
 
-class Turns:
+class Admission:
     """Lets in so many at once, in the order in which they came."""
 
     def __init__(self, runtime: Runtime, count: int) -> None:

@@ -9,7 +9,7 @@ from typing import cast
 
 from holdfast.runtimes.aio import AsyncioRuntime
 from holdfast.stores.etcd import errors
-from holdfast.stores.etcd.http import BROKEN, Talk, piece
+from holdfast.stores.etcd.http import BROKEN, HttpConversation, piece
 from holdfast.stores.etcd.link import Address, Answer, Hearing, Request, Stream
 from holdfast.stores.etcd.options import Deployment
 from holdfast.stores.etcd.sockets import keep_alive
@@ -25,7 +25,7 @@ class Line(asyncio.Protocol):
         self.gone: asyncio.Future[None] = loop.create_future()
         """Done once its socket is closed."""
         self._loop = loop
-        self._talk = Talk(address)
+        self._conversation = HttpConversation(address)
         self._transport: asyncio.Transport | None = None
         self._answer: asyncio.Future[Answer] | None = None
         self._hearing: Hearing | None = None
@@ -34,22 +34,22 @@ class Line(asyncio.Protocol):
     def is_ready(self) -> bool:
         """Tell whether a request may be sent on it."""
         transport = self._transport
-        return transport is not None and not transport.is_closing() and self._talk.goes_on()
+        return transport is not None and not transport.is_closing() and self._conversation.goes_on()
 
     def has_heard(self) -> bool:
         """Tell whether the server has ever said anything."""
-        return self._talk.has_heard()
+        return self._conversation.has_heard()
 
-    def ask(self, request: Request) -> "asyncio.Future[Answer]":
+    def exchange(self, request: Request) -> "asyncio.Future[Answer]":
         """Send a request; the future is its answer, or one of BROKEN."""
-        self._write(self._talk.pack(request))
+        self._write(self._conversation.pack(request))
         self._answer = self._loop.create_future()
         return self._answer
 
     def stream(self, request: Request, hearing: Hearing) -> None:
         """Begin a request that is said and answered by and by."""
         self._hearing = hearing
-        self._write(self._talk.begin(request))
+        self._write(self._conversation.begin(request))
 
     def say(self, body: bytes) -> None:
         """Say more."""
@@ -90,7 +90,7 @@ class Line(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Take what came."""
         try:
-            self._talk.feed(data)
+            self._conversation.feed(data)
             self._take()
         except BROKEN as error:
             self.cut(error)
@@ -108,10 +108,14 @@ class Line(asyncio.Protocol):
 
     def _take(self) -> None:
         if self._hearing is None:
-            if self._answer is not None and not self._answer.done() and (said := self._talk.answer()) is not None:
+            if (
+                self._answer is not None
+                and not self._answer.done()
+                and (said := self._conversation.answer()) is not None
+            ):
                 self._answer.set_result(said)
             return
-        for each in self._talk.pieces():
+        for each in self._conversation.pieces():
             if self.is_stream():  # it may have been closed by what came before
                 self._hearing.on_said(each)
 
@@ -153,14 +157,14 @@ class AsyncLink:
         self._all: set[Line] = set()
         self._closed = False
 
-    async def ask(self, address: Address, request: Request, until: float) -> Answer:
+    async def exchange(self, address: Address, request: Request, until: float) -> Answer:
         """Ask a server, on a connection that is open or on a new one."""
         line = self._take(address) or await self._connect(address, until)
         answered = False
         too_late = TimeoutError("the answer did not come in time")
         timer = self._runtime.loop.call_later(max(0.0, until - self._runtime.now()), line.cut, too_late)
         try:
-            result = await line.ask(request)
+            result = await line.exchange(request)
             answered = True
         except BROKEN as error:
             plain = self._deployment.tls is None and not line.has_heard()

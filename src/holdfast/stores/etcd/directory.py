@@ -82,7 +82,7 @@ class EtcdDirectory:
         """Joins of which a copy may still be under way."""
         self._wanted: set[tuple[str, str]] = set()
         """Joins that are asked for right now, and were not given up meanwhile."""
-        self._asked_at: dict[tuple[str, str, int], float] = {}
+        self._requested_at: dict[tuple[str, str, int], float] = {}
         """When we first asked how long an entry still counts."""
 
     @property
@@ -100,9 +100,9 @@ class EtcdDirectory:
         session = self._sessions.current
         return "" if session is None else session.name
 
-    def guard(self, name: str, request: str, token: int) -> Guard:
+    def guard(self, name: str, request_id: str, token: int) -> Guard:
         """Return the condition that a contender with this token is there, for transactions of one's own."""
-        return Guard(self._keys.of(name, Kind.CONTENDER + request).encode(), token)
+        return Guard(self._keys.of(name, Kind.CONTENDER + request_id).encode(), token)
 
     # -- life ----------------------------------------------------------------------------------------------
 
@@ -114,12 +114,12 @@ class EtcdDirectory:
     async def keep_alive(self, until: float) -> None:
         """Renew the session, if there is one; remove messages that were read."""
         await self._sessions.renew(until)
-        await self._sessions.clear_inbox(until)
+        await self._sessions.clear_channel(until)
 
     async def close(self) -> None:
         """End the session, and with it all that it has."""
-        for request in list(self._watched):
-            self._unwatch(request)
+        for request_id in list(self._watched):
+            self._unwatch(request_id)
         try:
             await self._sessions.close(self._runtime.now() + CLOSING)
         finally:
@@ -137,11 +137,11 @@ class EtcdDirectory:
 
     async def join(self, name: str, record: Record, until: float) -> tuple[Entry, Listing]:
         """Add a contender unless this session has one of this request; return it, and a list that has it."""
-        self._wanted.add((name, record.request))
+        self._wanted.add((name, record.request_id))
         try:
             return await self._join(name, record, until)
         finally:
-            self._wanted.discard((name, record.request))
+            self._wanted.discard((name, record.request_id))
 
     async def _join(self, name: str, record: Record, until: float) -> tuple[Entry, Listing]:
         value = written(record, self._runtime.wall()).packed()
@@ -151,40 +151,40 @@ class EtcdDirectory:
             if self._sessions.current is not session:
                 continue
             try:
-                listing = await self._try_to_join(session, name, record.request, value, until)
+                listing = await self._try_to_join(session, name, record.request_id, value, until)
             except LeaseGone:
                 self._sessions.end(session)
                 continue
-            mine = _contender(listing, record.request)
+            mine = _contender(listing, record.request_id)
             if mine is None:
-                await self._unbury(name, record.request, until)
+                await self._unbury(name, record.request_id, until)
             elif mine.session == session.name:
                 return mine, listing
             else:
                 await self._change(name, [mine], [], until)
 
-    async def _unbury(self, name: str, request: str, until: float) -> None:
+    async def _unbury(self, name: str, request_id: str, until: float) -> None:
         """Remove what keeps a request from coming, which was given up before it was asked for anew.
 
         As long as that takes, what came late may come: it is wanted again. Late, the removal itself finds nothing that
         it knows, as every tombstone is written anew.
         """
-        if (name, request) not in self._wanted:
+        if (name, request_id) not in self._wanted:
             raise StoreUnavailable(f"the request for {name!r} was given up meanwhile; ask again")
-        self._unsure.add((name, request))
-        key = self._keys.of(name, TOMBSTONE + request)
-        found = await self._gateway.ask("kv/range", {"key": encoded(key)}, until)
+        self._unsure.add((name, request_id))
+        key = self._keys.of(name, TOMBSTONE + request_id)
+        found = await self._gateway.exchange("kv/range", {"key": encoded(key)}, until)
         for kv in found.get("kvs", []):
             written_at = requests.changed(key, number(kv, "mod_revision"))
-            await self._gateway.ask("kv/txn", requests.transaction([written_at], [requests.delete(key)]), until)
+            await self._gateway.exchange("kv/txn", requests.transaction([written_at], [requests.delete(key)]), until)
 
-    async def _try_to_join(self, session: Session, name: str, request: str, value: str, until: float) -> Listing:
+    async def _try_to_join(self, session: Session, name: str, request_id: str, value: str, until: float) -> Listing:
         """Add a contender if there is none of this request, and list the name."""
-        key = self._keys.of(name, Kind.CONTENDER + request)
+        key = self._keys.of(name, Kind.CONTENDER + request_id)
         last = self._keys.of(name, LAST)
         list_it = {"request_range": requests.list_all(self._keys.of(name, ""))}
         body = requests.transaction(
-            [requests.created(key, 0), requests.created(self._keys.of(name, TOMBSTONE + request), 0)],
+            [requests.created(key, 0), requests.created(self._keys.of(name, TOMBSTONE + request_id), 0)],
             [
                 requests.put(key, value, session.lease),
                 requests.put(last, "", session.lease),
@@ -192,45 +192,45 @@ class EtcdDirectory:
             ],
             [list_it],
         )
-        unsure = ["before"] if (name, request) in self._unsure else []
-        self._unsure.add((name, request))
-        said = await self._gateway.ask("kv/txn", body, until, on_unsure=partial(unsure.append, "now"))
+        unsure = ["before"] if (name, request_id) in self._unsure else []
+        self._unsure.add((name, request_id))
+        said = await self._gateway.exchange("kv/txn", body, until, on_unsure=partial(unsure.append, "now"))
         if not unsure:
-            self._unsure.discard((name, request))
+            self._unsure.discard((name, request_id))
         return self._listing(said, said["responses"][-1]["response_range"])
 
-    async def withdraw(self, name: str, request: str, entry: Entry | None, until: float) -> bool:
+    async def withdraw_join(self, name: str, request_id: str, entry: Entry | None, until: float) -> bool:
         """Remove the contender of a request, and see to it that it does not come later. True if it was there."""
-        self._wanted.discard((name, request))
-        steps = [requests.delete(self._keys.of(name, tail + request)) for tail in (Kind.CONTENDER, Kind.LIGHT)]
-        steps += await self._tombstone(name, request, until)
+        self._wanted.discard((name, request_id))
+        steps = [requests.delete(self._keys.of(name, tail + request_id)) for tail in (Kind.CONTENDER, Kind.LIGHT)]
+        steps += await self._tombstone(name, request_id, until)
         if entry is not None and entry.token:
             steps.append(self._remove_last(name, entry.token))
-        said = await self._gateway.ask("kv/txn", requests.transaction([], steps), until, again=False)
-        self._note_removed(name, request)
+        said = await self._gateway.exchange("kv/txn", requests.transaction([], steps), until, again=False)
+        self._note_removed(name, request_id)
         return number(said["responses"][0]["response_delete_range"], "deleted") > 0
 
-    async def _tombstone(self, name: str, request: str, until: float) -> list[Said]:
+    async def _tombstone(self, name: str, request_id: str, until: float) -> list[Said]:
         """Return what keeps a join from coming late, if it may."""
-        if (name, request) not in self._unsure:
+        if (name, request_id) not in self._unsure:
             return []
         lease = await self._sessions.grant(LATE, until)
-        return [requests.put(self._keys.of(name, TOMBSTONE + request), "", lease)]
+        return [requests.put(self._keys.of(name, TOMBSTONE + request_id), "", lease)]
 
     def _remove_last(self, name: str, token: int) -> Said:
         """Return the step that removes what tells of the last join, if nobody else is there."""
         alone = requests.all_created(self._keys.of(name, Kind.CONTENDER), token)
         return requests.nested(requests.transaction([alone], [requests.delete(self._keys.of(name, LAST))]))
 
-    def _note_removed(self, name: str, request: str) -> None:
-        self._unsure.discard((name, request))
+    def _note_removed(self, name: str, request_id: str) -> None:
+        self._unsure.discard((name, request_id))
 
     # -- looking -------------------------------------------------------------------------------------------
 
     async def look(self, name: str, until: float) -> Listing:
         """List a name."""
         await self._sessions.prove(until)
-        found = await self._gateway.ask("kv/range", requests.list_all(self._keys.of(name, "")), until)
+        found = await self._gateway.exchange("kv/range", requests.list_all(self._keys.of(name, "")), until)
         return self._listing(found, found)
 
     def _listing(self, said: Said, found: Said) -> Listing:
@@ -252,7 +252,7 @@ class EtcdDirectory:
         for start in range(0, len(entries), requests.LARGEST):
             piece = entries[start : start + requests.LARGEST]
             steps = [requests.get(self._keys.of(name, entry.key)) for name, entry in piece]
-            said = await self._gateway.ask("kv/txn", requests.transaction([], steps), until)
+            said = await self._gateway.exchange("kv/txn", requests.transaction([], steps), until)
             found += [_same(entry, said) for (_, entry), said in zip(piece, said["responses"], strict=True)]
         return found
 
@@ -276,7 +276,7 @@ class EtcdDirectory:
         """
         begins = self._keys.of(prefix, "").removesuffix("/")
         first = rest if isinstance(rest, bytes) else begins.encode()
-        found = await self._gateway.ask("kv/range", requests.list_keys(begins, first, PAGE), until)
+        found = await self._gateway.exchange("kv/range", requests.list_keys(begins, first, PAGE), until)
         keys: list[str] = [kv["key"] for kv in found.get("kvs", [])]
         tails = map(self._keys.name_of, map(decoded, keys))
         names = {name for name, tail in tails if tail[:1] in KINDS}
@@ -288,7 +288,7 @@ class EtcdDirectory:
         self, name: str, remove: Sequence[Entry], add: Sequence[Record], until: float, beside: Entry | None = None
     ) -> bool:
         """Remove and add in one step (of more than fifty, in several); False if something was not there any more."""
-        self._wanted.difference_update((name, entry.request) for entry in remove if entry.kind is Kind.CONTENDER)
+        self._wanted.difference_update((name, entry.request_id) for entry in remove if entry.kind is Kind.CONTENDER)
         while len(remove) > requests.LARGEST:
             if not await self._change(name, remove[: requests.LARGEST], [], until, beside):
                 return False
@@ -300,12 +300,12 @@ class EtcdDirectory:
     ) -> bool:
         began = self._runtime.now()
         session = self._sessions.current
-        replaced = {record.kind + record.request for record in add}  # a transaction does not take a key twice
+        replaced = {record.kind + record.request_id for record in add}  # a transaction does not take a key twice
         steps = [requests.delete(self._keys.of(name, entry.key)) for entry in remove if entry.key not in replaced]
         for entry in remove:
             if entry.kind is Kind.CONTENDER:
-                steps.append(requests.delete(self._keys.of(name, Kind.LIGHT + entry.request)))
-                steps += await self._tombstone(name, entry.request, until)
+                steps.append(requests.delete(self._keys.of(name, Kind.LIGHT + entry.request_id)))
+                steps += await self._tombstone(name, entry.request_id, until)
         leases = [await self._lease_for(record, session, until) for record in add]
         steps += [self._put(name, record, lease) for record, lease in zip(add, leases, strict=True)]
         gone = [entry for entry in remove if entry.kind is Kind.CONTENDER]
@@ -314,20 +314,20 @@ class EtcdDirectory:
         there = [*remove, beside] if beside is not None else remove
         compares = [requests.created(self._keys.of(name, entry.key), entry.token) for entry in there]
         try:
-            said = await self._gateway.ask("kv/txn", requests.transaction(compares, steps), until, again=False)
+            said = await self._gateway.exchange("kv/txn", requests.transaction(compares, steps), until, again=False)
         except LeaseGone:
             raise self._ended(session) from None
         if not said.get("succeeded"):
             return False
         for entry in gone:
-            self._note_removed(name, entry.request)
+            self._note_removed(name, entry.request_id)
         if self._runtime.now() - began > SLOW:
             await self._count_anew(add, leases, until)
         return True
 
     def _put(self, name: str, record: Record, lease: int) -> Said:
         value = written(record, self._runtime.wall()).packed()
-        return requests.put(self._keys.of(name, record.kind + record.request), value, lease)
+        return requests.put(self._keys.of(name, record.kind + record.request_id), value, lease)
 
     async def _lease_for(self, record: Record, session: Session | None, until: float) -> int:
         """Return the lease that an entry belongs to; 0: none."""
@@ -344,7 +344,7 @@ class EtcdDirectory:
     async def _count_anew(self, add: Sequence[Record], leases: Sequence[int], until: float) -> None:
         for record, lease in zip(add, leases, strict=True):
             if record.kind is Kind.KEPT:
-                await self._gateway.ask("lease/keepalive", {"ID": str(lease)}, until)
+                await self._gateway.exchange("lease/keepalive", {"ID": str(lease)}, until)
 
     def _ended(self, session: Session | None) -> StoreUnavailable:
         """Note that a lease that belongs to the session is gone."""
@@ -361,14 +361,14 @@ class EtcdDirectory:
         value.text = text
         key = self._keys.of(name, entry.key)
         body = requests.transaction([requests.created(key, entry.token)], [requests.rewrite(key, value.packed())])
-        return bool((await self._gateway.ask("kv/txn", body, until)).get("succeeded"))
+        return bool((await self._gateway.exchange("kv/txn", body, until)).get("succeeded"))
 
     async def stir(self, name: str, entries: Sequence[Entry], until: float) -> None:
         """Wake who watches these."""
         for start in range(0, len(entries), requests.LARGEST):
             piece = entries[start : start + requests.LARGEST]
             steps = [requests.touch_if_there(self._keys.of(name, entry.key), entry.token) for entry in piece]
-            await self._gateway.ask("kv/txn", requests.transaction([], steps), until)
+            await self._gateway.exchange("kv/txn", requests.transaction([], steps), until)
 
     async def remains(self, name: str, entry: Entry, until: float) -> float:
         """Return for how many seconds a KEPT or BLOCK entry still counts; remove it if it is over.
@@ -379,53 +379,53 @@ class EtcdDirectory:
         place = (name, entry.key, entry.token)
         [kv] = await self._read([(name, entry)], until)
         if kv is None:
-            self._asked_at.pop(place, None)
+            self._requested_at.pop(place, None)
             return 0.0
         now = self._runtime.now()
-        left = read_value(kv).keep - (now - self._asked_at.setdefault(place, now))
+        left = read_value(kv).keep - (now - self._requested_at.setdefault(place, now))
         if entry.kind is Kind.KEPT:
-            said = await self._gateway.ask("lease/timetolive", {"ID": kv.get("lease", "0")}, until)
+            said = await self._gateway.exchange("lease/timetolive", {"ID": kv.get("lease", "0")}, until)
             left = min(left, number(said, "TTL") + 1.0)
         if left > 0.0:
             self._forget_asked(now)
             return left
         await self._change(name, [entry], [], until)
-        self._asked_at.pop(place, None)
+        self._requested_at.pop(place, None)
         return 0.0
 
     def _forget_asked(self, now: float) -> None:
         """Keep no note of what was asked for long ago; if it is asked for again, it counts a little longer."""
-        if len(self._asked_at) > requests.LARGEST:
-            for place, asked_at in list(self._asked_at.items()):
+        if len(self._requested_at) > requests.LARGEST:
+            for place, asked_at in list(self._requested_at.items()):
                 if asked_at < now - 3600.0:
-                    self._asked_at.pop(place, None)
+                    self._requested_at.pop(place, None)
 
     # -- watching and telling --------------------------------------------------------------------------------
 
-    async def watch(self, name: str, request: str, entries: Sequence[Entry], until: float) -> bool:
-        """Have `woken(request)` called once when one of these goes or changes, or when the watch is lost.
+    async def watch(self, name: str, request_id: str, entries: Sequence[Entry], until: float) -> bool:
+        """Have `woken(request_id)` called once when one of these goes or changes, or when the watch is lost.
 
         One entry is watched by its key; of several, the whole name is, and what concerns others is passed over.
         """
         keys = frozenset(self._keys.of(name, entry.key) for entry in entries)
-        if entries and self._is_watching(request, keys):
+        if entries and self._is_watching(request_id, keys):
             return True
-        self._unwatch(request)
+        self._unwatch(request_id)
         if not entries:
             return True
         watch = Watch(keys)
         with self._mutex:
-            self._watched[request] = watch
+            self._watched[request_id] = watch
         whole = self._keys.of(name, "")
         span = (next(iter(keys)), "") if len(keys) == 1 else (whole, after(whole))
         make = partial(
-            Watching, self._runtime, partial(self._event, request, watch), partial(self._wake, request, watch)
+            Watching, self._runtime, partial(self._event, request_id, watch), partial(self._wake, request_id, watch)
         )
         revision = min(entry.revision if isinstance(entry, Seen) else entry.token for entry in entries)
         try:
             watching = await self._watches.begin(make, span, revision + 1, until)
         except BaseException:
-            self._unwatch(request)
+            self._unwatch(request_id)
             raise
         with self._mutex:
             watch.watching = watching
@@ -433,30 +433,30 @@ class EtcdDirectory:
             watching.close()
         return True
 
-    def _is_watching(self, request: str, keys: frozenset[str]) -> bool:
+    def _is_watching(self, request_id: str, keys: frozenset[str]) -> bool:
         """Tell whether a request watches just these, and has heard of nothing yet: then it goes on."""
         with self._mutex:
-            watch = self._watched.get(request)
+            watch = self._watched.get(request_id)
             return watch is not None and watch.keys == keys and watch.watching is not None and not watch.over
 
-    def _event(self, request: str, watch: Watch, event: Said) -> None:
+    def _event(self, request_id: str, watch: Watch, event: Said) -> None:
         if decoded(event["kv"]["key"]) in watch.keys:
-            self._wake(request, watch)
+            self._wake(request_id, watch)
 
-    def _wake(self, request: str, watch: Watch) -> None:
+    def _wake(self, request_id: str, watch: Watch) -> None:
         """Tell, once, that what a request watched has changed, or that nobody watches it any more."""
         with self._mutex:
             told, watch.over = watch.over, True
-            if self._watched.get(request) is watch:
-                del self._watched[request]
+            if self._watched.get(request_id) is watch:
+                del self._watched[request_id]
         if watch.watching is not None:
             watch.watching.close()
         if not told and self._sessions.watcher is not None:
-            self._sessions.watcher.woken(request)
+            self._sessions.watcher.woken(request_id)
 
-    def _unwatch(self, request: str) -> None:
+    def _unwatch(self, request_id: str) -> None:
         with self._mutex:
-            watch = self._watched.pop(request, None)
+            watch = self._watched.pop(request_id, None)
             if watch is not None:
                 watch.over = True
         if watch is not None and watch.watching is not None:
@@ -464,16 +464,18 @@ class EtcdDirectory:
 
     async def tell(self, session: str, message: str, until: float) -> None:
         """Send a message to a session; it is lost if that has ended."""
-        key = f"{self._keys.inbox(session)}/{self._runtime.new_id()}"
+        key = f"{self._keys.channel(session)}/{self._runtime.new_id()}"
         body = requests.transaction([], [requests.put(key, message, int(session, 16))])
         try:
-            await self._gateway.ask("kv/txn", body, until, again=False)
+            await self._gateway.exchange("kv/txn", body, until, again=False)
         except LeaseGone:
             return
 
 
-def _contender(listing: Listing, request: str) -> Entry | None:
-    return next((each for each in listing.entries if each.kind is Kind.CONTENDER and each.request == request), None)
+def _contender(listing: Listing, request_id: str) -> Entry | None:
+    return next(
+        (each for each in listing.entries if each.kind is Kind.CONTENDER and each.request_id == request_id), None
+    )
 
 
 def _same(entry: Entry, said: Said) -> Said | None:

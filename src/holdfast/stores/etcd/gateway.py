@@ -11,13 +11,13 @@ from typing import cast
 from holdfast.contracts.runtime import Runtime
 from holdfast.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.stores.etcd import errors
-from holdfast.stores.etcd.admission import Turns
+from holdfast.stores.etcd.admission import Admission
 from holdfast.stores.etcd.http import OK
 from holdfast.stores.etcd.keys import packed_json
 from holdfast.stores.etcd.link import Address, Answer, Hearing, Link, NotSent, Request, Said, Stream
 from holdfast.stores.etcd.options import Deployment
 
-PATIENCE = 0.5
+FAILOVER_TIMEOUT = 0.5
 """How long, in seconds, a server has at least to answer if another could be asked instead."""
 
 
@@ -35,9 +35,9 @@ class Gateway:
         self._link = link
         self._place = int(runtime.random() * len(deployment.addresses))
         self._token = ""
-        self._turns = Turns(runtime, AT_ONCE)
+        self._admission = Admission(runtime, AT_ONCE)
 
-    async def ask(
+    async def exchange(
         self,
         path: str,
         body: Said,
@@ -55,14 +55,14 @@ class Gateway:
         Raises StoreUnavailable, OutcomeUnknown, another StoreError, or errors.LeaseGone.
         """
         packed = packed_json(body).encode()
-        if not await self._turns.take(until, first=first):
+        if not await self._admission.take(until, first=first):
             raise StoreUnavailable("etcd answers too slowly for all that is asked at once; ask again, or ask for less")
         try:
-            return await self._ask_in_turn(path, packed, until, again=again, on_unsure=on_unsure)
+            return await self._exchange_in_turn(path, packed, until, again=again, on_unsure=on_unsure)
         finally:
-            self._turns.give_back()
+            self._admission.give_back()
 
-    async def _ask_in_turn(
+    async def _exchange_in_turn(
         self, path: str, packed: bytes, until: float, *, again: bool, on_unsure: Callable[[], None]
     ) -> Said:
         """Ask one server after another, until one answers."""
@@ -72,10 +72,10 @@ class Gateway:
             now = self._runtime.now()
             if now >= until:
                 raise StoreUnavailable("no time was left to ask etcd; allow more")
-            patience = max((until - now) / 2, PATIENCE) if again and tries > 0 else until - now
+            timeout = max((until - now) / 2, FAILOVER_TIMEOUT) if again and tries > 0 else until - now
             address = self._address()
             try:
-                return await self._ask(address, path, packed, min(until, now + patience))
+                return await self._exchange(address, path, packed, min(until, now + timeout))
             except NotSent as error:
                 self._advance(address)
                 if tries <= 0:
@@ -114,20 +114,20 @@ class Gateway:
         """In a forked child: let go of the sockets."""
         self._link.abandon()
 
-    async def _ask(self, address: Address, path: str, packed: bytes, until: float) -> Said:
+    async def _exchange(self, address: Address, path: str, packed: bytes, until: float) -> Said:
         """Ask a server, once more if it did not know our token."""
         try:
-            return await self._ask_once(address, path, packed, until)
+            return await self._exchange_once(address, path, packed, until)
         except errors.TokenRefused:
             self._token = ""
         try:
-            return await self._ask_once(address, path, packed, until)
+            return await self._exchange_once(address, path, packed, until)
         except errors.TokenRefused as error:
             raise StoreUnavailable(f"the etcd server at {address} takes no token ({error}); ask again") from None
 
-    async def _ask_once(self, address: Address, path: str, packed: bytes, until: float) -> Said:
+    async def _exchange_once(self, address: Address, path: str, packed: bytes, until: float) -> Said:
         token = await self._login(address, until)
-        return _result(address, await self._link.ask(address, Request(path, packed, token), until))
+        return _result(address, await self._link.exchange(address, Request(path, packed, token), until))
 
     async def _login(self, address: Address, until: float) -> str:
         """Return what the servers know us by: nothing, if there is no user."""
@@ -135,7 +135,7 @@ class Gateway:
             return self._token
         login = json.dumps({"name": self._deployment.user, "password": self._deployment.password}).encode()
         try:
-            answer = await self._link.ask(address, Request("auth/authenticate", login), until)
+            answer = await self._link.exchange(address, Request("auth/authenticate", login), until)
         except OutcomeUnknown as error:
             raise NotSent(*error.args) from error.__cause__
         if "authentication is not enabled" in errors.text_of(answer.said)[0]:

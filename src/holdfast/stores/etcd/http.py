@@ -28,7 +28,7 @@ SIZE = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(?:;[^\r\n]*)?")
 SAFE = re.compile(r"[\x20-\x7e]*")
 
 
-class Talk:
+class HttpConversation:
     """What is said on one connection: one request at a time, and its answer."""
 
     __slots__ = ("_any", "_body", "_came", "_chunked", "_closed", "_done", "_host", "_left", "_status", "_stays")

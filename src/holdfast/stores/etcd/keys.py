@@ -87,15 +87,15 @@ class Keys:
     def __init__(self, prefix: str) -> None:
         """Begin all keys with `prefix` and a slash."""
         self.names = f"{prefix}/n/"
-        self.inboxes = f"{prefix}/i/"
+        self.channels = f"{prefix}/i/"
 
     def of(self, name: str, tail: str) -> str:
         """Return the key of something that belongs to a name."""
         return f"{self.names}{_quoted(name)}/{tail}"
 
-    def inbox(self, session: str) -> str:
+    def channel(self, session: str) -> str:
         """Return what the keys of a session begin with, and the first of them."""
-        return self.inboxes + session
+        return self.channels + session
 
     def name_of(self, key: str) -> tuple[str, str]:
         """Return the name of a key, and what it is of it."""

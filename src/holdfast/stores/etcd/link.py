@@ -73,7 +73,7 @@ class Link(Protocol):
     StoreError if asking again will not help.
     """
 
-    async def ask(self, address: Address, request: Request, until: float) -> Answer:
+    async def exchange(self, address: Address, request: Request, until: float) -> Answer:
         """Ask a server."""
         ...
 

@@ -14,7 +14,7 @@ from functools import partial
 from holdfast.stores.etcd.http import BROKEN, piece
 from holdfast.stores.etcd.link import Address, Hearing
 from holdfast.stores.etcd.sockets import Connection
-from holdfast.transport.wakeup_pipe import Bell
+from holdfast.transport.wakeup_pipe import WakeUpPipe
 
 log = logging.getLogger("holdfast")
 
@@ -53,7 +53,7 @@ class Listener:
     def __init__(self) -> None:
         """Prepare to listen."""
         self._mutex = threading.Lock()
-        self._bell = Bell()
+        self._wakeup_pipe = WakeUpPipe()
         self._streams: set[ThreadStream] = set()
         self._new: list[ThreadStream] = []
         self._gone: list[ThreadStream] = []
@@ -72,14 +72,14 @@ class Listener:
                 self._thread = thread
             self._streams.add(stream)
             self._new.append(stream)
-        self._bell.ring()
+        self._wakeup_pipe.wake()
         return stream
 
     def say(self, stream: ThreadStream, data: bytes) -> None:
         """Send something on a stream, soon."""
         with self._mutex:
             stream.unsaid += data
-        self._bell.ring()
+        self._wakeup_pipe.wake()
 
     def drop(self, stream: ThreadStream) -> None:
         """End a stream."""
@@ -88,7 +88,7 @@ class Listener:
                 return
             self._streams.discard(stream)
             self._gone.append(stream)
-        self._bell.ring()
+        self._wakeup_pipe.wake()
 
     def forsake(self, address: Address) -> None:
         """End the streams of a server, as if it had closed them."""
@@ -103,15 +103,15 @@ class Listener:
         with self._mutex:
             self._stopped = True
             thread = self._thread
-        self._bell.ring()
+        self._wakeup_pipe.wake()
         if thread is None:
-            self._bell.close()
+            self._wakeup_pipe.close()
         elif thread is not threading.current_thread():
             thread.join(CLOSING)
 
     def abandon(self) -> None:
         """In a forked child: close its copies. The thread is not here."""
-        self._bell.close()
+        self._wakeup_pipe.close()
         for stream in [*self._streams, *self._gone]:
             stream.connection.abandon()
 
@@ -119,7 +119,7 @@ class Listener:
 
     def _work(self) -> None:
         with selectors.PollSelector() as ready:  # which has no descriptor of its own that a fork would share
-            ready.register(self._bell, selectors.EVENT_READ)
+            ready.register(self._wakeup_pipe, selectors.EVENT_READ)
             while not self._stopped:
                 self._sort(ready)
                 self._speak(ready)
@@ -127,11 +127,11 @@ class Listener:
                     if isinstance(key.data, ThreadStream):
                         self._take(key.data)
                     else:
-                        self._bell.hush()
+                        self._wakeup_pipe.drain()
             self._sort(ready)
         for stream in self._streams:
             stream.connection.close()
-        self._bell.close()
+        self._wakeup_pipe.close()
 
     def _sort(self, ready: selectors.BaseSelector) -> None:
         """Add what is new, and close what is gone."""

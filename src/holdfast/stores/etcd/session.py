@@ -104,12 +104,12 @@ class Sessions:
 
     async def _begin(self, until: float) -> None:
         sent = self._runtime.now()
-        granted = await self._gateway.ask("lease/grant", {"TTL": str(self._timeout)}, until)
+        granted = await self._gateway.exchange("lease/grant", {"TTL": str(self._timeout)}, until)
         lease, ttl = number(granted, "ID"), number(granted, "TTL")
         name = session_of(lease)
-        body = requests.transaction([], [requests.put(self._keys.inbox(name), "", lease)])
+        body = requests.transaction([], [requests.put(self._keys.channel(name), "", lease)])
         try:
-            made = await self._gateway.ask("kv/txn", body, until)
+            made = await self._gateway.exchange("kv/txn", body, until)
         except LeaseGone:
             raise StoreUnavailable("a session at etcd ended before it was begun; ask again") from None
         session = Session(lease, name, number(made["header"], "revision"))
@@ -132,12 +132,12 @@ class Sessions:
         """Renew the session, and return what is read then; None if it has ended."""
         while (session := self.current) is not None:
             sent = await self._renew_blocks(session, until)
-            kept = await self._gateway.ask("lease/keepalive", {"ID": str(session.lease)}, until, first=True)
+            kept = await self._gateway.exchange("lease/keepalive", {"ID": str(session.lease)}, until, first=True)
             if number(kept, "TTL") <= 0:
                 self.end(session)
                 return None
-            read = [requests.get(self._keys.inbox(session.name)), *reads]
-            said = await self._gateway.ask("kv/txn", requests.transaction([], read), until, first=True)
+            read = [requests.get(self._keys.channel(session.name)), *reads]
+            said = await self._gateway.exchange("kv/txn", requests.transaction([], read), until, first=True)
             mine, *rest = cast("list[Said]", said["responses"])
             if not mine["response_range"].get("kvs"):
                 self.end(session)
@@ -158,7 +158,7 @@ class Sessions:
         while True:
             began = self._runtime.now()
             for ttl, lease in list(session.blocks.items()):
-                kept = await self._gateway.ask("lease/keepalive", {"ID": str(lease)}, until, first=True)
+                kept = await self._gateway.exchange("lease/keepalive", {"ID": str(lease)}, until, first=True)
                 if number(kept, "TTL") <= 0:
                     session.blocks.pop(ttl, None)
             done = self._runtime.now()
@@ -174,25 +174,25 @@ class Sessions:
 
     async def grant(self, ttl: int, until: float) -> int:
         """Return a new lease, which ends by itself."""
-        return number(await self._gateway.ask("lease/grant", {"TTL": str(ttl)}, until), "ID")
+        return number(await self._gateway.exchange("lease/grant", {"TTL": str(ttl)}, until), "ID")
 
     # -- its inbox -----------------------------------------------------------------------------------------
 
     async def _listen(self, session: Session, until: float) -> None:
         """Hear of its end, and of messages."""
-        inbox = self._keys.inbox(session.name)
+        channel = self._keys.channel(session.name)
         make = partial(Watching, self._runtime, partial(self._hear, session), partial(self._unheard, session))
-        span = (inbox, after(inbox + "/"))
+        span = (channel, after(channel + "/"))
         session.watching = await self._watches.begin(make, span, session.revision + 1, until)
 
     def _hear(self, session: Session, event: Said) -> None:
         kv = event["kv"]
         session.revision = max(session.revision, number(kv, "mod_revision"))
-        key, inbox = decoded(kv["key"]), self._keys.inbox(session.name)
+        key, channel = decoded(kv["key"]), self._keys.channel(session.name)
         if event.get("type") == "DELETE":
-            if key == inbox:
+            if key == channel:
                 self.end(session)
-        elif key != inbox:
+        elif key != channel:
             self._tell(session, key, kv)
 
     def _tell(self, session: Session, key: str, kv: Said) -> None:
@@ -231,10 +231,10 @@ class Sessions:
     async def _hear_again(self, session: Session) -> None:
         """Read what came meanwhile, and watch from there on."""
         until = self._runtime.now() + ATTEMPT
-        inbox = self._keys.inbox(session.name)
-        found = await self._gateway.ask("kv/range", requests.list_all(inbox), until)
+        channel = self._keys.channel(session.name)
+        found = await self._gateway.exchange("kv/range", requests.list_all(channel), until)
         there = {decoded(kv["key"]): kv for kv in found.get("kvs", [])}
-        if there.pop(inbox, None) is None:
+        if there.pop(channel, None) is None:
             self.end(session)
             return
         for key, kv in sorted(there.items(), key=lambda item: number(item[1], "mod_revision")):
@@ -243,14 +243,14 @@ class Sessions:
         session.revision = number(found["header"], "revision")
         await self._listen(session, until)
 
-    async def clear_inbox(self, until: float) -> None:
+    async def clear_channel(self, until: float) -> None:
         """Remove messages that were read."""
         while (session := self.current) is not None and session.read:
             with self._mutex:
                 read, session.read = session.read[: requests.LARGEST], session.read[requests.LARGEST :]
             try:
                 steps = [requests.delete(key) for key in read]
-                await self._gateway.ask("kv/txn", requests.transaction([], steps), until)
+                await self._gateway.exchange("kv/txn", requests.transaction([], steps), until)
             except StoreError:
                 session.read += read
                 raise
@@ -288,10 +288,10 @@ class Sessions:
             await self._mender.join(until)
 
     async def _revoke(self, lease: int, until: float) -> None:
-        await self._gateway.ask("lease/revoke", {"ID": str(lease)}, until)
+        await self._gateway.exchange("lease/revoke", {"ID": str(lease)}, until)
 
     async def _revoke_unused(self, lease: int, until: float) -> None:
         """End a lease that nothing belongs to; what outlives a session shall do so."""
-        found = await self._gateway.ask("lease/timetolive", {"ID": str(lease), "keys": True}, until)
+        found = await self._gateway.exchange("lease/timetolive", {"ID": str(lease), "keys": True}, until)
         if not found.get("keys"):
             await self._revoke(lease, until)

@@ -11,7 +11,7 @@ import ssl
 from collections.abc import Callable, Iterator
 
 from holdfast.stores.etcd.errors import cannot_connect
-from holdfast.stores.etcd.http import CHUNK, Talk
+from holdfast.stores.etcd.http import CHUNK, HttpConversation
 from holdfast.stores.etcd.link import Address, Answer, Request, Said
 from holdfast.transport.handshake import handshake
 
@@ -26,32 +26,32 @@ class Unsent(OSError):
 class Connection:
     """A socket that speaks HTTP."""
 
-    __slots__ = ("__weakref__", "_socket", "_talk", "address", "used")
+    __slots__ = ("__weakref__", "_conversation", "_socket", "address", "used")
 
     def __init__(self, connected: socket.socket, address: Address) -> None:
         """Take over a socket."""
         self._socket = connected
-        self._talk = Talk(address)
+        self._conversation = HttpConversation(address)
         self.address = address
         self.used = 0.0
         """When it was last taken, for its owner to note."""
 
-    def ask(self, request: Request, left: Callable[[], float]) -> Answer:
+    def exchange(self, request: Request, left: Callable[[], float]) -> Answer:
         """Send a request and return its answer, before nothing is `left`. Raises Unsent or BROKEN."""
         self.send(request, left)
         while True:
             self._limit(left)
-            self._talk.feed(self._socket.recv(CHUNK))
-            if (answer := self._talk.answer()) is not None:
+            self._conversation.feed(self._socket.recv(CHUNK))
+            if (answer := self._conversation.answer()) is not None:
                 return answer
 
     def send(self, request: Request, left: Callable[[], float]) -> None:
         """Send a request. Raises Unsent or BROKEN."""
-        self._send(self._talk.pack(request), left)
+        self._send(self._conversation.pack(request), left)
 
     def begin(self, request: Request, left: Callable[[], float]) -> None:
         """Begin a request whose body is still to be said. Raises Unsent or BROKEN."""
-        self._send(self._talk.begin(request), left)
+        self._send(self._conversation.begin(request), left)
 
     def _send(self, packed: bytes, left: Callable[[], float]) -> None:
         self._limit(left)
@@ -66,11 +66,11 @@ class Connection:
 
     def has_heard(self) -> bool:
         """Tell whether the server has ever said anything."""
-        return self._talk.has_heard()
+        return self._conversation.has_heard()
 
     def goes_on(self) -> bool:
         """Tell whether it can be used for another request."""
-        return self._talk.goes_on()
+        return self._conversation.goes_on()
 
     def is_stale(self) -> bool:
         """Tell whether an idle connection was closed by the server."""
@@ -110,10 +110,10 @@ class Connection:
         """Return what has come of a stream by now. Raises BROKEN."""
         while True:
             try:
-                self._talk.feed(self._socket.recv(CHUNK))
+                self._conversation.feed(self._socket.recv(CHUNK))
             except (BlockingIOError, ssl.SSLWantReadError):
                 return
-            yield from self._talk.pieces()
+            yield from self._conversation.pieces()
 
     def _limit(self, left: Callable[[], float]) -> None:
         seconds = left()

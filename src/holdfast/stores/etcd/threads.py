@@ -34,16 +34,16 @@ class ThreadLink:
         self._listener = Listener()
         self._closed = False
 
-    async def ask(self, address: Address, request: Request, until: float) -> Answer:
+    async def exchange(self, address: Address, request: Request, until: float) -> Answer:
         """Ask a server, on a connection that is open or on a new one."""
         connection = self._take(address)
         if connection is not None:
             try:
-                return self._ask(connection, request, until)
+                return self._exchange(connection, request, until)
             except Unsent:
                 self._drop_idle(address)
         try:
-            return self._ask(self._connect(address, until), request, until)
+            return self._exchange(self._connect(address, until), request, until)
         except Unsent as error:
             raise NotSent(*errors.cannot_connect(address, error).args) from error
 
@@ -79,10 +79,10 @@ class ThreadLink:
             connection.abandon()
         self._listener.abandon()
 
-    def _ask(self, connection: Connection, request: Request, until: float) -> Answer:
+    def _exchange(self, connection: Connection, request: Request, until: float) -> Answer:
         """Have a request and its answer on a connection, and keep it only if all went well."""
         try:
-            answer = connection.ask(request, self._left(until))
+            answer = connection.exchange(request, self._left(until))
         except Unsent:
             self._discard(connection)
             raise

@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from holdfast.contracts.runtime import Runtime, Task
-from holdfast.stores.ordered.contenders import Place, Places
+from holdfast.stores.ordered.contenders import Contender, ContenderRegistry
 from holdfast.stores.ordered.directory import Directory
 from holdfast.stores.ordered.entries import Entry
 
@@ -25,19 +25,19 @@ class Caretaker:
         self,
         runtime: Runtime,
         directory: Directory,
-        places: Places,
-        end: Callable[[Place, float], Coroutine[Any, Any, object]],
+        contenders: ContenderRegistry,
+        end: Callable[[Contender, float], Coroutine[Any, Any, object]],
     ) -> None:
         """Prepare; `end` removes all entries of a place whose owner is silent."""
         self._runtime = runtime
         self._directory = directory
-        self._places = places
+        self._contenders = contenders
         self._end = end
         self._signal = runtime.event()
         self._looks_at = float("inf")
         self._keeps_alive_at = 0.0
         self._litter: list[tuple[str, list[Entry]]] = []
-        self._ending: list[Place] = []
+        self._ending: list[Contender] = []
         self._task: Task | None = None
         self._closed = False
 
@@ -73,13 +73,13 @@ class Caretaker:
             self._looks_at = float("inf")  # so that whoever comes while we look wakes us again
             self._signal.clear()
             now = self._runtime.now()
-            self._ending += self._places.silent(now)
-            looks_at = min(self._places.next_end(), await self._keep_alive(now))
+            self._ending += self._contenders.silent(now)
+            looks_at = min(self._contenders.next_end(), await self._keep_alive(now))
             if self._ending or self._litter:
                 await self._clean_up()
                 looks_at = min(looks_at, now + AGAIN) if self._ending or self._litter else looks_at
             self._looks_at = looks_at
-            if not self._closed and self._places.next_end() >= looks_at:
+            if not self._closed and self._contenders.next_end() >= looks_at:
                 await self._signal.wait(looks_at)
 
     async def _keep_alive(self, now: float) -> float:
@@ -98,15 +98,15 @@ class Caretaker:
         """End places whose owners are silent, and remove the litter."""
         until = self._runtime.now() + min(OPERATION, self._directory.trust / 3)  # then the session is to be renewed
         ending, self._ending = self._ending, []
-        for place in ending:
+        for contender in ending:
             try:
-                await self._end(place, until)
+                await self._end(contender, until)
             except Exception as error:  # noqa: BLE001 - as above
-                log.debug("%r could not be given up: %s", place.ask.name, error)
-                if place.entry is None or place.entry.session == self._directory.session():
-                    self._ending.append(place)
+                log.debug("%r could not be given up: %s", contender.request.name, error)
+                if contender.entry is None or contender.entry.session == self._directory.session():
+                    self._ending.append(contender)
                     continue
-            self._places.ending.discard(place.ask.request)
+            self._contenders.ending.discard(contender.request.request_id)
         litter, self._litter = self._litter, []
         for name, stale in litter:
             try:

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.contracts.messages import Ask
+from holdfast.contracts.messages import AcquireRequest
 from holdfast.outcome import Outcome
 from holdfast.stores.ordered.entries import Entry
 
@@ -19,10 +19,10 @@ REMEMBERED = 30.0
 
 
 @dataclass(slots=True, eq=False)
-class Place:
+class Contender:
     """A contender of this client."""
 
-    ask: Ask
+    request: AcquireRequest
     ends_at: float
     """The local instant after which it is ended, if nobody is heard of it."""
     entry: Entry | None = None
@@ -62,104 +62,108 @@ class Past:
 
 
 @dataclass(slots=True)
-class Places:
+class ContenderRegistry:
     """All contenders of a client, and for a while those that were."""
 
     mutex: AbstractContextManager[Any]
     now: Callable[[], float]
-    live: dict[str, Place] = field(default_factory=dict[str, Place])
+    live: dict[str, Contender] = field(default_factory=dict[str, Contender])
     past: dict[str, Past] = field(default_factory=dict[str, Past])
     ending: set[str] = field(default_factory=set[str])
     """Requests that are being ended for their silence."""
 
-    def find(self, request: str, ask: Ask, ends_at: float) -> Place:
+    def find(self, request_id: str, request: AcquireRequest, ends_at: float) -> Contender:
         """Return the place of a request, which is heard of until `ends_at`, made if there is none."""
         with self.mutex:
-            place = self.live.get(request)
-            if place is None:
-                place = self.live[request] = Place(ask, ends_at, ttl=ask.ttl, text=ask.owner)
-            place.ends_at = max(place.ends_at, ends_at)
-            return place
+            contender = self.live.get(request_id)
+            if contender is None:
+                contender = self.live[request_id] = Contender(request, ends_at, ttl=request.ttl, text=request.owner)
+            contender.ends_at = max(contender.ends_at, ends_at)
+            return contender
 
-    def hear(self, request: str, ends_at: float) -> Place | None:
+    def hear(self, request_id: str, ends_at: float) -> Contender | None:
         """Return the place of a request, if it goes on, and let it go on at least until `ends_at`."""
         with self.mutex:
-            place = self.live.get(request)
-            if place is not None:
-                place.ends_at = max(place.ends_at, ends_at)
-            return place
+            contender = self.live.get(request_id)
+            if contender is not None:
+                contender.ends_at = max(contender.ends_at, ends_at)
+            return contender
 
-    def wake(self, place: Place, ends_at: float) -> None:
+    def wake(self, contender: Contender, ends_at: float) -> None:
         """Let a place that waits go on until `ends_at` only."""
         with self.mutex:
-            if not place.holds:
-                place.ends_at = ends_at
+            if not contender.holds:
+                contender.ends_at = ends_at
 
-    def hold(self, place: Place, ends_at: float) -> bool:
+    def hold(self, contender: Contender, ends_at: float) -> bool:
         """Note that a place is told that it holds, until `ends_at` at least; False if it was ended meanwhile."""
         with self.mutex:
-            if self.live.get(place.ask.request) is not place:
+            if self.live.get(contender.request.request_id) is not contender:
                 return False
-            place.ends_at = place.lease_ends_at = max(place.lease_ends_at, ends_at) if place.holds else ends_at
-            place.holds = True
+            contender.ends_at = contender.lease_ends_at = (
+                max(contender.lease_ends_at, ends_at) if contender.holds else ends_at
+            )
+            contender.holds = True
             return True
 
-    def has_run_out(self, place: Place) -> bool:
+    def has_run_out(self, contender: Contender) -> bool:
         """Tell whether a lease is over, though nobody has ended its place yet."""
         with self.mutex:
-            return place.holds and place.lease_ends_at <= self.now()
+            return contender.holds and contender.lease_ends_at <= self.now()
 
-    def end(self, request: str, outcome: Outcome | None) -> None:
+    def end(self, request_id: str, outcome: Outcome | None) -> None:
         """Forget a place, but for its outcome."""
         with self.mutex:
-            self._end(request, outcome)
+            self._end(request_id, outcome)
 
-    def end_of(self, request: str, token: int, outcome: Outcome) -> None:
+    def end_of(self, request_id: str, token: int, outcome: Outcome) -> None:
         """Forget a place because the contender with this token is gone, unless it may have another by now."""
         with self.mutex:
-            place = self.live.get(request)
-            if place is None or (place.entry is not None and place.entry.token == token):
-                self._end(request, outcome)
+            contender = self.live.get(request_id)
+            if contender is None or (contender.entry is not None and contender.entry.token == token):
+                self._end(request_id, outcome)
 
-    def _end(self, request: str, outcome: Outcome | None) -> None:
-        place = self.live.pop(request, None)
-        known = self.past.get(request)
-        if known is None or outcome is None or place is not None:
-            self.past[request] = Past(self.now() + REMEMBERED, outcome, *(place.traces() if place else (0, 0)))
+    def _end(self, request_id: str, outcome: Outcome | None) -> None:
+        contender = self.live.pop(request_id, None)
+        known = self.past.get(request_id)
+        if known is None or outcome is None or contender is not None:
+            self.past[request_id] = Past(
+                self.now() + REMEMBERED, outcome, *(contender.traces() if contender else (0, 0))
+            )
 
-    def revive(self, place: Place, ends_at: float) -> bool:
+    def revive(self, contender: Contender, ends_at: float) -> bool:
         """Take in a place that was ended while a join of it was under way, to be ended once more; True if it was."""
         with self.mutex:
-            living = self.live.get(place.ask.request)
-            if living is place:
+            living = self.live.get(contender.request.request_id)
+            if living is contender:
                 return False
             if living is None:
-                self.live[place.ask.request] = place
-                place.ends_at = ends_at
+                self.live[contender.request.request_id] = contender
+                contender.ends_at = ends_at
             else:  # it was asked for again meanwhile, and now it may be there twice
                 living.unsure = True
             return True
 
-    def drop(self, request: str) -> None:
+    def drop(self, request_id: str) -> None:
         """Forget a place, as if it had never been."""
         with self.mutex:
-            self.live.pop(request, None)
+            self.live.pop(request_id, None)
 
-    def silent(self, now: float) -> list[Place]:
+    def silent(self, now: float) -> list[Contender]:
         """Take out those that nobody was heard of for too long, to be ended; and forget what is long past."""
         with self.mutex:
-            over = [place for place in self.live.values() if place.ends_at <= now]
-            for place in over:
-                del self.live[place.ask.request]
-                self.ending.add(place.ask.request)
-                order, added = place.traces()
-                added += bool(place.ask.lock_delay)  # which is kept in its place
-                self.past[place.ask.request] = Past(now + REMEMBERED, Outcome.EXPIRED, order, added)
-            for request in [request for request, past in self.past.items() if past.until <= now]:
-                del self.past[request]
+            over = [contender for contender in self.live.values() if contender.ends_at <= now]
+            for contender in over:
+                del self.live[contender.request.request_id]
+                self.ending.add(contender.request.request_id)
+                order, added = contender.traces()
+                added += bool(contender.request.lock_delay)  # which is kept in its place
+                self.past[contender.request.request_id] = Past(now + REMEMBERED, Outcome.EXPIRED, order, added)
+            for request_id in [request_id for request_id, past in self.past.items() if past.until <= now]:
+                del self.past[request_id]
             return over
 
     def next_end(self) -> float:
         """Return when the next one ends, if nobody is heard."""
         with self.mutex:
-            return min((place.ends_at for place in self.live.values()), default=float("inf"))
+            return min((contender.ends_at for contender in self.live.values()), default=float("inf"))

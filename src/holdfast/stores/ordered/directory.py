@@ -1,4 +1,4 @@
-"""The contract of a directory: what is asked of ZooKeeper, etcd or a model of them.
+"""The contract of a directory: what is asked of ZooRenewer, etcd or a model of them.
 
 Made for one runtime and used by one client, in one *session*: what a client has there vanishes with its session, which
 ends some time after the client has fallen silent. Each operation is atomic, safe to repeat, takes a local instant after
@@ -20,7 +20,7 @@ from holdfast.stores.ordered.entries import Detail, Entry, Listing, Record
 class Watcher(Protocol):
     """Who is told what happens. Called where the runtime runs its code; it only takes notes, and never blocks."""
 
-    def woken(self, request: str) -> None:
+    def woken(self, request_id: str) -> None:
         """Hear that something that this request watched has gone or changed. May come without a reason."""
 
     def told(self, message: str) -> None:
@@ -61,7 +61,7 @@ class Directory(Protocol):
         """
         ...
 
-    async def withdraw(self, name: str, request: str, entry: Entry | None, until: float) -> bool:
+    async def withdraw_join(self, name: str, request_id: str, entry: Entry | None, until: float) -> bool:
         """Remove the contender of a request. True if it was there.
 
         Without `entry`, it is one whose join was not answered: it may be there, or may still come, and must not stay.
@@ -95,8 +95,8 @@ class Directory(Protocol):
         """Tell the rest of entries, as they are or as they were listed; None of what is gone, if that is seen."""
         ...
 
-    async def watch(self, name: str, request: str, entries: Sequence[Entry], until: float) -> bool:
-        """Have `woken(request)` called once when one of these goes or changes; False if one is gone already.
+    async def watch(self, name: str, request_id: str, entries: Sequence[Entry], until: float) -> bool:
+        """Have `woken(request_id)` called once when one of these goes or changes; False if one is gone already.
 
         Replaces what this request watched before; with no entries it only ends that. Nothing that happened since the
         entries were listed goes unnoticed. If watches are lost with a connection, `gap` is called.

@@ -41,7 +41,7 @@ class Record:
     """What is written to make an entry."""
 
     kind: Kind
-    request: str
+    request_id: str
     """The contender that it is or concerns. Hex digits, dashes and slashes; of SIZE: one of its own."""
     weight: int = 1
     """How much of the capacity it takes; of LIGHT: from now on."""
@@ -62,7 +62,7 @@ class Entry:
     """One entry of a name."""
 
     kind: Kind
-    request: str
+    request_id: str
     order: int
     """Where it stands. No two of a name have the same, but a KEPT one, which takes the place of what it replaces."""
     weight: int = 1
@@ -118,52 +118,52 @@ class Reading:
     stale: list[Entry] = field(default_factory=list[Entry])
     """What means nothing any more, and may be removed by anybody."""
 
-    def place(self, request: str) -> int:
+    def place(self, request_id: str) -> int:
         """Return how many wait before a waiter."""
-        return next((n for n, waiter in enumerate(self.waiters) if waiter.request == request), len(self.waiters))
+        return next((n for n, waiter in enumerate(self.waiters) if waiter.request_id == request_id), len(self.waiters))
 
-    def holder(self, request: str) -> Entry | None:
+    def holder(self, request_id: str) -> Entry | None:
         """Return a holder."""
-        return next((each for each in self.holders if each.request == request), None)
+        return next((each for each in self.holders if each.request_id == request_id), None)
 
-    def waiter(self, request: str) -> Entry | None:
+    def waiter(self, request_id: str) -> Entry | None:
         """Return a waiter."""
-        return next((each for each in self.waiters if each.request == request), None)
+        return next((each for each in self.waiters if each.request_id == request_id), None)
 
 
 def read(entries: Sequence[Entry]) -> Reading:
     """Tell who holds, who waits, and what is left over."""
-    present = {entry.request for entry in entries if entry.kind is Kind.CONTENDER}
+    present = {entry.request_id for entry in entries if entry.kind is Kind.CONTENDER}
     replaced = {entry.order for entry in entries if entry.kind is Kind.KEPT}
     reading = Reading()
-    places: list[tuple[int, Entry]] = []
+    contenders: list[tuple[int, Entry]] = []
     lighter: dict[str, int] = {}
     for entry in entries:
         if entry.kind is Kind.CONTENDER:
-            places.append((entry.order, entry))
+            contenders.append((entry.order, entry))
             reading.capacity = reading.capacity or entry.capacity
             if entry.capacity != reading.capacity:
                 reading.foreign.append(entry)
         elif entry.kind is Kind.SIZE:
             _resize(reading, entry)
         elif entry.kind is Kind.KEPT:
-            places.append((entry.order, entry))
+            contenders.append((entry.order, entry))
             reading.kept.append(entry)
-        elif entry.kind is Kind.BLOCK and entry.request not in present and entry.before not in replaced:
+        elif entry.kind is Kind.BLOCK and entry.request_id not in present and entry.before not in replaced:
             _block(reading, entry)
-        elif entry.request not in present:
+        elif entry.request_id not in present:
             reading.stale.append(entry)
         elif entry.kind is Kind.LIGHT:
-            lighter[entry.request] = min(entry.weight, lighter.get(entry.request, entry.weight))
-    places += [(block.before, block) for block in reading.blocks]
-    reading.line = [entry for _, entry in sorted(places, key=lambda place: place[0])]
+            lighter[entry.request_id] = min(entry.weight, lighter.get(entry.request_id, entry.weight))
+    contenders += [(block.before, block) for block in reading.blocks]
+    reading.line = [entry for _, entry in sorted(contenders, key=lambda place: place[0])]
     _fill(reading, lighter)
     return reading
 
 
 def _block(reading: Reading, block: Entry) -> None:
     """Note what a contender left behind; of several of one, as of a repeated request, the lightest."""
-    other = next((each for each in reading.blocks if each.request == block.request), None)
+    other = next((each for each in reading.blocks if each.request_id == block.request_id), None)
     if other is None:
         reading.blocks.append(block)
     elif block.weight < other.weight:
@@ -187,7 +187,7 @@ def _fill(reading: Reading, lighter: dict[str, int]) -> None:
         if entry.kind is not Kind.CONTENDER:
             taken += entry.weight
         else:
-            entry.weight = min(entry.weight, lighter.get(entry.request, entry.weight))
+            entry.weight = min(entry.weight, lighter.get(entry.request_id, entry.weight))
             full = full or taken + entry.weight > reading.capacity or entry in reading.foreign
             taken += entry.weight
             (reading.waiters if full else reading.holders).append(entry)

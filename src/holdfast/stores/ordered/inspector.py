@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Sequence
 
-from holdfast.contracts.messages import HolderView, NameView, NoticeKind
+from holdfast.contracts.messages import HolderView, NameView, NotificationKind
 from holdfast.errors import OutcomeUnknown
 from holdfast.stores.ordered.directory import Directory
 from holdfast.stores.ordered.entries import Detail, Entry, Kind, Reading, read
 from holdfast.stores.ordered.texts import holder_view, said, waiter_view
 
 
-class Onlooker:
+class Inspector:
     """Looks at names of a directory without being a contender."""
 
     def __init__(self, directory: Directory, now: Callable[[], float]) -> None:
@@ -38,11 +38,11 @@ class Onlooker:
         holders = await self._details(name, [*reading.holders, *_kept_by_holders(reading)], until)
         return tuple(said(detail.text).owner for _, detail in holders)
 
-    async def ask_back(self, name: str, until: float) -> list[HolderView]:
+    async def request_revocation(self, name: str, until: float) -> list[HolderView]:
         """Ask the holders of a name to let go."""
         reading = read((await self._directory.look(name, until)).entries)
         asked = await self._details(name, reading.holders, until)
-        await self._tell(NoticeKind.ASKED, asked, until)
+        await self._tell(NotificationKind.REVOCATION_REQUESTED, asked, until)
         return [holder_view(entry, detail) for entry, detail in asked]
 
     async def revoke(self, name: str, until: float, token: int = 0) -> list[HolderView]:
@@ -54,18 +54,18 @@ class Onlooker:
             victims = [each for each in held if token in (0, holder_view(*each).token)]
             if not victims:
                 return []
-            requests = {entry.request for entry, _ in victims}
-            light = [each for each in entries if each.kind is Kind.LIGHT and each.request in requests]
+            request_ids = {entry.request_id for entry, _ in victims}
+            light = [each for each in entries if each.kind is Kind.LIGHT and each.request_id in request_ids]
             if await self._directory.change(name, [*(entry for entry, _ in victims), *light], [], until):
-                await self._tell(NoticeKind.REVOKED, victims, until)
+                await self._tell(NotificationKind.REVOKED, victims, until)
                 return [holder_view(entry, detail) for entry, detail in victims]
             if self._now() >= until:
                 raise OutcomeUnknown(f"{name!r} changes hands too fast to be taken; ask again")
 
-    async def _tell(self, kind: NoticeKind, holders: Sequence[tuple[Entry, Detail]], until: float) -> None:
+    async def _tell(self, kind: NotificationKind, holders: Sequence[tuple[Entry, Detail]], until: float) -> None:
         for entry, detail in holders:
             if detail.session:
-                await self._directory.tell(detail.session, f"{kind} {entry.request} {detail.token}", until)
+                await self._directory.tell(detail.session, f"{kind} {entry.request_id} {detail.token}", until)
 
     async def _details(self, name: str, entries: Sequence[Entry], until: float) -> list[tuple[Entry, Detail]]:
         """Return entries with their details, without those that have gone."""

@@ -1,4 +1,4 @@
-"""The store over a directory of things that stand in order: ZooKeeper, etcd.
+"""The store over a directory of things that stand in order: ZooRenewer, etcd.
 
 Each contender is an entry of its client's session; the first that fit hold. Nobody grants anything: what is removed
 wakes who watches it, and that one looks whether it holds by now. So all that is needed for a hand-off is one event and
@@ -18,24 +18,24 @@ from collections.abc import Callable, Sequence
 
 from holdfast.contracts.deadlines import DRIFT, micros, seconds
 from holdfast.contracts.messages import (
-    Adjust,
-    Ask,
+    AcquireRequest,
+    AdjustRequest,
     Busy,
-    Gone,
+    CapacityMismatch,
     Granted,
     HolderView,
-    Leave,
-    Left,
-    Mismatch,
     NameView,
-    Notice,
-    NoticeKind,
+    NotGranted,
+    Notification,
+    NotificationKind,
     Page,
-    Release,
-    Renewal,
+    Queued,
+    ReleaseRequest,
     RenewReply,
+    RenewRequest,
     Reply,
-    Waiting,
+    Withdrawn,
+    WithdrawRequest,
 )
 from holdfast.contracts.runtime import Runtime
 from holdfast.contracts.store import Capabilities
@@ -43,21 +43,21 @@ from holdfast.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.guard import Guard, Guarding
 from holdfast.outcome import Outcome
 from holdfast.stores.ordered.caretaker import AGAIN, OPERATION, Caretaker
-from holdfast.stores.ordered.contenders import Place, Places
+from holdfast.stores.ordered.contenders import Contender, ContenderRegistry
 from holdfast.stores.ordered.directory import Directory
 from holdfast.stores.ordered.entries import Entry, Kind, Listing, Reading, Record, read, to_watch
-from holdfast.stores.ordered.inspector import Onlooker
+from holdfast.stores.ordered.inspector import Inspector
 from holdfast.stores.ordered.texts import Said, text_of
 
 log = logging.getLogger("holdfast")
 
-POKE = 2.0
+RETRY = 2.0
 """After how many seconds the first waiter looks although nothing woke it. Watches are reliable: this is the net."""
 
 LATER = 0.2
 """How many seconds later each next waiter does so."""
 
-LONGEST_POKE = 20.0
+LONGEST_RETRY = 20.0
 
 HEARD = 1.0
 """How long, in seconds, a waiter that was woken has at least to ask whether it holds now."""
@@ -83,10 +83,10 @@ class OrderedStore:
         self.capabilities = capabilities
         self.directory = directory
         self._runtime = runtime
-        self._places = Places(runtime.mutex(), runtime.now)
-        self._deliver: Callable[[Notice], None] = _ignore
-        self._onlooker = Onlooker(directory, runtime.now)
-        self._caretaker = Caretaker(runtime, directory, self._places, self._end_silent)
+        self._contenders = ContenderRegistry(runtime.mutex(), runtime.now)
+        self._deliver: Callable[[Notification], None] = _ignore
+        self._inspector = Inspector(directory, runtime.now)
+        self._caretaker = Caretaker(runtime, directory, self._contenders, self._end_silent)
 
     def identity(self) -> str:
         """Return nothing: it is not known whether another store is the same one."""
@@ -94,7 +94,7 @@ class OrderedStore:
 
     # -- life ----------------------------------------------------------------------------------------------
 
-    async def open(self, deliver: Callable[[Notice], None], until: float) -> str:
+    async def open(self, deliver: Callable[[Notification], None], until: float) -> str:
         """Begin a session. There is no inbox: whoever waits here is woken and asks."""
         self._deliver = deliver
         await self.directory.open(self, until)
@@ -111,30 +111,30 @@ class OrderedStore:
         self._caretaker.abandon()
         self.directory.abandon()
 
-    def guard(self, name: str, request: str, token: int) -> Guard | None:
+    def guard(self, name: str, request_id: str, token: int) -> Guard | None:
         """Return a condition for transactions of the user's own, if the directory knows such."""
-        return self.directory.guard(name, request, token) if isinstance(self.directory, Guarding) else None
+        return self.directory.guard(name, request_id, token) if isinstance(self.directory, Guarding) else None
 
     # -- what the directory tells --------------------------------------------------------------------------
 
-    def woken(self, request: str) -> None:
+    def woken(self, request_id: str) -> None:
         """Have a waiter ask whether it holds by now; if it does not, it loses its place."""
-        place = self._places.live.get(request)
-        if place is not None:
-            self._places.wake(place, self._runtime.now() + max(seconds(place.ask.ttl), HEARD))
-            self._caretaker.look_by(place.ends_at)
-            self._deliver(Notice("", NoticeKind.HEAD, request))
+        contender = self._contenders.live.get(request_id)
+        if contender is not None:
+            self._contenders.wake(contender, self._runtime.now() + max(seconds(contender.request.ttl), HEARD))
+            self._caretaker.look_by(contender.ends_at)
+            self._deliver(Notification("", NotificationKind.HEAD, request_id))
 
     def told(self, message: str) -> None:
         """Hear from another client that somebody wants what is held here, or has taken it."""
         kind, _, rest = message.partition(" ")
-        request, _, token = rest.partition(" ")
-        if kind not in {NoticeKind.REVOKED, NoticeKind.ASKED} or not token.isdecimal():
+        request_id, _, token = rest.partition(" ")
+        if kind not in {NotificationKind.REVOKED, NotificationKind.REVOCATION_REQUESTED} or not token.isdecimal():
             log.debug("a message that cannot be read is ignored: %r", message)
             return
-        if kind == NoticeKind.REVOKED:
-            self._places.end_of(request, int(token), Outcome.TAKEN_OVER)
-        self._deliver(Notice("", NoticeKind(kind), request, int(token)))
+        if kind == NotificationKind.REVOKED:
+            self._contenders.end_of(request_id, int(token), Outcome.TAKEN_OVER)
+        self._deliver(Notification("", NotificationKind(kind), request_id, int(token)))
 
     def lost(self) -> None:
         """Have whoever waits begin anew, and whoever holds find out."""
@@ -143,114 +143,120 @@ class OrderedStore:
 
     def gap(self) -> None:
         """Have every waiter ask and every lease renewed, soon."""
-        self._deliver(Notice("", NoticeKind.GAP, ""))
+        self._deliver(Notification("", NotificationKind.GAP, ""))
 
     # -- acquire -------------------------------------------------------------------------------------------
 
-    async def acquire(self, ask: Ask, until: float) -> Reply:
+    async def acquire(self, request: AcquireRequest, until: float) -> Reply:
         """Join, or look again; tell whether it holds."""
         sent = self._runtime.now()
-        if self._is_over(ask.request):
-            return Gone()
-        self._refuse_while_ending(ask.name, ask.request)
-        if not ask.wait and ask.request not in self._places.live:
-            refusal = await self._refusal(ask, until)
+        if self._is_over(request.request_id):
+            return Withdrawn()
+        self._refuse_while_ending(request.name, request.request_id)
+        if not request.wait and request.request_id not in self._contenders.live:
+            refusal = await self._refusal(request, until)
             if refusal is not None:
                 return refusal
-        place = self._places.find(ask.request, ask, max(self._silence(ask), until + OPERATION))
-        while self._places.live.get(ask.request) is place:
-            joins = place.entry is None or place.entry.session != self.directory.session()
-            listing = await (self._join(place, until) if joins else self.directory.look(ask.name, until))
-            reply = await self._answer(place, listing, sent, until, newcomer=joins)
+        contender = self._contenders.find(request.request_id, request, max(self._silence(request), until + OPERATION))
+        while self._contenders.live.get(request.request_id) is contender:
+            joins = contender.entry is None or contender.entry.session != self.directory.session()
+            listing = await (self._join(contender, until) if joins else self.directory.look(request.name, until))
+            reply = await self._answer(contender, listing, sent, until, newcomer=joins)
             if reply is not None:
                 return reply
             if self._runtime.now() >= until:
-                raise StoreUnavailable(f"no time was left to look who holds {ask.name!r}; allow more")
-        raise StoreUnavailable(f"this request for {ask.name!r} was ended meanwhile; ask again")
+                raise StoreUnavailable(f"no time was left to look who holds {request.name!r}; allow more")
+        raise StoreUnavailable(f"this request for {request.name!r} was ended meanwhile; ask again")
 
-    async def acquire_many(self, asks: Sequence[Ask], until: float) -> list[Reply]:
+    async def acquire_many(self, requests: Sequence[AcquireRequest], until: float) -> list[Reply]:
         """Not at all: names are asked for one by one."""
         raise NotImplementedError
 
-    def _refuse_while_ending(self, name: str, request: str) -> None:
+    def _refuse_while_ending(self, name: str, request_id: str) -> None:
         """Raise StoreUnavailable while a request is being ended for its silence: what comes of it is not known yet."""
-        if request in self._places.ending:
+        if request_id in self._contenders.ending:
             raise StoreUnavailable(
                 f"a request for {name!r} was silent for too long, and is just being ended; ask again"
             )
 
-    def _is_over(self, request: str) -> bool:
-        past = self._places.past.get(request)
+    def _is_over(self, request_id: str) -> bool:
+        past = self._contenders.past.get(request_id)
         return past is not None and past.outcome in {None, Outcome.RELEASED}
 
-    def _silence(self, ask: Ask) -> float:
+    def _silence(self, request: AcquireRequest) -> float:
         """Return until when somebody who asks now counts as alive, if it is not told when to ask again."""
-        return self._runtime.now() + max(seconds(ask.patience), OPERATION)
+        return self._runtime.now() + max(seconds(request.waiter_ttl), OPERATION)
 
-    async def _join(self, place: Place, until: float) -> Listing:
-        ask = place.ask
-        place.entry, place.block, place.light, place.holds = None, False, False, False
-        record = Record(Kind.CONTENDER, ask.request, ask.weight, ask.capacity, text=text_of(place))
+    async def _join(self, contender: Contender, until: float) -> Listing:
+        request = contender.request
+        contender.entry, contender.block, contender.light, contender.holds = None, False, False, False
+        record = Record(Kind.CONTENDER, request.request_id, request.weight, request.capacity, text=text_of(contender))
         try:
-            place.entry, listing = await self.directory.join(ask.name, record, until)
+            contender.entry, listing = await self.directory.join(request.name, record, until)
         except BaseException:  # whatever ended it, it may still arrive
-            place.unsure = True
-            self._revive(place)
+            contender.unsure = True
+            self._revive(contender)
             raise
-        if self._revive(place):  # what removes it may be under way
-            raise StoreUnavailable(f"this request for {ask.name!r} was ended meanwhile; ask again")
+        if self._revive(contender):  # what removes it may be under way
+            raise StoreUnavailable(f"this request for {request.name!r} was ended meanwhile; ask again")
         return listing
 
-    def _revive(self, place: Place) -> bool:
+    def _revive(self, contender: Contender) -> bool:
         """See to it that a contender does not stay which joined only when its place had been ended."""
-        revived = self._places.revive(place, self._runtime.now() + HEARD)
+        revived = self._contenders.revive(contender, self._runtime.now() + HEARD)
         if revived:
-            self._caretaker.look_by(place.ends_at)
+            self._caretaker.look_by(contender.ends_at)
         return revived
 
     async def _answer(
-        self, place: Place, listing: Listing, sent: float, until: float, *, newcomer: bool
+        self, contender: Contender, listing: Listing, sent: float, until: float, *, newcomer: bool
     ) -> Reply | None:
         """Say what a listing means for a place; None if it has to be looked at again."""
-        ask, reading = place.ask, read(listing.entries)
+        request, reading = contender.request, read(listing.entries)
         if reading.stale:
-            self._caretaker.throw_away(ask.name, reading.stale)
-        if reading.holder(ask.request) is not None:
-            return await self._granted(place, listing, reading, sent, until)
-        mine = reading.waiter(ask.request)
+            self._caretaker.throw_away(request.name, reading.stale)
+        if reading.holder(request.request_id) is not None:
+            return await self._granted(contender, listing, reading, sent, until)
+        mine = reading.waiter(request.request_id)
         if mine is None:  # somebody removed it
-            place.entry = None
+            contender.entry = None
             return None
         if (newcomer and mine in reading.foreign) or mine.weight > reading.capacity:
-            await self._turn_away(place, until)
-            return Mismatch(reading.capacity)
-        if not ask.wait:
-            owners = await self._onlooker.owners(ask.name, reading, until)
-            await self._turn_away(place, until)
+            await self._turn_away(contender, until)
+            return CapacityMismatch(reading.capacity)
+        if not request.wait:
+            owners = await self._inspector.owners(request.name, reading, until)
+            await self._turn_away(contender, until)
             return Busy(micros(AGAIN), owners)
-        return await self._wait(place, mine, reading, until)
+        return await self._wait(contender, mine, reading, until)
 
     async def _granted(
-        self, place: Place, listing: Listing, reading: Reading, sent: float, until: float
+        self, contender: Contender, listing: Listing, reading: Reading, sent: float, until: float
     ) -> Reply | None:
         """Tell that a place holds, for as long as the session certainly lives, or the ttl if that is shorter."""
-        ask, entry = place.ask, place.entry
+        request, entry = contender.request, contender.entry
         if entry is None or entry.session != self.directory.session():
             return None
-        place.block = bool(ask.lock_delay)  # whatever comes of it; and there may be one of an earlier session
-        if place.block and not _has_block(listing, ask.request):
+        contender.block = bool(request.lock_delay)  # whatever comes of it; and there may be one of an earlier session
+        if contender.block and not _has_block(listing, request.request_id):
             record = Record(
-                Kind.BLOCK, ask.request, ask.weight, ask.capacity, entry.order, seconds(ask.lock_delay), text_of(place)
+                Kind.BLOCK,
+                request.request_id,
+                request.weight,
+                request.capacity,
+                entry.order,
+                seconds(request.lock_delay),
+                text_of(contender),
             )
-            if not await self.directory.change(ask.name, [], [record], until, entry):
+            if not await self.directory.change(request.name, [], [record], until, entry):
                 return None
-        ttl = min(ask.ttl, self._trusted(entry, sent))
-        if ttl < min(ask.ttl, micros(self.directory.trust)) // 2:
+        ttl = min(request.ttl, self._trusted(entry, sent))
+        if ttl < min(request.ttl, micros(self.directory.trust)) // 2:
             return None  # by looking again, which proves that the session lives
-        if not self._places.hold(place, self._runtime.now() + seconds(ask.ttl)):
+        if not self._contenders.hold(contender, self._runtime.now() + seconds(request.ttl)):
             return None
-        self._caretaker.look_by(place.ends_at)
-        return Granted(entry.token, ttl, wanted=bool(reading.waiters))
+        self._caretaker.look_by(contender.ends_at)
+        return Granted(entry.token, ttl, contended=bool(reading.waiters))
 
     def _trusted(self, entry: Entry, sent: float) -> int:
         """Return for how many microseconds from `sent` on an entry is certainly kept, by its session.
@@ -264,138 +270,146 @@ class OrderedStore:
         since = max(sent - proved_at, 0.0)
         return max(0, micros(trust - since / (1.0 - DRIFT))) if since < trust else 0
 
-    async def _wait(self, place: Place, mine: Entry, reading: Reading, until: float) -> Reply | None:
+    async def _wait(self, contender: Contender, mine: Entry, reading: Reading, until: float) -> Reply | None:
         """Watch what has to go before, and tell when to ask at the latest; None if something went meanwhile."""
-        ask = place.ask
+        request = contender.request
         watched = to_watch(reading, mine)
-        if not await self.directory.watch(ask.name, ask.request, watched, until):
+        if not await self.directory.watch(request.name, request.request_id, watched, until):
             return None
-        number = reading.place(ask.request)
-        poke_in = min(POKE + LATER * number, LONGEST_POKE) * (0.75 + 0.5 * self._runtime.random())
+        number = reading.place(request.request_id)
+        retry_in = min(RETRY + LATER * number, LONGEST_RETRY) * (0.75 + 0.5 * self._runtime.random())
         others = [block for block in reading.blocks if block not in watched]
-        if await self._outlast(ask.name, others, until) == 0.0:  # whoever looks first has their time begin
+        if await self._outlast(request.name, others, until) == 0.0:  # whoever looks first has their time begin
             return None
-        left = await self._outlast(ask.name, [entry for entry in watched if entry.kind is not Kind.CONTENDER], until)
+        left = await self._outlast(
+            request.name, [entry for entry in watched if entry.kind is not Kind.CONTENDER], until
+        )
         if left == 0.0:
             return None
-        poke_in = min(poke_in, left)
-        self._places.hear(ask.request, self._silence(ask) + 2 * poke_in)
-        self._caretaker.look_by(place.ends_at)
-        counter = (place.entry or mine).token - 1
-        return Waiting(counter, micros(poke_in), number)
+        retry_in = min(retry_in, left)
+        self._contenders.hear(request.request_id, self._silence(request) + 2 * retry_in)
+        self._caretaker.look_by(contender.ends_at)
+        counter = (contender.entry or mine).token - 1
+        return Queued(counter, micros(retry_in), number)
 
     async def _outlast(self, name: str, timed: Sequence[Entry], until: float) -> float:
         """Return in how many seconds the first of what ends by itself does; 0 if one just did."""
         return min([await self.directory.remains(name, entry, until) for entry in timed], default=float("inf"))
 
-    async def _refusal(self, ask: Ask, until: float) -> Busy | Mismatch | None:
+    async def _refusal(self, request: AcquireRequest, until: float) -> Busy | CapacityMismatch | None:
         """Look whether someone who does not want to wait would have to; else it had better join."""
         while True:
-            listing = await self.directory.look(ask.name, until)
-            fake = Entry(Kind.CONTENDER, ask.request, _after(listing.entries), ask.weight, ask.capacity)
+            listing = await self.directory.look(request.name, until)
+            fake = Entry(Kind.CONTENDER, request.request_id, _after(listing.entries), request.weight, request.capacity)
             reading = read([*listing.entries, fake])
-            if reading.holder(ask.request) is not None:
+            if reading.holder(request.request_id) is not None:
                 return None
             if fake in reading.foreign:
-                return Mismatch(reading.capacity)
-            if await self._outlast(ask.name, [*reading.kept, *reading.blocks], until) > 0.0:
-                return Busy(micros(AGAIN), await self._onlooker.owners(ask.name, reading, until))
+                return CapacityMismatch(reading.capacity)
+            if await self._outlast(request.name, [*reading.kept, *reading.blocks], until) > 0.0:
+                return Busy(micros(AGAIN), await self._inspector.owners(request.name, reading, until))
 
     # -- release and leave -----------------------------------------------------------------------------------
 
-    async def release(self, release: Release, until: float) -> Outcome:
+    async def release(self, release: ReleaseRequest, until: float) -> Outcome:
         """Remove the entry, which lets the next one in."""
-        request = release.request
-        past = self._places.past.get(request)
+        request_id = release.request_id
+        past = self._contenders.past.get(request_id)
         if past is not None and past.outcome is Outcome.RELEASED:
             return Outcome.RELEASED
-        self._refuse_while_ending(release.name, request)
-        place = self._places.live.get(request)
-        if place is None or place.entry is None or place.entry.token != release.token:
-            return await self._fate(release.name, request, until)
-        if place.entry.session != self.directory.session():
-            self._places.end(request, Outcome.EXPIRED)
-            return await self._fate(release.name, request, until)
-        if self._places.has_run_out(place):
+        self._refuse_while_ending(release.name, request_id)
+        contender = self._contenders.live.get(request_id)
+        if contender is None or contender.entry is None or contender.entry.token != release.token:
+            return await self._fate(release.name, request_id, until)
+        if contender.entry.session != self.directory.session():
+            self._contenders.end(request_id, Outcome.EXPIRED)
+            return await self._fate(release.name, request_id, until)
+        if self._contenders.has_run_out(contender):
             self._caretaker.look_by(self._runtime.now())
             raise StoreUnavailable(f"the lease of {release.name!r} has run out, and is just being ended; ask again")
-        self._let_go(place, release, until)
-        removed = await self._remove(place, until, keep=release.keep)
-        self._places.end(request, Outcome.RELEASED if removed else Outcome.EXPIRED)
-        return Outcome.RELEASED if removed else await self._fate(release.name, request, until)
+        self._let_go(contender, release, until)
+        removed = await self._remove(contender, until, keep=release.keep)
+        self._contenders.end(request_id, Outcome.RELEASED if removed else Outcome.EXPIRED)
+        return Outcome.RELEASED if removed else await self._fate(release.name, request_id, until)
 
-    def _let_go(self, place: Place, release: Release, until: float) -> None:
+    def _let_go(self, contender: Contender, release: ReleaseRequest, until: float) -> None:
         """See to it that a place ends even if this release is not carried out, nor asked for again.
 
         One that others are to be kept out of for a while is left to its ttl then.
         """
         if release.keep:
-            place.ends_at = max(place.ends_at, until + OPERATION)  # the silence of a release is not that of its holder
+            contender.ends_at = max(
+                contender.ends_at, until + OPERATION
+            )  # the silence of a release is not that of its holder
         else:
-            place.holds, place.ends_at = False, until + HEARD
-            self._caretaker.look_by(place.ends_at)
+            contender.holds, contender.ends_at = False, until + HEARD
+            self._caretaker.look_by(contender.ends_at)
 
-    async def leave(self, leave: Leave, until: float) -> Left:
+    async def withdraw(self, withdraw: WithdrawRequest, until: float) -> NotGranted:
         """Remove the entry, wherever it stands."""
-        name, request = leave.name, leave.request
-        self._refuse_while_ending(name, request)
-        place = self._places.live.get(request)
-        if place is not None:
-            place.holds, place.ends_at = False, until + HEARD  # it is ended, even if nobody asks for that again
-            self._caretaker.look_by(place.ends_at)
+        name, request_id = withdraw.name, withdraw.request_id
+        self._refuse_while_ending(name, request_id)
+        contender = self._contenders.live.get(request_id)
+        if contender is not None:
+            contender.holds, contender.ends_at = False, until + HEARD  # it is ended, even if nobody asks for that again
+            self._caretaker.look_by(contender.ends_at)
         reading = read((await self.directory.look(name, until)).entries)
-        left = Left(await self._onlooker.owners(name, reading, until), reading.place(request))
-        await self.directory.watch(name, request, (), until)
-        if place is not None:
-            await self._remove(place, until)
-        if place is not None or leave.unsure:
-            self._places.end(request, None)
+        left = NotGranted(await self._inspector.owners(name, reading, until), reading.place(request_id))
+        await self.directory.watch(name, request_id, (), until)
+        if contender is not None:
+            await self._remove(contender, until)
+        if contender is not None or withdraw.unsure:
+            self._contenders.end(request_id, None)
         return left
 
-    async def _turn_away(self, place: Place, until: float) -> None:
+    async def _turn_away(self, contender: Contender, until: float) -> None:
         """Remove one that is refused. It may come again."""
-        await self._remove(place, until)
-        self._places.drop(place.ask.request)
+        await self._remove(contender, until)
+        self._contenders.drop(contender.request.request_id)
 
-    async def _end_silent(self, place: Place, until: float) -> None:
+    async def _end_silent(self, contender: Contender, until: float) -> None:
         """Remove a place whose owner has fallen silent."""
-        await self._remove(place, until, lapsed=place.holds)
+        await self._remove(contender, until, lapsed=contender.holds)
 
-    async def _remove(self, place: Place, until: float, keep: int = 0, *, lapsed: bool = False) -> bool:
+    async def _remove(self, contender: Contender, until: float, keep: int = 0, *, lapsed: bool = False) -> bool:
         """Remove all entries of a place; True if it was there. Put something there that keeps others out for a time."""
-        ask, entry = place.ask, place.entry
-        delays = lapsed and ask.lock_delay
-        if entry is None or not (place.block or place.light or keep or delays):
-            return await self.directory.withdraw(ask.name, ask.request, None if place.unsure else entry, until)
-        while not (removed := await self._replace(place, entry, keep, until, delays=bool(delays))):
-            there = (await self.directory.look(ask.name, until)).entries
+        request, entry = contender.request, contender.entry
+        delays = lapsed and request.lock_delay
+        if entry is None or not (contender.block or contender.light or keep or delays):
+            return await self.directory.withdraw_join(
+                request.name, request.request_id, None if contender.unsure else entry, until
+            )
+        while not (removed := await self._replace(contender, entry, keep, until, delays=bool(delays))):
+            there = (await self.directory.look(request.name, until)).entries
             if not any(each.kind is Kind.CONTENDER and each.order == entry.order for each in there):
                 break
             if self._runtime.now() >= until:  # others keep changing what belongs to it
-                raise OutcomeUnknown(f"what belongs to a holder of {ask.name!r} changes too fast; ask again")
-        if place.unsure:
-            await self.directory.withdraw(ask.name, ask.request, None, until)
+                raise OutcomeUnknown(f"what belongs to a holder of {request.name!r} changes too fast; ask again")
+        if contender.unsure:
+            await self.directory.withdraw_join(request.name, request.request_id, None, until)
         return removed
 
-    async def _replace(self, place: Place, entry: Entry, keep: int, until: float, *, delays: bool) -> bool:
+    async def _replace(self, contender: Contender, entry: Entry, keep: int, until: float, *, delays: bool) -> bool:
         """Remove what there is of a place, in one step with what comes instead; False if something of it changed."""
-        ask, remove, add = place.ask, [entry], list[Record]()
-        if place.block or place.light:
-            entries = (await self.directory.look(ask.name, until)).entries
-            mine = [each for each in entries if each.request == ask.request and each.kind is not Kind.KEPT]
+        request, remove, add = contender.request, [entry], list[Record]()
+        if contender.block or contender.light:
+            entries = (await self.directory.look(request.name, until)).entries
+            mine = [each for each in entries if each.request_id == request.request_id and each.kind is not Kind.KEPT]
             remove = [each for each in mine if each.kind in {Kind.BLOCK, Kind.LIGHT}] + [entry]
-        weight = min((each.weight for each in remove if each.kind is Kind.LIGHT), default=ask.weight)
+        weight = min((each.weight for each in remove if each.kind is Kind.LIGHT), default=request.weight)
         if keep:
-            text = Said(place.text, keep).text()
-            add.append(Record(Kind.KEPT, ask.request, weight, ask.capacity, 0, seconds(keep), text, entry.order))
+            text = Said(contender.text, keep).text()
+            add.append(
+                Record(Kind.KEPT, request.request_id, weight, request.capacity, 0, seconds(keep), text, entry.order)
+            )
         elif delays:
-            delay, text = seconds(ask.lock_delay), text_of(place)
-            add.append(Record(Kind.KEPT, ask.request, weight, ask.capacity, 1, delay, text, entry.order))
-        return await self.directory.change(ask.name, remove, add, until)
+            delay, text = seconds(request.lock_delay), text_of(contender)
+            add.append(Record(Kind.KEPT, request.request_id, weight, request.capacity, 1, delay, text, entry.order))
+        return await self.directory.change(request.name, remove, add, until)
 
-    async def _fate(self, name: str, request: str, until: float) -> Outcome:
+    async def _fate(self, name: str, request_id: str, until: float) -> Outcome:
         """Tell what became of a holding that is not there any more: whether somebody came after it."""
-        past = self._places.past.get(request)
+        past = self._contenders.past.get(request_id)
         if past is not None and past.outcome is Outcome.TAKEN_OVER:
             return Outcome.TAKEN_OVER
         listing = await self.directory.look(name, until)
@@ -406,78 +420,95 @@ class OrderedStore:
 
     # -- what goes on ----------------------------------------------------------------------------------------
 
-    async def renew(self, renewals: Sequence[Renewal], until: float) -> list[RenewReply]:
+    async def renew(self, renewals: Sequence[RenewRequest], until: float) -> list[RenewReply]:
         """Prove that the session lives and the entries are there.
 
         A renewal for longer than the session certainly lives is cut down to that.
         """
         sent = self._runtime.now()
-        places = [self._renewable(renewal, until) for renewal in renewals]
-        asked = [(place.ask.name, place.entry) for place in places if place is not None and place.entry is not None]
+        contenders = [self._renewable(renewal, until) for renewal in renewals]
+        asked = [
+            (contender.request.name, contender.entry)
+            for contender in contenders
+            if contender is not None and contender.entry is not None
+        ]
         there = iter(await self.directory.check(asked, until) if asked else [])
         replies: list[RenewReply] = []
-        for renewal, place in zip(renewals, places, strict=True):
-            if place is None or not next(there):
-                renewal.refused_because = self._why_gone(renewal.request)
-                if place is not None:
-                    self._places.end_of(renewal.request, renewal.token, Outcome.EXPIRED)
-                replies.append(await self._fate(renewal.name, renewal.request, until))
+        for renewal, contender in zip(renewals, contenders, strict=True):
+            if contender is None or not next(there):
+                renewal.refused_because = self._why_gone(renewal.request_id)
+                if contender is not None:
+                    self._contenders.end_of(renewal.request_id, renewal.token, Outcome.EXPIRED)
+                replies.append(await self._fate(renewal.name, renewal.request_id, until))
             else:
-                replies.append(await self._renewed(place, renewal, sent, until))
+                replies.append(await self._renewed(contender, renewal, sent, until))
         return replies
 
-    def _why_gone(self, request: str) -> str:
-        place = self._places.live.get(request)
-        entry = None if place is None else place.entry
+    def _why_gone(self, request_id: str) -> str:
+        contender = self._contenders.live.get(request_id)
+        entry = None if contender is None else contender.entry
         return GONE if entry is None or entry.session == self.directory.session() else SESSION_ENDED
 
-    def _renewable(self, renewal: Renewal, until: float) -> Place | None:
+    def _renewable(self, renewal: RenewRequest, until: float) -> Contender | None:
         """Return the place of a renewal if it may be there still, and keep it from being ended meanwhile."""
-        place = self._places.hear(renewal.request, until)
-        if place is None or place.entry is None or place.entry.token != renewal.token:
+        contender = self._contenders.hear(renewal.request_id, until)
+        if contender is None or contender.entry is None or contender.entry.token != renewal.token:
             return None
-        return place if place.entry.session == self.directory.session() else None
+        return contender if contender.entry.session == self.directory.session() else None
 
-    async def _renewed(self, place: Place, renewal: Renewal, sent: float, until: float) -> RenewReply:
-        if not self._places.hold(place, self._runtime.now() + seconds(renewal.ttl)):
-            return await self._fate(renewal.name, renewal.request, until)
-        if renewal.ttl > place.ttl and place.entry is not None:
-            place.ttl = renewal.ttl
-            await self.directory.rewrite(place.ask.name, place.entry, text_of(place), until)
-        renewal.ttl = min(renewal.ttl, 0 if place.entry is None else self._trusted(place.entry, sent))
-        self._caretaker.look_by(place.ends_at)
+    async def _renewed(self, contender: Contender, renewal: RenewRequest, sent: float, until: float) -> RenewReply:
+        if not self._contenders.hold(contender, self._runtime.now() + seconds(renewal.ttl)):
+            return await self._fate(renewal.name, renewal.request_id, until)
+        if renewal.ttl > contender.ttl and contender.entry is not None:
+            contender.ttl = renewal.ttl
+            await self.directory.rewrite(contender.request.name, contender.entry, text_of(contender), until)
+        renewal.ttl = min(renewal.ttl, 0 if contender.entry is None else self._trusted(contender.entry, sent))
+        self._caretaker.look_by(contender.ends_at)
         return None
 
-    async def adjust(self, adjust: Adjust, until: float) -> RenewReply:
+    async def adjust(self, adjust: AdjustRequest, until: float) -> RenewReply:
         """Make a contender lighter, or show it under another owner."""
-        place = self._places.live.get(adjust.request)
-        entry = None if place is None else place.entry
-        if place is None or entry is None or entry.token != adjust.token or entry.session != self.directory.session():
-            return await self._fate(adjust.name, adjust.request, until)
+        contender = self._contenders.live.get(adjust.request_id)
+        entry = None if contender is None else contender.entry
+        if (
+            contender is None
+            or entry is None
+            or entry.token != adjust.token
+            or entry.session != self.directory.session()
+        ):
+            return await self._fate(adjust.name, adjust.request_id, until)
         if adjust.owner:
-            place.text = adjust.owner
-            if not await self.directory.rewrite(adjust.name, entry, text_of(place), until):
-                return await self._fate(adjust.name, adjust.request, until)
-        lighter = adjust.weight and adjust.weight < place.ask.weight
-        if lighter and not await self._lighten(place, entry, adjust.weight, until):
-            return await self._fate(adjust.name, adjust.request, until)
+            contender.text = adjust.owner
+            if not await self.directory.rewrite(adjust.name, entry, text_of(contender), until):
+                return await self._fate(adjust.name, adjust.request_id, until)
+        lighter = adjust.weight and adjust.weight < contender.request.weight
+        if lighter and not await self._lighten(contender, entry, adjust.weight, until):
+            return await self._fate(adjust.name, adjust.request_id, until)
         return None
 
-    async def _lighten(self, place: Place, entry: Entry, weight: int, until: float) -> bool:
+    async def _lighten(self, contender: Contender, entry: Entry, weight: int, until: float) -> bool:
         """Make a contender lighter, and what stays of it should it vanish; False if it is gone."""
-        ask, place.light = place.ask, True
+        request, contender.light = contender.request, True
         blocks = [
             each
-            for each in (await self.directory.look(ask.name, until)).entries
-            if each.kind is Kind.BLOCK and each.request == ask.request and each.weight > weight
+            for each in (await self.directory.look(request.name, until)).entries
+            if each.kind is Kind.BLOCK and each.request_id == request.request_id and each.weight > weight
         ]
-        add = [Record(Kind.LIGHT, ask.request, weight, ask.capacity)] + [
-            Record(Kind.BLOCK, ask.request, weight, ask.capacity, entry.order, seconds(ask.lock_delay), text_of(place))
+        add = [Record(Kind.LIGHT, request.request_id, weight, request.capacity)] + [
+            Record(
+                Kind.BLOCK,
+                request.request_id,
+                weight,
+                request.capacity,
+                entry.order,
+                seconds(request.lock_delay),
+                text_of(contender),
+            )
             for _ in blocks
         ]
-        done = await self.directory.change(ask.name, blocks, add, until, entry)
+        done = await self.directory.change(request.name, blocks, add, until, entry)
         if done:
-            await self.directory.stir(ask.name, [entry], until)
+            await self.directory.stir(request.name, [entry], until)
         return done
 
     async def resize(self, name: str, before: int, after: int, until: float) -> int:
@@ -498,27 +529,27 @@ class OrderedStore:
 
     async def inspect(self, name: str, until: float) -> NameView:
         """Show who holds and who waits. How long ago is as exact as the clocks of the client and the store agree."""
-        return await self._onlooker.inspect(name, until)
+        return await self._inspector.inspect(name, until)
 
     async def names(self, prefix: str, until: float, rest: object = None) -> Page:
         """Return a page of the names in use."""
         return await self.directory.names(prefix, until, rest)
 
-    async def ask_back(self, name: str, until: float) -> list[HolderView]:
+    async def request_revocation(self, name: str, until: float) -> list[HolderView]:
         """Ask the holders of a name to let go."""
-        return await self._onlooker.ask_back(name, until)
+        return await self._inspector.request_revocation(name, until)
 
     async def revoke(self, name: str, until: float, token: int = 0) -> list[HolderView]:
         """Remove the holders and tell them. Their lock delays begin."""
-        return await self._onlooker.revoke(name, until, token)
+        return await self._inspector.revoke(name, until, token)
 
 
-def _has_block(listing: Listing, request: str) -> bool:
-    return any(entry.kind is Kind.BLOCK and entry.request == request for entry in listing.entries)
+def _has_block(listing: Listing, request_id: str) -> bool:
+    return any(entry.kind is Kind.BLOCK and entry.request_id == request_id for entry in listing.entries)
 
 
 def _after(entries: Sequence[Entry]) -> int:
     return max((entry.order for entry in entries), default=0) + 1
 
 
-def _ignore(notice: Notice) -> None: ...
+def _ignore(notification: Notification) -> None: ...

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from holdfast.contracts.deadlines import seconds
 from holdfast.contracts.messages import HolderView, WaiterView
-from holdfast.stores.ordered.contenders import Place
+from holdfast.stores.ordered.contenders import Contender
 from holdfast.stores.ordered.entries import Detail, Entry
 
 
@@ -31,9 +31,9 @@ def said(text: str) -> Said:
         return Said("?", 0)
 
 
-def text_of(place: Place) -> str:
+def text_of(contender: Contender) -> str:
     """Return what people are to read of a place."""
-    return Said(place.text, place.ttl).text()
+    return Said(contender.text, contender.ttl).text()
 
 
 def holder_view(entry: Entry, detail: Detail) -> HolderView:

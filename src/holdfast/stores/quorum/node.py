@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from holdfast.contracts.messages import Leave, Notice
+from holdfast.contracts.messages import Notification, WithdrawRequest
 from holdfast.contracts.runtime import Runtime, Task
 from holdfast.contracts.store import Store, StoreSource
 from holdfast.errors import StoreError, StoreUnavailable
@@ -45,8 +45,8 @@ class Node:
         """Prepare; nothing is connected yet."""
         self.title = source.title
         self.store: Store = source.make(runtime)
-        self.inbox = ""
-        self.trouble = NOT_YET
+        self.channel = ""
+        self.ailment = NOT_YET
         """Why it does not vote just now; empty if it does."""
         self.refuses = False
         """Whether it is there, and will not be used by us however often it is asked."""
@@ -54,7 +54,7 @@ class Node:
         """Whether that was known at once when it was to be opened, and waiting for an answer is in vain."""
         self._runtime = runtime
         self._operation_timeout = operation_timeout
-        self._deliver: Callable[[Notice], None] = _ignore
+        self._deliver: Callable[[Notification], None] = _ignore
         self._rest = FIRST_REST
         self._told_at = -SILENCE
         self._task: Task | None = None
@@ -62,14 +62,14 @@ class Node:
         self._mutex = runtime.mutex()
         self._tell: Callable[[Node], None] = _tell_nobody
         self._is_open = False
-        self._debts: deque[Leave] = deque(maxlen=MOST_DEBTS)
+        self._debts: deque[WithdrawRequest] = deque(maxlen=MOST_DEBTS)
         self._hurry = runtime.event()
         self._closed = False
 
-    def begin(self, deliver: Callable[[Notice], None], changed: Callable[["Node"], None]) -> None:
+    def begin(self, deliver: Callable[[Notification], None], changed: Callable[["Node"], None]) -> None:
         """Open it in the background, again and again until it is open; call `changed` when it is, or was not.
 
-        `changed` may set `trouble`, if it does not want the node.
+        `changed` may set `ailment`, if it does not want the node.
         """
         self._deliver = deliver
         self._tell = changed
@@ -92,14 +92,14 @@ class Node:
     def _is_done(self) -> bool:
         """Tell whether there is nothing left to do; then who has something has to start another task."""
         with self._mutex:
-            self._at_work = bool(self._debts or self.trouble)
+            self._at_work = bool(self._debts or self.ailment)
             return not self._at_work
 
     async def _open(self) -> None:
         """Get it to vote, and have it hear what it still has to."""
         while not self._closed:
             try:
-                if self.trouble:
+                if self.ailment:
                     await self._connect()
                 await self._pay()
             except Exception as error:  # it must go on trying, whatever went wrong
@@ -110,10 +110,10 @@ class Node:
                 self._note(str(error) or type(error).__name__)
                 self._tell(self)
             else:
-                if self.trouble:
-                    self.trouble = ""
+                if self.ailment:
+                    self.ailment = ""
                     self._tell(self)
-                if not self.trouble:
+                if not self.ailment:
                     self._rest = FIRST_REST
                     if self._is_done():
                         return
@@ -125,11 +125,11 @@ class Node:
     async def _connect(self) -> None:
         until = self._runtime.now() + self._operation_timeout
         if not self._is_open:
-            self.inbox = await self.store.open(self._deliver, until)
+            self.channel = await self.store.open(self._deliver, until)
             self._is_open = True
         await self._ask([self.store.inspect(PROBE, until) for _ in range(WARM)])
 
-    def owe(self, *leaves: Leave) -> None:
+    def owe(self, *leaves: WithdrawRequest) -> None:
         """Have it forget requests, as soon as it answers: it may have carried out what it did not answer."""
         self._debts.extend(leaves)
         self._work()
@@ -137,7 +137,7 @@ class Node:
     async def _pay(self) -> None:
         while self._debts:
             try:
-                await self._ask([self.store.leave(self._debts[0], self._runtime.now() + self._operation_timeout)])
+                await self._ask([self.store.withdraw(self._debts[0], self._runtime.now() + self._operation_timeout)])
             except StoreUnavailable:
                 raise
             except StoreError as error:  # it concerns this name alone, and would be the same next time
@@ -157,20 +157,20 @@ class Node:
         """Do not let it vote, though it is there."""
         self._note(why)
 
-    def _note(self, trouble: str) -> None:
-        if not self.trouble:
+    def _note(self, ailment: str) -> None:
+        if not self.ailment:
             often = self._runtime.now() < self._told_at + SILENCE
-            log.log(logging.DEBUG if often else logging.WARNING, "the node %s does not vote: %s", self.title, trouble)
+            log.log(logging.DEBUG if often else logging.WARNING, "the node %s does not vote: %s", self.title, ailment)
             if not often:
                 self._told_at = self._runtime.now()
-        self.trouble = trouble
+        self.ailment = ailment
 
     async def attempt(
         self,
         operation: Callable[[A, float], Coroutine[Any, Any, T]],
         argument: A,
         until: float,
-        *leaves: Leave,
+        *leaves: WithdrawRequest,
     ) -> T:
         """Have this node carry out an operation. If it fails, the node is not asked until it is there again.
 
@@ -196,7 +196,7 @@ class Node:
         await self.store.close()
 
 
-def _ignore(notice: Notice) -> None: ...
+def _ignore(notification: Notification) -> None: ...
 
 
 def _tell_nobody(node: Node) -> None: ...

@@ -4,7 +4,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from holdfast.contracts.messages import Leave, Notice
+from holdfast.contracts.messages import Notification, WithdrawRequest
 from holdfast.contracts.runtime import Runtime
 from holdfast.contracts.store import Store, StoreSource
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable, Vote
@@ -24,7 +24,7 @@ LAST_WORDS = 0.05
 """How long the others are waited for once too many nodes are not there, in seconds: the error is to name all."""
 
 
-class Panel:
+class NodeSet:
     """The nodes of a quorum, of which `quorum` must agree."""
 
     def __init__(self, runtime: Runtime, sources: Sequence[StoreSource], quorum: int, operation_timeout: float) -> None:
@@ -39,7 +39,7 @@ class Panel:
 
     # -- life ----------------------------------------------------------------------------------------------
 
-    async def open(self, hear: Callable[[int, Notice], None], until: float) -> None:
+    async def open(self, hear: Callable[[int, Notification], None], until: float) -> None:
         """Connect to all nodes; enough to decide will do to begin. Raises StoreUnavailable if they are too few.
 
         That is known at once if nobody listens at so many; a node that is silent is waited for.
@@ -67,13 +67,13 @@ class Panel:
                 await self._changed.wait(settled_by)
 
     def _is_connecting(self) -> bool:
-        return any(node.trouble == NOT_YET for node in self.nodes)
+        return any(node.ailment == NOT_YET for node in self.nodes)
 
     def _node_changed(self, node: Node) -> None:
         """Note that a node votes, or does not. None votes twice under two names."""
-        if not node.trouble and (identity := node.store.identity()):
+        if not node.ailment and (identity := node.store.identity()):
             for other in self.nodes:
-                if other is not node and not other.trouble and other.store.identity() == identity:
+                if other is not node and not other.ailment and other.store.identity() == identity:
                     node.refuse(f"it is the same as {other.title}, and would vote twice: name each node once")
         self._changed.set()
 
@@ -90,7 +90,7 @@ class Panel:
 
     # -- asking --------------------------------------------------------------------------------------------
 
-    def ask_all(
+    def send_to_all(
         self, works: Sequence[Coroutine[Any, Any, T] | None], replies: Replies[T], enough: Callable[[], bool]
     ) -> Coroutine[Any, Any, None]:
         """Ask nodes side by side, until it is enough."""
@@ -100,7 +100,7 @@ class Panel:
         self, node: Node, operation: Callable[[A, float], Coroutine[Any, Any, T]], argument: A, until: float
     ) -> Coroutine[Any, Any, T] | None:
         """Ask a node, if it votes."""
-        return None if node.trouble else node.attempt(operation, argument, until)
+        return None if node.ailment else node.attempt(operation, argument, until)
 
     def tell(
         self,
@@ -108,10 +108,10 @@ class Panel:
         operation: Callable[[A, float], Coroutine[Any, Any, T]],
         argument: A,
         until: float,
-        *leaves: Leave,
+        *leaves: WithdrawRequest,
     ) -> Coroutine[Any, Any, T] | None:
         """Ask a node what it must hear; if it cannot be reached, it hears `leaves` later."""
-        if not node.trouble:
+        if not node.ailment:
             return node.attempt(operation, argument, until, *leaves)
         node.owe(*leaves)
         return None
@@ -122,7 +122,7 @@ class Panel:
         """Return what the nodes show, once all have answered. Raises StoreUnavailable if too few did."""
         works = [self.of(node, operation(node.store), argument, until) for node in self.nodes]
         replies: Replies[T] = [None] * len(self.nodes)
-        await self.ask_all(works, replies, lambda: False)
+        await self.send_to_all(works, replies, lambda: False)
         views = [reply for reply in replies if reply is not None and not isinstance(reply, Exception)]
         if len(views) < self.quorum:
             raise self.too_few()
@@ -149,7 +149,7 @@ class Panel:
         return f"of {len(self.nodes)} nodes {voting} vote, and {self.quorum} must{in_short(votes)}"
 
     def _voting(self) -> int:
-        return sum(not node.trouble for node in self.nodes)
+        return sum(not node.ailment for node in self.nodes)
 
     def _troubles(self) -> tuple[Vote, ...]:
-        return tuple(Vote(node.title, node.trouble) for node in self.nodes if node.trouble)
+        return tuple(Vote(node.title, node.ailment) for node in self.nodes if node.ailment)

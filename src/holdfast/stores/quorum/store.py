@@ -28,33 +28,33 @@ from typing import Any, cast
 
 from holdfast.contracts.deadlines import micros, seconds
 from holdfast.contracts.messages import (
-    Adjust,
-    Ask,
+    AcquireRequest,
+    AdjustRequest,
     Busy,
-    Gone,
+    CapacityMismatch,
     Granted,
     HolderView,
-    Leave,
-    Left,
-    Mismatch,
     NameView,
-    Notice,
-    NoticeKind,
+    NotGranted,
+    Notification,
+    NotificationKind,
     Page,
-    Release,
-    Renewal,
+    ReleaseRequest,
     RenewReply,
+    RenewRequest,
     Reply,
+    Withdrawn,
+    WithdrawRequest,
 )
 from holdfast.contracts.runtime import Runtime
 from holdfast.contracts.store import Capabilities, Forgetful, Store, StoreSource
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from holdfast.outcome import Outcome
 from holdfast.stores.quorum.node import Node
-from holdfast.stores.quorum.node_set import Panel, Replies
+from holdfast.stores.quorum.node_set import NodeSet, Replies
 from holdfast.stores.quorum.views import majority, view_of
-from holdfast.stores.quorum.vote_registry import Ledger
-from holdfast.stores.quorum.votes import KINDS, RAISED, REFUSED, SPAN, NotAsked, Votes, next_of_kind, vote_asked
+from holdfast.stores.quorum.vote_registry import VoteRegistry
+from holdfast.stores.quorum.votes import KINDS, RAISED, REFUSED, SPAN, NotSent, Votes, next_of_kind, vote_request
 from holdfast.stores.quorum.waiter import Waiter
 
 log = logging.getLogger("holdfast")
@@ -62,7 +62,7 @@ log = logging.getLogger("holdfast")
 LEAST_VALIDITY = 0.5
 """Of a lease that is granted, at least so much must be left when the votes are counted."""
 
-PATIENCE = 0.3
+VOTE_TIMEOUT = 0.3
 """How long a node that may decide it is waited for when it is asked to vote, in seconds."""
 
 
@@ -76,16 +76,16 @@ class QuorumStore:
         self.capabilities = capabilities_of(sources)
         self._runtime = runtime
         self._quorum = quorum
-        self._panel = Panel(runtime, sources, quorum, operation_timeout)
-        self._nodes = self._panel.nodes
-        self._inbox = runtime.new_id()
-        self._ledger = Ledger()
+        self._node_set = NodeSet(runtime, sources, quorum, operation_timeout)
+        self._nodes = self._node_set.nodes
+        self._channel = runtime.new_id()
+        self._vote_registry = VoteRegistry()
         self._waiters: dict[str, Waiter] = {}
         """By the caller's request."""
         self._rounds = 0
         self._highest = 0
         """The greatest token that was granted here."""
-        self._deliver: Callable[[Notice], None] = _ignore
+        self._deliver: Callable[[Notification], None] = _ignore
 
     def identity(self) -> str:
         """Return nothing: it is several."""
@@ -93,41 +93,44 @@ class QuorumStore:
 
     # -- life ----------------------------------------------------------------------------------------------
 
-    async def open(self, deliver: Callable[[Notice], None], until: float) -> str:
+    async def open(self, deliver: Callable[[Notification], None], until: float) -> str:
         """Connect to all nodes; a majority is enough to begin. Raises StoreUnavailable if there is none by `until`."""
         self._deliver = deliver
-        await self._panel.open(self._hear, until)
-        return self._inbox
+        await self._node_set.open(self._hear, until)
+        return self._channel
 
     async def close(self) -> None:
         """Disconnect from all nodes."""
         self._deliver = _ignore
-        await self._panel.close()
+        await self._node_set.close()
 
     def abandon(self) -> None:
         """In a forked child: drop what was inherited."""
-        self._panel.abandon()
+        self._node_set.abandon()
 
     # -- acquiring -----------------------------------------------------------------------------------------
 
-    async def acquire(self, ask: Ask, until: float) -> Reply:
+    async def acquire(self, request: AcquireRequest, until: float) -> Reply:
         """Ask all nodes; grant if a majority does. Otherwise nobody's vote is kept."""
-        if self._ledger.outcome(ask.request) is not None:
-            return Gone()
-        if (before := self._ledger.held.get(ask.request)) is not None:
-            if before.token and (again := await self._keep_again(ask, before, until)) is not None:
+        if self._vote_registry.outcome(request.request_id) is not None:
+            return Withdrawn()
+        if (before := self._vote_registry.held.get(request.request_id)) is not None:
+            if before.token and (again := await self._keep_again(request, before, until)) is not None:
                 return again
-            del self._ledger.held[ask.request]
+            del self._vote_registry.held[request.request_id]
             await self._give_back(before, until)  # an answer was not waited for: nobody knows what it brought
-        waiter = self._waiters.get(ask.request)
+        waiter = self._waiters.get(request.request_id)
         if waiter is not None:
             waiter.free_at.clear()
         sent = self._runtime.now()
-        self._ledger.forget_lapsed(sent)
-        until = min(until, sent + PATIENCE)
-        votes = self._ledger.held[ask.request] = self._propose(ask)
-        await self._panel.ask_all(
-            [self._panel.of(node, node.store.acquire, votes.for_inbox(node.inbox), until) for node in self._nodes],
+        self._vote_registry.forget_lapsed(sent)
+        until = min(until, sent + VOTE_TIMEOUT)
+        votes = self._vote_registry.held[request.request_id] = self._propose(request)
+        await self._node_set.send_to_all(
+            [
+                self._node_set.of(node, node.store.acquire, votes.for_channel(node.channel), until)
+                for node in self._nodes
+            ],
             votes.replies,
             votes.are_clear,
         )
@@ -137,87 +140,88 @@ class QuorumStore:
             ttl = min(reply.ttl for reply in granted)
             votes.ends_at = self._runtime.now() + seconds(ttl)
             if votes.token and self._runtime.now() - sent < seconds(ttl) * (1 - LEAST_VALIDITY):
-                self._stop_waiting(ask, votes)
+                self._stop_waiting(request, votes)
                 self._highest = max(self._highest, votes.token)
-                return Granted(votes.token, ttl, any(reply.wanted for reply in granted))
+                return Granted(votes.token, ttl, any(reply.contended for reply in granted))
         await self._give_back(votes, until)
-        self._ledger.held.pop(ask.request, None)
-        return self._refusal(ask, votes)
+        self._vote_registry.held.pop(request.request_id, None)
+        return self._refusal(request, votes)
 
-    def _propose(self, ask: Ask) -> Votes:
+    def _propose(self, request: AcquireRequest) -> Votes:
         """Begin an attempt. It proposes what is the time now: who has waited may be overtaken by who asked later."""
         self._rounds += 1
         kind = int(self._runtime.random() * KINDS)
-        proposal = next_of_kind(max(ask.proposal, self._highest, self._runtime.wall()), kind)
-        span = min(ask.span, SPAN)
-        request = f"{ask.request}/{self._rounds:x}"
-        mine = vote_asked(ask, request, "", proposal, span)
+        proposal = next_of_kind(max(request.proposal, self._highest, self._runtime.wall()), kind)
+        span = min(request.span, SPAN)
+        request_id = f"{request.request_id}/{self._rounds:x}"
+        mine = vote_request(request, request_id, "", proposal, span)
         replies: list[Reply | Exception | None] = [
-            NotAsked(node.trouble) if node.trouble else None for node in self._nodes
+            NotSent(node.ailment) if node.ailment else None for node in self._nodes
         ]
-        return Votes(mine, ask.request, self._quorum, kind, replies, proposal + span - 1, tokens=[0] * len(self._nodes))
+        return Votes(
+            mine, request.request_id, self._quorum, kind, replies, proposal + span - 1, tokens=[0] * len(self._nodes)
+        )
 
-    async def _keep_again(self, ask: Ask, votes: Votes, until: float) -> Granted | None:
+    async def _keep_again(self, request: AcquireRequest, votes: Votes, until: float) -> Granted | None:
         """Answer an ask of what is held already: renew it, if a majority still has it."""
-        renewal = Renewal(ask.name, ask.request, votes.token, ask.ttl)
+        renewal = RenewRequest(request.name, request.request_id, votes.token, request.ttl)
         kept = (await self.renew([renewal], until))[0] is None
-        return Granted(votes.token, ask.ttl) if kept else None
+        return Granted(votes.token, request.ttl) if kept else None
 
     async def _agree(self, votes: Votes, granted: Sequence[Granted], until: float) -> int:
         """Return a token that a majority has issued to this attempt; 0 if there is none."""
-        if sum(reply.token == votes.wanted for reply in granted) >= self._quorum:
-            return votes.wanted
-        span = votes.ask.span
+        if sum(reply.token == votes.contended for reply in granted) >= self._quorum:
+            return votes.contended
+        span = votes.request.span
         token = next_of_kind(max(reply.token for reply in granted) + 1, votes.kind) + span - 1
         raised: Replies[str] = [None] * len(self._nodes)
 
-        async def ask_to_raise(node: Node, before: int) -> str:
-            adjust = Adjust(votes.ask.name, votes.ask.request, before, raise_to=token)
+        async def request_raise(node: Node, before: int) -> str:
+            adjust = AdjustRequest(votes.request.name, votes.request.request_id, before, raise_to=token)
             return RAISED if await node.attempt(node.store.adjust, adjust, until) is None else REFUSED
 
         works = [
-            ask_to_raise(node, reply.token) if type(reply) is Granted and not node.trouble else None
+            request_raise(node, reply.token) if type(reply) is Granted and not node.ailment else None
             for node, reply in zip(self._nodes, votes.replies, strict=True)
         ]
-        await self._panel.ask_all(works, raised, lambda: raised.count(RAISED) >= self._quorum)
+        await self._node_set.send_to_all(works, raised, lambda: raised.count(RAISED) >= self._quorum)
         for number, reply in enumerate(raised):
             before = votes.replies[number]
             if reply == RAISED and type(before) is Granted:
                 votes.replies[number] = replace(before, token=token)
         return token if raised.count(RAISED) >= self._quorum else 0
 
-    def _refusal(self, ask: Ask, votes: Votes) -> Reply:
+    def _refusal(self, request: AcquireRequest, votes: Votes) -> Reply:
         """Say why there is no majority."""
-        replies, told = votes.replies, votes.told(self._panel.titles)
+        replies, told = votes.replies, votes.told(self._node_set.titles)
         able = sum(not isinstance(reply, Exception) for reply in replies)
         if able < self._quorum:
             refused = sum(
-                isinstance(reply, StoreError) and not isinstance(reply, StoreUnavailable | NotAsked)
-                for reply in replies
+                isinstance(reply, StoreError) and not isinstance(reply, StoreUnavailable | NotSent) for reply in replies
             )
-            if refused > self._panel.may_fail:  # asking again will not mend it
-                raise StoreError(self._panel.short_of_votes(able, told))
-            raise StoreUnavailable(self._panel.short_of_votes(able, told), told)
+            if refused > self._node_set.may_fail:  # asking again will not mend it
+                raise StoreError(self._node_set.short_of_votes(able, told))
+            raise StoreUnavailable(self._node_set.short_of_votes(able, told), told)
         for reply in replies:
-            if isinstance(reply, Mismatch):  # Gone: what gave this attempt back has overtaken it
+            if isinstance(reply, CapacityMismatch):  # Gone: what gave this attempt back has overtaken it
                 return reply
-        waiter = self._waiters.get(ask.request) or Waiter()
-        if ask.wait:
-            self._waiters[ask.request] = waiter
+        waiter = self._waiters.get(request.request_id) or Waiter()
+        if request.wait:
+            self._waiters[request.request_id] = waiter
             waiter.stands_at |= votes.places()
         busy = [reply for reply in replies if isinstance(reply, Busy)]
         holders = tuple(dict.fromkeys(holder for reply in busy for holder in reply.holders))
         quarantine = sorted((reply.quarantine for reply in busy), reverse=True)
-        may_fail = self._panel.may_fail
+        may_fail = self._node_set.may_fail
         quarantined = quarantine[may_fail] if len(quarantine) > may_fail else 0
         retry_in = micros(waiter.pause(self._quorum))
         waiter.refused += 1
         waiter.last = votes
-        return Busy(retry_in, holders, quarantined, told, stands=ask.wait)
+        return Busy(retry_in, holders, quarantined, told, stands=request.wait)
 
-    def _stop_waiting(self, ask: Ask, votes: Votes) -> None:
+    def _stop_waiting(self, request: AcquireRequest, votes: Votes) -> None:
         """Note where a request that is granted stood in a queue before: it leaves that with the release."""
-        if (waiter := self._waiters.pop(ask.request, None)) is not None:
+        if (waiter := self._waiters.pop(request.request_id, None)) is not None:
             votes.stands_at = waiter.stands_at
 
     # -- giving back ---------------------------------------------------------------------------------------
@@ -225,89 +229,91 @@ class QuorumStore:
     async def _give_back(self, votes: Votes, until: float) -> None:
         """Have every node forget an attempt that may have granted it; wait for those that did."""
         granted = [number for number in range(len(self._nodes)) if votes.certain(number)]
-        left: Replies[Left] = [None] * len(self._nodes)
-        works: list[Coroutine[Any, Any, Left] | None] = []
+        left: Replies[NotGranted] = [None] * len(self._nodes)
+        works: list[Coroutine[Any, Any, NotGranted] | None] = []
         for number, node in enumerate(self._nodes):
-            leave = Leave(votes.ask.name, votes.ask.request, unsure=not votes.certain(number))
+            withdraw = WithdrawRequest(votes.request.name, votes.request.request_id, unsure=not votes.certain(number))
             works.append(
-                self._panel.tell(node, node.store.leave, leave, until, leave) if votes.may_hold(number) else None
+                self._node_set.tell(node, node.store.withdraw, withdraw, until, withdraw)
+                if votes.may_hold(number)
+                else None
             )
-        await self._panel.ask_all(works, left, lambda: all(left[number] is not None for number in granted))
+        await self._node_set.send_to_all(works, left, lambda: all(left[number] is not None for number in granted))
 
-    async def leave(self, leave: Leave, until: float) -> Left:
+    async def withdraw(self, withdraw: WithdrawRequest, until: float) -> NotGranted:
         """Give up."""
-        votes = self._ledger.held.get(leave.request)
-        waiter = self._waiters.pop(leave.request, None)
-        self._ledger.end(leave.request, Outcome.EXPIRED)
+        votes = self._vote_registry.held.get(withdraw.request_id)
+        waiter = self._waiters.pop(withdraw.request_id, None)
+        self._vote_registry.end(withdraw.request_id, Outcome.EXPIRED)
         places: set[int] = set() if waiter is None else waiter.stands_at
         if votes is not None:
             places |= votes.places()
             await self._give_back(votes, until)
-        await self._leave_queues(leave.name, leave.request, places, until)
+        await self._leave_queues(withdraw.name, withdraw.request_id, places, until)
         if waiter is None or waiter.last is None:
-            return Left()
-        return Left(votes=waiter.last.told(self._panel.titles))  # with what came since it was refused
+            return NotGranted()
+        return NotGranted(votes=waiter.last.told(self._node_set.titles))  # with what came since it was refused
 
     async def _leave_queues(self, name: str, base: str, places: set[int], until: float) -> None:
-        leave = Leave(name, base, unsure=False)
-        left: Replies[Left] = [None] * len(self._nodes)
+        withdraw = WithdrawRequest(name, base, unsure=False)
+        left: Replies[NotGranted] = [None] * len(self._nodes)
         works = [
-            self._panel.tell(node, node.store.leave, leave, until, leave) if number in places else None
+            self._node_set.tell(node, node.store.withdraw, withdraw, until, withdraw) if number in places else None
             for number, node in enumerate(self._nodes)
         ]
-        await self._panel.ask_all(works, left, lambda: True)
+        await self._node_set.send_to_all(works, left, lambda: True)
 
-    async def adjust(self, adjust: Adjust, until: float) -> RenewReply:
+    async def adjust(self, adjust: AdjustRequest, until: float) -> RenewReply:
         """Change a holding at all nodes."""
-        votes = self._ledger.valid(adjust.request, adjust.token)
+        votes = self._vote_registry.valid(adjust.request_id, adjust.token)
         if votes is None:
             return Outcome.EXPIRED
-        votes.ask.owner = adjust.owner or votes.ask.owner
+        votes.request.owner = adjust.owner or votes.request.owner
         changed: Replies[str] = [None] * len(self._nodes)
 
         async def change(number: int, node: Node) -> str:
-            mine = replace(adjust, request=votes.ask.request, token=votes.token_at(number))
+            mine = replace(adjust, request_id=votes.request.request_id, token=votes.token_at(number))
             return RAISED if await node.attempt(node.store.adjust, mine, until) is None else REFUSED
 
-        works = [None if node.trouble else change(number, node) for number, node in enumerate(self._nodes)]
-        await self._panel.ask_all(works, changed, lambda: changed.count(RAISED) >= self._quorum)
+        works = [None if node.ailment else change(number, node) for number, node in enumerate(self._nodes)]
+        await self._node_set.send_to_all(works, changed, lambda: changed.count(RAISED) >= self._quorum)
         if changed.count(RAISED) >= self._quorum:
             return None
-        if changed.count(REFUSED) > self._panel.may_fail:
+        if changed.count(REFUSED) > self._node_set.may_fail:
             return Outcome.EXPIRED
-        raise self._panel.unknown()
+        raise self._node_set.unknown()
 
-    async def release(self, release: Release, until: float) -> Outcome:
+    async def release(self, release: ReleaseRequest, until: float) -> Outcome:
         """Let go on all nodes."""
-        if (ended := self._ledger.outcome(release.request)) is not None:
+        if (ended := self._vote_registry.outcome(release.request_id)) is not None:
             return ended
         outcomes: Replies[Outcome] = [None] * len(self._nodes)
-        votes = self._ledger.known(release.request)
+        votes = self._vote_registry.known(release.request_id)
         if votes is None:  # of an earlier life: the nodes may know what became of it
-            works = [self._panel.of(node, node.store.release, release, until) for node in self._nodes]
-            await self._panel.ask_all(works, outcomes, lambda: outcomes.count(Outcome.RELEASED) >= self._quorum)
+            works = [self._node_set.of(node, node.store.release, release, until) for node in self._nodes]
+            await self._node_set.send_to_all(works, outcomes, lambda: outcomes.count(Outcome.RELEASED) >= self._quorum)
             return self._fate(outcomes)
         nobody: Replies[Outcome] = []
         await self._runtime.race((), nobody, 0, _enough)  # what came meanwhile tells where it is held
-        leaves = [Leave(release.name, votes.ask.request, unsure=True)]
-        if votes.ask.wait:
-            leaves.append(Leave(release.name, votes.base, unsure=False))
+        leaves = [WithdrawRequest(release.name, votes.request.request_id, unsure=True)]
+        if votes.request.wait:
+            leaves.append(WithdrawRequest(release.name, votes.base, unsure=False))
         works = [
-            self._panel.tell(node, node.store.release, votes.release_at(number, release), until, *leaves)
+            self._node_set.tell(node, node.store.release, votes.release_at(number, release), until, *leaves)
             if votes.may_hold(number)
             else None
             for number, node in enumerate(self._nodes)
         ]
-        await self._panel.ask_all(works, outcomes, lambda: outcomes.count(Outcome.RELEASED) >= self._quorum)
+        await self._node_set.send_to_all(works, outcomes, lambda: outcomes.count(Outcome.RELEASED) >= self._quorum)
         for number, outcome in enumerate(outcomes):
             if outcome is Outcome.TAKEN_OVER and not votes.certain(number):  # or it granted us with a larger token
                 outcomes[number] = Outcome.EXPIRED
         try:
             outcome = self._fate(outcomes)
         except OutcomeUnknown:
-            self._ledger.lose(release.request, votes)
+            self._vote_registry.lose(release.request_id, votes)
             raise
-        self._ledger.end(release.request, outcome)
+        self._vote_registry.end(release.request_id, outcome)
         if stands_at := votes.queued():
             await self._leave_queues(release.name, votes.base, stands_at, until)
         return outcome
@@ -317,29 +323,30 @@ class QuorumStore:
         if outcomes.count(Outcome.RELEASED) >= self._quorum:
             return Outcome.RELEASED
         if sum(isinstance(outcome, Outcome) for outcome in outcomes) < self._quorum:
-            raise self._panel.unknown()
+            raise self._node_set.unknown()
         return Outcome.TAKEN_OVER if Outcome.TAKEN_OVER in outcomes else Outcome.EXPIRED
 
     # -- keeping -------------------------------------------------------------------------------------------
 
-    async def renew(self, renewals: Sequence[Renewal], until: float) -> list[RenewReply]:
+    async def renew(self, renewals: Sequence[RenewRequest], until: float) -> list[RenewReply]:
         """Renew on all nodes; and where one has lost its vote, ask for it again."""
-        known = [(renewal, self._ledger.valid(renewal.request, renewal.token)) for renewal in renewals]
+        known = [(renewal, self._vote_registry.valid(renewal.request_id, renewal.token)) for renewal in renewals]
         replies: Replies[list[RenewReply]] = [None] * len(self._nodes)
 
-        def mine(number: int) -> list[Renewal]:
+        def mine(number: int) -> list[RenewRequest]:
             return [
-                replace(renewal, ask=None)
+                replace(renewal, request=None)
                 if votes is None
-                else Renewal(renewal.name, votes.ask.request, votes.token_at(number), renewal.ttl)
+                else RenewRequest(renewal.name, votes.request.request_id, votes.token_at(number), renewal.ttl)
                 for renewal, votes in known
             ]
 
         asked = [mine(number) for number in range(len(self._nodes))]
         works = [
-            self._panel.of(node, node.store.renew, each, until) for node, each in zip(self._nodes, asked, strict=True)
+            self._node_set.of(node, node.store.renew, each, until)
+            for node, each in zip(self._nodes, asked, strict=True)
         ]
-        await self._panel.ask_all(
+        await self._node_set.send_to_all(
             works, replies, lambda: all(self._count(replies, place) >= self._quorum for place in range(len(known)))
         )
         answered = sum(isinstance(reply, list) for reply in replies)
@@ -349,15 +356,15 @@ class QuorumStore:
             if kept >= self._quorum:
                 if votes is not None:
                     votes.ends_at = self._runtime.now() + seconds(renewal.ttl)
-                renewal.wanted = any(each[place].wanted for each in asked)
+                renewal.contended = any(each[place].contended for each in asked)
                 results.append(None)
-            elif votes is None or answered - kept > self._panel.may_fail:
+            elif votes is None or answered - kept > self._node_set.may_fail:
                 if votes is not None:
-                    self._ledger.lose(renewal.request, votes)
+                    self._vote_registry.lose(renewal.request_id, votes)
                 renewal.refused_because = f"only {kept} of {len(self._nodes)} nodes know it still"
                 results.append(Outcome.TAKEN_OVER if _some_taken(replies, place) else Outcome.EXPIRED)
             else:
-                raise self._panel.unknown()
+                raise self._node_set.unknown()
         await self._heal(known, replies, until)
         return results
 
@@ -366,7 +373,7 @@ class QuorumStore:
         return sum(isinstance(reply, list) and reply[place] is None for reply in replies)
 
     async def _heal(
-        self, known: Sequence[tuple[Renewal, Votes | None]], replies: Replies[list[RenewReply]], until: float
+        self, known: Sequence[tuple[RenewRequest, Votes | None]], replies: Replies[list[RenewReply]], until: float
     ) -> None:
         """Ask for a vote again where a node has lost it, or has come back."""
         for place, (renewal, votes) in enumerate(known):
@@ -383,55 +390,55 @@ class QuorumStore:
 
         The ttl is that of the renewal: the lease may have been extended, and the next renewal comes by its ttl.
         """
-        ask = replace(votes.ask, ttl=ttl, proposal=votes.token - votes.ask.span + 1, wait=False)
+        request = replace(votes.request, ttl=ttl, proposal=votes.token - votes.request.span + 1, wait=False)
         replies: Replies[Reply] = [None] * len(self._nodes)
         works: list[Coroutine[Any, Any, Reply] | None] = [None] * len(self._nodes)
         for number in lacking:
             node = self._nodes[number]
-            works[number] = self._panel.of(node, node.store.acquire, replace(ask, inbox=node.inbox), until)
+            works[number] = self._node_set.of(node, node.store.acquire, replace(request, channel=node.channel), until)
             if works[number] is not None:
                 votes.replies[number] = None
-        await self._panel.ask_all(works, replies, lambda: False)
+        await self._node_set.send_to_all(works, replies, lambda: False)
         for number in lacking:
             reply = replies[number]
             if reply is not None:
                 votes.replies[number] = reply
             if isinstance(reply, Granted):
                 votes.tokens[number] = reply.token
-                log.debug("the node %s has %r again", self._panel.titles[number], votes.ask.name)
+                log.debug("the node %s has %r again", self._node_set.titles[number], votes.request.name)
 
     # -- looking -------------------------------------------------------------------------------------------
 
     async def inspect(self, name: str, until: float) -> NameView:
         """Show who holds a name at a majority, and who waits at one."""
-        views = await self._panel.views(lambda store: store.inspect, name, until)
-        return view_of(name, views, self._panel.needed(views))
+        views = await self._node_set.views(lambda store: store.inspect, name, until)
+        return view_of(name, views, self._node_set.needed(views))
 
     async def names(self, prefix: str, until: float, rest: object = None) -> Page:  # noqa: ARG002 - there is none
         """Return the names that are in use at a majority, all in one page; each page of a node has the time given."""
-        patience = max(0.0, until - self._runtime.now())
-        found = await self._panel.views(lambda store: partial(self._names_at, store, patience), prefix, until)
+        timeout = max(0.0, until - self._runtime.now())
+        found = await self._node_set.views(lambda store: partial(self._names_at, store, timeout), prefix, until)
         counted = Counter(name for names in found for name in names)
-        return Page(sorted(name for name, count in counted.items() if count >= self._panel.needed(found)))
+        return Page(sorted(name for name, count in counted.items() if count >= self._node_set.needed(found)))
 
-    async def _names_at(self, store: Store, patience: float, prefix: str, until: float) -> list[str]:
+    async def _names_at(self, store: Store, timeout: float, prefix: str, until: float) -> list[str]:
         """List the names that are in use at a node."""
         page = await store.names(prefix, until)
         found = page.names
         while page.rest is not None:
-            page = await store.names(prefix, self._runtime.now() + patience, page.rest)
+            page = await store.names(prefix, self._runtime.now() + timeout, page.rest)
             found += page.names
         return found
 
     async def revoke(self, name: str, until: float, token: int = 0) -> list[HolderView]:
         """Take a name from its holders, or from that of a token, on all nodes."""
-        found = await self._panel.views(lambda store: partial(store.revoke, token=token), name, until)
-        return majority(found, self._panel.needed(found))
+        found = await self._node_set.views(lambda store: partial(store.revoke, token=token), name, until)
+        return majority(found, self._node_set.needed(found))
 
-    async def ask_back(self, name: str, until: float) -> list[HolderView]:
+    async def request_revocation(self, name: str, until: float) -> list[HolderView]:
         """Ask the holders of a name to let go."""
-        found = await self._panel.views(lambda store: store.ask_back, name, until)
-        return majority(found, self._panel.needed(found))
+        found = await self._node_set.views(lambda store: store.request_revocation, name, until)
+        return majority(found, self._node_set.needed(found))
 
     async def end_quarantine(self, until: float) -> float:
         """Have every node that answers vote again at once."""
@@ -439,9 +446,9 @@ class QuorumStore:
         def end(store: Store) -> Callable[[str, float], Coroutine[Any, Any, float]]:
             return lambda _name, until: cast("Forgetful", store).end_quarantine(until)
 
-        return max(await self._panel.views(end, "", until))
+        return max(await self._node_set.views(end, "", until))
 
-    async def acquire_many(self, asks: Sequence[Ask], until: float) -> list[Reply]:
+    async def acquire_many(self, requests: Sequence[AcquireRequest], until: float) -> list[Reply]:
         """Not in one step: the nodes would have to agree on all names at once."""
         raise NotImplementedError
 
@@ -451,30 +458,30 @@ class QuorumStore:
 
     # -- pushes --------------------------------------------------------------------------------------------
 
-    def _hear(self, number: int, notice: Notice) -> None:
+    def _hear(self, number: int, notification: Notification) -> None:
         """Pass on what a node says, once that tells something of a majority."""
-        if notice.kind is NoticeKind.HEAD:
-            self._hear_of_chance(number, notice)
+        if notification.kind is NotificationKind.HEAD:
+            self._hear_of_chance(number, notification)
             return
-        request, _, _ = notice.request.rpartition("/")
-        votes = self._ledger.held.get(request)
-        if notice.kind is NoticeKind.GAP:
-            self._deliver(replace(notice, inbox=self._inbox))
+        request_id, _, _ = notification.request_id.rpartition("/")
+        votes = self._vote_registry.held.get(request_id)
+        if notification.kind is NotificationKind.GAP:
+            self._deliver(replace(notification, channel=self._channel))
             return
-        if votes is None or votes.ask.request != notice.request:
+        if votes is None or votes.request.request_id != notification.request_id:
             return
-        if notice.kind is NoticeKind.REVOKED:
+        if notification.kind is NotificationKind.REVOKED:
             votes.revoked.add(number)
             if len(votes.granted()) - len(votes.revoked) >= self._quorum:
                 return
-        self._deliver(replace(notice, request=request, token=votes.token))
+        self._deliver(replace(notification, request_id=request_id, token=votes.token))
 
-    def _hear_of_chance(self, number: int, notice: Notice) -> None:
+    def _hear_of_chance(self, number: int, notification: Notification) -> None:
         """Have a waiter ask again: at once when the name is free at a majority, else a little later."""
-        waiter = self._waiters.get(notice.request)
+        waiter = self._waiters.get(notification.request_id)
         after = None if waiter is None else waiter.hear(number, self._quorum)
         if after is not None:
-            self._deliver(replace(notice, after=micros(after and after * (0.5 + self._runtime.random()))))
+            self._deliver(replace(notification, after=micros(after and after * (0.5 + self._runtime.random()))))
 
 
 def capabilities_of(sources: Sequence[StoreSource]) -> Capabilities:
@@ -499,4 +506,4 @@ def _enough() -> bool:
     return True
 
 
-def _ignore(notice: Notice) -> None: ...
+def _ignore(notification: Notification) -> None: ...

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from holdfast.contracts.messages import HolderView, NameView, WaiterView
-from holdfast.contracts.owner_metadata import read_label
+from holdfast.contracts.owner_metadata import read_metadata
 
 V = TypeVar("V", HolderView, WaiterView)
 
@@ -29,7 +29,7 @@ def majority(shown: Sequence[Sequence[V]], needed: int) -> list[V]:
     for at_node in shown:
         alike: Counter[tuple[str, str]] = Counter()
         for each in at_node:
-            label = read_label(each.owner)
+            label = read_metadata(each.owner)
             who: tuple[str, str] = (label.owner, label.actor)
             alike[who] += 1
             found.setdefault((*who, alike[who]), []).append(each)

@@ -10,7 +10,7 @@ MOST_ENDED = 1000
 """Of how many requests it is remembered that they are over."""
 
 
-class Ledger:
+class VoteRegistry:
     """The requests of one client, by the id that its caller gave them. Used by several threads."""
 
     def __init__(self) -> None:
@@ -24,39 +24,39 @@ class Ledger:
         self._crowd = MOST_ENDED
         """With how many held to look for those that have lapsed."""
 
-    def known(self, request: str) -> Votes | None:
+    def known(self, request_id: str) -> Votes | None:
         """Return the votes of what is held, or was of late."""
-        return self.held.get(request) or self._lost.get(request)
+        return self.held.get(request_id) or self._lost.get(request_id)
 
-    def valid(self, request: str, token: int) -> Votes | None:
+    def valid(self, request_id: str, token: int) -> Votes | None:
         """Return the votes of what is held by this token."""
-        votes = self.held.get(request)
+        votes = self.held.get(request_id)
         return votes if votes is not None and votes.token == token else None
 
-    def outcome(self, request: str) -> Outcome | None:
+    def outcome(self, request_id: str) -> Outcome | None:
         """Return what became of a request that is over, if that is still known."""
-        return self._ended.get(request)
+        return self._ended.get(request_id)
 
-    def lose(self, request: str, votes: Votes) -> None:
+    def lose(self, request_id: str, votes: Votes) -> None:
         """Hold it no more, but remember for a while who may have to hear of its release."""
-        self.held.pop(request, None)
-        self._lost[request] = votes
+        self.held.pop(request_id, None)
+        self._lost[request_id] = votes
         _forget_oldest(self._lost)
 
-    def end(self, request: str, outcome: Outcome) -> None:
+    def end(self, request_id: str, outcome: Outcome) -> None:
         """Hold it no more, and remember how it ended: it may be asked again."""
-        self.held.pop(request, None)
-        self._lost.pop(request, None)
-        self._ended[request] = outcome
+        self.held.pop(request_id, None)
+        self._lost.pop(request_id, None)
+        self._ended[request_id] = outcome
         _forget_oldest(self._ended)
 
     def forget_lapsed(self, now: float) -> None:
         """Hold no more what ran out, and was never released; looks only when much is held."""
         if len(self.held) <= self._crowd:
             return
-        for request, votes in list(self.held.items()):
+        for request_id, votes in list(self.held.items()):
             if votes.token and votes.ends_at < now:
-                self.lose(request, votes)
+                self.lose(request_id, votes)
         self._crowd = max(MOST_ENDED, 2 * len(self.held))
 
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from holdfast.contracts.deadlines import seconds
-from holdfast.contracts.messages import Ask, Busy, Granted, Release, Reply
-from holdfast.contracts.owner_metadata import read_label
+from holdfast.contracts.messages import AcquireRequest, Busy, Granted, ReleaseRequest, Reply
+from holdfast.contracts.owner_metadata import read_metadata
 from holdfast.errors import StoreError, Vote
 from holdfast.escaping import shown
 
@@ -26,21 +26,21 @@ def next_of_kind(least: int, kind: int) -> int:
     return least + (kind * SPAN - least) % STEP
 
 
-def vote_asked(ask: Ask, request: str, inbox: str, proposal: int, span: int) -> Ask:
+def vote_request(request: AcquireRequest, request_id: str, channel: str, proposal: int, span: int) -> AcquireRequest:
     """Return what an attempt asks a node: for a vote. In its own words, for `replace` takes four times as long."""
-    return Ask(
-        ask.name,
-        request,
-        inbox,
-        ask.owner,
-        ask.ttl,
-        ask.interval,
-        ask.patience,
-        ask.weight,
-        ask.capacity,
-        ask.lock_delay,
+    return AcquireRequest(
+        request.name,
+        request_id,
+        channel,
+        request.owner,
+        request.ttl,
+        request.interval,
+        request.waiter_ttl,
+        request.weight,
+        request.capacity,
+        request.lock_delay,
         proposal,
-        ask.wait,
+        request.wait,
         span,
         votes=True,
     )
@@ -50,7 +50,7 @@ def vote_asked(ask: Ask, request: str, inbox: str, proposal: int, span: int) -> 
 class Votes:
     """What the nodes said to one attempt, which they know by a request of its own."""
 
-    ask: Ask
+    request: AcquireRequest
     """What the nodes are asked, but for the inbox."""
     base: str
     """The caller's request, of which this is an attempt."""
@@ -58,7 +58,7 @@ class Votes:
     kind: int
     replies: list[Reply | Exception | None]
     """By node. None: not answered yet."""
-    wanted: int = 0
+    contended: int = 0
     """The token that was proposed: if a majority issues it, that is the token."""
     token: int = 0
     """The token that a majority has issued to it; 0 before that."""
@@ -71,10 +71,10 @@ class Votes:
     ends_at: float = 0.0
     """When the nodes have let it lapse, unless it is renewed."""
 
-    def for_inbox(self, inbox: str) -> Ask:
+    def for_channel(self, channel: str) -> AcquireRequest:
         """Return what a node is asked that pushes to this inbox."""
-        ask = self.ask
-        return vote_asked(ask, ask.request, inbox, ask.proposal, ask.span)
+        request = self.request
+        return vote_request(request, request.request_id, channel, request.proposal, request.span)
 
     def are_clear(self) -> bool:
         """Tell whether it is certain by now whether a majority grants, and whether it issues the token proposed."""
@@ -84,7 +84,7 @@ class Votes:
                 unheard += 1
             elif type(reply) is Granted:
                 granted += 1
-                if reply.token == self.wanted:
+                if reply.token == self.contended:
                     exact += 1
         quorum = self.quorum
         return exact >= quorum or granted + unheard < quorum or granted >= quorum > exact + unheard
@@ -96,13 +96,13 @@ class Votes:
     def may_hold(self, node: int) -> bool:
         """Tell whether a node may hold the name for it: it granted, or nobody knows."""
         reply = self.replies[node]
-        return reply is None or type(reply) is Granted or (isinstance(reply, Exception) and type(reply) is not NotAsked)
+        return reply is None or type(reply) is Granted or (isinstance(reply, Exception) and type(reply) is not NotSent)
 
     def places(self) -> set[int]:
         """Return the nodes in whose queues its caller may stand."""
-        if not self.ask.wait:
+        if not self.request.wait:
             return set()
-        return {node for node, reply in enumerate(self.replies) if type(reply) not in {NotAsked, Granted}}
+        return {node for node, reply in enumerate(self.replies) if type(reply) not in {NotSent, Granted}}
 
     def queued(self) -> set[int]:
         """Return the nodes in whose queues its caller stands though it was granted: who refused it, and earlier ones.
@@ -110,7 +110,7 @@ class Votes:
         One that has not answered yet drops it with the release.
         """
         places = set(self.stands_at)
-        if self.ask.wait:
+        if self.request.wait:
             places |= {node for node, reply in enumerate(self.replies) if type(reply) is Busy}
         return {node for node in places if not self.certain(node)}
 
@@ -128,16 +128,18 @@ class Votes:
         reply = self.replies[node]
         return self.tokens[node] or (reply.token if type(reply) is Granted else self.token)
 
-    def release_at(self, node: int, release: Release) -> Release:
+    def release_at(self, node: int, release: ReleaseRequest) -> ReleaseRequest:
         """Return how a node is told to let go."""
-        return Release(release.name, self.ask.request, self.token_at(node), not self.certain(node), release.keep)
+        return ReleaseRequest(
+            release.name, self.request.request_id, self.token_at(node), not self.certain(node), release.keep
+        )
 
     def told(self, titles: Sequence[str]) -> tuple[Vote, ...]:
         """Tell what each node said, for people."""
         return tuple(Vote(title, say(reply)) for title, reply in zip(titles, self.replies, strict=True))
 
 
-class NotAsked(StoreError):
+class NotSent(StoreError):
     """A node was not asked, for it does not vote just now."""
 
 
@@ -153,6 +155,6 @@ def say(reply: Reply | Exception | None) -> str:
         if reply.quarantine:
             wait = f"{seconds(reply.quarantine):.1f} s"
             return f"gives no vote for another {wait}: it restarted or is new, and may have forgotten"
-        owners = list(dict.fromkeys(read_label(holder).owner for holder in reply.holders))
+        owners = list(dict.fromkeys(read_metadata(holder).owner for holder in reply.holders))
         return f"held by {' and '.join(map(shown, owners))}" if owners else "kept from all by a lock delay"
     return "refused: it is in use as something else, or was given up"

@@ -43,7 +43,7 @@ def redis_node_source(node: SplitResult | object) -> StoreSource:
         deployment = deployment_of_client(node, rules_of("uptime", 0, 60.0))
     if deployment.shape != "single" or deployment.rules.replicas:  # what is promoted may forget a vote, however old
         raise UsageError("a node of a quorum is one server that is never a replica: no Sentinel, Cluster or replicas.")
-    deployment.scattered = True
+    deployment.fan_out = True
     return _source(deployment)
 
 

@@ -10,9 +10,9 @@ from typing import Any
 from holdfast.runtimes.aio import AsyncioRuntime
 from holdfast.stores.redis import wire
 from holdfast.stores.redis.access import Access
-from holdfast.stores.redis.aio_channel import InboxLine
+from holdfast.stores.redis.aio_channel import ChannelLine
 from holdfast.stores.redis.aio_line import Line
-from holdfast.stores.redis.aio_pipeline import NotSentError, Patience
+from holdfast.stores.redis.aio_pipeline import NotSentError, SilenceLimits
 from holdfast.stores.redis.link import Address, Answer, Hearing, ReplyError, Word
 from holdfast.stores.redis.scripts import Script
 
@@ -36,13 +36,13 @@ class AsyncLink:
 
         Without `identify` the server is not asked who it is, and its run id is b"". `sharded` means sharded channels.
         """
-        self.patience = Patience()
+        self.silence = SilenceLimits()
         self._runtime = runtime
         self._address = address
-        self._line = InboxLine(
-            runtime, access, address, self.patience, identify=identify, hearing=hearing, sharded=sharded
+        self._line = ChannelLine(
+            runtime, access, address, self.silence, identify=identify, hearing=hearing, sharded=sharded
         )
-        self._waiting_line = Line(runtime, access, address, self.patience, identify=identify)
+        self._waiting_line = Line(runtime, access, address, self.silence, identify=identify)
 
     async def run(self, script: Script, keys: tuple[Word, ...], args: tuple[Word, ...], until: float) -> Answer:
         """Run a script with `args` and the run id. This is the short way, for a server that is there and knows it."""
@@ -64,7 +64,9 @@ class AsyncLink:
         """Run a script, and count the replicas that have it. What is asked in one turn of the loop shares a WAIT."""
         return await self._run(self._waiting_line, script, keys, args, until, replicas=replicas)
 
-    async def run_asking(self, script: Script, keys: tuple[Word, ...], args: tuple[Word, ...], until: float) -> Answer:
+    async def run_after_asking(
+        self, script: Script, keys: tuple[Word, ...], args: tuple[Word, ...], until: float
+    ) -> Answer:
         """Run a script right after an ASKING."""
         return await self._run(self._line, script, keys, args, until, asking=True)
 

@@ -11,7 +11,7 @@ from holdfast.runtimes.aio import AsyncioRuntime
 from holdfast.stores.redis import wire
 from holdfast.stores.redis.access import Access
 from holdfast.stores.redis.aio_line import Line
-from holdfast.stores.redis.aio_pipeline import NotSentError, Patience, Pipeline
+from holdfast.stores.redis.aio_pipeline import NotSentError, Pipeline, SilenceLimits
 from holdfast.stores.redis.link import Address, Hearing, ReplyError
 
 log = logging.getLogger("holdfast")
@@ -25,7 +25,7 @@ MESSAGES = frozenset({b"message", b"smessage"})
 ENDS = frozenset({b"unsubscribe", b"sunsubscribe"})
 
 
-class InboxLine(Line):
+class ChannelLine(Line):
     """While there are subscriptions, a task connects again by itself and looks after a server that fell silent."""
 
     def __init__(
@@ -33,14 +33,14 @@ class InboxLine(Line):
         runtime: AsyncioRuntime,
         access: Access,
         address: Address,
-        patience: Patience,
+        silence: SilenceLimits,
         *,
         identify: wire.Identify,
         hearing: Hearing,
         sharded: bool,
     ) -> None:
         """Prepare; nothing is connected yet."""
-        super().__init__(runtime, access, address, patience, identify=identify)
+        super().__init__(runtime, access, address, silence, identify=identify)
         self._hearing = hearing
         self._prefix = b"s" if sharded else b""
         self._channels: set[str] = set()
@@ -65,7 +65,7 @@ class InboxLine(Line):
         self._channels.discard(channel)
         if (pipe := self.pipe) is not None and channel in pipe.channels:
             pipe.channels.discard(channel)
-            self._ask(pipe, b"unsubscribe", channel, self._runtime.now() + self._patience.sign).cancel()
+            self._exchange(pipe, b"unsubscribe", channel, self._runtime.now() + self._silence.sign).cancel()
 
     def stop(self) -> None:
         """Disconnect, and connect no more."""
@@ -82,10 +82,10 @@ class InboxLine(Line):
     # -- subscriptions -------------------------------------------------------------------------------------
 
     async def _subscribe(self, pipe: Pipeline, channel: str, until: float) -> None:
-        wire.raise_if_error(await self._ask(pipe, b"subscribe", channel, until))
+        wire.raise_if_error(await self._exchange(pipe, b"subscribe", channel, until))
         pipe.channels.add(channel)
 
-    def _ask(self, pipe: Pipeline, verb: bytes, channel: str, until: float) -> "asyncio.Future[Any]":
+    def _exchange(self, pipe: Pipeline, verb: bytes, channel: str, until: float) -> "asyncio.Future[Any]":
         """Send what is answered by a push that begins with the same words, or by an error."""
         words = [self._prefix + verb, channel.encode()]
         return pipe.request(wire.command(*words), until, words)
@@ -148,12 +148,12 @@ class InboxLine(Line):
         """Return when there is something to do for the subscriptions. Cut off a server that gives no sign of life."""
         while self._channels and self._channels <= pipe.channels and not pipe.lost:
             pipe.stirred.clear()
-            await pipe.stirred.wait(pipe.heard + self._patience.quiet)
-            if not pipe.lost and (now := self._runtime.now()) >= pipe.heard + self._patience.quiet:
+            await pipe.stirred.wait(pipe.heard + self._silence.quiet)
+            if not pipe.lost and (now := self._runtime.now()) >= pipe.heard + self._silence.quiet:
                 await self._demand_sign(pipe, now)
 
     async def _demand_sign(self, pipe: Pipeline, now: float) -> None:
         with contextlib.suppress(OutcomeUnknown, NotSentError):
-            await pipe.request(PING, now + self._patience.sign)
+            await pipe.request(PING, now + self._silence.sign)
         if pipe.heard < now:
             pipe.cut(TimeoutError())

@@ -19,7 +19,7 @@ from holdfast.errors import OutcomeUnknown, StoreError
 from holdfast.runtimes.aio import AsyncioRuntime
 from holdfast.stores.redis import wire
 from holdfast.stores.redis.access import Access
-from holdfast.stores.redis.aio_pipeline import NotSentError, Patience, Pipeline, blank
+from holdfast.stores.redis.aio_pipeline import NotSentError, Pipeline, SilenceLimits, blank
 from holdfast.stores.redis.link import Address
 from holdfast.transport.handshake import HandshakeFailed, understood
 
@@ -37,7 +37,7 @@ class Line:
         runtime: AsyncioRuntime,
         access: Access,
         address: Address,
-        patience: Patience,
+        silence: SilenceLimits,
         *,
         identify: wire.Identify,
     ) -> None:
@@ -47,7 +47,7 @@ class Line:
         self._runtime = runtime
         self._access = access
         self._address = address
-        self._patience = patience
+        self._silence = silence
         self._identify = identify
         self._connecting: asyncio.Task[StoreError | None] | None = None
         self._dialled: AbstractConnection | None = None
@@ -119,7 +119,7 @@ class Line:
         except BaseException:
             await hang_up(connection)
             raise
-        self._latest = pipe = Pipeline(self._runtime, self._address, self._patience, writer, self._hear, self._forget)
+        self._latest = pipe = Pipeline(self._runtime, self._address, self._silence, writer, self._hear, self._forget)
         try:
             await self._greet(pipe)
         except BaseException:

@@ -33,7 +33,7 @@ class NotSentError(Exception):
 
 
 @dataclass(slots=True)
-class Patience:
+class SilenceLimits:
     """How long to bear with a server that is silent, in seconds."""
 
     overdue: float = 1.0
@@ -61,7 +61,7 @@ class Pipeline(asyncio.Protocol):
         self,
         runtime: AsyncioRuntime,
         address: Address,
-        patience: Patience,
+        silence: SilenceLimits,
         writer: asyncio.StreamWriter,
         hear: Callable[[list[Any]], None],
         report_lost: Callable[["Pipeline"], None],
@@ -81,7 +81,7 @@ class Pipeline(asyncio.Protocol):
         self.heard = runtime.now()
         """When the server was last heard, a local instant."""
         self._address = address
-        self._patience = patience
+        self._silence = silence
         self._hear = hear
         self._report_lost = report_lost
         self._now = runtime.now
@@ -170,7 +170,7 @@ class Pipeline(asyncio.Protocol):
         if not self._pending:
             return
         now = self._now()
-        look_at = self._pending[0][1] + self._patience.overdue
+        look_at = self._pending[0][1] + self._silence.overdue
         if look_at <= now:
             self.cut(TimeoutError())
             return

@@ -5,55 +5,55 @@ from typing import Any
 
 from holdfast.contracts.deadlines import seconds
 from holdfast.contracts.messages import (
-    Ask,
+    AcquireRequest,
     Busy,
-    Gone,
+    CapacityMismatch,
     Granted,
     HolderView,
-    Left,
-    Mismatch,
     NameView,
-    Notice,
-    NoticeKind,
-    Renewal,
+    NotGranted,
+    Notification,
+    NotificationKind,
+    Queued,
     RenewReply,
+    RenewRequest,
     Reply,
     WaiterView,
-    Waiting,
+    Withdrawn,
 )
 from holdfast.outcome import Outcome
 from holdfast.stores.redis.messagepack import Packable
 
 KINDS = {
-    "G": (NoticeKind.GRANTED, False),
-    "g": (NoticeKind.GRANTED, True),
-    "H": (NoticeKind.HEAD, False),
-    "R": (NoticeKind.REVOKED, False),
-    "W": (NoticeKind.WANTED, False),
-    "A": (NoticeKind.ASKED, False),
+    "G": (NotificationKind.GRANTED, False),
+    "g": (NotificationKind.GRANTED, True),
+    "H": (NotificationKind.HEAD, False),
+    "R": (NotificationKind.REVOKED, False),
+    "W": (NotificationKind.CONTENDED, False),
+    "A": (NotificationKind.REVOCATION_REQUESTED, False),
 }
 """What the letter says that a push begins with: its kind, and for a grant whether somebody else waits."""
 
 OUTCOMES = (None, Outcome.RELEASED, Outcome.EXPIRED, Outcome.TAKEN_OVER)
 """By the number that a script returns."""
 
-WANTED = 4
+CONTENDED = 4
 """What `renew` returns for a lease that is renewed and for which somebody waits."""
 
 
-def about_ask(ask: Ask) -> tuple[Packable, ...]:
+def about_request(request: AcquireRequest) -> tuple[Packable, ...]:
     """Return what is the same in all asks of a lock, for the first argument of `acquire`."""
     return (
-        ask.inbox,
-        ask.owner,
-        ask.ttl,
-        ask.interval,
-        ask.patience,
-        ask.weight,
-        ask.capacity,
-        ask.lock_delay,
-        ask.span,
-        ask.votes,
+        request.channel,
+        request.owner,
+        request.ttl,
+        request.interval,
+        request.waiter_ttl,
+        request.weight,
+        request.capacity,
+        request.lock_delay,
+        request.span,
+        request.votes,
     )
 
 
@@ -63,28 +63,37 @@ def reply_of(value: Any) -> Reply:  # noqa: ANN401 - as a script returns it
     if kind == 1:
         return Granted(value[1], value[2], value[3] == 1)
     if kind == 2:  # noqa: PLR2004 - acquire.lua names them
-        return Waiting(value[1], value[2], value[3], value[4])
+        return Queued(value[1], value[2], value[3], value[4])
     if kind == 3:  # noqa: PLR2004
         return Busy(value[1], tuple(map(_text, value[3:])), value[2])
-    return Mismatch(value[1]) if kind == 4 else Gone()  # noqa: PLR2004
+    return CapacityMismatch(value[1]) if kind == 4 else Withdrawn()  # noqa: PLR2004
 
 
-def about_renewals(renewals: Sequence[Renewal]) -> tuple[str, str]:
+def about_renewals(renewals: Sequence[RenewRequest]) -> tuple[str, str]:
     """Return the inbox of the one client whose leases these are, and what the first of them says of its owner."""
-    asks = [each.ask for each in renewals if each.ask is not None]
-    return (asks[0].inbox, asks[0].owner) if asks else ("", "")
+    requests = [each.request for each in renewals if each.request is not None]
+    return (requests[0].channel, requests[0].owner) if requests else ("", "")
 
 
-def renewal(each: Renewal, owner: str) -> tuple[Packable, ...]:
+def renewal(each: RenewRequest, owner: str) -> tuple[Packable, ...]:
     """Return one lease, for `renew`, and its owner if that is another than `owner`.
 
     Without its ask it can be renewed, but not be taken up again.
     """
-    ask = each.ask
-    if ask is None:
-        return (each.request, each.token, each.ttl, 0, 1, 0, 1, "")
-    other = "" if ask.owner == owner else ask.owner
-    return (each.request, each.token, each.ttl, ask.weight, ask.capacity, ask.lock_delay, ask.span, other)
+    request = each.request
+    if request is None:
+        return (each.request_id, each.token, each.ttl, 0, 1, 0, 1, "")
+    other = "" if request.owner == owner else request.owner
+    return (
+        each.request_id,
+        each.token,
+        each.ttl,
+        request.weight,
+        request.capacity,
+        request.lock_delay,
+        request.span,
+        other,
+    )
 
 
 def outcome_of(value: int) -> Outcome:
@@ -97,15 +106,15 @@ def adjusted(value: int) -> RenewReply:
     return OUTCOMES[value]
 
 
-def renewed(renewal: Renewal, value: int) -> RenewReply:
+def renewed(renewal: RenewRequest, value: int) -> RenewReply:
     """Read what `renew` returned for one lease, and note whether somebody waits for its name."""
-    renewal.wanted = value == WANTED
-    return None if renewal.wanted else OUTCOMES[value]
+    renewal.contended = value == CONTENDED
+    return None if renewal.contended else OUTCOMES[value]
 
 
-def left_of(value: Any) -> Left:  # noqa: ANN401
-    """Read what `leave` returned."""
-    return Left(tuple(map(_text, value[2:])), value[0], value[1])
+def left_of(value: Any) -> NotGranted:  # noqa: ANN401
+    """Read what `withdraw` returned."""
+    return NotGranted(tuple(map(_text, value[2:])), value[0], value[1])
 
 
 def holders_of(value: Any) -> list[HolderView]:  # noqa: ANN401
@@ -124,16 +133,16 @@ def view_of(name: str, value: Any) -> NameView:  # noqa: ANN401
     return NameView(name, capacity, counter, holders_of(holders), shown, blocked, quarantined)
 
 
-def notice_of(inbox: str, payload: bytes) -> Notice | None:
+def notice_of(channel: str, payload: bytes) -> Notification | None:
     """Read a push: a letter, a number, and the request; None for what is not ours."""
     letter, _, rest = payload.decode("utf-8", "replace").partition(" ")
-    number, _, request = rest.partition(" ")
-    kind, wanted = KINDS.get(letter, (None, False))
-    if kind is None or not request or not number.isdigit():
+    number, _, request_id = rest.partition(" ")
+    kind, contended = KINDS.get(letter, (None, False))
+    if kind is None or not request_id or not number.isdigit():
         return None
-    if kind is NoticeKind.HEAD:
-        return Notice(inbox, kind, request, after=int(number))
-    return Notice(inbox, kind, request, int(number), wanted=wanted)
+    if kind is NotificationKind.HEAD:
+        return Notification(channel, kind, request_id, after=int(number))
+    return Notification(channel, kind, request_id, int(number), contended=contended)
 
 
 def _text(value: bytes) -> str:

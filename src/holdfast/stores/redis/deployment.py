@@ -42,7 +42,7 @@ class Deployment:
     service: str = ""
     guides: Access = field(default_factory=Access)
     """How to reach the Sentinels."""
-    scattered: bool = False
+    fan_out: bool = False
     """Whether threads ask it side by side with others, as a node of a quorum."""
 
     def title(self) -> str:
@@ -65,9 +65,9 @@ class Deployment:
 
     def link(self, runtime: Runtime, address: Address, hearing: Hearing) -> Link:
         """Make a link to a server that holds names."""
-        make = _maker(runtime, scattered=self.scattered)
+        make = _maker(runtime, fan_out=self.fan_out)
         identify = wire.WHO_AND_HOW if self.rules.guard == UPTIME else wire.WHO if self.rules.guard else None
-        if self.scattered:  # no two names of a node may stand for one server
+        if self.fan_out:  # no two names of a node may stand for one server
             identify = identify or wire.WHO
         return make(runtime, self.access, address, hearing, identify=identify, sharded=self.shape == "cluster")
 
@@ -76,13 +76,13 @@ class Deployment:
         return make(runtime, self.guides, address, Hearing(_ignore_push, _ignore_gap), identify=None, sharded=False)
 
 
-def _maker(runtime: Runtime, *, scattered: bool = False) -> Callable[..., Link]:
+def _maker(runtime: Runtime, *, fan_out: bool = False) -> Callable[..., Link]:
     """Return what makes the links of a runtime."""
     if isinstance(runtime, ThreadsRuntime):
-        if scattered:
-            from holdfast.stores.redis.fan_out_link import ScatteredLink
+        if fan_out:
+            from holdfast.stores.redis.fan_out_link import FanOutLink
 
-            return ScatteredLink
+            return FanOutLink
         from holdfast.stores.redis.threads import ThreadLink
 
         return ThreadLink

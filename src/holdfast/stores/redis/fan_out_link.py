@@ -21,7 +21,7 @@ DIALLING = 0.25
 """For how many seconds at most a call waits for another connection to be made, if its server is not silent."""
 
 
-class ScatteredLink(ThreadLink):
+class FanOutLink(ThreadLink):
     """A way to one node of a quorum, for the threads of one client. Its scripts are run by `Runtime.race` alone."""
 
     async def run(self, script: Script, keys: Keys, args: Keys, until: float) -> Answer:

@@ -68,7 +68,9 @@ class Link(Protocol):
         """Run a script, with a WAIT for `replicas` replicas in the same round trip."""
         ...
 
-    async def run_asking(self, script: Script, keys: tuple[Word, ...], args: tuple[Word, ...], until: float) -> Answer:
+    async def run_after_asking(
+        self, script: Script, keys: tuple[Word, ...], args: tuple[Word, ...], until: float
+    ) -> Answer:
         """Run a script at the node that a slot of a Cluster is just moving to: an ASKING goes before it."""
         ...
 

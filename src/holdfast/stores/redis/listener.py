@@ -16,7 +16,7 @@ from holdfast.stores.redis import wire
 from holdfast.stores.redis.link import Address, Hearing
 from holdfast.stores.redis.sockets import BROKEN, Connection
 from holdfast.stores.redis.subscriptions import Subscriptions, Waiter
-from holdfast.transport.wakeup_pipe import Bell
+from holdfast.transport.wakeup_pipe import WakeUpPipe
 
 log = logging.getLogger("holdfast")
 
@@ -50,7 +50,7 @@ class Listener:
         self._dial = dial
         self._mutex = threading.Lock()
         self._subscriptions = Subscriptions(sharded=sharded)
-        self._bell = Bell()
+        self._wakeup_pipe = WakeUpPipe()
         self._stopped = False
         self._thread: threading.Thread | None = None
         # The rest belongs to the thread.
@@ -95,15 +95,15 @@ class Listener:
         with self._mutex:
             self._stopped = True
             thread = self._thread
-        self._bell.ring()
+        self._wakeup_pipe.wake()
         if thread is None:
-            self._bell.close()
+            self._wakeup_pipe.close()
         elif thread is not threading.current_thread():
             thread.join(CLOSING)
 
     def abandon(self) -> None:
         """In a forked child: close its copies. The thread is not here."""
-        self._bell.close()
+        self._wakeup_pipe.close()
         if self._connection is not None:
             self._connection.abandon()
 
@@ -114,7 +114,7 @@ class Listener:
             if not self._subscriptions.want(channel, waiter):
                 return False
             self._start()
-        self._bell.ring()
+        self._wakeup_pipe.wake()
         return True
 
     def _start(self) -> None:
@@ -126,7 +126,7 @@ class Listener:
     def _change(self, change: Callable[[], None]) -> None:
         with self._mutex:
             change()
-        self._bell.ring()
+        self._wakeup_pipe.wake()
 
     # The thread.
 
@@ -144,7 +144,7 @@ class Listener:
                 log.exception("the inbox at %s met an error that it should have handled", self._address)
                 self._start_over(error)
         self._disconnect()
-        self._bell.close()
+        self._wakeup_pipe.close()
 
     def _attend(self) -> None:
         """Connect once anything is wanted, and hear. Returns when stopped; raises StoreError or BROKEN."""
@@ -164,8 +164,8 @@ class Listener:
     def _hear(self, connection: Connection) -> None:
         ready = select.poll()
         ready.register(connection, select.POLLIN)
-        ready.register(self._bell, select.POLLIN)
-        bell = self._bell.fileno()
+        ready.register(self._wakeup_pipe, select.POLLIN)
+        pipe = self._wakeup_pipe.fileno()
         news = True
         while not self._stopped:
             if news:
@@ -173,8 +173,8 @@ class Listener:
             events = ready.poll(self._patience())
             news = not events
             for descriptor, _ in events:
-                if descriptor == bell:
-                    self._bell.hush()
+                if descriptor == pipe:
+                    self._wakeup_pipe.drain()
                     news = True
                 else:
                     news |= self._take(connection)
@@ -257,9 +257,9 @@ class Listener:
     def _pause(self, seconds: float | None) -> None:
         """Wait for the bell."""
         ready = select.poll()
-        ready.register(self._bell, select.POLLIN)
+        ready.register(self._wakeup_pipe, select.POLLIN)
         ready.poll(None if seconds is None else seconds * 1000)
-        self._bell.hush()
+        self._wakeup_pipe.drain()
 
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None

@@ -49,10 +49,23 @@ RENEW = _script("renew", ALLOW_OOM, guarded=True)
 ADJUST = _script("adjust", ALLOW_OOM)
 LEAVE = _script("leave", ALLOW_OOM)
 RESIZE = _script("resize", ALLOW_OOM)
-ASK_BACK = _script("ask_back", ALLOW_OOM)
+REQUEST_REVOCATION = _script("request_revocation", ALLOW_OOM)
 REVOKE = _script("revoke", ALLOW_OOM)
 INSPECT = _script("inspect", " flags=no-writes")
 IN_USE = _script("in_use", " flags=no-writes")
 END_QUARANTINE = _script("end_quarantine", ALLOW_OOM, guarded=True)
 
-ALL = (ACQUIRE, ACQUIRE_MANY, RELEASE, RENEW, ADJUST, LEAVE, RESIZE, ASK_BACK, REVOKE, INSPECT, IN_USE, END_QUARANTINE)
+ALL = (
+    ACQUIRE,
+    ACQUIRE_MANY,
+    RELEASE,
+    RENEW,
+    ADJUST,
+    LEAVE,
+    RESIZE,
+    REQUEST_REVOCATION,
+    REVOKE,
+    INSPECT,
+    IN_USE,
+    END_QUARANTINE,
+)

@@ -79,7 +79,7 @@ class Connection:
         self.used = 0.0
         """When it was last taken, for its owner to note."""
 
-    def ask(self, packed: bytes, left: float) -> Any:  # noqa: ANN401 - whatever the server answers
+    def exchange(self, packed: bytes, left: float) -> Any:  # noqa: ANN401 - whatever the server answers
         """Send a request and return its reply, in `left` seconds or a little more. Raises Unsent or BROKEN.
 
         If several requests are packed, `reply` returns the other replies.
@@ -281,7 +281,7 @@ def dial(  # noqa: PLR0917 - what a link knows
         raise wire.cannot_connect(address, error) from error
     try:
         if identify:
-            replies = [connection.ask(request, until - now()) for request in identify]
+            replies = [connection.exchange(request, until - now()) for request in identify]
             connection.run_id = wire.identity_of(address, *replies)
     except BROKEN as error:
         connection.close()

@@ -11,21 +11,21 @@ from typing import Any, NamedTuple, Protocol
 
 from holdfast.contracts.deadlines import micros, seconds
 from holdfast.contracts.messages import (
-    Adjust,
-    Ask,
+    AcquireRequest,
+    AdjustRequest,
     Busy,
     Granted,
     HolderView,
-    Leave,
-    Left,
     NameView,
-    Notice,
-    NoticeKind,
+    NotGranted,
+    Notification,
+    NotificationKind,
     Page,
-    Release,
-    Renewal,
+    ReleaseRequest,
     RenewReply,
+    RenewRequest,
     Reply,
+    WithdrawRequest,
 )
 from holdfast.contracts.runtime import Runtime
 from holdfast.contracts.store import Capabilities
@@ -46,7 +46,7 @@ log = logging.getLogger("holdfast")
 HOPS = 5
 """How often one request follows a cluster's MOVED and ASK."""
 
-MOST_ASKS = 1000
+MOST_REQUESTS = 1000
 """How many kinds of asks are kept packed. A program has few: they differ by ttl, delay and capacity."""
 
 SCANNED = "990"
@@ -110,8 +110,8 @@ class RedisStore:
         self._links: dict[Address, Link] = {}
         self._topology: Topology = deployment.topology(runtime, self._link)
         self._process = ""
-        self._inbox = runtime.new_id()
-        self._deliver: Callable[[Notice], None] = _ignore
+        self._channel = runtime.new_id()
+        self._deliver: Callable[[Notification], None] = _ignore
         self._hearing = Hearing(self._heard, self._missed)
         self._markers = Markers()
         self._seen: dict[Word, bytes] = {}
@@ -123,7 +123,7 @@ class RedisStore:
         self._bound = micros(rules.max_ttl)
         self._about = pack(self._publish, rules.guard, self._bound)
         """What every script is told of this client."""
-        self._asks: dict[tuple[Packable, ...], bytes] = {}
+        self._packed_requests: dict[tuple[Packable, ...], bytes] = {}
         self._channels: dict[str, tuple[Address, float]] = {}
         """In a Cluster: the names that are waited for, where we listen for them, and when that was last needed."""
         self._home: Address | None = None
@@ -135,14 +135,14 @@ class RedisStore:
         """Return the run id of the server that was looked at last."""
         return self._process
 
-    async def open(self, deliver: Callable[[Notice], None], until: float) -> str:
+    async def open(self, deliver: Callable[[Notification], None], until: float) -> str:
         """Connect, and subscribe to this client's channel; in a Cluster that is done for each name."""
         self._deliver = deliver
         if self._clustered:
             await self._topology.masters(until)
         else:
             await self._settle(await self._topology.server("", until), until)
-        return self._inbox
+        return self._channel
 
     async def close(self) -> None:
         """Disconnect."""
@@ -159,68 +159,78 @@ class RedisStore:
 
     # -- operations ----------------------------------------------------------------------------------------
 
-    async def acquire(self, ask: Ask, until: float) -> Reply:
+    async def acquire(self, request: AcquireRequest, until: float) -> Reply:
         """Grant, queue or refuse."""
-        if self._clustered and (ask.wait or ask.span > 1):
-            taken = await self._take_or_listen(ask, until)
+        if self._clustered and (request.wait or request.span > 1):
+            taken = await self._take_or_listen(request, until)
             if taken is not None:
                 return taken
-        args = (self._about_ask(ask), ask.request, number(ask.proposal), b"1" if ask.wait else b"0")
-        answer = await self._run(scripts.ACQUIRE, ask.name, ask.request, args, until)
+        args = (
+            self._pack_request(request),
+            request.request_id,
+            number(request.proposal),
+            b"1" if request.wait else b"0",
+        )
+        answer = await self._run(scripts.ACQUIRE, request.name, request.request_id, args, until)
         reply = codec.reply_of(answer.value)
         if answer.acknowledged < self._replicas and isinstance(reply, Granted):
             raise OutcomeUnknown(self._too_few(answer))
         return reply
 
-    def _about_ask(self, ask: Ask) -> bytes:
+    def _pack_request(self, request: AcquireRequest) -> bytes:
         """Pack what is the same in all asks of a lock, once."""
-        key = codec.about_ask(ask)
-        about = self._asks.get(key)
+        key = codec.about_request(request)
+        about = self._packed_requests.get(key)
         if about is None:
-            if len(self._asks) >= MOST_ASKS:
-                self._asks.clear()
-            about = self._asks[key] = pack(self._publish, self._rules.guard, self._bound, *key)
+            if len(self._packed_requests) >= MOST_REQUESTS:
+                self._packed_requests.clear()
+            about = self._packed_requests[key] = pack(self._publish, self._rules.guard, self._bound, *key)
         return about
 
-    async def _take_or_listen(self, ask: Ask, until: float) -> Reply | None:
+    async def _take_or_listen(self, request: AcquireRequest, until: float) -> Reply | None:
         """Subscribe to the channel of a name before waiting for it, but not before taking it if it is free.
 
         Unless it is to be kept or handed on in this process: then we must hear when somebody waits.
         """
-        if ask.name not in self._channels and ask.span == 1:
-            ask.wait = False
+        if request.name not in self._channels and request.span == 1:
+            request.wait = False
             try:
-                reply = await self.acquire(ask, until)
+                reply = await self.acquire(request, until)
             finally:
-                ask.wait = True
+                request.wait = True
             if not isinstance(reply, Busy):
                 return reply
-        await self._listen_for(ask.name, until)
+        await self._listen_for(request.name, until)
         return None
 
-    async def acquire_many(self, asks: Sequence[Ask], until: float) -> list[Reply]:
+    async def acquire_many(self, requests: Sequence[AcquireRequest], until: float) -> list[Reply]:
         """Grant one after another in one step, up to the first that is not granted. Not in a Cluster."""
         keys: list[Word] = [NODE]
-        for each in asks:
+        for each in requests:
             state = state_key(each.name)
-            keys += [state, state + ":q", f"{state}:t:{each.request}"]
-        ask = asks[0]
-        proposal = max(each.proposal for each in asks)
-        args = (self._about_ask(ask), number(proposal), b"1" if ask.wait else b"0", *(each.request for each in asks))
-        answer = await self._call(scripts.ACQUIRE_MANY, ask.name, tuple(keys), args, until)
+            keys += [state, state + ":q", f"{state}:t:{each.request_id}"]
+        request = requests[0]
+        proposal = max(each.proposal for each in requests)
+        args = (
+            self._pack_request(request),
+            number(proposal),
+            b"1" if request.wait else b"0",
+            *(each.request_id for each in requests),
+        )
+        answer = await self._call(scripts.ACQUIRE_MANY, request.name, tuple(keys), args, until)
         replies = [codec.reply_of(each) for each in answer.value]
         if answer.acknowledged < self._replicas and any(isinstance(each, Granted) for each in replies):
             raise OutcomeUnknown(self._too_few(answer))
         return replies
 
-    async def release(self, release: Release, until: float) -> Outcome:
+    async def release(self, release: ReleaseRequest, until: float) -> Outcome:
         """Let go, and hand over in the same step."""
         unsure = b"1" if release.unsure else b"0"
-        args = (self._about, release.request, number(release.token), unsure, number(release.keep))
-        answer = await self._run(scripts.RELEASE, release.name, release.request, args, until)
+        args = (self._about, release.request_id, number(release.token), unsure, number(release.keep))
+        answer = await self._run(scripts.RELEASE, release.name, release.request_id, args, until)
         return codec.outcome_of(answer.value)
 
-    async def renew(self, renewals: Sequence[Renewal], until: float) -> list[RenewReply]:
+    async def renew(self, renewals: Sequence[RenewRequest], until: float) -> list[RenewReply]:
         """Renew a batch: in one step, or in a Cluster in one for each name."""
         if not self._clustered:
             return await self._renew(renewals, until)
@@ -230,31 +240,31 @@ class RedisStore:
             replies += await self._renew([renewal], until)
         return replies
 
-    async def _renew(self, renewals: Sequence[Renewal], until: float) -> list[RenewReply]:
+    async def _renew(self, renewals: Sequence[RenewRequest], until: float) -> list[RenewReply]:
         keys: list[Word] = []
         for renewal in renewals:
             state = state_key(renewal.name)
             # While a slot of a Cluster moves, a script that names a key which is not there is refused.
-            keys += [state, state + ":q", state if self._clustered else f"{state}:t:{renewal.request}"]
+            keys += [state, state + ":q", state if self._clustered else f"{state}:t:{renewal.request_id}"]
         name = renewals[0].name
-        inbox, owner = codec.about_renewals(renewals)
-        about = pack(self._publish, self._rules.guard, self._bound, inbox, owner)
+        channel, owner = codec.about_renewals(renewals)
+        about = pack(self._publish, self._rules.guard, self._bound, channel, owner)
         args = (about, pack([codec.renewal(each, owner) for each in renewals]))
         answer = await self._call(scripts.RENEW, name, (self._marker(name), *keys), args, until)
         if answer.acknowledged < self._replicas:
             raise OutcomeUnknown(self._too_few(answer))
         return [codec.renewed(renewal, each) for renewal, each in zip(renewals, answer.value, strict=True)]
 
-    async def adjust(self, adjust: Adjust, until: float) -> RenewReply:
+    async def adjust(self, adjust: AdjustRequest, until: float) -> RenewReply:
         """Change a holding without a gap."""
         numbers = number(adjust.token), number(adjust.weight), adjust.owner, number(adjust.raise_to)
-        args = (self._about, adjust.request, *numbers)
-        return codec.adjusted((await self._run(scripts.ADJUST, adjust.name, adjust.request, args, until)).value)
+        args = (self._about, adjust.request_id, *numbers)
+        return codec.adjusted((await self._run(scripts.ADJUST, adjust.name, adjust.request_id, args, until)).value)
 
-    async def leave(self, leave: Leave, until: float) -> Left:
+    async def withdraw(self, withdraw: WithdrawRequest, until: float) -> NotGranted:
         """Give up waiting; pass on a grant that crossed this."""
-        args = (self._about, leave.request, b"1" if leave.unsure else b"0")
-        return codec.left_of((await self._run(scripts.LEAVE, leave.name, leave.request, args, until)).value)
+        args = (self._about, withdraw.request_id, b"1" if withdraw.unsure else b"0")
+        return codec.left_of((await self._run(scripts.LEAVE, withdraw.name, withdraw.request_id, args, until)).value)
 
     async def inspect(self, name: str, until: float) -> NameView:
         """Show one name."""
@@ -262,9 +272,9 @@ class RedisStore:
         self._process = answer.run_id.removeprefix(wire.DURABLE).partition(b"@")[0].decode()
         return codec.view_of(name, answer.value)
 
-    async def ask_back(self, name: str, until: float) -> list[HolderView]:
+    async def request_revocation(self, name: str, until: float) -> list[HolderView]:
         """Ask the holders of a name to let go."""
-        return codec.holders_of((await self._run(scripts.ASK_BACK, name, "", (self._about,), until)).value)
+        return codec.holders_of((await self._run(scripts.REQUEST_REVOCATION, name, "", (self._about,), until)).value)
 
     async def resize(self, name: str, before: int, after: int, until: float) -> int:
         """Change the capacity of a name."""
@@ -278,19 +288,19 @@ class RedisStore:
 
     async def end_quarantine(self, until: float) -> float:
         """Have every node grant again at once; in a Cluster, where each slot has a marker, all that were ever used."""
-        patience = max(0.0, until - self._runtime.now())
+        timeout = max(0.0, until - self._runtime.now())
         names = {""}
         if self._clustered:
             names = set[str]()
             for address in await self._topology.masters(until):
                 cursor, more = START, True
                 while more:
-                    cursor, keys = await self._scan(address, cursor, MARKERS, self._runtime.now() + patience)
+                    cursor, keys = await self._scan(address, cursor, MARKERS, self._runtime.now() + timeout)
                     names |= {marked for key in keys if (marked := marked_by(key))}
                     more = cursor != START
         longest = 0
         for name in sorted(names):
-            until = self._runtime.now() + patience
+            until = self._runtime.now() + timeout
             answer = await self._run(scripts.END_QUARANTINE, name, "", (self._about,), until)
             longest = max(longest, int(answer.value))
         return seconds(longest)
@@ -301,7 +311,7 @@ class RedisStore:
         Each of its requests has the time given: in a Cluster there is one for each name. A master that took over
         meanwhile is looked at from its first key on. A name whose slot is being moved may be missed.
         """
-        patience = max(0.0, until - self._runtime.now())
+        timeout = max(0.0, until - self._runtime.now())
         so_far = rest if isinstance(rest, _Listing) else _Listing()
         left = [address for address in await self._topology.masters(until) if address not in so_far.done]
         if not left:
@@ -313,7 +323,7 @@ class RedisStore:
         at_once = 1 if self._clustered else PAGE
         used: list[str] = []
         for first in range(0, len(found), at_once):
-            used += await self._in_use(found[first : first + at_once], self._runtime.now() + patience)
+            used += await self._in_use(found[first : first + at_once], self._runtime.now() + timeout)
         so_far.seen.update(found)
         so_far.address, so_far.cursor = address, cursor
         if cursor == START:
@@ -344,11 +354,11 @@ class RedisStore:
     # -- requests ------------------------------------------------------------------------------------------
 
     def _run(
-        self, script: Script, name: str, request: str, args: tuple[Word, ...], until: float
+        self, script: Script, name: str, request_id: str, args: tuple[Word, ...], until: float
     ) -> Coroutine[Any, Any, Answer]:
         """Run a script about one request for one name."""
         state = state_key(name)
-        keys = (self._marker(name) if self._clustered else NODE, state, state + ":q", f"{state}:t:{request}")
+        keys = (self._marker(name) if self._clustered else NODE, state, state + ":q", f"{state}:t:{request_id}")
         return self._call(script, name, keys, args, until)
 
     async def _call(
@@ -392,7 +402,7 @@ class RedisStore:
             link = self._link(address)
             try:
                 if error.code == "ASK":
-                    return await link.run_asking(*call)
+                    return await link.run_after_asking(*call)
                 if call.script.guarded and self._replicas:
                     return await link.run_replicated(*call, self._replicas)
                 return await link.run(*call)
@@ -436,7 +446,7 @@ class RedisStore:
     async def _settle(self, address: Address, until: float) -> None:
         """Listen at the server that holds all names; at another one no more, if it was another before."""
         before, self._home = self._home, address
-        channel = f"holdfast:inbox:{self._inbox}"
+        channel = f"holdfast:inbox:{self._channel}"
         try:
             await self._link(address).listen(channel, until)
         except ReplyError as error:
@@ -464,13 +474,13 @@ class RedisStore:
             self._channels.pop(name, None)
             raise
         if before is not None:
-            await self._link(before[0]).ignore(self._channel(name))
+            await self._link(before[0]).ignore(self._channel_of(name))
         await self._drop_idle_channels()
 
     async def _listen_at(self, address: Address, name: str, until: float) -> None:
         for _ in range(HOPS):
             try:
-                await self._link(address).listen(self._channel(name), until)
+                await self._link(address).listen(self._channel_of(name), until)
                 return
             except ReplyError as error:
                 if error.code not in ELSEWHERE:
@@ -487,18 +497,18 @@ class RedisStore:
         for name, (address, used_at) in list(self._channels.items()):
             if now - used_at > IDLE_CHANNEL:
                 del self._channels[name]
-                await self._link(address).ignore(self._channel(name))
+                await self._link(address).ignore(self._channel_of(name))
 
-    def _channel(self, name: str) -> str:
-        return f"{state_key(name)}:inbox:{self._inbox}"
+    def _channel_of(self, name: str) -> str:
+        return f"{state_key(name)}:inbox:{self._channel}"
 
     def _heard(self, payload: bytes) -> None:
-        notice = codec.notice_of(self._inbox, payload)
-        if notice is not None:
-            self._deliver(notice)
+        notification = codec.notice_of(self._channel, payload)
+        if notification is not None:
+            self._deliver(notification)
 
     def _missed(self) -> None:
-        self._deliver(Notice(self._inbox, NoticeKind.GAP, ""))
+        self._deliver(Notification(self._channel, NotificationKind.GAP, ""))
 
 
 def capabilities_of(rules: Rules, *, clustered: bool = False) -> Capabilities:
@@ -510,7 +520,7 @@ def capabilities_of(rules: Rules, *, clustered: bool = False) -> Capabilities:
         local=False,
         pushes_count=rules.replicas == 0,
         max_ttl=float("inf") if rules.guard == NO_GUARD else rules.max_ttl,
-        together=not clustered,  # whose names lie on several nodes
+        multi_acquire=not clustered,  # whose names lie on several nodes
     )
 
 
@@ -519,5 +529,5 @@ def _number_of(generation: bytes) -> int:
     return int(generation.partition(b" ")[0])
 
 
-def _ignore(notice: Notice) -> None:
+def _ignore(notification: Notification) -> None:
     """Hear nothing: the store is not open."""

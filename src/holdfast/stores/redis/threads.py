@@ -56,7 +56,7 @@ class ThreadLink:
         self._access = access
         self._address = address
         self._identify = identify
-        self._make_listener = partial(Listener, runtime, address, hearing, self._dial_inbox, sharded=sharded)
+        self._make_listener = partial(Listener, runtime, address, hearing, self._dial_channel, sharded=sharded)
         self._closed = False
         self._start_anew()
 
@@ -67,7 +67,7 @@ class ThreadLink:
         """Run a script. The way of every acquisition: it takes no detour over `_exchange`, which costs."""
         connection = self._take(until)
         try:
-            reply = connection.ask(wire.evalsha(script, keys, args, connection.run_id), until - connection.used)
+            reply = connection.exchange(wire.evalsha(script, keys, args, connection.run_id), until - connection.used)
         except Unsent:
             self._lose(connection)
             return self._run_text(self._connect(until), script, keys, args, until)
@@ -86,7 +86,7 @@ class ThreadLink:
         def attempt(connection: Connection, pack: Pack) -> Answer:
             left = until - self._now()
             packed = pack(script, keys, args, connection.run_id)
-            reply = connection.ask(packed + wire.wait(replicas, left), left)
+            reply = connection.exchange(packed + wire.wait(replicas, left), left)
             return Answer(reply, connection.run_id, connection.reply(until - self._now()))
 
         answer = self._exchange(lambda connection: _known(connection, attempt), until)
@@ -94,12 +94,12 @@ class ThreadLink:
         wire.raise_if_error(answer.acknowledged)
         return answer
 
-    async def run_asking(self, script: Script, keys: Keys, args: Keys, until: float) -> Answer:
+    async def run_after_asking(self, script: Script, keys: Keys, args: Keys, until: float) -> Answer:
         """Run a script right after an ASKING."""
 
         def attempt(connection: Connection, pack: Pack) -> Answer:
             packed = pack(script, keys, args, connection.run_id)
-            connection.ask(ASKING + packed, until - self._now())  # what it says against that, it says once more
+            connection.exchange(ASKING + packed, until - self._now())  # what it says against that, it says once more
             return Answer(connection.reply(until - self._now()), connection.run_id)
 
         answer = self._exchange(lambda connection: _known(connection, attempt), until)
@@ -109,13 +109,13 @@ class ThreadLink:
     async def command(self, *words: Word, until: float) -> Any:  # noqa: ANN401 - whatever the command answers
         """Send a plain command."""
         packed = wire.command(*words)
-        reply = self._exchange(lambda connection: connection.ask(packed, until - connection.used), until)
+        reply = self._exchange(lambda connection: connection.exchange(packed, until - connection.used), until)
         wire.raise_if_error(reply)
         return reply
 
     async def listen(self, channel: str, until: float) -> None:
         """Subscribe to a channel, and return once the server has confirmed it."""
-        await self._inbox().listen(channel, until)
+        await self._channel().listen(channel, until)
 
     async def ignore(self, channel: str) -> None:
         """Give a subscription up."""
@@ -146,7 +146,7 @@ class ThreadLink:
         self._all: WeakSet[Connection] = WeakSet()
         """Those in use too: a forked child has copies of all."""
 
-    def _inbox(self) -> Listener:
+    def _channel(self) -> Listener:
         with self._mutex:
             self._check_open()
             if self._listener is None:
@@ -162,22 +162,22 @@ class ThreadLink:
     def _run_text(self, connection: Connection, script: Script, keys: Keys, args: Keys, until: float) -> Answer:
         """Run a script that the server does not know."""
         packed = wire.eval_text(script, keys, args, connection.run_id)
-        reply = self._talk(connection, lambda connection: connection.ask(packed, until - self._now()))
+        reply = self._carry_out(connection, lambda connection: connection.exchange(packed, until - self._now()))
         wire.raise_if_error(reply)
         return Answer(reply, connection.run_id)
 
-    def _exchange(self, talk: Callable[[Connection], T], until: float) -> T:
+    def _exchange(self, exchange: Callable[[Connection], T], until: float) -> T:
         """Have a request and its replies on any connection."""
         connection = self._take(until)
         try:
-            return self._talk(connection, talk)
+            return self._carry_out(connection, exchange)
         except Unsent:
-            return self._talk(self._connect(until), talk)
+            return self._carry_out(self._connect(until), exchange)
 
-    def _talk(self, connection: Connection, talk: Callable[[Connection], T]) -> T:
+    def _carry_out(self, connection: Connection, exchange: Callable[[Connection], T]) -> T:
         """Have a request and its replies on a connection, and keep it only if all went well."""
         try:
-            said = talk(connection)
+            said = exchange(connection)
         except BaseException as error:  # noqa: BLE001 - it is raised again
             self._fail(connection, error)
         self._put_back(connection)
@@ -209,7 +209,7 @@ class ThreadLink:
     def _dial(self, until: float, identify: wire.Identify) -> Connection:
         return dial(self._access, self._address, self._now, until, identify)
 
-    def _dial_inbox(self, on_stage: Callable[[OSError], None]) -> Connection:
+    def _dial_channel(self, on_stage: Callable[[OSError], None]) -> Connection:
         until = self._now() + self._access.connect_timeout
         return dial(self._access, self._address, self._now, until, None, on_stage)
 

@@ -100,21 +100,21 @@ class _Discovered:
             await asking.wait(until)
             return
         try:
-            await self._ask_around(until)
+            await self._query_servers(until)
         finally:
             with self._mutex:
                 self._asking = None
             if asking is not None:
                 asking.set()
 
-    async def _ask_around(self, until: float) -> None:
+    async def _query_servers(self, until: float) -> None:
         """Ask one guide after another, each for a share of the time; the one that could tell comes first next time."""
         first: StoreError | None = None
         for count, guide in enumerate(list(self._guides)):
             now = self._runtime.now()
             share = (until - now) / (len(self._guides) - count)
             try:
-                if await self._ask(guide, now + share):
+                if await self._exchange(guide, now + share):
                     self._guides.remove(guide)
                     self._guides.insert(0, guide)
                     return
@@ -124,7 +124,7 @@ class _Discovered:
                 first = first or error
         raise first or StoreUnavailable(self._nobody_knows())
 
-    async def _ask(self, guide: Address, until: float) -> bool:
+    async def _exchange(self, guide: Address, until: float) -> bool:
         raise NotImplementedError
 
     def _nobody_knows(self) -> str:
@@ -181,7 +181,7 @@ class Sentinels(_Discovered):
         """Refuse: only a Cluster moves things."""
         raise StoreError(f"the Redis server at {asked} is part of a cluster; write redis+cluster:// ({error})")
 
-    async def _ask(self, guide: Address, until: float) -> bool:
+    async def _exchange(self, guide: Address, until: float) -> bool:
         reply = await self._link(guide).command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._service, until=until)
         if reply is None:
             return False
@@ -237,7 +237,7 @@ class Cluster(_Discovered):
             self._stale = True
         return address
 
-    async def _ask(self, guide: Address, until: float) -> bool:
+    async def _exchange(self, guide: Address, until: float) -> bool:
         reply = await self._link(guide).command("CLUSTER", "SLOTS", until=until)
         slots: list[Address | None] = [None] * SLOTS
         for first, last, master, *_replicas in reply:

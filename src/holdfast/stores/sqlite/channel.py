@@ -12,7 +12,7 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
-from holdfast.contracts.messages import Notice
+from holdfast.contracts.messages import Notification
 from holdfast.contracts.runtime import Runtime
 from holdfast.stores.sqlite import codec
 
@@ -25,7 +25,7 @@ ABSENT = frozenset({errno.ECONNREFUSED, errno.ENOENT})
 """Errors that prove that nobody listens."""
 
 
-class Inbox:
+class SqliteChannel:
     """One client's socket, and its way to the others'."""
 
     def __init__(self, folder: Path, name: str) -> None:
@@ -38,7 +38,7 @@ class Inbox:
         self._probe = _datagram_socket()
         self._stop: Callable[[], None] | None = None
 
-    def open(self, runtime: Runtime, deliver: Callable[[Notice], None]) -> str:
+    def open(self, runtime: Runtime, deliver: Callable[[Notification], None]) -> str:
         """Listen; return the address, or "" if this file system or system has no such sockets."""
         try:
             self._folder.mkdir(mode=0o700, exist_ok=True)
@@ -61,11 +61,11 @@ class Inbox:
             return error.errno not in ABSENT
         return True
 
-    def send(self, notice: Notice) -> None:
+    def send(self, notification: Notification) -> None:
         """Send a notice, or drop it."""
-        if notice.inbox and self._descriptor >= 0:
+        if notification.channel and self._descriptor >= 0:
             with contextlib.suppress(OSError):
-                self._sender.sendto(codec.dump_notice(notice), self._path(notice.inbox))
+                self._sender.sendto(codec.dump_notification(notification), self._path(notification.channel))
 
     def close(self) -> None:
         """Stop listening and remove the socket."""
@@ -102,13 +102,13 @@ class Inbox:
             return path
         return f"/proc/self/fd/{self._descriptor}/{address}"
 
-    def _receive(self, deliver: Callable[[Notice], None], datagram: bytes) -> None:
+    def _receive(self, deliver: Callable[[Notification], None], datagram: bytes) -> None:
         try:
-            notice = codec.load_notice(self._name, datagram)
+            notification = codec.load_notification(self._name, datagram)
         except (ValueError, TypeError, RecursionError):
             log.warning("ignored a datagram that is no notice, in %s", self._folder)
             return
-        deliver(notice)
+        deliver(notification)
 
     def _sweep(self) -> None:
         """Remove the sockets of processes that died."""

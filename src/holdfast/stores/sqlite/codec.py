@@ -5,7 +5,7 @@ Requests and inboxes are identifiers of our own making (hex and dashes); only th
 
 import json
 
-from holdfast.contracts.messages import Ask, Notice, NoticeKind
+from holdfast.contracts.messages import AcquireRequest, Notification, NotificationKind
 from holdfast.table.state import Holder, NameState, Queue, Waiter
 
 _quote = json.encoder.encode_basestring
@@ -17,7 +17,7 @@ def dump(state: NameState) -> str:
     """Encode a state, without its counter. Written out by hand: it is on the way of every acquisition."""
     holders = ",".join(map(_dump_holder, state.holders)) if state.holders else ""
     queue = ",".join(map(_dump_waiter, state.queue)) if state.queue else ""
-    tombstones = ", ".join([f'"{request}": {until}' for request, until in state.tombstones.items()])
+    tombstones = ", ".join([f'"{request_id}": {until}' for request_id, until in state.tombstones.items()])
     return (
         f"[{state.capacity},[{holders}],[{queue}],{state.blocked_until},{state.block},{{{tombstones}}},"
         f'"{state.last_released}",{state.used_at}]'
@@ -31,7 +31,7 @@ def load(name: str, counter: int, text: str) -> NameState:
         counter,
         capacity,
         [Holder(*row) for row in holders],
-        Queue(Waiter(Ask(name, *ask), joined, fresh) for joined, fresh, *ask in queue),
+        Queue(Waiter(AcquireRequest(name, *request), joined, fresh) for joined, fresh, *request in queue),
         *rest,
     )
 
@@ -39,29 +39,31 @@ def load(name: str, counter: int, text: str) -> NameState:
 def _dump_holder(holder: Holder) -> str:
     """Encode a holder in the order of its fields."""
     return (
-        f'["{holder.request}","{holder.inbox}",{_quote(holder.owner)},{holder.token},{holder.weight},{holder.ttl},'
+        f'["{holder.request_id}","{holder.channel}",{_quote(holder.owner)},{holder.token},{holder.weight},{holder.ttl},'
         f"{holder.lock_delay},{holder.granted_at},{holder.expires_at},{_TRUTH[holder.told]}]"
     )
 
 
 def _dump_waiter(waiter: Waiter) -> str:
     """Encode a waiter and its ask, without its name, in the order of their fields."""
-    ask = waiter.ask
+    request = waiter.request
     return (
-        f'[{waiter.joined_at},{waiter.fresh_until},"{ask.request}","{ask.inbox}",{_quote(ask.owner)},{ask.ttl},'
-        f"{ask.interval},{ask.patience},{ask.weight},{ask.capacity},"
-        f"{ask.lock_delay},{ask.proposal},{_TRUTH[ask.wait]},{ask.span},{_TRUTH[ask.votes]}]"
+        f'[{waiter.joined_at},{waiter.fresh_until},"{request.request_id}","{request.channel}",{_quote(request.owner)},{request.ttl},'
+        f"{request.interval},{request.waiter_ttl},{request.weight},{request.capacity},"
+        f"{request.lock_delay},{request.proposal},{_TRUTH[request.wait]},{request.span},{_TRUTH[request.votes]}]"
     )
 
 
-def dump_notice(notice: Notice) -> bytes:
-    """Encode a notice as one datagram."""
-    return f'["{notice.kind}","{notice.request}",{notice.token},{notice.after},{_TRUTH[notice.wanted]}]'.encode()
+def dump_notification(notification: Notification) -> bytes:
+    """Return the datagram of a notification."""
+    told = notification
+    text = f'["{told.kind}","{told.request_id}",{told.token},{told.after},{_TRUTH[told.contended]}]'
+    return text.encode()
 
 
-def load_notice(inbox: str, datagram: bytes) -> Notice:
+def load_notification(channel: str, datagram: bytes) -> Notification:
     """Decode a datagram. Raises ValueError or TypeError if it is none of ours."""
-    kind, request, token, after, wanted = _decode(datagram.decode())
-    if not (isinstance(request, str) and isinstance(token, int) and isinstance(after, int)):
+    kind, request_id, token, after, contended = _decode(datagram.decode())
+    if not (isinstance(request_id, str) and isinstance(token, int) and isinstance(after, int)):
         raise TypeError("not a notice")
-    return Notice(inbox, NoticeKind(kind), request, token, after, bool(wanted))
+    return Notification(channel, NotificationKind(kind), request_id, token, after, bool(contended))

@@ -17,7 +17,7 @@ from typing import TypeVar
 from holdfast.errors import StoreError
 from holdfast.stores.sqlite import codec
 from holdfast.stores.sqlite.errors import explain
-from holdfast.stores.sqlite.fork_guard import gate
+from holdfast.stores.sqlite.fork_guard import fork_guard
 from holdfast.stores.sqlite.opening import open_file
 from holdfast.stores.tabled import RETENTION, Steps
 from holdfast.table.state import NameState
@@ -98,7 +98,7 @@ class Database:
         self._sweep_at = 0
         self._looked_at = 0
         self._known: dict[str, Known] = {}
-        gate.watch(self)
+        fork_guard.watch(self)
 
     def open(self) -> None:
         """Open the file, making it if there is none. Raises LockedError if another process is just doing so."""
@@ -172,7 +172,7 @@ class Database:
             self._closed = True
             self._disconnect()
 
-    def rest(self, within: float) -> bool:
+    def quiesce(self, within: float) -> bool:
         """Disconnect and let nobody in until `go_on`; return False if another thread's turn does not end."""
         resting = self._guard.acquire(timeout=within)
         if resting:

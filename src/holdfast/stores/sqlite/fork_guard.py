@@ -11,14 +11,14 @@ from typing import Protocol
 
 from holdfast import fork
 
-REST_WITHIN = 1.0
+QUIESCE_WITHIN = 1.0
 """How long a fork waits for the turn of another thread to end, in seconds."""
 
 
-class Restful(Protocol):
+class Quiescable(Protocol):
     """A database that can be brought to rest."""
 
-    def rest(self, within: float) -> bool:
+    def quiesce(self, within: float) -> bool:
         """Disconnect and let nobody in until `go_on`; return False if another thread's turn does not end."""
         ...
 
@@ -29,7 +29,7 @@ class Restful(Protocol):
         """In a child: drop what is still connected, without closing it."""
 
 
-class Gate:
+class ForkGuard:
     """Held while a file is made and opened.
 
     Closing any descriptor of a file drops all locks that the process has on it, SQLite's included: so a file is only
@@ -39,12 +39,12 @@ class Gate:
     def __init__(self) -> None:
         """Bring everything to rest before each fork from now on."""
         self.lock = threading.Lock()
-        self._databases: weakref.WeakSet[Restful] = weakref.WeakSet()
-        self._resting: list[Restful] = []
+        self._databases: weakref.WeakSet[Quiescable] = weakref.WeakSet()
+        self._resting: list[Quiescable] = []
         self._held = False
-        fork.watch_shy(self)
+        fork.watch_quiescable(self)
 
-    def watch(self, database: Restful) -> None:
+    def watch(self, database: Quiescable) -> None:
         """Bring `database` to rest before each fork."""
         self._databases.add(database)
 
@@ -54,9 +54,9 @@ class Gate:
         while True:
             for database in [each for each in list(self._databases) if id(each) not in seen]:
                 seen.add(id(database))
-                if database.rest(REST_WITHIN):
+                if database.quiesce(QUIESCE_WITHIN):
                     self._resting.append(database)
-            self._held = self.lock.acquire(timeout=REST_WITHIN)
+            self._held = self.lock.acquire(timeout=QUIESCE_WITHIN)
             if not self._held or all(id(each) in seen for each in list(self._databases)):
                 return
             self.lock.release()
@@ -79,5 +79,5 @@ class Gate:
             database.forget()
 
 
-gate = Gate()
+fork_guard = ForkGuard()
 """The gate of this process."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from holdfast.errors import StoreError, UsageError
 from holdfast.stores.sqlite import codec, machine
 from holdfast.stores.sqlite.errors import explain, explain_file
-from holdfast.stores.sqlite.fork_guard import gate
+from holdfast.stores.sqlite.fork_guard import fork_guard
 from holdfast.table.state import KEPT, NameState, Queue
 
 SCHEMA = resources.files("holdfast.stores.sqlite").joinpath("schema.sql").read_text("utf-8")
@@ -30,7 +30,7 @@ def open_file(path: Path) -> tuple[sqlite3.Connection, tuple[int, int]]:
 
     Raises LockedError if another process is just making it, UsageError or StoreError if it can't be used.
     """
-    with gate.lock:
+    with fork_guard.lock:
         file = _make_file(path)
         try:
             connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
@@ -112,7 +112,7 @@ def _disown(connection: sqlite3.Connection) -> None:
         state = codec.load(name, counter, text)
         state.queue = Queue()
         for holder in state.holders:
-            holder.request, holder.inbox = KEPT + holder.request.removeprefix(KEPT), ""
+            holder.request_id, holder.channel = KEPT + holder.request_id.removeprefix(KEPT), ""
         connection.execute(
             "UPDATE names SET state = ?, version = version + 1 WHERE name = ?", (codec.dump(state), name)
         )

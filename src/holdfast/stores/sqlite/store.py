@@ -9,13 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from holdfast.contracts.messages import NameView, Notice, Page
+from holdfast.contracts.messages import NameView, Notification, Page
 from holdfast.contracts.runtime import Runtime
 from holdfast.contracts.store import Capabilities, StoreSource
 from holdfast.errors import StoreUnavailable
 from holdfast.runtimes import clocks
 from holdfast.stores.sqlite import machine
-from holdfast.stores.sqlite.channel import Inbox
+from holdfast.stores.sqlite.channel import SqliteChannel
 from holdfast.stores.sqlite.database import Database
 from holdfast.stores.sqlite.errors import LockedError
 from holdfast.stores.tabled import Steps, TabledStore
@@ -34,7 +34,7 @@ PAGE = 1000
 class SqliteStore(TabledStore):
     """One client's access to a lock file."""
 
-    capabilities = Capabilities(min_ttl=0.05, queue=True, weights=True, local=True, together=True)
+    capabilities = Capabilities(min_ttl=0.05, queue=True, weights=True, local=True, multi_acquire=True)
 
     def __init__(
         self,
@@ -46,17 +46,17 @@ class SqliteStore(TabledStore):
         """Use the lock file at `path`, which is made if there is none."""
         self._title = f"sqlite://{path}"
         self._runtime = runtime
-        self._inbox = Inbox(path.with_name(path.name + ".inbox"), f"{os.getpid()}-{runtime.new_id()[16:]}")
-        self._database = Database(path, clock or machine.BootClock(), wall, self._inbox.listening)
+        self._channel = SqliteChannel(path.with_name(path.name + ".inbox"), f"{os.getpid()}-{runtime.new_id()[16:]}")
+        self._database = Database(path, clock or machine.BootClock(), wall, self._channel.listening)
 
     def identity(self) -> str:
         """Return which file this is."""
         return self._title
 
-    async def open(self, deliver: Callable[[Notice], None], until: float) -> str:
+    async def open(self, deliver: Callable[[Notification], None], until: float) -> str:
         """Open the file, then the inbox."""
         await self._unlocked(self._database.open, until)
-        return self._inbox.open(self._runtime, deliver)
+        return self._channel.open(self._runtime, deliver)
 
     async def step(self, name: str, work: Callable[[Step], T], until: float) -> T:
         """Carry out `work` on one name in one transaction, then send its notices."""
@@ -87,16 +87,16 @@ class SqliteStore(TabledStore):
 
     async def close(self) -> None:
         """Remove the inbox and close the file."""
-        self._inbox.close()
+        self._channel.close()
         self._database.close()
 
     def abandon(self) -> None:
         """Let go of the parent's sockets. The database was told of the fork by the gate."""
-        self._inbox.abandon()
+        self._channel.abandon()
 
     def _send(self, step: Step) -> None:
-        for notice in step.notices:
-            self._inbox.send(notice)
+        for notification in step.notifications:
+            self._channel.send(notification)
 
     async def _unlocked(self, work: Callable[[], T], until: float) -> T:
         pause = FIRST_PAUSE

@@ -13,14 +13,14 @@ from functools import partial
 
 from holdfast.stores.zookeeper.errors import ANSWERS, UNKNOWN, Code, code_of
 from holdfast.stores.zookeeper.library import Client, Event, Result
-from holdfast.stores.zookeeper.names import INBOXES, session_name
+from holdfast.stores.zookeeper.names import CHANNELS, session_name
 
 log = logging.getLogger("holdfast")
 
 
 def path_of(root: str, session: str) -> str:
     """Return the inbox of a session."""
-    return f"{root}/{INBOXES}/{session}"
+    return f"{root}/{CHANNELS}/{session}"
 
 
 def read_box(data: bytes) -> tuple[int, list[str]]:
@@ -34,7 +34,7 @@ def write_box(count: int, messages: list[str]) -> bytes:
     return "\n".join([str(count), *messages]).encode("ascii", errors="replace")
 
 
-class Inbox:
+class ZooRenewerChannel:
     """The inbox of whatever session a client has."""
 
     def __init__(self, client: Client, root: str, deliver: Callable[[str], None]) -> None:

@@ -1,4 +1,4 @@
-"""A directory in ZooKeeper.
+"""A directory in ZooRenewer.
 
 A name is a node, an entry a child of it: of a client's session, or one that outlives it. Its creation is the token.
 What goes through the leader proves that the session lives (`proofs.py`): each listing is preceded by a sync, or by the
@@ -32,7 +32,7 @@ MANY = 200
 """How many requests are sent at once, at most."""
 
 
-class ZooKeeperDirectory:
+class ZooRenewerDirectory:
     """One client's session, and what it sees."""
 
     def __init__(self, runtime: Runtime, access: Access) -> None:
@@ -83,7 +83,7 @@ class ZooKeeperDirectory:
 
     async def keep_alive(self, until: float) -> None:
         """Have the server hear of us; kazoo's own pings are too far apart to know. Remove what is long unused."""
-        answers = await self._link.ask(until, lambda client: [client.exists_async(self._root)], writes=False)
+        answers = await self._link.exchange(until, lambda client: [client.exists_async(self._root)], writes=False)
         self._contact(answers)
         now = self._runtime.now()
         if unused := [name for name, used in list(self._used.items()) if used < now - UNUSED]:
@@ -144,8 +144,8 @@ class ZooKeeperDirectory:
         while True:
             await self._link.ready(until)
             found = None
-            if (name, record.request) in self._joined:
-                found = await self._find(name, record.request, until)
+            if (name, record.request_id) in self._joined:
+                found = await self._find(name, record.request_id, until)
             if found is None:
                 found = await self._add(name, record, until)
             if found is not None and found[0].session == self.session():
@@ -155,7 +155,7 @@ class ZooKeeperDirectory:
 
     async def _add(self, name: str, record: Record, until: float) -> tuple[Entry, Listing] | None:
         """Create a contender and list the name, in one go; None if that has to be done again."""
-        parent, mark = self._path(name), (name, record.request)
+        parent, mark = self._path(name), (name, record.request_id)
         self._joined[mark] = None  # from now on it may be there
         self._used[name] = self._runtime.now()
 
@@ -164,7 +164,7 @@ class ZooKeeperDirectory:
             create = client.create_async(path, data, ephemeral=True, sequence=True, include_data=True)
             return [create, client.get_children_async(parent, include_data=True)]
 
-        answers = await self._link.ask(until, send, writes=True)
+        answers = await self._link.exchange(until, send, writes=True)
         made, listed = answers.values
         if isinstance(made, Code) or isinstance(listed, Code):
             self._joined.pop(mark, None)
@@ -178,16 +178,16 @@ class ZooKeeperDirectory:
         self._proof(answers)
         self._joined[mark] = entry
         listing = self._listing(name, listed, stat.czxid)
-        strays = [each for each in listing.entries if _is_of(each, record.request) and each.order != entry.order]
+        strays = [each for each in listing.entries if _is_of(each, record.request_id) and each.order != entry.order]
         if strays:  # of a session that has just ended, or is about to
             await self._delete(name, strays, until)
             listing = await self.look(name, until)
         return entry, listing
 
-    async def _find(self, name: str, request: str, until: float) -> tuple[Entry, Listing] | None:
+    async def _find(self, name: str, request_id: str, until: float) -> tuple[Entry, Listing] | None:
         """Return the contender that an earlier join added, and a listing; None if it is not there, or not ours."""
         listing = await self.look(name, until)
-        found = [each for each in listing.entries if _is_of(each, request)]
+        found = [each for each in listing.entries if _is_of(each, request_id)]
         paths = [self._path_of(name, each) for each in found]
         stats = await self._each(until, paths, lambda client, path: client.exists_async(path), writes=False)
         entries = [
@@ -202,20 +202,20 @@ class ZooKeeperDirectory:
             await self._delete(name, strays, until)
             listing = await self.look(name, until)
         if keep is None:
-            self._joined.pop((name, request), None)
+            self._joined.pop((name, request_id), None)
             return None
-        self._joined[name, request] = keep
+        self._joined[name, request_id] = keep
         return keep, listing
 
-    async def withdraw(self, name: str, request: str, entry: Entry | None, until: float) -> bool:
+    async def withdraw_join(self, name: str, request_id: str, entry: Entry | None, until: float) -> bool:
         """Remove the contender of a request. A join of ours that is still under way is carried out before we look."""
         if entry is None:
             listing = await self.look(name, until)
-            found = [each for each in listing.entries if _is_of(each, request)]
+            found = [each for each in listing.entries if _is_of(each, request_id)]
         else:
             found = [entry]
         removed = await self._delete(name, found, until)
-        self._joined.pop((name, request), None)
+        self._joined.pop((name, request_id), None)
         return removed
 
     async def _delete(self, name: str, entries: Sequence[Entry], until: float) -> bool:
@@ -227,7 +227,7 @@ class ZooKeeperDirectory:
 
     async def _make(self, path: str, until: float) -> None:
         """Make a node that has none of our data, and those above it."""
-        await self._link.ask(until, lambda client: [client.create_async(path, makepath=True)], writes=True)
+        await self._link.exchange(until, lambda client: [client.create_async(path, makepath=True)], writes=True)
 
     def _entry(self, node: str, stat: Stat, since: int) -> Entry | None:
         entry = names.read_entry(node, since)
@@ -240,7 +240,7 @@ class ZooKeeperDirectory:
     async def look(self, name: str, until: float) -> Listing:
         """List a name, once the server has caught up with the leader."""
         parent = self._path(name)
-        answers = await self._link.ask(
+        answers = await self._link.exchange(
             until,
             lambda client: [client.sync_async(parent), client.get_children_async(parent, include_data=True)],
             writes=False,
@@ -254,7 +254,7 @@ class ZooKeeperDirectory:
     def _listing(self, name: str, listed: tuple[list[str], Stat], since: int) -> Listing:
         listing = names.listing(*listed, since)
         for entry in listing.entries:
-            known = self._joined.get((name, entry.request)) if entry.kind is Kind.CONTENDER else None
+            known = self._joined.get((name, entry.request_id)) if entry.kind is Kind.CONTENDER else None
             if known is not None and known.order == entry.order:
                 entry.token = known.token
         return listing
@@ -276,7 +276,7 @@ class ZooKeeperDirectory:
     async def names(self, prefix: str, until: float, rest: object = None) -> Page:
         """Return a page of the nodes below the root that have entries, sorted.
 
-        All nodes are listed for the first page, since ZooKeeper knows no part of a list. The rest is those of which
+        All nodes are listed for the first page, since ZooRenewer knows no part of a list. The rest is those of which
         nobody has looked yet whether they have entries.
         """
         found: list[str] = await self._nodes(prefix, until) if rest is None else list(cast("list[str]", rest))
@@ -288,7 +288,7 @@ class ZooKeeperDirectory:
 
     async def _nodes(self, prefix: str, until: float) -> list[str]:
         """Return the names that have a node, the first of them last."""
-        answers = await self._link.ask(
+        answers = await self._link.exchange(
             until,
             lambda client: [client.sync_async(self._root), client.get_children_async(self._root)],
             writes=False,
@@ -312,7 +312,7 @@ class ZooKeeperDirectory:
             if result is None:
                 for entry in remove:
                     if entry.kind is Kind.CONTENDER:
-                        self._joined.pop((name, entry.request), None)
+                        self._joined.pop((name, entry.request_id), None)
                 return True
             place, code = result
             demanded = len(remove) + (beside is not None)
@@ -350,7 +350,7 @@ class ZooKeeperDirectory:
                 )
             return [transaction.commit_async()]
 
-        answers = await self._link.ask(until, send, writes=True)
+        answers = await self._link.exchange(until, send, writes=True)
         parts: list[Any] = answers.values[0]
         refused = [(n, code) for n, code in enumerate(codes(parts)) if code in ANSWERS]
         if refused:
@@ -395,18 +395,18 @@ class ZooKeeperDirectory:
 
     # -- watching --------------------------------------------------------------------------------------------
 
-    async def watch(self, name: str, request: str, entries: Sequence[Entry], until: float) -> bool:
+    async def watch(self, name: str, request_id: str, entries: Sequence[Entry], until: float) -> bool:
         """Leave a watch on each node, and look whether it has changed since it was listed."""
         paths = [self._path_of(name, entry) for entry in entries]
-        self._watches.set(request, paths)
+        self._watches.set(request_id, paths)
         found = await self._each(until, paths, lambda client, path: client.get_async(path, self._fired), writes=False)
         if any(isinstance(each, Code) for each in found):  # and is not watched; by `exists` it would be, for good
-            self._watches.set(request, [])
+            self._watches.set(request_id, [])
             return False
         stats: list[Stat] = [stat for _, stat in found]
         if any(stat.mzxid > max(names.since(entry), stat.czxid) for entry, stat in zip(entries, stats, strict=True)):
-            self._watches.set(request, [])
-            self._wake([request])
+            self._watches.set(request_id, [])
+            self._wake([request_id])
         return True
 
     def _fired(self, event: Event) -> None:
@@ -419,8 +419,8 @@ class ZooKeeperDirectory:
 
     def _wake(self, requests: Iterable[str]) -> None:
         if self._watcher is not None:
-            for request in requests:
-                self._watcher.woken(request)
+            for request_id in requests:
+                self._watcher.woken(request_id)
 
     # -- time ------------------------------------------------------------------------------------------------
 
@@ -461,7 +461,7 @@ class ZooKeeperDirectory:
         def send(client: Client) -> list[Result]:
             return [client.sync_async(self._root), *(client.exists_async(path) for path in paths)]
 
-        answers = await self._link.ask(until, send, writes=False)
+        answers = await self._link.exchange(until, send, writes=False)
         self._proof(answers)
         stats: list[Stat | None] = answers.values[1:]
         if session != self._link.session:
@@ -494,13 +494,13 @@ class ZooKeeperDirectory:
 
     async def _get(self, path: str, until: float) -> tuple[bytes, Stat] | None:
         """Return data and Stat; None if there is no such node."""
-        answers = await self._link.ask(until, lambda client: [client.get_async(path)], writes=False)
+        answers = await self._link.exchange(until, lambda client: [client.get_async(path)], writes=False)
         self._contact(answers)
         found = answers.values[0]
         return None if isinstance(found, Code) else found
 
     async def _set(self, path: str, data: bytes, version: int, until: float) -> Stat | Code:
-        answers = await self._link.ask(until, lambda client: [client.set_async(path, data, version)], writes=True)
+        answers = await self._link.exchange(until, lambda client: [client.set_async(path, data, version)], writes=True)
         self._proof(answers)
         written: Stat | Code = answers.values[0]
         if not isinstance(written, Code):
@@ -514,7 +514,7 @@ class ZooKeeperDirectory:
         values: list[Any] = []
         for first in range(0, len(paths), MANY):
             some = paths[first : first + MANY]
-            answers = await self._link.ask(until, partial(_send_each, send, some), writes=writes)
+            answers = await self._link.exchange(until, partial(_send_each, send, some), writes=writes)
             self._contact(answers)
             values += answers.values
         return values
@@ -529,5 +529,5 @@ def _send_each(send: Callable[[Client, str], Result], paths: Sequence[str], clie
     return [send(client, path) for path in paths]
 
 
-def _is_of(entry: Entry, request: str) -> bool:
-    return entry.kind is Kind.CONTENDER and entry.request == request
+def _is_of(entry: Entry, request_id: str) -> bool:
+    return entry.kind is Kind.CONTENDER and entry.request_id == request_id

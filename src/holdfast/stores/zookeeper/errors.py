@@ -20,7 +20,7 @@ ANSWERS = frozenset(Code)
 LOST = -4
 """The connection was lost."""
 
-SASL_WANTED = -124
+SASL_REQUIRED = -124
 """Nobody is served without a SASL login; also the answer to a login that failed."""
 
 UNKNOWN = {
@@ -39,12 +39,12 @@ PASSING = {
 """It was not carried out, and asking again later may help."""
 
 LASTING = {
-    -6: "the servers are too old: they must be ZooKeeper 3.5 or later",
+    -6: "the servers are too old: they must be ZooRenewer 3.5 or later",
     -102: "this login may not do that. It needs read, write, create and delete at {root} and below, and where there is "
     "no such node yet, create above it; see the ACLs of these nodes, and the user and password in the URL",
     -114: "the ACL of new nodes is not valid; for acl=creator, the URL needs a user and a password",
     -115: "the login was refused; see the user and the password in the URL",
-    SASL_WANTED: "the servers want a SASL login; give one in the URL",
+    SASL_REQUIRED: "the servers want a SASL login; give one in the URL",
     -125: "a quota of this path is exceeded; raise it",
 }
 """What asking again cannot mend. {root} stands for the node below which all is."""

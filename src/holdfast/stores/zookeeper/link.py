@@ -16,10 +16,10 @@ from typing import Any
 from holdfast.contracts.runtime import Event, Runtime
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from holdfast.stores.zookeeper import library
-from holdfast.stores.zookeeper.channel import Inbox
+from holdfast.stores.zookeeper.channel import ZooRenewerChannel
 from holdfast.stores.zookeeper.errors import (
     LOST,
-    SASL_WANTED,
+    SASL_REQUIRED,
     answer_of,
     code_of,
     ended,
@@ -139,7 +139,7 @@ class Link:
         self._error: StoreError | None = None
         self._closed = False
         self._silence = min(SILENCE, max(HICCUP, access.options["timeout"] / 8))
-        self._asked_at = float("-inf")
+        self._requested_at = float("-inf")
         """Since when an answer of the server is due, if nothing was heard of it since."""
         self._drops = 0
         """How many times the connection was lost, as far as it is known here."""
@@ -176,7 +176,7 @@ class Link:
             )
         return handler.attempts.error()
 
-    async def ask(self, until: float, send: Callable[[Client], Sequence[Result]], *, writes: bool) -> Answers:
+    async def exchange(self, until: float, send: Callable[[Client], Sequence[Result]], *, writes: bool) -> Answers:
         """Send requests together, and return what comes of them.
 
         Raises OutcomeUnknown (StoreUnavailable if they change nothing) if an answer is missing.
@@ -261,10 +261,10 @@ class Link:
         """
         handler = self._handler
         if handler is not None:
-            if handler.heard_since(self._asked_at):
-                self._asked_at = sent
-            if self._runtime.now() - self._asked_at >= self._silence:
-                handler.break_if_silent(self._asked_at)
+            if handler.heard_since(self._requested_at):
+                self._requested_at = sent
+            if self._runtime.now() - self._requested_at >= self._silence:
+                handler.break_if_silent(self._requested_at)
 
     def _answer(self, result: Result, *, writes: bool) -> Any:  # noqa: ANN401 - whatever was asked for
         if not result.ready():  # a later one was refused at once, as the connection was just lost
@@ -304,29 +304,33 @@ class Link:
         access, logger = self._access, library.QuietLogger()
         self._handler = handler = Handler(access, self._runtime)
         client = library.make_client(access.hosts, handler, logger, access.options, private=access.private)
-        inbox = Inbox(client, access.root, lambda message: self._post(partial(self._hearing.told, message)))
-        inbox.on_ready = partial(self._from_thread, client, handler, inbox)
-        inbox.on_error = lambda error: self._post(partial(self._failed, client, error))
-        client.add_listener(partial(self._listen, client, handler, inbox, logger))
+        channel = ZooRenewerChannel(
+            client, access.root, lambda message: self._post(partial(self._hearing.told, message))
+        )
+        channel.on_ready = partial(self._from_thread, client, handler, channel)
+        channel.on_error = lambda error: self._post(partial(self._failed, client, error))
+        client.add_listener(partial(self._listen, client, handler, channel, logger))
         return client
 
-    def _listen(self, client: Client, handler: Handler, inbox: Inbox, logger: library.QuietLogger, state: str) -> None:
+    def _listen(
+        self, client: Client, handler: Handler, channel: ZooRenewerChannel, logger: library.QuietLogger, state: str
+    ) -> None:
         """Hear of a change, in kazoo's thread."""
         if state != library.CONNECTED:
             handler.carry_out()  # of which nothing is sent without a connection
         if state == library.CONNECTED:
-            inbox.connected()
+            channel.connected()
         elif state == library.SUSPENDED:
-            inbox.suspended()
+            channel.suspended()
             self._post(partial(self._suspended, client))
         else:
-            inbox.suspended()
+            channel.suspended()
             self._post(partial(self._ended, client, client.client_state, logger.raised))
 
-    def _from_thread(self, client: Client, handler: Handler, inbox: Inbox) -> None:
+    def _from_thread(self, client: Client, handler: Handler, channel: ZooRenewerChannel) -> None:
         wire = handler.wire
         if wire is not None:
-            self._post(partial(self._ready, client, inbox.session, wire.session_timeout(), wire.opened_at))
+            self._post(partial(self._ready, client, channel.session, wire.session_timeout(), wire.opened_at))
 
     def _ready(self, client: Client, session: int, timeout: float, opened_at: float) -> None:
         """Note that there is a connection, and the session's inbox."""
@@ -358,7 +362,7 @@ class Link:
             return
         self._up.clear()
         if state in library.CLOSED:
-            login_failed = state == "AUTH_FAILED" or (bool(self._access.sasl) and code_of(error) == SASL_WANTED)
+            login_failed = state == "AUTH_FAILED" or (bool(self._access.sasl) and code_of(error) == SASL_REQUIRED)
             self._let_go(refused_login(self._access.title) if login_failed else ended(self._access, error))
         self._end_session()
 

@@ -10,7 +10,7 @@ from urllib.parse import quote, unquote
 from holdfast.stores.ordered import Entry, Kind, Listing, Record
 from holdfast.stores.zookeeper.library import Stat
 
-INBOXES = "~inbox"
+CHANNELS = "~inbox"
 """Where the inboxes are: no name is ever encoded to this."""
 
 WRAP = 2**32
@@ -32,8 +32,8 @@ def decode(part: str) -> str | None:
 
 def stem(record: Record) -> str:
     """Write an entry but for its number."""
-    request = record.request.replace("/", ".")
-    return f"{record.kind.value}_{request}_{record.weight}_{record.capacity}_{record.before}_"
+    request_id = record.request_id.replace("/", ".")
+    return f"{record.kind.value}_{request_id}_{record.weight}_{record.capacity}_{record.before}_"
 
 
 def whole(record: Record) -> str:
@@ -49,9 +49,9 @@ def is_placed(record: Record) -> bool:
 def read_entry(node: str, since: int = 0) -> Entry | None:
     """Read an entry; None if it is none of ours. It was listed when the last change was `since`."""
     try:
-        kind, request, weight, capacity, before, number = node.split("_")
+        kind, request_id, weight, capacity, before, number = node.split("_")
         order = int(number) + 1
-        entry = Entry(Kind(kind), request.replace(".", "/"), order, int(weight), int(capacity), int(before))
+        entry = Entry(Kind(kind), request_id.replace(".", "/"), order, int(weight), int(capacity), int(before))
     except ValueError:
         return None
     if order < 0:

@@ -12,13 +12,13 @@ Checks are written once, for both colours and for every store. Nothing sleeps an
 until a generous deadline, and compares times with others of the same run.
 """
 
-from holdfast.testing.conformance.check import COLOURS, Check
+from holdfast.testing.conformance.check import API_FORMS, Check
 from holdfast.testing.conformance.kit import Violation
 from holdfast.testing.conformance.suite import CHECKS, StoreConformance, check_store, checks_for, run_check
 
 __all__ = [
+    "API_FORMS",
     "CHECKS",
-    "COLOURS",
     "Check",
     "StoreConformance",
     "Violation",

@@ -7,7 +7,7 @@ from typing import Any
 from holdfast.contracts.store import Capabilities
 from holdfast.testing.conformance.kit import Kit
 
-COLOURS = ("threads", "asyncio")
+API_FORMS = ("threads", "asyncio")
 
 Body = Callable[[Kit], Coroutine[Any, Any, None]]
 
@@ -20,23 +20,23 @@ class Check:
     guarantee: str
     """The guarantee, in one sentence."""
     body: Body
-    colours: tuple[str, ...] = COLOURS
+    forms: tuple[str, ...] = API_FORMS
     """Where it has a meaning."""
     queue: bool = False
     """Whether it is about stores that keep a queue."""
     weights: bool = False
     """Whether it is about stores that know weights."""
-    together: bool = False
+    multi_acquire: bool = False
     """Whether it is about stores that grant several names in one step."""
 
-    def applies_to(self, capabilities: Capabilities, colour: str) -> bool:
+    def applies_to(self, capabilities: Capabilities, form: str) -> bool:
         """Tell whether a store with these capabilities gives this guarantee at all."""
-        if colour not in self.colours:
+        if form not in self.forms:
             return False
         needs = (
             (self.queue, capabilities.queue),
             (self.weights, capabilities.weights),
-            (self.together, capabilities.together),
+            (self.multi_acquire, capabilities.multi_acquire),
         )
         return all(has or not needed for needed, has in needs)
 
@@ -45,12 +45,12 @@ class Check:
 
 
 def check(
-    *, colours: tuple[str, ...] = COLOURS, queue: bool = False, weights: bool = False, together: bool = False
+    *, forms: tuple[str, ...] = API_FORMS, queue: bool = False, weights: bool = False, multi_acquire: bool = False
 ) -> Callable[[Body], Check]:
     """Make a check of a function: its docstring is the guarantee."""
 
     def make(body: Body) -> Check:
         guarantee = (body.__doc__ or "").strip()
-        return Check(body.__name__, guarantee, body, colours, queue, weights, together)
+        return Check(body.__name__, guarantee, body, forms, queue, weights, multi_acquire)
 
     return make

@@ -15,17 +15,17 @@ from typing import Any, Generic, Protocol, TypeVar
 from holdfast.client import AsyncClient, Client
 from holdfast.contracts.deadlines import micros
 from holdfast.contracts.messages import (
-    Ask,
+    AcquireRequest,
     Granted,
-    Leave,
-    Left,
     NameView,
-    Notice,
-    NoticeKind,
-    Release,
-    Renewal,
+    NotGranted,
+    Notification,
+    NotificationKind,
+    ReleaseRequest,
     RenewReply,
+    RenewRequest,
     Reply,
+    WithdrawRequest,
 )
 from holdfast.contracts.runtime import Runtime
 from holdfast.contracts.store import Store, StoreSource
@@ -40,7 +40,7 @@ from holdfast.testing.conformance.wire import Wire
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
-PATIENCE = 10.0
+TEST_TIMEOUT = 10.0
 """How long a check waits, in seconds, for what must happen: generous, as it is only ever used up by a failure."""
 
 PAUSE = 0.002
@@ -67,7 +67,7 @@ class Running(Protocol[T_co]):
         """Tell whether it has ended."""
         ...
 
-    async def result(self, within: float = PATIENCE) -> T_co:
+    async def result(self, within: float = TEST_TIMEOUT) -> T_co:
         """Wait for its end; return its result or raise its error. Raises Violation if it takes too long."""
         ...
 
@@ -98,10 +98,10 @@ async def cancel_after(running: Running[Releasable], steps: int) -> None:
         await asyncio.sleep(0)
     running.cancel()
     try:
-        won = await running.result()
+        result = await running.result()
     except asyncio.CancelledError:
         return
-    await won.release()
+    await result.release()
 
 
 class RawClient:
@@ -111,14 +111,14 @@ class RawClient:
         """Speak to `store`, about names in `space`."""
         self.runtime = runtime
         self.store = store
-        self.inbox = ""
-        self.notices: list[Notice] = []
+        self.channel = ""
+        self.notifications: list[Notification] = []
         self._space = space
         self._closed = False
 
     async def open(self) -> None:
         """Open the store."""
-        self.inbox = await self.store.open(self.notices.append, self._until())
+        self.channel = await self.store.open(self.notifications.append, self._until())
 
     async def close(self) -> None:
         """Close the store, once, with no word about what is held or waited for."""
@@ -126,81 +126,81 @@ class RawClient:
             self._closed = True
             await self.store.close()
 
-    def ask(
+    def request(
         self,
         name: str,
         *,
         ttl: float = 20.0,
-        patience: float = 10.0,
+        waiter_ttl: float = 10.0,
         weight: int = 1,
         capacity: int = 1,
         wait: bool = True,
-    ) -> Ask:
+    ) -> AcquireRequest:
         """Make a new request. Times in seconds."""
-        return Ask(
+        return AcquireRequest(
             self._space + name,
             self.runtime.new_id(),
-            self.inbox,
+            self.channel,
             "raw",
             micros(ttl),
             micros(min(ttl, 10.0)) // 4,
-            micros(patience),
+            micros(waiter_ttl),
             weight,
             capacity,
             proposal=self.runtime.wall(),
             wait=wait,
         )
 
-    async def acquire(self, ask: Ask) -> Reply:
+    async def acquire(self, request: AcquireRequest) -> Reply:
         """Ask, for the first time or again."""
-        return await self.store.acquire(ask, self._until())
+        return await self.store.acquire(request, self._until())
 
-    async def acquire_many(self, asks: Sequence[Ask]) -> list[Reply]:
+    async def acquire_many(self, requests: Sequence[AcquireRequest]) -> list[Reply]:
         """Ask for several names in one step, for the first time or again."""
-        return await self.store.acquire_many(asks, self._until())
+        return await self.store.acquire_many(requests, self._until())
 
-    async def win(self, ask: Ask) -> int:
+    async def win(self, request: AcquireRequest) -> int:
         """Ask for what must be granted; return the token."""
-        reply = await self.acquire(ask)
+        reply = await self.acquire(request)
         if not isinstance(reply, Granted):
             message = f"a free name was not granted: {reply}"
             raise Violation(message)
         return reply.token
 
-    async def release(self, ask: Ask, token: int, *, unsure: bool = False) -> Outcome:
+    async def release(self, request: AcquireRequest, token: int, *, unsure: bool = False) -> Outcome:
         """Release what came of an ask."""
-        return await self.store.release(Release(ask.name, ask.request, token, unsure), self._until())
+        return await self.store.release(ReleaseRequest(request.name, request.request_id, token, unsure), self._until())
 
-    async def renew(self, ask: Ask, token: int, ttl: float) -> RenewReply:
+    async def renew(self, request: AcquireRequest, token: int, ttl: float) -> RenewReply:
         """Renew what came of an ask."""
-        renewals = [Renewal(ask.name, ask.request, token, micros(ttl))]
+        renewals = [RenewRequest(request.name, request.request_id, token, micros(ttl))]
         return (await self.store.renew(renewals, self._until()))[0]
 
-    async def leave(self, ask: Ask, *, unsure: bool = False) -> Left:
+    async def withdraw(self, request: AcquireRequest, *, unsure: bool = False) -> NotGranted:
         """Give an ask up."""
-        return await self.store.leave(Leave(ask.name, ask.request, unsure), self._until())
+        return await self.store.withdraw(WithdrawRequest(request.name, request.request_id, unsure), self._until())
 
     async def inspect(self, name: str) -> NameView:
         """Show one name."""
         return await self.store.inspect(self._space + name, self._until())
 
-    def pushed(self, ask: Ask) -> int:
+    def pushed(self, request: AcquireRequest) -> int:
         """Return the token that was pushed for an ask, or 0."""
         tokens = [
-            notice.token
-            for notice in list(self.notices)
-            if notice.kind is NoticeKind.GRANTED and notice.request == ask.request
+            notification.token
+            for notification in list(self.notifications)
+            if notification.kind is NotificationKind.GRANTED and notification.request_id == request.request_id
         ]
         return max(tokens, default=0)
 
     def _until(self) -> float:
-        return self.runtime.now() + PATIENCE
+        return self.runtime.now() + TEST_TIMEOUT
 
 
 class Kit(ABC):
     """The tools of one run of one check."""
 
-    colour: str
+    form: str
 
     def __init__(self, source: StoreSource) -> None:
         """Work at `source`, in a namespace that nobody else uses."""
@@ -217,7 +217,7 @@ class Kit(ABC):
 
         It allows a request much time, for the machine may be busy: unless a wire may swallow the request.
         """
-        source, operation_timeout = (self.source, PATIENCE) if wire is None else (wire.tap(self.source), 1.0)
+        source, operation_timeout = (self.source, TEST_TIMEOUT) if wire is None else (wire.tap(self.source), 1.0)
         return self.adopt(self._client(source, self.space + within, owner, operation_timeout))
 
     def adopt(self, client: Client | AsyncClient) -> AsyncClient:
@@ -234,7 +234,7 @@ class Kit(ABC):
         self._closers.append(raw.close)
         return raw
 
-    async def until(self, condition: Callable[[], Awaitable[bool]], what: str, within: float = PATIENCE) -> None:
+    async def until(self, condition: Callable[[], Awaitable[bool]], what: str, within: float = TEST_TIMEOUT) -> None:
         """Wait for a condition. Raises Violation, saying `what` did not happen, if it takes too long."""
         give_up_at, pause = self.now() + within, PAUSE
         while not await condition():
@@ -307,7 +307,7 @@ class _RunningThread(Generic[T]):
     def done(self) -> bool:
         return not self._thread.is_alive()
 
-    async def result(self, within: float = PATIENCE) -> T:
+    async def result(self, within: float = TEST_TIMEOUT) -> T:
         self._thread.join(within)
         expect(self.done(), f"what runs beside the check should have ended within {within:g} s")
         if self._error is not None:
@@ -321,7 +321,7 @@ class _RunningThread(Generic[T]):
 class ThreadsKit(Kit):
     """Clients for threads; everything blocks in place."""
 
-    colour = "threads"
+    form = "threads"
 
     def __init__(self, source: StoreSource) -> None:
         """Work at `source`."""
@@ -357,7 +357,7 @@ class _RunningTask(Generic[T]):
     def done(self) -> bool:
         return self._task.done()
 
-    async def result(self, within: float = PATIENCE) -> T:
+    async def result(self, within: float = TEST_TIMEOUT) -> T:
         done, _ = await asyncio.wait({self._task}, timeout=within)
         expect(done, f"what runs beside the check should have ended within {within:g} s")
         return self._task.result()
@@ -369,7 +369,7 @@ class _RunningTask(Generic[T]):
 class AsyncioKit(Kit):
     """Clients for asyncio, all in one loop."""
 
-    colour = "asyncio"
+    form = "asyncio"
 
     def __init__(self, source: StoreSource) -> None:
         """Work at `source`."""

@@ -7,7 +7,7 @@ from typing import Any
 from holdfast.contracts.store import Capabilities, StoreSource
 from holdfast.errors import UsageError
 from holdfast.runtimes.threads import drive
-from holdfast.testing.conformance.check import COLOURS, Check
+from holdfast.testing.conformance.check import API_FORMS, Check
 from holdfast.testing.conformance.checks import (
     again,
     bodies,
@@ -47,19 +47,19 @@ CHECKS: tuple[Check, ...] = tuple(
 """Every guarantee, in the order in which it is best read."""
 
 
-def checks_for(capabilities: Capabilities, colour: str) -> list[Check]:
+def checks_for(capabilities: Capabilities, form: str) -> list[Check]:
     """Return the checks that a store with these capabilities has to pass."""
-    return [check for check in CHECKS if check.applies_to(capabilities, colour)]
+    return [check for check in CHECKS if check.applies_to(capabilities, form)]
 
 
-def run_check(check: Check, source: StoreSource, colour: str = "threads") -> None:
+def run_check(check: Check, source: StoreSource, form: str = "threads") -> None:
     """Look whether one guarantee holds. Raises Violation, or whatever the store raised, if it does not."""
-    if colour == "threads":
+    if form == "threads":
         drive(_run(check, ThreadsKit(source)))
-    elif colour == "asyncio":
+    elif form == "asyncio":
         asyncio.run(_run(check, AsyncioKit(source)))
     else:
-        message = f"a colour is one of {', '.join(COLOURS)}, not {colour!r}"
+        message = f"a colour is one of {', '.join(API_FORMS)}, not {form!r}"
         raise UsageError(message)
 
 
@@ -67,22 +67,22 @@ async def _run(check: Check, kit: Kit) -> None:
     try:
         await check.body(kit)
     except Exception as error:
-        error.add_note(f"{check.name} ({kit.colour}, {kit.source.title}): {check.guarantee}")
+        error.add_note(f"{check.name} ({kit.form}, {kit.source.title}): {check.guarantee}")
         raise
     finally:
         await kit.close()
 
 
-def check_store(source: StoreSource, colour: str = "threads") -> list[Check]:
+def check_store(source: StoreSource, form: str = "threads") -> list[Check]:
     """Run every check that applies to `source`; return which did.
 
     Raises an ExceptionGroup with one error for each guarantee that does not hold.
     """
-    checks = checks_for(source.capabilities, colour)
+    checks = checks_for(source.capabilities, form)
     broken: list[Exception] = []
     for check in checks:
         try:
-            run_check(check, source, colour)
+            run_check(check, source, form)
         except Exception as error:  # noqa: BLE001 - collected, and raised together
             broken.append(error)
     if broken:
@@ -108,7 +108,7 @@ class StoreConformance:
     """
 
     capabilities: Capabilities
-    colours: tuple[str, ...] = COLOURS
+    forms: tuple[str, ...] = API_FORMS
     checks: tuple[Check, ...] = CHECKS
 
     @classmethod
@@ -116,17 +116,14 @@ class StoreConformance:
         """Make the tests."""
         if "check" in metafunc.fixturenames:
             cases = [
-                (check, colour)
-                for colour in cls.colours
-                for check in cls.checks
-                if check.applies_to(cls.capabilities, colour)
+                (check, form) for form in cls.forms for check in cls.checks if check.applies_to(cls.capabilities, form)
             ]
             metafunc.parametrize(("check", "colour"), cases, ids=_ids(cases))
 
-    def test_guarantee(self, check: Check, colour: str, source: StoreSource) -> None:
+    def test_guarantee(self, check: Check, form: str, source: StoreSource) -> None:
         """Every guarantee of Holdfast holds at this store."""
-        run_check(check, source, colour)
+        run_check(check, source, form)
 
 
 def _ids(cases: Iterable[tuple[Check, str]]) -> list[str]:
-    return [f"{check.name}-{colour}" for check, colour in cases]
+    return [f"{check.name}-{form}" for check, form in cases]

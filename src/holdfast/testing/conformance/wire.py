@@ -9,19 +9,19 @@ from functools import partial
 from typing import TypeVar
 
 from holdfast.contracts.messages import (
-    Adjust,
-    Ask,
+    AcquireRequest,
+    AdjustRequest,
     HolderView,
-    Leave,
-    Left,
     NameView,
-    Notice,
-    NoticeKind,
+    NotGranted,
+    Notification,
+    NotificationKind,
     Page,
-    Release,
-    Renewal,
+    ReleaseRequest,
     RenewReply,
+    RenewRequest,
     Reply,
+    WithdrawRequest,
 )
 from holdfast.contracts.runtime import Runtime
 from holdfast.contracts.store import Store, StoreSource
@@ -48,22 +48,22 @@ class Wire:
         """Notices are lost."""
         self.lose: Counter[str] = Counter()
         """How many replies to "acquire", "release" and "adjust" are yet to be lost, after the store did as asked."""
-        self.requests: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
         """How many requests were made to "acquire"."""
-        self.asks: list[Ask] = []
+        self.requests: list[AcquireRequest] = []
         self.replies: list[Reply] = []
-        self._push: Callable[[Notice], None] | None = None
+        self._push: Callable[[Notification], None] | None = None
 
     def tap(self, source: StoreSource) -> StoreSource:
         """Return `source` with this wire in front of it."""
         return StoreSource(source.title, source.capabilities, lambda runtime: _Tapped(self, source, runtime))
 
-    def push(self, notice: Notice) -> None:
+    def push(self, notification: Notification) -> None:
         """Deliver a notice to the client as if the store had sent it."""
         if self._push is not None:
-            self._push(notice)
+            self._push(notification)
 
-    def attach(self, push: Callable[[Notice], None]) -> None:
+    def attach(self, push: Callable[[Notification], None]) -> None:
         """Note how the client is reached."""
         self._push = push
 
@@ -81,32 +81,35 @@ class _Tapped:
         """Pass on."""
         return self._store.identity()
 
-    async def open(self, deliver: Callable[[Notice], None], until: float) -> str:
-        def hear(notice: Notice) -> None:
-            if not self._wire.deaf or notice.kind in (NoticeKind.REVOKED, NoticeKind.ASKED):
-                deliver(notice)
+    async def open(self, deliver: Callable[[Notification], None], until: float) -> str:
+        def hear(notification: Notification) -> None:
+            if not self._wire.deaf or notification.kind in (
+                NotificationKind.REVOKED,
+                NotificationKind.REVOCATION_REQUESTED,
+            ):
+                deliver(notification)
 
-        self._wire.attach(lambda notice: _ignore(self._runtime.post(partial(deliver, notice))))
+        self._wire.attach(lambda notification: _ignore(self._runtime.post(partial(deliver, notification))))
         return await self._store.open(hear, until)
 
-    async def acquire(self, ask: Ask, until: float) -> Reply:
-        self._wire.requests["acquire"] += 1
-        self._wire.asks.append(ask)
-        reply = await self._store.acquire(ask, until)
+    async def acquire(self, request: AcquireRequest, until: float) -> Reply:
+        self._wire.counts["acquire"] += 1
+        self._wire.requests.append(request)
+        reply = await self._store.acquire(request, until)
         self._wire.replies.append(reply)
         return self._carry("acquire", reply)
 
-    async def acquire_many(self, asks: Sequence[Ask], until: float) -> list[Reply]:
-        self._wire.requests["acquire"] += 1
-        self._wire.asks += asks
-        replies = await self._store.acquire_many(asks, until)
+    async def acquire_many(self, requests: Sequence[AcquireRequest], until: float) -> list[Reply]:
+        self._wire.counts["acquire"] += 1
+        self._wire.requests += requests
+        replies = await self._store.acquire_many(requests, until)
         self._wire.replies += replies
         return self._carry("acquire", replies)
 
-    async def release(self, release: Release, until: float) -> Outcome:
+    async def release(self, release: ReleaseRequest, until: float) -> Outcome:
         return self._carry("release", await self._store.release(release, until))
 
-    async def renew(self, renewals: Sequence[Renewal], until: float) -> list[RenewReply]:
+    async def renew(self, renewals: Sequence[RenewRequest], until: float) -> list[RenewReply]:
         stalled, give_up_at = self._wire.stalled, self._runtime.now() + LONGEST
         while self._wire.stalled and self._runtime.now() < give_up_at:
             await self._runtime.sleep(MOMENT)
@@ -115,17 +118,17 @@ class _Tapped:
             raise StoreUnavailable(message)
         return await self._store.renew(renewals, until)
 
-    async def adjust(self, adjust: Adjust, until: float) -> RenewReply:
+    async def adjust(self, adjust: AdjustRequest, until: float) -> RenewReply:
         return self._carry("adjust", await self._store.adjust(adjust, until))
 
-    async def leave(self, leave: Leave, until: float) -> Left:
-        return await self._store.leave(leave, until)
+    async def withdraw(self, withdraw: WithdrawRequest, until: float) -> NotGranted:
+        return await self._store.withdraw(withdraw, until)
 
     async def inspect(self, name: str, until: float) -> NameView:
         return await self._store.inspect(name, until)
 
-    async def ask_back(self, name: str, until: float) -> list[HolderView]:
-        return await self._store.ask_back(name, until)
+    async def request_revocation(self, name: str, until: float) -> list[HolderView]:
+        return await self._store.request_revocation(name, until)
 
     async def resize(self, name: str, before: int, after: int, until: float) -> int:
         return await self._store.resize(name, before, after, until)

@@ -9,7 +9,7 @@ import pytest
 from holdfast.client import Client
 from holdfast.contracts.runtime import Runtime
 from holdfast.contracts.store import StoreSource
-from holdfast.core.lease import EXPIRED, REVOKED, HeldLease, report_loss
+from holdfast.core.lease import EXPIRED, REVOKED, CoreLease, report_loss
 from holdfast.lease import AsyncLease, Lease
 from holdfast.primitives.multilock import AsyncMultiLease, MultiLease
 from holdfast.stores.memory import forget_table, share_table
@@ -124,7 +124,7 @@ class Chaos:
         ends. The clients that were used before stand still; use new ones, or `steal`.
         """
         asleep = [store for store in self._table.stores if not isinstance(store, ForcedStore)]
-        keepers = [(each, session.keeper) for session in self._leases.sessions() for each in session.keeper.kept()]
+        keepers = [(each, session.renewer) for session in self._leases.sessions() for each in session.renewer.kept()]
         length = self._longest([each for each, _ in keepers]) + BEYOND if seconds is None else seconds
         for store in asleep:
             store.stands_still = True
@@ -132,9 +132,9 @@ class Chaos:
         try:
             yield
         finally:
-            for each, keeper in keepers:
+            for each, renewer in keepers:
                 _sleep(each, length)
-                keeper.moved(each)
+                renewer.moved(each)
             for store in asleep:
                 store.stands_still = False
             self._table.wake()
@@ -173,7 +173,7 @@ class Chaos:
     # -- what it is made of --------------------------------------------------------------------------------
 
     def _arrive(self, store: TestStore) -> None:
-        if store.runtime.colour == "threads":
+        if store.runtime.form == "threads":
             self.points.request()
         if self._down:
             raise unavailable()
@@ -181,14 +181,14 @@ class Chaos:
     def _lose(self, acquired: Acquired) -> None:
         held = acquired.held[0]
         self._declare_lost(acquired, held, EXPIRED)
-        self._table.expire(held.name, held.request)
+        self._table.expire(held.name, held.request_id)
 
-    def _declare_lost(self, acquired: Acquired, held: HeldLease, because: str) -> None:
-        lost = acquired.session.keeper.lose(held, because) if held.trusted() else None
+    def _declare_lost(self, acquired: Acquired, held: CoreLease, because: str) -> None:
+        lost = acquired.session.renewer.lose(held, because) if held.trusted() else None
         if lost is not None:
             report_loss(lost)
 
-    def _longest(self, leases: list[HeldLease]) -> float:
+    def _longest(self, leases: list[CoreLease]) -> float:
         return max(self._table.longest(), *(each.valid_until - each.runtime.now() for each in leases), 0.0)
 
 
@@ -207,7 +207,7 @@ class Outage:
         self._end()
 
 
-def _sleep(held: HeldLease, seconds: float) -> None:
+def _sleep(held: CoreLease, seconds: float) -> None:
     """Bring every deadline of a lease nearer, and tell its loss if that makes it lost."""
     with held.mutex:
         held.kept_until -= seconds

@@ -15,7 +15,7 @@ BINDING: tuple[Any, ...] = (staticmethod, classmethod)
 """The wrappers of functions that a class does not bind to its objects."""
 
 
-def label_of(function: Function, name: str) -> str:
+def title_of(function: Function, name: str) -> str:
     """Return what to call the function `name` in a report."""
     return str(getattr(function, "__qualname__", name))
 
@@ -55,7 +55,7 @@ def _refuse_what_is_no_call(owner: object, name: str, function: object) -> None:
     is_context = getattr(code, "co_filename", "") == contextlib.__file__
     if is_context or inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise UsageError(
-            f"{label_of(function, name)} is a {'context manager' if is_context else 'generator'}: it does its work "
+            f"{title_of(function, name)} is a {'context manager' if is_context else 'generator'}: it does its work "
             "after the call, where `holdfast_chaos` does not see it. Name the function called inside it that writes "
             "or takes long."
         )

@@ -5,8 +5,8 @@ from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from holdfast.core.lease import HeldLease
-from holdfast.core.multi_acquire import Bundle
+from holdfast.core.lease import CoreLease
+from holdfast.core.multi_acquire import LeaseGroup
 from holdfast.core.session import Session
 from holdfast.lease import LeaseBase
 from holdfast.primitives.multilock import AsyncMultiLease, MultiLease
@@ -29,7 +29,7 @@ def instrumented(table: TestTable, points: Points) -> Generator[None, None, None
         patches.enter_context(_replaced(LeaseBase, "__init__", instruments.noting))
         for multilease in (MultiLease, AsyncMultiLease):
             patches.enter_context(_replaced(multilease, "__init__", instruments.noting_all))
-        for kind in (HeldLease, Bundle):
+        for kind in (CoreLease, LeaseGroup):
             for look in LOOKS:
                 patches.enter_context(_replaced(kind, look, instruments.looking))
         for face in (LeaseBase, ReentrantLease, AsyncReentrantLease, MultiLease, AsyncMultiLease):
@@ -47,22 +47,22 @@ class _Instruments:
         self._points = points
 
     def noting(self, original: Method) -> Method:
-        def construct(face: object, session: Session, held: HeldLease, *arguments: object) -> None:
+        def construct(face: object, session: Session, held: CoreLease, *arguments: object) -> None:
             original(face, session, held, *arguments)
             self._note(session, (held,), face)
 
         return construct
 
     def noting_all(self, original: Method) -> Method:
-        def construct(face: object, bundle: Bundle, *arguments: object) -> None:
-            original(face, bundle, *arguments)
-            self._note(bundle.session, bundle.leases, face)
+        def construct(face: object, group: LeaseGroup, *arguments: object) -> None:
+            original(face, group, *arguments)
+            self._note(group.session, group.leases, face)
 
         return construct
 
     def looking(self, original: Method) -> Method:
-        def look(held: HeldLease | Bundle) -> object:
-            self._points.look((held,) if isinstance(held, HeldLease) else held.leases)
+        def look(held: CoreLease | LeaseGroup) -> object:
+            self._points.look((held,) if isinstance(held, CoreLease) else held.leases)
             return original(held)
 
         return look
@@ -82,7 +82,7 @@ class _Instruments:
 
         return create_task
 
-    def _note(self, session: Session, held: tuple[HeldLease, ...], face: object) -> None:
+    def _note(self, session: Session, held: tuple[CoreLease, ...], face: object) -> None:
         store = session.store
         if isinstance(store, TestStore) and store.table is self._table and not isinstance(store, ForcedStore):
             self._points.freshen(self._points.leases.note(session, held, face))

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from holdfast.core.lease import HeldLease
+from holdfast.core.lease import CoreLease
 from holdfast.core.session import Session
 from holdfast.errors import UsageError
 from holdfast.runtimes import aio, threads
@@ -30,7 +30,7 @@ class Acquired:
     """One acquisition of the code under test."""
 
     session: Session
-    held: tuple[HeldLease, ...]
+    held: tuple[CoreLease, ...]
     """More than one of a multilock."""
     by: object
     """The mark of the thread or task that acquired it."""
@@ -61,7 +61,7 @@ class Leases:
         self._looked_at: dict[object, Acquired] = {}
         """By mark of a thread or task: the acquisition whose lease it looked at last."""
 
-    def note(self, session: Session, held: tuple[HeldLease, ...], face: object) -> Acquired:
+    def note(self, session: Session, held: tuple[CoreLease, ...], face: object) -> Acquired:
         """Note an acquisition of the calling thread or task, and return it."""
         acquired = Acquired(session, held, mark(), weakref.ref(face))
         with self._mutex:

@@ -6,7 +6,7 @@ from typing import TypeVar
 from weakref import WeakSet
 
 from holdfast.contracts.deadlines import MICROS, micros
-from holdfast.contracts.messages import Ask, Leave, Notice, NoticeKind, Page, Reply
+from holdfast.contracts.messages import AcquireRequest, Notification, NotificationKind, Page, Reply, WithdrawRequest
 from holdfast.contracts.runtime import Runtime
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.runtimes import clocks
@@ -39,18 +39,18 @@ class TestTable(MemoryTable):
 
     def advance(self, seconds: float, asleep: Collection["TestStore"]) -> None:
         """Let time go by, while nothing is heard of some clients and all others renew their leases."""
-        silent = {store.inbox for store in asleep}
+        silent = {store.channel for store in asleep}
         with self._mutex:
             self._ahead += micros(seconds)
             for holder in (holder for state in self._states.values() for holder in state.holders):
-                if holder.inbox not in silent:
+                if holder.channel not in silent:
                     holder.expires_at += micros(seconds)
         self.wake()
 
     def wake(self) -> None:
         """Have every client look at its leases and waiters, as after a gap in its notifications."""
-        for inbox, push in list(self._inboxes.items()):
-            push(Notice(inbox, NoticeKind.GAP, ""))
+        for channel, push in list(self._channels.items()):
+            push(Notification(channel, NotificationKind.GAP, ""))
 
     def longest(self) -> float:
         """Return in how many seconds the last lease ends, if nobody renews it."""
@@ -58,14 +58,14 @@ class TestTable(MemoryTable):
         ends = [holder.expires_at for state in list(self._states.values()) for holder in list(state.holders)]
         return (max(ends, default=now) - now) / MICROS
 
-    def expire(self, name: str, request: str) -> None:
+    def expire(self, name: str, request_id: str) -> None:
         """End the lease of a request, as if its ttl had run out, and grant the next waiter."""
 
         def end(step: Step) -> None:
             for holder in step.state.holders:
-                if holder.request == request:
+                if holder.request_id == request_id:
                     holder.expires_at = step.now
-            step.leave(Leave(name, "", unsure=False))  # which moves the queue, and does nothing else
+            step.withdraw(WithdrawRequest(name, "", unsure=False))  # which moves the queue, and does nothing else
 
         self.step(name, end)
 
@@ -85,11 +85,11 @@ class TestStore(MemoryStore):
         table.stores.add(self)
 
     @property
-    def inbox(self) -> str:
+    def channel(self) -> str:
         """Where its client hears of grants."""
-        return self._inbox
+        return self._channel
 
-    async def open(self, deliver: Callable[[Notice], None], until: float) -> str:
+    async def open(self, deliver: Callable[[Notification], None], until: float) -> str:
         """Attach an inbox, unless the store is down."""
         await self.arrive()
         return await super().open(deliver, until)
@@ -111,7 +111,7 @@ class TestStore(MemoryStore):
 
     async def arrive(self) -> None:
         """Reach the store. Raises StoreError if that fails."""
-        if self.runtime.colour == "asyncio":
+        if self.runtime.form == "asyncio":
             await self.runtime.sleep(0)
         if self.stands_still:
             raise StoreError(
@@ -127,17 +127,17 @@ class ForcedStore(TestStore):
     async def arrive(self) -> None:
         """Reach the store."""
 
-    async def acquire(self, ask: Ask, until: float) -> Reply:
+    async def acquire(self, request: AcquireRequest, until: float) -> Reply:
         """Take the name from its holders, ahead of its queue."""
-        return await self.step(ask.name, lambda step: _take(step, ask), until)
+        return await self.step(request.name, lambda step: _take(step, request), until)
 
 
-def _take(step: Step, ask: Ask) -> Reply:
+def _take(step: Step, request: AcquireRequest) -> Reply:
     state = step.state
     queue, state.queue = state.queue, Queue()
     step.revoke()
     state.blocked_until = state.block = 0
-    reply = step.acquire(replace(ask, capacity=state.capacity, weight=state.capacity))
+    reply = step.acquire(replace(request, capacity=state.capacity, weight=state.capacity))
     state.queue = queue
     return reply
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from holdfast.errors import StaleTokenError, UsageError
-from holdfast.testing.pytest.functions import Function, label_of
+from holdfast.testing.pytest.functions import Function, title_of
 from holdfast.testing.pytest.places import caller
 from holdfast.testing.pytest.points import Points
 
@@ -39,7 +39,7 @@ class Writes:
 
     def watched(self, original: Function, name: str, token: str | None) -> Function:
         """Return the function `name` such that each call is judged; `token` is its parameter for the fencing token."""
-        what = label_of(original, name)
+        what = title_of(original, name)
         token_of = _finder(original, what, token)
 
         def judge(arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
@@ -82,7 +82,7 @@ class Writes:
         def call(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - as above
             result = original(*arguments, **options)
             if not self.over:
-                self._points.spent("during this call", label_of(original, name))
+                self._points.spent("during this call", title_of(original, name))
             return result
 
         return call

@@ -6,7 +6,7 @@ from holdfast import AsyncClient, AsyncLock
 from holdfast.errors import SelfDeadlock, UsageError
 from holdfast.outcome import Outcome
 from holdfast.testing.conformance.check import check
-from holdfast.testing.conformance.kit import PATIENCE, Kit, expect
+from holdfast.testing.conformance.kit import TEST_TIMEOUT, Kit, expect
 
 TTL = 20.0
 LONG = 60.0
@@ -63,7 +63,7 @@ async def waiter_ends_linger(kit: Kit) -> None:
         last = await lock.acquire()
         await last.release()
         began = kit.now()
-        theirs = await there.lock("name", ttl=TTL).acquire(timeout=PATIENCE)
+        theirs = await there.lock("name", ttl=TTL).acquire(timeout=TEST_TIMEOUT)
         took.append(kit.now() - began)
         expect(theirs.token > last.token, "the token of who comes after is larger")
         theirs.check()
@@ -107,7 +107,7 @@ async def lease_lost_while_it_lingers_is_nobodys(kit: Kit) -> None:
     if lock is None:
         return
     await there.revoke("name", force=True)
-    theirs = await there.lock("name", ttl=TTL).acquire(timeout=PATIENCE)
+    theirs = await there.lock("name", ttl=TTL).acquire(timeout=TEST_TIMEOUT)
 
     async def refused() -> bool:
         lease = await lock.try_acquire()
@@ -118,7 +118,7 @@ async def lease_lost_while_it_lingers_is_nobodys(kit: Kit) -> None:
     await kit.until(refused, "the client hears that its lease was taken")
     theirs.check()
     await theirs.release()
-    lease = await lock.acquire(timeout=PATIENCE)
+    lease = await lock.acquire(timeout=TEST_TIMEOUT)
     expect(lease.token > theirs.token, "its next lease is another one")
     lease.check()
 
@@ -167,7 +167,7 @@ async def nobody_waits_behind_a_writer_for_oneself(kit: Kit) -> None:
     rwlock = here.rwlock("name", ttl=TTL)
     lease = await rwlock.read().acquire()
     await (await rwlock.read().acquire()).release()  # nobody waits between: it is let in
-    writing = kit.start(lambda: there.rwlock("name", ttl=TTL).write().acquire(timeout=PATIENCE))
+    writing = kit.start(lambda: there.rwlock("name", ttl=TTL).write().acquire(timeout=TEST_TIMEOUT))
     await kit.waiters(here, "name", 1)
     try:
         await rwlock.read().acquire()
@@ -187,7 +187,7 @@ async def nobody_waits_behind_a_request_for_ones_own_permits(kit: Kit) -> None:
     here, there = kit.client(), kit.client()
     semaphore, theirs = here.semaphore("name", 4, ttl=TTL), there.semaphore("name", 4, ttl=TTL)
     mine, first = await semaphore.acquire(weight=2), await theirs.acquire()
-    waiting = kit.start(lambda: theirs.acquire(timeout=PATIENCE, weight=2))
+    waiting = kit.start(lambda: theirs.acquire(timeout=TEST_TIMEOUT, weight=2))
     await kit.waiters(here, "name", 1)
 
     async def make_room() -> None:
@@ -199,7 +199,7 @@ async def nobody_waits_behind_a_request_for_ones_own_permits(kit: Kit) -> None:
     more = await semaphore.acquire()
     await making.result()
     await more.release()
-    waiting = kit.start(lambda: theirs.acquire(timeout=PATIENCE, weight=3))
+    waiting = kit.start(lambda: theirs.acquire(timeout=TEST_TIMEOUT, weight=3))
     await kit.waiters(here, "name", 1)
     try:
         await semaphore.acquire()

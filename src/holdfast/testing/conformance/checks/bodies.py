@@ -8,7 +8,7 @@ from collections.abc import Awaitable
 from holdfast import AsyncClient, AsyncLease
 from holdfast.errors import LeaseLost
 from holdfast.testing.conformance.check import check
-from holdfast.testing.conformance.kit import PATIENCE, Kit, cancel_after, expect
+from holdfast.testing.conformance.kit import TEST_TIMEOUT, Kit, cancel_after, expect
 from holdfast.testing.conformance.wire import Wire
 
 SHORT = 0.2
@@ -53,7 +53,7 @@ async def body_that_lost_the_lease_is_told(kit: Kit) -> None:
     lease: AsyncLease | None = None
     try:
         async with _silent(kit).lock("name", ttl=SHORT) as lease:
-            await lease.lost.wait(PATIENCE)
+            await lease.lost.wait(TEST_TIMEOUT)
     except LeaseLost as error:
         caught = error
     expect(caught is not None, "the loss is raised on exit")
@@ -67,7 +67,7 @@ async def loss_masks_no_error(kit: Kit) -> None:
     try:
         async with _silent(kit).lock("name", ttl=SHORT) as lease:
             try:
-                await lease.lost.wait(PATIENCE)
+                await lease.lost.wait(TEST_TIMEOUT)
             finally:
                 raise _MishapError
     except _MishapError as error:
@@ -76,14 +76,14 @@ async def loss_masks_no_error(kit: Kit) -> None:
     expect("lost" in "".join(getattr(caught, "__notes__", [])), "the loss is noted")
 
 
-@check(colours=("asyncio",))
+@check(forms=("asyncio",))
 async def loss_cancels_the_body(kit: Kit) -> None:
     """An asyncio body is cancelled when its lease is lost, and LeaseLost, not the cancellation, comes out."""
     passed: list[str] = []
 
     async def body() -> None:
         async with _silent(kit).lock("name", ttl=SHORT):
-            await kit.pause(PATIENCE)
+            await kit.pause(TEST_TIMEOUT)
             passed.append("the end of the body")
 
     running = kit.start(body)
@@ -96,7 +96,7 @@ async def loss_cancels_the_body(kit: Kit) -> None:
     expect(caught is not None, "the loss is raised on exit")
 
 
-@check(colours=("asyncio",))
+@check(forms=("asyncio",))
 async def foreign_cancellation_is_not_swallowed(kit: Kit) -> None:
     """A cancellation from elsewhere passes through a body, whether or not the lease is lost then as well."""
     entered: list[AsyncLease] = []
@@ -104,7 +104,7 @@ async def foreign_cancellation_is_not_swallowed(kit: Kit) -> None:
     async def body() -> None:
         async with kit.client().lock("name", ttl=LONG) as lease:
             entered.append(lease)
-            await kit.pause(PATIENCE)
+            await kit.pause(TEST_TIMEOUT)
 
     async def inside() -> bool:
         return bool(entered)
@@ -118,15 +118,15 @@ async def foreign_cancellation_is_not_swallowed(kit: Kit) -> None:
         async with _silent(kit).lock("name", ttl=SHORT) as lease:
             _cancel_this_task()
             try:
-                await kit.pause(PATIENCE)
+                await kit.pause(TEST_TIMEOUT)
             finally:
                 _outlive(lease)
 
     expect(await _was_cancelled(kit.start(body_that_is_lost_then).result()), "the cancellation comes out")
-    expect(await kit.client().lock("name", ttl=LONG).acquire(timeout=PATIENCE), "nothing is left behind")
+    expect(await kit.client().lock("name", ttl=LONG).acquire(timeout=TEST_TIMEOUT), "nothing is left behind")
 
 
-@check(colours=("asyncio",))
+@check(forms=("asyncio",))
 async def cancellation_wins_over_loss(kit: Kit) -> None:
     """A body that is cancelled by its loss and by somebody else at once ends in the cancellation."""
 
@@ -134,7 +134,7 @@ async def cancellation_wins_over_loss(kit: Kit) -> None:
         async with _silent(kit).lock("name", ttl=SHORT) as lease:
             _outlive(lease)
             _cancel_this_task()
-            await kit.pause(PATIENCE)
+            await kit.pause(TEST_TIMEOUT)
 
     expect(await _was_cancelled(kit.start(body).result()), "the cancellation comes out")
 
@@ -159,7 +159,7 @@ async def _was_cancelled(result: Awaitable[object]) -> bool:
     return False
 
 
-@check(colours=("asyncio",))
+@check(forms=("asyncio",))
 async def cancelled_acquire_leaves_nothing(kit: Kit) -> None:
     """An acquisition that is cancelled, at whatever step, leaves no holder and no waiter behind."""
     there = kit.client()
@@ -176,7 +176,7 @@ async def cancelled_acquire_leaves_nothing(kit: Kit) -> None:
             await kit.waiters(there, "name", 0)
 
 
-@check(colours=("asyncio",))
+@check(forms=("asyncio",))
 async def cancelled_release_is_carried_out(kit: Kit) -> None:
     """A release that is cancelled is carried out all the same."""
     here, there = kit.client(), kit.client()

@@ -7,12 +7,12 @@ from functools import partial
 from typing import Any
 
 from holdfast import AsyncClient, AsyncLease
-from holdfast.contracts.messages import Notice, NoticeKind
+from holdfast.contracts.messages import Notification, NotificationKind
 from holdfast.core.lease import LeaseState
 from holdfast.errors import UsageError
 from holdfast.outcome import Outcome
 from holdfast.testing.conformance.check import check
-from holdfast.testing.conformance.kit import PATIENCE, Kit, Running, expect
+from holdfast.testing.conformance.kit import TEST_TIMEOUT, Kit, Running, expect
 from holdfast.testing.conformance.wire import Wire
 
 LONG = 20.0
@@ -34,7 +34,7 @@ async def name_is_not_free_before_min_hold(kit: Kit) -> None:
     theirs = await there.lock("name", ttl=LONG).try_acquire()
     expect(theirs is None or kit.now() - before >= MIN_HOLD, "the name is kept")
     if theirs is None:
-        theirs = await there.lock("name", ttl=LONG).acquire(timeout=PATIENCE)
+        theirs = await there.lock("name", ttl=LONG).acquire(timeout=TEST_TIMEOUT)
     expect(kit.now() - before >= MIN_HOLD, "for as long as min_hold says")
     expect(theirs.token > lease.token, "tokens grow")
 
@@ -71,7 +71,7 @@ async def lost_reply_to_an_early_release_is_no_loss(kit: Kit) -> None:
     wire.lose["release"] = 1
     expect(await lease.release() is Outcome.RELEASED, "it is released")
     expect(not (await there.inspect("name")).waiters, "nobody waits")
-    (await there.lock("name", ttl=LONG).acquire(timeout=PATIENCE)).check()
+    (await there.lock("name", ttl=LONG).acquire(timeout=TEST_TIMEOUT)).check()
 
 
 # -- downgrades ----------------------------------------------------------------------------------------------
@@ -248,11 +248,13 @@ async def late_question_touches_no_later_lease(kit: Kit) -> None:
     first = await lock.acquire()
     await first.release()
     second = await lock.acquire()
-    earlier, later = wire.asks[0], wire.asks[-1]
-    for request in (earlier.request, later.request):
-        wire.push(Notice(later.inbox, NoticeKind.ASKED, request, first.token))
+    earlier, later = wire.requests[0], wire.requests[-1]
+    for request_id in (earlier.request_id, later.request_id):
+        wire.push(Notification(later.channel, NotificationKind.REVOCATION_REQUESTED, request_id, first.token))
     other = await here.lock("other", ttl=LONG).acquire()
-    wire.push(Notice(later.inbox, NoticeKind.ASKED, wire.asks[-1].request, other.token))
+    wire.push(
+        Notification(later.channel, NotificationKind.REVOCATION_REQUESTED, wire.requests[-1].request_id, other.token)
+    )
 
     async def asked() -> bool:
         return other.revoking

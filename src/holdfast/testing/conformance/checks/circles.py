@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from holdfast import AsyncClient, AsyncLease
-from holdfast.contracts.owner_metadata import Label
+from holdfast.contracts.owner_metadata import OwnerMetadata
 from holdfast.errors import DeadlockDetected, LockTimeout
 from holdfast.testing.conformance.check import check
 from holdfast.testing.conformance.kit import Kit, cancel_after, expect
@@ -128,27 +128,27 @@ async def _permit_and_lock(client: AsyncClient) -> None:
 async def deadlocks_of_others_are_listed(kit: Kit) -> None:
     """A client lists who waits in a circle, whoever they are; and nobody once that is over."""
     raw, watcher = await kit.raw(), kit.client()
-    asks = {
+    requests = {
         (actor, name): replace(
-            raw.ask(name), owner=Label(f"owner {actor}", actor=f"{actor} thread", holds=(held,)).text()
+            raw.request(name), owner=OwnerMetadata(f"owner {actor}", actor=f"{actor} thread", holds=(held,)).text()
         )
         for actor, held in (("1", "left"), ("2", "right"))
         for name in ("left", "right")
     }
-    await raw.win(asks["1", "left"])
-    token = await raw.win(asks["2", "right"])
-    await raw.acquire(asks["1", "right"])
+    await raw.win(requests["1", "left"])
+    token = await raw.win(requests["2", "right"])
+    await raw.acquire(requests["1", "right"])
     expect(await watcher.deadlocks() == [], "one of them does not wait yet")
-    await raw.acquire(asks["2", "left"])
+    await raw.acquire(requests["2", "left"])
     (circle,) = await watcher.deadlocks()
     told = {(wait.waiter, wait.name, wait.holder) for wait in circle}
     expect(told == {("owner 1", "right", "owner 2"), ("owner 2", "left", "owner 1")}, f"who waits for whom: {told}")
-    await raw.leave(asks["2", "left"])
-    await raw.release(asks["2", "right"], token)
+    await raw.withdraw(requests["2", "left"])
+    await raw.release(requests["2", "right"], token)
     expect(await watcher.deadlocks() == [], "it is over")
 
 
-@check(colours=("asyncio",), queue=True)
+@check(forms=("asyncio",), queue=True)
 async def cancelled_while_it_looks_for_deadlocks_leaves_nothing(kit: Kit) -> None:
     """An acquisition that is cancelled, at whatever step of looking who waits for whom, leaves the queue."""
     here, there = kit.client(), kit.client()

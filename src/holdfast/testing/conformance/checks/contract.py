@@ -2,22 +2,22 @@
 
 # ruff: noqa: D401 - a check's docstring is the guarantee, not an order
 
-from holdfast.contracts.messages import Ask, Gone, Granted, Mismatch, Waiting
+from holdfast.contracts.messages import AcquireRequest, CapacityMismatch, Granted, Queued, Withdrawn
 from holdfast.outcome import Outcome
 from holdfast.testing.conformance.check import check
 from holdfast.testing.conformance.kit import Kit, RawClient, expect
 
 
-async def _pushed(kit: Kit, raw: RawClient, ask: Ask, what: str) -> int:
+async def _pushed(kit: Kit, raw: RawClient, request: AcquireRequest, what: str) -> int:
     """Wait for a push; return its token."""
 
     async def has_come() -> bool:
-        return raw.pushed(ask) > 0
+        return raw.pushed(request) > 0
 
-    if raw.inbox:
+    if raw.channel:
         await kit.until(has_come, f"a push to {what}")
-        return raw.pushed(ask)
-    reply = await raw.acquire(ask)
+        return raw.pushed(request)
+    reply = await raw.acquire(request)
     expect(isinstance(reply, Granted), f"{what} is granted")
     return reply.token if isinstance(reply, Granted) else 0
 
@@ -26,9 +26,9 @@ async def _pushed(kit: Kit, raw: RawClient, ask: Ask, what: str) -> int:
 async def asked_again_holds_once(kit: Kit) -> None:
     """The same request asked again gets the same grant: the same token, and one holder."""
     raw = await kit.raw()
-    ask = raw.ask("name")
-    token = await raw.win(ask)
-    again = await raw.acquire(ask)
+    request = raw.request("name")
+    token = await raw.win(request)
+    again = await raw.acquire(request)
     expect(isinstance(again, Granted), f"the same request is granted again, not {again}")
     expect(isinstance(again, Granted) and again.token == token, "it is granted by the same token")
     view = await raw.inspect("name")
@@ -39,15 +39,15 @@ async def asked_again_holds_once(kit: Kit) -> None:
 async def asked_again_keeps_its_place(kit: Kit) -> None:
     """The same request asked again keeps its place in the queue, and has but one."""
     raw = await kit.raw()
-    holder, first, second = raw.ask("name"), raw.ask("name"), raw.ask("name")
+    holder, first, second = raw.request("name"), raw.request("name"), raw.request("name")
     token = await raw.win(holder)
-    for ask, place in ((first, 0), (second, 1), (first, 0), (second, 1)):
-        reply = await raw.acquire(ask)
-        expect(isinstance(reply, Waiting), f"a held name is waited for, not {reply}")
-        if isinstance(reply, Waiting):
+    for request, place in ((first, 0), (second, 1), (first, 0), (second, 1)):
+        reply = await raw.acquire(request)
+        expect(isinstance(reply, Queued), f"a held name is waited for, not {reply}")
+        if isinstance(reply, Queued):
             expect(reply.place == place, f"its place is {place}, not {reply.place}")
             expect(reply.counter >= token, "the last token is told")
-            expect(reply.poke_in > 0, "it is told when to ask again")
+            expect(reply.retry_in > 0, "it is told when to ask again")
     expect(len((await raw.inspect("name")).waiters) == 2, "each waits once")
 
 
@@ -55,10 +55,10 @@ async def asked_again_keeps_its_place(kit: Kit) -> None:
 async def release_grants_the_first_waiter(kit: Kit) -> None:
     """A release grants the first waiter in the same step, by a push that carries the token."""
     raw = await kit.raw()
-    holder, first, second = raw.ask("name"), raw.ask("name"), raw.ask("name")
+    holder, first, second = raw.request("name"), raw.request("name"), raw.request("name")
     token = await raw.win(holder)
-    for ask in (first, second):
-        await raw.acquire(ask)
+    for request in (first, second):
+        await raw.acquire(request)
     expect(await raw.release(holder, token) is Outcome.RELEASED, "a held name is released")
     view = await raw.inspect("name")
     expect(len(view.holders) == 1, "the name has a holder again")
@@ -72,10 +72,10 @@ async def release_grants_the_first_waiter(kit: Kit) -> None:
 async def unheard_grant_is_passed_on(kit: Kit) -> None:
     """A grant by push that nobody answers runs out after its ttl, and the next one asking gets the name."""
     raw = await kit.raw()
-    holder, silent, next_one = raw.ask("name"), raw.ask("name", ttl=0.2), raw.ask("name")
+    holder, silent, next_one = raw.request("name"), raw.request("name", ttl=0.2), raw.request("name")
     token = await raw.win(holder)
-    for ask in (silent, next_one):
-        await raw.acquire(ask)
+    for request in (silent, next_one):
+        await raw.acquire(request)
     await raw.release(holder, token)
     unheard = await _pushed_or_shown(raw)
 
@@ -96,13 +96,13 @@ async def _pushed_or_shown(raw: RawClient) -> int:
 async def leave_passes_a_grant_on(kit: Kit) -> None:
     """Whoever leaves just as the name was granted to it passes the grant on to the next waiter."""
     raw = await kit.raw()
-    holder, first, second = raw.ask("name"), raw.ask("name"), raw.ask("name")
+    holder, first, second = raw.request("name"), raw.request("name"), raw.request("name")
     token = await raw.win(holder)
-    for ask in (first, second):
-        await raw.acquire(ask)
+    for request in (first, second):
+        await raw.acquire(request)
     await raw.release(holder, token)
     crossed = await _pushed(kit, raw, first, "the first waiter")
-    await raw.leave(first)
+    await raw.withdraw(first)
     passed_on = await _pushed(kit, raw, second, "the second waiter")
     expect(passed_on > crossed, "the grant passed on has a larger token")
     view = await raw.inspect("name")
@@ -113,15 +113,15 @@ async def leave_passes_a_grant_on(kit: Kit) -> None:
 async def leave_gives_up_the_place(kit: Kit) -> None:
     """Whoever leaves the queue is granted nothing later, and is told whom it waited for."""
     raw = await kit.raw()
-    holder, first = raw.ask("name"), raw.ask("name")
+    holder, first = raw.request("name"), raw.request("name")
     token = await raw.win(holder)
     await raw.acquire(first)
-    left = await raw.leave(first)
+    left = await raw.withdraw(first)
     expect(left.holders == ("raw",), "the holders that it waited for are told")
     expect(not (await raw.inspect("name")).waiters, "nobody waits")
     await raw.release(holder, token)
     expect(not (await raw.inspect("name")).holders, "nobody is granted")
-    await raw.leave(first)
+    await raw.withdraw(first)
     expect(not (await raw.inspect("name")).holders, "leaving twice does no harm")
 
 
@@ -129,12 +129,12 @@ async def leave_gives_up_the_place(kit: Kit) -> None:
 async def given_up_requests_are_refused(kit: Kit) -> None:
     """A request that was given up while it was under way is refused when it arrives."""
     raw = await kit.raw()
-    left, released, free = raw.ask("name"), raw.ask("name"), raw.ask("name")
-    await raw.leave(left, unsure=True)
-    expect(isinstance(await raw.acquire(left), Gone), "a request that left before it arrived is gone")
+    left, released, free = raw.request("name"), raw.request("name"), raw.request("name")
+    await raw.withdraw(left, unsure=True)
+    expect(isinstance(await raw.acquire(left), Withdrawn), "a request that left before it arrived is gone")
     token = await raw.win(released)
     await raw.release(released, token, unsure=True)
-    expect(isinstance(await raw.acquire(released), Gone), "a request whose lease was released is gone")
+    expect(isinstance(await raw.acquire(released), Withdrawn), "a request whose lease was released is gone")
     expect(not (await raw.inspect("name")).holders, "nobody holds the name")
     expect(await raw.win(free) > token, "others are granted")
 
@@ -143,13 +143,13 @@ async def given_up_requests_are_refused(kit: Kit) -> None:
 async def release_asked_again_answers_the_same(kit: Kit) -> None:
     """A release whose reply was lost is told RELEASED when it asks again, and unknown leases are told their fate."""
     raw = await kit.raw()
-    ask, other = raw.ask("name"), raw.ask("name")
-    token = await raw.win(ask)
+    request, other = raw.request("name"), raw.request("name")
+    token = await raw.win(request)
     for _ in range(2):
-        expect(await raw.release(ask, token) is Outcome.RELEASED, "a release asked again is no error")
+        expect(await raw.release(request, token) is Outcome.RELEASED, "a release asked again is no error")
     newer = await raw.win(other)
-    expect(await raw.renew(ask, token, 20.0) is Outcome.TAKEN_OVER, "a lease that another followed is taken over")
-    expect(await raw.release(raw.ask("name"), token) is Outcome.TAKEN_OVER, "an unknown old lease is taken over")
+    expect(await raw.renew(request, token, 20.0) is Outcome.TAKEN_OVER, "a lease that another followed is taken over")
+    expect(await raw.release(raw.request("name"), token) is Outcome.TAKEN_OVER, "an unknown old lease is taken over")
     view = await raw.inspect("name")
     expect([each.token for each in view.holders] == [newer], "the holder is not touched")
 
@@ -158,23 +158,23 @@ async def release_asked_again_answers_the_same(kit: Kit) -> None:
 async def renewal_never_shortens(kit: Kit) -> None:
     """A renewal keeps a lease for at least as long as it would have lived without, and wants the right token."""
     raw = await kit.raw()
-    ask = raw.ask("name", ttl=20.0)
-    token = await raw.win(ask)
-    expect(await raw.renew(ask, token, 0.5) is None, "a held lease is renewed")
+    request = raw.request("name", ttl=20.0)
+    token = await raw.win(request)
+    expect(await raw.renew(request, token, 0.5) is None, "a held lease is renewed")
     expect((await raw.inspect("name")).holders[0].expires_in > 10, "a shorter renewal shortens nothing")
-    expect(await raw.renew(ask, token - 1, 20.0) is not None, "an older token renews nothing")
-    expect(await raw.renew(raw.ask("name"), token, 20.0) is not None, "another request renews nothing")
+    expect(await raw.renew(request, token - 1, 20.0) is not None, "an older token renews nothing")
+    expect(await raw.renew(raw.request("name"), token, 20.0) is not None, "another request renews nothing")
 
 
 @check(weights=True)
 async def capacities_must_agree(kit: Kit) -> None:
     """A name in use with one capacity is refused to whoever asks for it with another, until it is free."""
     raw = await kit.raw()
-    three, one = raw.ask("name", capacity=3), raw.ask("name", capacity=1)
+    three, one = raw.request("name", capacity=3), raw.request("name", capacity=1)
     token = await raw.win(three)
     reply = await raw.acquire(one)
-    expect(isinstance(reply, Mismatch), f"another capacity is refused, not {reply}")
-    expect(isinstance(reply, Mismatch) and reply.capacity == 3, "the capacity in use is told")
+    expect(isinstance(reply, CapacityMismatch), f"another capacity is refused, not {reply}")
+    expect(isinstance(reply, CapacityMismatch) and reply.capacity == 3, "the capacity in use is told")
     await raw.release(three, token)
     expect(await raw.win(one) > token, "a free name takes a new capacity")
 
@@ -183,10 +183,10 @@ async def capacities_must_agree(kit: Kit) -> None:
 async def weights_fill_the_capacity(kit: Kit) -> None:
     """As much is granted as the capacity holds, and no more; what is released makes room for the next."""
     raw = await kit.raw()
-    singles = [raw.ask("name", capacity=3) for _ in range(3)]
-    tokens = [await raw.win(ask) for ask in singles]
+    singles = [raw.request("name", capacity=3) for _ in range(3)]
+    tokens = [await raw.win(request) for request in singles]
     expect(tokens == sorted(set(tokens)), "each holder has a token of its own")
-    double = raw.ask("name", capacity=3, weight=2)
+    double = raw.request("name", capacity=3, weight=2)
     expect(not isinstance(await raw.acquire(double), Granted), "a full name is not granted")
     await raw.release(singles[0], tokens[0])
     expect(not isinstance(await raw.acquire(double), Granted), "one place is not enough for two")
@@ -201,18 +201,18 @@ async def readers_and_writers_take_turns(kit: Kit) -> None:
     """Readers share; a writer waits for all of them; a reader that comes after a waiting writer waits for it."""
     raw = await kit.raw()
     every = 1_000
-    early, late = ([raw.ask("name", capacity=every) for _ in range(2)] for _ in range(2))
-    writer = raw.ask("name", capacity=every, weight=every)
-    tokens = [await raw.win(ask) for ask in early]
-    for ask in (writer, *late):
-        expect(isinstance(await raw.acquire(ask), Waiting), "a writer waits, and readers behind it")
+    early, late = ([raw.request("name", capacity=every) for _ in range(2)] for _ in range(2))
+    writer = raw.request("name", capacity=every, weight=every)
+    tokens = [await raw.win(request) for request in early]
+    for request in (writer, *late):
+        expect(isinstance(await raw.acquire(request), Queued), "a writer waits, and readers behind it")
     await raw.release(early[0], tokens[0])
-    expect(isinstance(await raw.acquire(writer), Waiting), "one reader keeps the writer out")
+    expect(isinstance(await raw.acquire(writer), Queued), "one reader keeps the writer out")
     await raw.release(early[1], tokens[1])
     written = await _pushed(kit, raw, writer, "the writer")
-    for ask in late:
-        expect(isinstance(await raw.acquire(ask), Waiting), "the writer keeps readers out")
+    for request in late:
+        expect(isinstance(await raw.acquire(request), Queued), "the writer keeps readers out")
     await raw.release(writer, written)
-    for ask in late:
-        expect(await _pushed(kit, raw, ask, "a late reader") > written, "all readers follow together")
+    for request in late:
+        expect(await _pushed(kit, raw, request, "a late reader") > written, "all readers follow together")
     expect(len((await raw.inspect("name")).holders) == len(late), "readers share")

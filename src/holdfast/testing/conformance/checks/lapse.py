@@ -4,12 +4,12 @@
 
 from holdfast import AsyncClient, AsyncLease
 from holdfast.contracts.deadlines import DRIFT
-from holdfast.contracts.messages import Notice, NoticeKind
+from holdfast.contracts.messages import Notification, NotificationKind
 from holdfast.core.lease import LeaseState
 from holdfast.errors import LeaseLost
 from holdfast.outcome import Outcome
 from holdfast.testing.conformance.check import check
-from holdfast.testing.conformance.kit import PATIENCE, Kit, expect
+from holdfast.testing.conformance.kit import TEST_TIMEOUT, Kit, expect
 from holdfast.testing.conformance.wire import Wire
 
 SHORT = 0.2
@@ -74,10 +74,10 @@ async def silent_holder_loses_the_lease(kit: Kit) -> None:
     lease = await here.lock("name", ttl=SHORT, on_lost=told.append).acquire()
     expect(lease.remaining() <= SHORT, "what remains is within the ttl")
     expect(not is_lost(lease) or kit.now() - asked_at >= SHORT * (1 - 2 * DRIFT), "it is not lost before its deadline")
-    theirs = await there.lock("name", ttl=LONG).acquire(timeout=PATIENCE)
+    theirs = await there.lock("name", ttl=LONG).acquire(timeout=TEST_TIMEOUT)
     expect(lease.lost.is_set(), "it was lost here before it was granted there")
     expect(is_lost(lease), "the loss is told")
-    expect(await lease.lost.wait(PATIENCE), "whoever waits for the loss is woken")
+    expect(await lease.lost.wait(TEST_TIMEOUT), "whoever waits for the loss is woken")
     expect(theirs.token > lease.token, "the next token is larger")
 
     async def was_told() -> bool:
@@ -95,7 +95,7 @@ async def hanging_renewal_hides_no_loss(kit: Kit) -> None:
     wire.stalled = True
     told: list[LeaseLost] = []
     lease = await kit.client(wire).lock("name", ttl=SHORT, on_lost=told.append).acquire()
-    expect(await lease.lost.wait(PATIENCE), "the loss is told")
+    expect(await lease.lost.wait(TEST_TIMEOUT), "the loss is told")
 
     async def was_told() -> bool:
         return len(told) > 0
@@ -150,15 +150,15 @@ async def renewed_lease_outlives_its_ttl(kit: Kit) -> None:
     """A lease that was renewed in time is still held when the ttl that it was granted with is over."""
     raw, there = await kit.raw(), kit.client()
     while True:
-        ask, asked_at = raw.ask("name", ttl=SHORT), kit.now()
-        token = await raw.win(ask)
-        if await raw.renew(ask, token, LONG) is None:
+        request, asked_at = raw.request("name", ttl=SHORT), kit.now()
+        token = await raw.win(request)
+        if await raw.renew(request, token, LONG) is None:
             break
         expect(kit.now() - asked_at >= SHORT, "a renewal in time is not refused")
     await kit.pause(asked_at + 1.5 * SHORT - kit.now())
     expect(await there.lock("name", ttl=LONG).try_acquire() is None, "a renewed lease keeps others out")
     expect([holder.token for holder in (await raw.inspect("name")).holders] == [token], "it is the same lease")
-    expect(await raw.release(ask, token) is Outcome.RELEASED, "it was held to the end")
+    expect(await raw.release(request, token) is Outcome.RELEASED, "it was held to the end")
 
 
 @check()
@@ -182,7 +182,7 @@ async def lost_lease_cannot_be_extended(kit: Kit) -> None:
     wire = Wire()
     wire.cut = True
     lease = await kit.client(wire).lock("name", ttl=SHORT).acquire()
-    await lease.lost.wait(PATIENCE)
+    await lease.lost.wait(TEST_TIMEOUT)
     wire.cut = False
     extended = True
     try:
@@ -199,16 +199,16 @@ async def max_hold_ends_the_lease(kit: Kit) -> None:
     here, there = kit.client(), kit.client()
     asked_at = kit.now()
     lease = await here.lock("name", ttl=LONG, max_hold=SHORT).acquire()
-    expect(await lease.lost.wait(PATIENCE), "max_hold ends the lease")
+    expect(await lease.lost.wait(TEST_TIMEOUT), "max_hold ends the lease")
     expect(kit.now() - asked_at >= SHORT * (1 - 2 * DRIFT), "and not before")
-    theirs = await there.lock("name", ttl=LONG).acquire(timeout=PATIENCE)
+    theirs = await there.lock("name", ttl=LONG).acquire(timeout=TEST_TIMEOUT)
     expect(is_lost(lease), "the loss is told")
     expect(theirs.token > lease.token, "the next token is larger")
 
 
 def _have_it_renewed(wire: Wire) -> None:
     """Have the client renew its leases soon, as it does if its store may have forgotten some."""
-    wire.push(Notice("", NoticeKind.GAP, ""))
+    wire.push(Notification("", NotificationKind.GAP, ""))
 
 
 async def _fallen_silent(kit: Kit, *, lock_delay: float = 0.0) -> AsyncLease:
@@ -231,7 +231,7 @@ async def lock_delay_follows_expiry_only(kit: Kit) -> None:
         await free.release()
     asked_at = kit.now()
     await _fallen_silent(kit, lock_delay=delay)
-    theirs = await there.lock("name", ttl=LONG).acquire(timeout=PATIENCE)
+    theirs = await there.lock("name", ttl=LONG).acquire(timeout=TEST_TIMEOUT)
     waited = kit.now() - asked_at
     least = (SHORT + delay) * (1 - DRIFT)
     expect(waited >= least, f"granted {waited:.3f} s after the ask; the lease and its delay take {least:.3f} s")
@@ -248,7 +248,7 @@ async def release_tells_what_happened(kit: Kit) -> None:
     await kit.free(there, "name")
     expect(await expired.release() is Outcome.EXPIRED, "a lease that ran out is expired")
     followed = await _fallen_silent(kit)
-    theirs = await there.lock("name", ttl=LONG).acquire(timeout=PATIENCE)
+    theirs = await there.lock("name", ttl=LONG).acquire(timeout=TEST_TIMEOUT)
     outcome = await followed.release()
     expect(outcome is Outcome.TAKEN_OVER, f"a lease that another followed is taken over, not {outcome}")
     theirs.check()
@@ -270,7 +270,7 @@ async def old_holder_harms_nobody(kit: Kit) -> None:
     """A holder whose lease ran out can release it late without any harm to the holder after it."""
     there = kit.client()
     old = await _fallen_silent(kit)
-    theirs = await there.lock("name", ttl=LONG).acquire(timeout=PATIENCE)
+    theirs = await there.lock("name", ttl=LONG).acquire(timeout=TEST_TIMEOUT)
     await old.release()
     await _untouched(there, theirs)
 
@@ -294,7 +294,7 @@ async def revoke_takes_the_name(kit: Kit) -> None:
     expect([(each.owner, each.token) for each in victims] == [("victim", lease.token)], "the victim is named")
     theirs = await waiting.result()
     expect(theirs.token > lease.token, "the next token is larger")
-    expect(await lease.lost.wait(PATIENCE), "the victim is told")
+    expect(await lease.lost.wait(TEST_TIMEOUT), "the victim is told")
     expect(is_lost(lease), "the loss is told in every way")
     expect(await lease.release() is Outcome.TAKEN_OVER, "the victim's release tells that others came")
     await _untouched(judge, theirs)
@@ -312,7 +312,7 @@ async def revoke_takes_a_name_by_its_token(kit: Kit) -> None:
     await _untouched(judge, lease)
     victims = await judge.revoke("name", force=True, token=shown.token)
     expect([each.token for each in victims] == [shown.token], "the victim is named")
-    expect(await lease.lost.wait(PATIENCE), "the victim is told")
+    expect(await lease.lost.wait(TEST_TIMEOUT), "the victim is told")
     expect(not (await judge.inspect("name")).holders, "nobody holds a revoked name")
 
 
@@ -327,7 +327,7 @@ async def revoke_takes_a_permit_by_its_token(kit: Kit) -> None:
         await kit.waiters(judge, "name", 1)
     victims = await judge.revoke("name", force=True, token=taken.token)
     expect([each.owner for each in victims] == ["there"], "the victim is named, and nobody else")
-    expect(await taken.lost.wait(PATIENCE), "the victim is told")
+    expect(await taken.lost.wait(TEST_TIMEOUT), "the victim is told")
     theirs = await waiting.result()
     kept.check()
     expect(theirs.token > max(kept.token, taken.token), "the next token is larger")
@@ -344,5 +344,5 @@ async def revoked_token_is_fenced(kit: Kit) -> None:
     view = await judge.inspect("name")
     expect(not view.holders, "nobody holds a revoked name")
     expect(view.last_token > lease.token, "the revoked token is not the last")
-    await lease.lost.wait(PATIENCE)
+    await lease.lost.wait(TEST_TIMEOUT)
     expect(await lease.release() is Outcome.TAKEN_OVER, "a revoked lease is not released by its holder")

@@ -11,7 +11,7 @@ from holdfast.errors import LeaseLost
 from holdfast.outcome import Outcome
 from holdfast.primitives.election import AsyncObservation
 from holdfast.testing.conformance.check import check
-from holdfast.testing.conformance.kit import PATIENCE, Kit, cancel_after, expect, timed_out
+from holdfast.testing.conformance.kit import TEST_TIMEOUT, Kit, cancel_after, expect, timed_out
 from holdfast.testing.conformance.wire import Wire
 
 SHORT = 0.2
@@ -93,7 +93,7 @@ async def candidate_that_gives_up_leaves_nothing(kit: Kit) -> None:
     expect(await here.names() == [], "nothing is left")
 
 
-@check(colours=("asyncio",))
+@check(forms=("asyncio",))
 async def cancelled_candidate_leaves_nothing(kit: Kit) -> None:
     """A campaign that is cancelled, at whatever step, leaves no leader and no candidate behind."""
     here, watcher = kit.client(), kit.client()
@@ -117,7 +117,7 @@ async def silent_leader_is_followed(kit: Kit) -> None:
     asked_at = kit.now()
     old = await silent.campaign("old")
     expect(silent.is_leader or kit.now() - asked_at >= SHORT * (1 - 2 * DRIFT), "it leads until then")
-    new = await election.campaign("new", timeout=PATIENCE)
+    new = await election.campaign("new", timeout=TEST_TIMEOUT)
     expect(not silent.is_leader, "it knew that it does not, before another one did")
     expect(new.token > old.token, "and whoever compares tokens knows")
     expect(await _refused(old), "it is told by check()")
@@ -138,7 +138,7 @@ async def stuck_leader_is_followed_at_max_hold(kit: Kit) -> None:
     """A leader that lives, but does nothing, is followed when `max_hold` has passed."""
     stuck = kit.client().election("boss", ttl=LONG, max_hold=SHORT)
     term = await stuck.campaign("stuck")
-    follower = await kit.client().election("boss", ttl=LONG).campaign("new", timeout=PATIENCE)
+    follower = await kit.client().election("boss", ttl=LONG).campaign("new", timeout=TEST_TIMEOUT)
     expect(not stuck.is_leader and await _refused(term), "it is told")
     await follower.release()
 

@@ -6,12 +6,12 @@ import contextlib
 from functools import partial
 
 from holdfast import AsyncClient
-from holdfast.contracts.messages import Busy, Granted, HolderView, Notice, NoticeKind, Reply, Waiting
+from holdfast.contracts.messages import Busy, Granted, HolderView, Notification, NotificationKind, Queued, Reply
 from holdfast.core.lease import LeaseState
 from holdfast.errors import LeaseLost, LockTimeout, StoreUnavailable, UsageError
 from holdfast.outcome import Outcome
 from holdfast.testing.conformance.check import check
-from holdfast.testing.conformance.kit import PATIENCE, Kit, cancel_after, expect, timed_out
+from holdfast.testing.conformance.kit import TEST_TIMEOUT, Kit, cancel_after, expect, timed_out
 from holdfast.testing.conformance.wire import Wire
 
 SHORT = 0.2
@@ -62,7 +62,7 @@ async def multilocks_in_any_order_never_deadlock(kit: Kit) -> None:
 
     async def work(client: AsyncClient, names: str) -> None:
         for _ in range(6):
-            async with client.multilock(list(names), ttl=LONG, timeout=PATIENCE):
+            async with client.multilock(list(names), ttl=LONG, timeout=TEST_TIMEOUT):
                 read = {name: counts[name] for name in names}
                 await kit.pause(0.0005)
                 for name in names:
@@ -70,7 +70,7 @@ async def multilocks_in_any_order_never_deadlock(kit: Kit) -> None:
 
     async def work_on_one(client: AsyncClient, name: str) -> None:
         for _ in range(6):
-            async with client.lock(name, ttl=LONG, timeout=PATIENCE):
+            async with client.lock(name, ttl=LONG, timeout=TEST_TIMEOUT):
                 read = counts[name]
                 await kit.pause(0.0005)
                 counts[name] = read + 1
@@ -80,7 +80,7 @@ async def multilocks_in_any_order_never_deadlock(kit: Kit) -> None:
     running = [kit.start(partial(work, client, names)) for client in clients for names in wanted]
     running += [kit.start(partial(work_on_one, client, name)) for client in clients for name in "bc"]
     for each in running:
-        await each.result(6 * PATIENCE)
+        await each.result(6 * TEST_TIMEOUT)
     expected = {name: 12 * sum(name in names for names in (*wanted, *"bc")) for name in counts}
     expect(counts == expected, f"no update is lost: {counts} and not {expected}")
 
@@ -96,10 +96,10 @@ async def multilock_waits_in_the_order_of_names(kit: Kit) -> None:
     last = await here.inspect("c")
     expect(not last.holders and not last.waiters, "the name after it is free to others")
     await lease.release()
-    won = await waiting.result()
-    won.check()
+    result = await waiting.result()
+    result.check()
     expect(len(await here.names()) == len(NAMES), "then all are held")
-    await won.release()
+    await result.release()
     await _unused(kit, here)
 
 
@@ -124,7 +124,7 @@ async def multilock_that_fails_halfway_leaves_nothing(kit: Kit) -> None:
     permits = await here.semaphore("b", 3, ttl=LONG).acquire()
     caught: UsageError | None = None
     try:
-        await there.multilock(NAMES, ttl=LONG).acquire(timeout=PATIENCE)
+        await there.multilock(NAMES, ttl=LONG).acquire(timeout=TEST_TIMEOUT)
     except UsageError as error:
         caught = error
     expect("b'" in str(caught), f"it says which name: {caught}")
@@ -132,7 +132,7 @@ async def multilock_that_fails_halfway_leaves_nothing(kit: Kit) -> None:
     permits.check()
 
 
-@check(colours=("asyncio",))
+@check(forms=("asyncio",))
 async def cancelled_multilock_leaves_nothing(kit: Kit) -> None:
     """A multilock that is cancelled, at whatever step, leaves no holder and no waiter of any name behind."""
     there, watcher = kit.client(), kit.client()
@@ -156,7 +156,7 @@ async def multilock_is_lost_with_any_name(kit: Kit) -> None:
     lease = await here.multilock(NAMES, ttl=LONG).acquire()
     expect(not lease.lost.is_set() and lease.remaining() > 0, "it is held")
     await there.revoke("b", force=True)
-    expect(await lease.lost.wait(PATIENCE), "the loss is told")
+    expect(await lease.lost.wait(TEST_TIMEOUT), "the loss is told")
     expect(lease.state is LeaseState.LOST and lease.remaining() == 0, "nothing of it is trusted")
     caught: LeaseLost | None = None
     try:
@@ -174,7 +174,7 @@ async def silent_multilock_runs_out(kit: Kit) -> None:
     wire = Wire()
     wire.cut = True
     silent = await kit.client(wire).multilock(NAMES, ttl=SHORT).acquire()
-    lease = await kit.client().multilock(NAMES[::-1], ttl=LONG).acquire(timeout=PATIENCE)
+    lease = await kit.client().multilock(NAMES[::-1], ttl=LONG).acquire(timeout=TEST_TIMEOUT)
     expect(silent.lost.is_set(), "it was lost there before it was granted here")
     lease.check()
     await lease.release()
@@ -194,7 +194,9 @@ async def multilock_is_kept_and_extended(kit: Kit) -> None:
         return all(holder.held_for + holder.expires_in > KEPT + 0.04 for holder in await holders())
 
     await kit.pause(0.05)
-    wire.push(Notice("", NoticeKind.GAP, ""))  # the client renews all soon, as if its store may have forgotten some
+    wire.push(
+        Notification("", NotificationKind.GAP, "")
+    )  # the client renews all soon, as if its store may have forgotten some
     await kit.until(renewed, "a renewal of all of them")
     lease.check()
     expect(await there.multilock(NAMES, ttl=LONG).try_acquire() is None, "it is held")
@@ -211,7 +213,7 @@ async def multilock_survives_lost_replies(kit: Kit) -> None:
         wire = Wire()
         here, there = kit.client(wire), kit.client()
         wire.lose["acquire"] = lost
-        lease = await here.multilock(NAMES, ttl=LONG).acquire(timeout=PATIENCE)
+        lease = await here.multilock(NAMES, ttl=LONG).acquire(timeout=TEST_TIMEOUT)
         lease.check()
         for name, token in lease.tokens.items():
             holders = (await there.inspect(name)).holders
@@ -237,46 +239,46 @@ async def multilock_that_is_refused_after_a_lost_reply_leaves_nothing(kit: Kit) 
         await kit.waiters(here, "c", 0)
 
 
-@check(together=True)
+@check(multi_acquire=True)
 async def free_names_cost_one_request(kit: Kit) -> None:
     """However many names are free, one request to the store takes them; and one more those after a held one."""
     wire = Wire()
     here, there = kit.client(wire), kit.client()
     lease = await here.multilock(NAMES, ttl=LONG).acquire()
-    expect(wire.requests["acquire"] == 1, f"one request, not {wire.requests['acquire']}")
+    expect(wire.counts["acquire"] == 1, f"one request, not {wire.counts['acquire']}")
     await lease.release()
     held = await there.lock("b", ttl=LONG).acquire()
     waiting = kit.start(lambda: here.multilock(NAMES, ttl=LONG).acquire())
     await kit.waiters(there, "b", 1)
     await held.release()
     await (await waiting.result()).release()
-    expect(wire.requests["acquire"] <= 4, f"one until the held name, and one after it: {wire.requests['acquire'] - 1}")
+    expect(wire.counts["acquire"] <= 4, f"one until the held name, and one after it: {wire.counts['acquire'] - 1}")
 
 
-@check(together=True)
+@check(multi_acquire=True)
 async def asks_in_one_step_stop_at_the_first_that_is_not_granted(kit: Kit) -> None:
     """Asks in one step are granted in order up to the first that is not; asked again, they get the same answers."""
     here, there = await kit.raw(), await kit.raw()
-    held = there.ask("b")
+    held = there.request("b")
     token = await there.win(held)
-    asks = [here.ask(name) for name in ("a", "b", "c")]
-    first = await here.acquire_many(asks)
-    expect([type(reply) for reply in first] == [Granted, Waiting], f"one granted, one queued: {first}")
-    expect(_same_tokens(first, await here.acquire_many(asks)), "asked again, it is the same")
+    requests = [here.request(name) for name in ("a", "b", "c")]
+    first = await here.acquire_many(requests)
+    expect([type(reply) for reply in first] == [Granted, Queued], f"one granted, one queued: {first}")
+    expect(_same_tokens(first, await here.acquire_many(requests)), "asked again, it is the same")
     expect(not (await there.inspect("c")).holders, "the one after is not touched")
-    for wait, kind in ((False, Busy), (True, Waiting)):
-        others = [there.ask(name, wait=wait) for name in ("0", "a", "c")]
+    for wait, kind in ((False, Busy), (True, Queued)):
+        others = [there.request(name, wait=wait) for name in ("0", "a", "c")]
         replies = await there.acquire_many(others)
         expect([type(reply) for reply in replies] == [Granted, kind], f"{kind.__name__} ends it as well: {replies}")
-        for ask in others[:2]:
-            await there.leave(ask)
+        for request in others[:2]:
+            await there.withdraw(request)
     await there.release(held, token)
-    second = await here.acquire_many(asks)
+    second = await here.acquire_many(requests)
     expect([type(reply) for reply in second] == [Granted] * 3, f"now all are granted: {second}")
     expect(_tokens(second)[0] == _tokens(first)[0], "the one that was granted before is the same grant")
-    expect(_same_tokens(second, await here.acquire_many(asks)), "and they stay the same")
-    for ask, each in zip(asks, _tokens(second), strict=True):
-        expect(await here.release(ask, each) is Outcome.RELEASED, "each is a holding of its own")
+    expect(_same_tokens(second, await here.acquire_many(requests)), "and they stay the same")
+    for request, each in zip(requests, _tokens(second), strict=True):
+        expect(await here.release(request, each) is Outcome.RELEASED, "each is a holding of its own")
 
 
 def _tokens(replies: list[Reply]) -> list[int]:

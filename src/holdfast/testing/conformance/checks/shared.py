@@ -12,7 +12,7 @@ from holdfast.errors import UsageError
 from holdfast.primitives.base import AsyncLockBase
 from holdfast.testing.conformance.check import check
 from holdfast.testing.conformance.checks.waiting import impatient_waiter
-from holdfast.testing.conformance.kit import PATIENCE, Kit, Running, cancel_after, expect, timed_out
+from holdfast.testing.conformance.kit import TEST_TIMEOUT, Kit, Running, cancel_after, expect, timed_out
 from holdfast.testing.conformance.wire import Wire
 
 SHORT = 0.2
@@ -100,7 +100,7 @@ async def semaphore_users_must_agree(kit: Kit) -> None:
 async def _expect_refusal(lock: AsyncLockBase, *words: str) -> None:
     caught: UsageError | None = None
     try:
-        await lock.acquire(timeout=PATIENCE)
+        await lock.acquire(timeout=TEST_TIMEOUT)
     except UsageError as error:
         caught = error
     expect(caught is not None, f"{lock!r} is refused")
@@ -136,7 +136,7 @@ async def semaphore_waiter_that_gives_up_makes_room(kit: Kit) -> None:
     await there.names()  # connected, it has all of its timeout to wait
     semaphore = there.semaphore("name", 2, ttl=LONG)
     heavy = await impatient_waiter(kit, here, lambda timeout: timed_out(semaphore.acquire(timeout=timeout, weight=2)))
-    light = kit.start(lambda: here.semaphore("name", 2, ttl=LONG).acquire(timeout=PATIENCE))
+    light = kit.start(lambda: here.semaphore("name", 2, ttl=LONG).acquire(timeout=TEST_TIMEOUT))
     expect(await heavy.result() is not None, "both permits were not to be had")
     (await light.result()).check()
     lease.check()
@@ -150,14 +150,14 @@ async def dead_holders_permits_run_out(kit: Kit) -> None:
     here, there = kit.client(), kit.client(wire)
     kept = await here.semaphore("name", 3, ttl=LONG).acquire()
     silent = await there.semaphore("name", 3, ttl=SHORT).acquire(weight=2)
-    mine = await here.semaphore("name", 3, ttl=LONG).acquire(timeout=PATIENCE, weight=2)
+    mine = await here.semaphore("name", 3, ttl=LONG).acquire(timeout=TEST_TIMEOUT, weight=2)
     expect(silent.lost.is_set(), "it was lost there before it was granted here")
     mine.check()
     kept.check()
     expect(await here.semaphore("name", 3, ttl=LONG).try_acquire() is None, "all permits are in use")
 
 
-@check(colours=("asyncio",), weights=True)
+@check(forms=("asyncio",), weights=True)
 async def cancelled_semaphore_acquire_leaves_nothing(kit: Kit) -> None:
     """An acquisition of permits that is cancelled, at whatever step, leaves no holder and no waiter behind."""
     there = kit.client()
@@ -166,7 +166,7 @@ async def cancelled_semaphore_acquire_leaves_nothing(kit: Kit) -> None:
     )
 
 
-@check(colours=("asyncio",), weights=True)
+@check(forms=("asyncio",), weights=True)
 async def cancelled_rwlock_acquire_leaves_nothing(kit: Kit) -> None:
     """A reader or writer that is cancelled, at whatever step, leaves no holder and no waiter behind."""
     there = kit.client().rwlock("name", ttl=LONG)
@@ -261,12 +261,12 @@ async def dead_reader_lets_the_writer_in(kit: Kit) -> None:
     wire = Wire()
     wire.cut = True
     silent = await kit.client(wire).rwlock("name", ttl=SHORT).read().acquire()
-    written = await kit.client().rwlock("name", ttl=LONG).write().acquire(timeout=PATIENCE)
+    written = await kit.client().rwlock("name", ttl=LONG).write().acquire(timeout=TEST_TIMEOUT)
     expect(silent.lost.is_set(), "it was lost there before it was granted here")
     written.check()
 
 
-@check(colours=("asyncio",), queue=True, weights=True)
+@check(forms=("asyncio",), queue=True, weights=True)
 async def cancelled_writer_lets_readers_in(kit: Kit) -> None:
     """Readers that wait behind a writer are let in at once when it is cancelled."""
     client = kit.client()

@@ -9,12 +9,12 @@ from typing import Any, TypeVar
 
 from holdfast import AsyncClient, AsyncLease
 from holdfast.contracts.deadlines import seconds
-from holdfast.contracts.messages import Notice, NoticeKind, Waiting
+from holdfast.contracts.messages import Notification, NotificationKind, Queued
 from holdfast.core.attempt import INTERVAL
 from holdfast.errors import LockTimeout, StoreUnavailable
 from holdfast.outcome import Outcome
 from holdfast.testing.conformance.check import check
-from holdfast.testing.conformance.kit import PATIENCE, Kit, Running, expect, timed_out
+from holdfast.testing.conformance.kit import TEST_TIMEOUT, Kit, Running, expect, timed_out
 from holdfast.testing.conformance.wire import Wire
 
 T = TypeVar("T")
@@ -37,7 +37,7 @@ async def timeout_is_kept(kit: Kit) -> None:
         took = kit.now() - started
         expect(error is not None, "a held name times out")
         expect("holder" in str(error), "the error says who held the name")
-        expect(timeout <= took <= timeout + PATIENCE / 4, f"a timeout of {timeout} s took {took:.3f} s")
+        expect(timeout <= took <= timeout + TEST_TIMEOUT / 4, f"a timeout of {timeout} s took {took:.3f} s")
     view = await here.inspect("name")
     expect(not view.waiters, "a timeout leaves no waiter")
     lease.check()
@@ -105,7 +105,7 @@ async def a_client_lets_others_have_their_turn(kit: Kit) -> None:
 
     crowd = [kit.start(take_again_and_again) for _ in range(3)]
     for _ in range(5):
-        async with there.lock("name", ttl=TTL, timeout=PATIENCE):
+        async with there.lock("name", ttl=TTL, timeout=TEST_TIMEOUT):
             pass
     ended = True
     expect(sum([await each.result() for each in crowd]) > 0, "the crowd was served, too")
@@ -181,8 +181,8 @@ async def dead_waiter_is_skipped(kit: Kit) -> None:
     """A waiter that died without a word is skipped, once its patience and a grant it never heard have run out."""
     dead, here, there = await kit.raw(), kit.client(), kit.client()
     lease = await here.lock("name", ttl=TTL).acquire()
-    reply = await dead.acquire(dead.ask("name", patience=0.4, ttl=0.4))
-    expect(isinstance(reply, Waiting), "a held name is waited for")
+    reply = await dead.acquire(dead.request("name", waiter_ttl=0.4, ttl=0.4))
+    expect(isinstance(reply, Queued), "a held name is waited for")
     await dead.close()
     waiting = kit.start(lambda: there.lock("name", ttl=TTL).acquire())
     await _second(kit, here)
@@ -225,9 +225,9 @@ async def old_push_is_ignored(kit: Kit) -> None:
     lease = await here.lock("name", ttl=TTL).acquire()
     waiting = kit.start(lambda: there.lock("name", ttl=TTL).acquire())
     await kit.waiters(here, "name", 1)
-    ask = wire.asks[-1]
+    request = wire.requests[-1]
     for token in (1, lease.token):
-        wire.push(Notice(ask.inbox, NoticeKind.GRANTED, ask.request, token))
+        wire.push(Notification(request.channel, NotificationKind.GRANTED, request.request_id, token))
     await kit.pause(0.05)
     expect(not waiting.done(), "an old push makes no holder")
     lease.check()
@@ -242,7 +242,7 @@ async def lost_reply_loses_nothing(kit: Kit) -> None:
     wire = Wire()
     here, there = kit.client(wire), kit.client()
     wire.lose["acquire"] = 2
-    lease = await here.lock("name", ttl=TTL).acquire(timeout=PATIENCE)
+    lease = await here.lock("name", ttl=TTL).acquire(timeout=TEST_TIMEOUT)
     view = await there.inspect("name")
     expect([holder.token for holder in view.holders] == [lease.token], "it holds once, by the token that it knows")
     wire.lose["release"] = 1
