@@ -11,7 +11,7 @@ GRANULARITY = 2e-6
 """What is lost by counting in whole microseconds."""
 
 SLACK = 0.02
-"""By how much a loss may be told after the local deadline: the keeper's own step."""
+"""By how much a loss may be told after the local deadline: the renewer's own step."""
 
 
 @dataclass(slots=True)

@@ -76,7 +76,7 @@ class StoreChecks:
         """By request: before which true time nobody else is to get what it got."""
         self._disturbed_until: dict[str, float] = {}
         self._dead: set[str] = set()
-        """The inboxes of clients that died."""
+        """The channels of clients that died."""
         self._let_go: set[str] = set()
         """Requests whose client has begun to release or to leave."""
 

@@ -49,7 +49,7 @@ class FollowedStore:
         self.released: set[str] = set()
         """Requests that were granted, and released."""
         self._unanswered: set[str] = set()
-        """Requests of which an ask had no answer, so that it may still arrive."""
+        """Requests that had no answer, so that it may still arrive."""
         self._store = store
         self._link = link
         self._checker = checker

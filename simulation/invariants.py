@@ -20,7 +20,7 @@ SHARED        A lease that others fit beside is never refused while it is valid,
 WHOLE         A grant is for the whole ttl, in a reply or by a push.
 PROMPT        A name that is free has no live waiter, and a waiter that was granted knows it: where nothing goes
               wrong, within milliseconds; where wake-ups may be lost, within two intervals of asking.
-CLEAN         An acquisition that ended without a lease has left. Once its leave (or a release that knows of an ask
+CLEAN         An acquisition that ended without a lease has left. Once its leave (or a release that knows of a request
               without an answer) is acknowledged, nothing of it is seen again for as long as the store remembers it:
               30 s by its own clock.
 DRAINED       Once the faults stop, everybody gets what they wait for, and in the end nothing is left in the store.

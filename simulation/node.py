@@ -72,7 +72,7 @@ class Node(ABC):
 
     @abstractmethod
     def listens(self, channel: str) -> bool:
-        """Tell whether somebody listens at an inbox."""
+        """Tell whether somebody listens at a channel."""
 
     def has_told(self, request_id: str) -> bool:  # noqa: ARG002 - who is granted without a push has asked
         """Tell whether a holder was told of its grant, in a reply or by a push."""
@@ -187,11 +187,11 @@ class TableNode(Node):
     # -- operations ----------------------------------------------------------------------------------------
 
     def step(self, name: str, work: Callable[[Step], T]) -> T:
-        """Carry out `work` on one name atomically, and push its notices."""
+        """Carry out `work` on one name atomically, and push its notifications."""
         return self.steps(lambda steps: work(steps.on(name)))
 
     def steps(self, work: Callable[[Steps], T]) -> T:
-        """Carry out `work` on any number of names at once, and push its notices."""
+        """Carry out `work` on any number of names at once, and push its notifications."""
         steps = Steps(self._take, self.clock(), self.wall(), self._channels.__contains__, self.quarantined_until)
         result = work(steps)
         for name, step in steps.taken.items():
@@ -232,10 +232,10 @@ class TableNode(Node):
         if self._lag:
             self.world.after(self._lag, lambda: self._replica.__setitem__(name, saved))
 
-    # -- inboxes -------------------------------------------------------------------------------------------
+    # -- channels -------------------------------------------------------------------------------------------
 
     def attach(self, channel: str, push: Callable[[Notification], None]) -> None:
-        """Push the notices for `channel` from now on."""
+        """Push the notifications for `channel` from now on."""
         self._channels[channel] = push
 
     def detach(self, channel: str) -> None:
@@ -243,7 +243,7 @@ class TableNode(Node):
         self._channels.pop(channel, None)
 
     def listens(self, channel: str) -> bool:
-        """Tell whether somebody listens at an inbox."""
+        """Tell whether somebody listens at a channel."""
         return channel in self._channels
 
     # -- what somebody does to it --------------------------------------------------------------------------

@@ -189,7 +189,7 @@ class SimulatedQuorumStore(QuorumStore):
         self._all = quorum
 
     async def acquire(self, request: AcquireRequest, until: float) -> Reply:
-        """Acquire, and compare the token with those that were granted before the ask."""
+        """Acquire, and compare the token with those that were granted before the request."""
         before = self._all.highest.get(request.name, 0)
         reply = await super().acquire(request, until)
         if isinstance(reply, Granted):

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class SimulatedStore(TabledStore):
-    """What both share: one client's inbox at a node."""
+    """What both share: one client's channel at a node."""
 
     capabilities: Capabilities
 
@@ -36,9 +36,9 @@ class SimulatedStore(TabledStore):
         self._deliver: Callable[[Notification], None] = lambda notification: None  # noqa: ARG005
 
     async def open(self, deliver: Callable[[Notification], None], until: float) -> str:  # noqa: ARG002 - takes no time
-        """Attach an inbox."""
+        """Attach a channel."""
         self._deliver = deliver
-        self.channel = f"inbox-{self._runtime.process.name}"
+        self.channel = f"channel-{self._runtime.process.name}"
         self.subscribe()
         return self.channel
 
@@ -51,7 +51,7 @@ class SimulatedStore(TabledStore):
         self._node.detach(self.channel)
 
     async def close(self) -> None:
-        """Detach the inbox."""
+        """Detach the channel."""
         self.vanish()
 
     def abandon(self) -> None:

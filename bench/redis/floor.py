@@ -118,7 +118,7 @@ class OwnScripts:
 
 
 class BareHandle:
-    """A lock made of Holdfast's scripts over two bare sockets: whoever waits reads the inbox itself.
+    """A lock made of Holdfast's scripts over two bare sockets: whoever waits reads the channel itself.
 
     A floor, not a lock: it knows no timeout, no lost push, no renewal, no second thread.
     """
@@ -129,7 +129,7 @@ class BareHandle:
         self._channel = channel
         self._mine = OwnScripts(bare)
         self._token = 0
-        channel.exchange("SUBSCRIBE", f"holdfast:inbox:{self._mine.channel}")
+        channel.exchange("SUBSCRIBE", f"holdfast:channel:{self._mine.channel}")
 
     def acquire(self) -> float:
         """Wait until the lock is held."""

@@ -1,6 +1,6 @@
 """One client that holds many leases in Redis and does nothing but keep them: what that costs it and the server.
 
-All of its leases are renewed by its keeper, up to 100 in one request, after about a third of their ttl.
+All of its leases are renewed by its renewer, up to 100 in one request, after about a third of their ttl.
 """
 
 import asyncio

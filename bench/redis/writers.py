@@ -1,4 +1,4 @@
-"""Writers that wait behind a reader, all at one name in Redis: what an ask costs the server, and who is served."""
+"""Writers that wait behind a reader, all at one name in Redis: what a request costs the server, and who is served."""
 
 import asyncio
 from dataclasses import asdict, dataclass
@@ -14,7 +14,7 @@ from tests.servers import RedisServer, wait_until
 
 FEW = 10
 TIMES = 3.0
-"""How many times as much an ask may cost in the long queue as in the short one."""
+"""How many times as much a request may cost in the long queue as in the short one."""
 
 
 @dataclass(slots=True)

@@ -26,11 +26,11 @@ PASSING = (
 LASTING = ("NOPERM this user has no permissions to run the 'evalsha' command", "WRONGTYPE Operation against a key")
 
 SHORTEST, LONGEST = 0.01, 0.5
-"""The first and the longest pause before the inbox is connected again, in seconds."""
+"""The first and the longest pause before the channel is connected again, in seconds."""
 
 
 class RedisLink:
-    """A way to one server, for one client: requests, and an inbox on a connection of its own."""
+    """A way to one server, for one client: requests, and a channel on a connection of its own."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class RedisLink:
         self._heard: Server | None = None
         """Where we have subscribed to them."""
         self._returning = False
-        """Whether a task is there that connects the inbox again."""
+        """Whether a task is there that connects the channel again."""
         self._closed = False
         wire.when_cut.append(self._lost)
 
@@ -157,7 +157,7 @@ class RedisLink:
     def _takes(self) -> float:
         return self._node.takes(self._wire.happened)
 
-    # -- the inbox -----------------------------------------------------------------------------------------
+    # -- the channel -----------------------------------------------------------------------------------------
 
     async def listen(self, channel: str, until: float) -> None:
         """Subscribe to a channel, and return once the server has confirmed it."""
@@ -210,7 +210,7 @@ class RedisLink:
         self.vanish()
         if self._channels and not self._returning:
             self._returning = True
-            self._runtime.spawn(self._return, "inbox")
+            self._runtime.spawn(self._return, "channel")
 
     async def _return(self) -> None:
         pause = SHORTEST

@@ -100,8 +100,8 @@ class RedisNode(Node):
         return list(self._names)
 
     def listens(self, channel: str) -> bool:
-        """Tell whether somebody listens at an inbox."""
-        return self.server.listens(f"holdfast:inbox:{channel}")
+        """Tell whether somebody listens at a channel."""
+        return self.server.listens(f"holdfast:channel:{channel}")
 
     def keeps_until(self, name: str, request_id: str, token: int) -> float:
         """Return the true time until which nobody else can be granted what somebody holds."""

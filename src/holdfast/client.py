@@ -1,4 +1,4 @@
-"""A client: one store, one keeper, one inbox, and any number of locks. Make one a process and keep it."""
+"""A client: one store, one renewer, one channel, and any number of locks. Make one a process and keep it."""
 
 import inspect
 import os
@@ -187,7 +187,7 @@ class _ClientBase:
 class Client(_ClientBase):
     """Locks for threads. Safe to share by all threads; close it, or use it with `with`, to stop its own.
 
-    It starts two daemon threads when first used: the inbox, which hears of grants, and the keeper, which renews
+    It starts two daemon threads when first used: the channel, which hears of grants, and the renewer, which renews
     leases in the background for as long as they are held. In a coroutine use `AsyncClient`: this one would block the
     event loop while it waits. Do not call it in a signal handler, nor in a `__del__` of yours: like every lock of
     threads, it would wait for ever for what the interrupted thread is just holding. Set a flag there.
@@ -212,8 +212,8 @@ class Client(_ClientBase):
             max_hold: after how many seconds the lease is no longer renewed, so that a stuck holder loses it.
             min_hold: for how many seconds after the grant nobody else gets the lock, even if it is released before: a
                 quick job is not run again by a node whose clock is a little behind. At most ttl and max_hold.
-            on_lost: called once with a LeaseLost when a lease is lost, in the thread that notices: mostly the keeper's.
-                It must not block.
+            on_lost: called once with a LeaseLost when a lease is lost, in the thread that notices, mostly the
+                renewer's.                It must not block.
             on_revoke: called once with the lease when somebody asks for the name by `revoke`. It must not block.
             detect_deadlock: whether to look, while waiting, for others that wait for what this thread holds, in a
                 circle: then one of them gets DeadlockDetected. All must have asked for it. Each acquisition then has
@@ -394,7 +394,7 @@ class Client(_ClientBase):
 class AsyncClient(_ClientBase):
     """Locks for asyncio. Belongs to the event loop that first uses it; close it, or use it with `async with`.
 
-    It starts one task, the keeper, which renews leases in the background for as long as they are held. A loop that
+    It starts one task, the renewer, which renews leases in the background for as long as they are held. A loop that
     is blocked for longer than a lease lasts loses it: blocking work belongs into a thread.
     """
 

@@ -142,7 +142,7 @@ class LeaseBase:
     def on_lost(self, callback: Callable[[LeaseLost], object]) -> None:
         """Have `callback(error)` called once when the lease is lost; at once if it is lost already.
 
-        It runs in the thread that notices, mostly the keeper's, or soon in the event loop: it must not block. Its
+        It runs in the thread that notices, mostly the renewer's, or soon in the event loop: it must not block. Its
         errors are logged.
         """
         held = self._core
@@ -162,8 +162,8 @@ class LeaseBase:
     def on_revoke(self, callback: Callable[[Self], object]) -> None:
         """Have `callback(lease)` called once when somebody asks for the name; at once if somebody has already.
 
-        It runs in the thread that hears of it, mostly the inbox's, or in the event loop: it must not block. Its errors
-        are logged.
+        It runs in the thread that hears of it, mostly the channel's, or in the event loop: it must not block. Its
+        errors are logged.
         """
         known = weakref.ref(self)
 

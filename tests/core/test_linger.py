@@ -156,7 +156,7 @@ def test_it_ends_in_time_though_the_store_does_not_answer_its_renewal() -> None:
 
 
 def test_it_ends_when_its_time_is_over_among_threads() -> None:
-    """The same among threads, whose keeper sleeps for long."""
+    """The same among threads, whose renewer sleeps for long."""
     table = MemoryTable()
     here, there = Client(store=memory_source(table)), Client(store=memory_source(table))
     with here, there, here.lock("other"):
@@ -293,7 +293,7 @@ def test_max_hold_counts_from_when_it_is_taken_up() -> None:
 
 
 def source_that_cannot_push() -> StoreSource:
-    """Return a memory store without an inbox."""
+    """Return a memory store without a channel."""
     source = memory_source(MemoryTable())
 
     def make(runtime: Any) -> Any:  # noqa: ANN401 - a store
@@ -431,7 +431,7 @@ def test_a_lease_taken_up_and_dropped_ends() -> None:
 
 
 def test_a_lease_that_is_renewed_no_more_lingers_no_longer_either() -> None:
-    """Nothing else has the keeper look at one that max_hold would have ended, until it is due again."""
+    """Nothing else has the renewer look at one that max_hold would have ended, until it is due again."""
 
     async def work(here: AsyncClient, there: AsyncClient, asked: list[str]) -> None:
         async with here.lock("other", ttl=20.0):

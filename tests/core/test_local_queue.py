@@ -29,7 +29,7 @@ class Counting(MemoryStore):
     asked: list[str]
 
     async def acquire(self, request: AcquireRequest, until: float) -> Reply:
-        """Count an ask."""
+        """Count a request."""
         self.asked.append("acquire")
         return await super().acquire(request, until)
 
@@ -317,7 +317,7 @@ def test_a_lease_that_is_lost_while_it_is_released_is_not_handed_on(
     async def work(client: AsyncClient, asked: list[str]) -> None:
         lease = await led(client)
         waiting = await in_line(client, client.lock("name"))
-        await client.revoke("name", force=True)  # and its notice comes at the same moment as the release
+        await client.revoke("name", force=True)  # and its notification comes at the same moment as the release
         notification = Notification("", NotificationKind.REVOKED, lease._core.request_id, lease._core.last)
         if released_first:
             may_hand_off = LocalQueues._may_hand_off
@@ -511,7 +511,7 @@ async def _after(delay: float, work: Coroutine[Any, Any, AsyncLease]) -> AsyncLe
 
 
 def test_who_waits_here_goes_on_when_the_store_answers_again() -> None:
-    """An ask that fails fails for its caller alone if the others have time left: the next of them asks."""
+    """A request that fails fails for its caller alone if the others have time left: the next of them asks."""
     broken = True
 
     async def cut(operation: str, done: bool) -> None:

@@ -1,4 +1,4 @@
-"""The keeper: one for each client, woken no more than it must be, and no single lease's trouble stops it."""
+"""The renewer: one for each client, woken no more than it must be, and no single lease's trouble stops it."""
 
 import asyncio
 import logging
@@ -29,7 +29,7 @@ class Counting:
 
 
 def keepers() -> list[threading.Thread]:
-    """Find the keepers' threads."""
+    """Find the renewers' threads."""
     return [each for each in threading.enumerate() if each.name == "holdfast-keeper"]
 
 
@@ -50,7 +50,7 @@ def test_many_leases_are_renewed_in_few_requests() -> None:
 
 
 def test_quick_pairs_do_not_wake_the_renewer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The keeper looks a few times, not thousands of times, while locks are taken and released quickly."""
+    """The renewer looks a few times, not thousands of times, while locks are taken and released quickly."""
     looks = 0
     look = Renewer._look
 
@@ -66,14 +66,14 @@ def test_quick_pairs_do_not_wake_the_renewer(monkeypatch: pytest.MonkeyPatch) ->
             lock = client.lock("name", ttl=30)
             for _ in range(2000):
                 async with lock:
-                    await asyncio.sleep(0)  # so that the keeper runs if it was woken
+                    await asyncio.sleep(0)  # so that the renewer runs if it was woken
 
     virtual.run(main)
     assert looks <= 40  # once for each lease that falls due before all that came before: about 8 of 2,000
 
 
 def test_a_client_has_one_renewer_and_none_before_its_first_lease() -> None:
-    """A client starts one keeper, with its first lease, and its close ends it."""
+    """A client starts one renewer, with its first lease, and its close ends it."""
     before = len(keepers())
     client = Client(store=memory_source(MemoryTable()))
     client.names()
@@ -97,7 +97,7 @@ def test_renewals_are_spread() -> None:
 
 
 def test_an_error_in_a_callback_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """A callback that raises is logged, and stops neither the other callbacks nor the keeper."""
+    """A callback that raises is logged, and stops neither the other callbacks nor the renewer."""
     with Client(store=memory_source(MemoryTable())) as client, caplog.at_level(logging.ERROR, "holdfast"):
         told: list[LeaseLost] = []
 
@@ -128,7 +128,7 @@ def test_a_dropped_lease_warns_and_runs_out_and_is_not_unlocked() -> None:
 
 
 def test_a_zombie_loses_the_lease_at_max_hold() -> None:
-    """A holder that works for ever loses the lease after max_hold, though its keeper lives."""
+    """A holder that works for ever loses the lease after max_hold, though its renewer lives."""
 
     async def main() -> None:
         async with AsyncClient(store=virtual.source()) as client:
@@ -255,7 +255,7 @@ def test_a_loss_and_a_foreign_end_keep_their_own_errors(foreign: str) -> None:
 
 
 def test_a_renewer_that_was_cancelled_is_started_again() -> None:
-    """Whoever cancels every task of a loop cancels the keeper too; the next lease starts it anew, for all leases."""
+    """Whoever cancels every task of a loop cancels the renewer too; the next lease starts it anew, for all leases."""
 
     async def main() -> None:
         async with AsyncClient(store=virtual.source()) as client:

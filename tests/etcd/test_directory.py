@@ -1,4 +1,4 @@
-"""The directory over etcd keeps its contract, in both colours."""
+"""The directory over etcd keeps its contract, in both forms of the API."""
 
 from base64 import b64encode
 from collections.abc import AsyncIterator

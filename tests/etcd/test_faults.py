@@ -156,7 +156,7 @@ def test_a_silent_server_is_not_waited_for(run: Run, proxy: Proxy, name: str, me
 def test_a_session_survives_its_server_and_the_leader(
     run: Run, etcd_ensemble: EtcdEnsemble, name: str, harm: str
 ) -> None:
-    """The others are asked; the queue, the session and its inbox go on."""
+    """The others are asked; the queue, the session and its channel go on."""
 
     async def scene(runtime: Runtime) -> None:
         async with member(runtime, etcd_ensemble.url) as a, member(runtime, etcd_ensemble.url) as b:

@@ -1,4 +1,4 @@
-"""Scenes: tests that are written once for both colours, with what the conformance suite works with."""
+"""Scenes: tests that are written once for both forms of the API, with what the conformance suite works with."""
 
 from collections.abc import Callable, Coroutine
 from typing import Any

@@ -180,7 +180,7 @@ def test_a_lease_is_collected_while_its_client_is_busy() -> None:
 
 
 def test_an_exit_in_a_callback_stops_no_renewals() -> None:
-    """A callback that calls sys.exit() ends neither the keeper nor the inbox: other leases live on."""
+    """A callback that calls sys.exit() ends neither the renewer nor the channel: other leases live on."""
     with Client(store=memory_source(MemoryTable())) as client:
         told = threading.Event()
 
@@ -218,7 +218,7 @@ def test_a_callback_may_release_and_acquire() -> None:
 
 
 def test_a_callback_may_close_the_client(tmp_path: Path) -> None:
-    """A callback may close the client, from whichever thread it is called: here from the inbox."""
+    """A callback may close the client, from whichever thread it is called: here from the channel."""
     client = Client(f"sqlite://{tmp_path}/locks.db")
     lease = client.lock("name", ttl=30).acquire()
     lease.on_lost(lambda _error: client.close())
@@ -227,7 +227,7 @@ def test_a_callback_may_close_the_client(tmp_path: Path) -> None:
     eventually(lambda: other._core.outcome is not None, "the close")
     with pytest.raises(UsageError, match="closed"):
         client.names()
-    eventually(lambda: all(each.name != "holdfast-inbox" for each in threading.enumerate()), "the inbox's end")
+    eventually(lambda: all(each.name != "holdfast-channel" for each in threading.enumerate()), "the channel's end")
     gc.collect()  # a socket that was not closed warns
 
 

@@ -152,7 +152,7 @@ pid = fork(child)
 while not client.inspect("childs").holders: time.sleep(0.005)
 assert client.lock("childs").try_acquire() is None
 until = lease._held.valid_until
-client.session().keeper.hurry(0.0)
+client.session().renewer.hurry(0.0)
 while lease._held.valid_until == until: time.sleep(0.005)  # the parent's renewals go on
 say("renewed")
 while not client.inspect("parents").waiters: time.sleep(0.005)

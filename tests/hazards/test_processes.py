@@ -221,7 +221,7 @@ def build_shim(folder: Path) -> Path | None:
 
 
 def test_a_clock_that_jumps_loses_the_lease_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same with an injected clock: no keeper has to run for the loss to be seen."""
+    """The same with an injected clock: no renewer has to run for the loss to be seen."""
     client = Client("memory://suspended")
     lease = client.lock("name", ttl=30).acquire()
     lease.check()
@@ -238,8 +238,8 @@ def test_the_renewer_works_on_after_a_stop(url: str) -> None:
     with Client(url) as client:
         soon_due = """
 lease._held.due_at = clocks.steady() + 0.3
-client.session().keeper.moved(lease._held)
-client.session().keeper._wake()
+client.session().renewer.moved(lease._held)
+client.session().renewer._wake()
 print("due", flush=True)
 sys.stdin.readline()
 """

@@ -428,7 +428,7 @@ def test_a_lease_is_lost_once_and_at_its_deadline_if_no_renewal_succeeds(error: 
             with pytest.raises(LeaseLost):
                 await lease.extend()
             other.check()
-            async with client.lock("third", ttl=2.5) as third:  # the keeper is alive
+            async with client.lock("third", ttl=2.5) as third:  # the renewer is alive
                 await asyncio.sleep(30)
                 third.check()
             assert len(told) == 1
@@ -508,7 +508,7 @@ def test_an_interrupt_leaves_nothing_behind(stage: str, monkeypatch: pytest.Monk
     async def interrupted_wait(event: ThreadEvent, until: float | None) -> bool:
         if threading.current_thread() is threading.main_thread():
             raise KeyboardInterrupt
-        return await wait(event, until)  # a keeper is not interrupted
+        return await wait(event, until)  # a renewer is not interrupted
 
     with (
         Client(store=disturbed(memory_source(table), interrupt), owner="victim") as client,

@@ -124,7 +124,7 @@ class ZooKeepers(Ensemble):
             found.extend(walk(client, root))
 
         self._with(look)
-        return [path for path in found if path != f"{root}/~inbox"]
+        return [path for path in found if path != f"{root}/~channels"]
 
     def _with(self, work: Any, **options: Any) -> None:  # noqa: ANN401 - kazoo has no types
         hosts = ",".join(f"{host}:{port}" for host, port in (each.address for each in self.servers))

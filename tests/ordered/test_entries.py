@@ -44,7 +44,7 @@ def compare(entries: list[Entry], going: list[Entry]) -> None:
     state, now, there = NameState(), 1, list[Entry]()
     for entry in entries:
         request = AcquireRequest(
-            "name", entry.request_id, "inbox", "", 10**9, 10**6, 10**9, entry.weight, entry.capacity
+            "name", entry.request_id, "channel", "", 10**9, 10**6, 10**9, entry.weight, entry.capacity
         )
         Step(state, now, now, lambda _: True).acquire(request)
         there.append(entry)

@@ -1,4 +1,4 @@
-"""Ensembles whose servers are killed, stopped and restarted, under load from processes of both colours.
+"""Ensembles whose servers are killed, stopped and restarted, under load from processes of both forms of the API.
 
 What can be demanded, and why:
 

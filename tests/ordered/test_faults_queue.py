@@ -302,7 +302,7 @@ def so_many(client: Client, waiters: int) -> bool:
 
 
 def test_who_came_first_is_served_first_across_processes(ensemble: Ensemble, space: str) -> None:
-    """Of waiters in four processes of both colours, each is granted in the order in which it joined, exactly."""
+    """Waiters in four processes, of both forms of the API, are granted in exactly the order in which they joined."""
     url, waiters = ensemble.url(space, LONG), 12
     chance = random.Random(2)
     scripts = [Script(QUEUE, url, API_FORMS[number % 2]) for number in range(4)]

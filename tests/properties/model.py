@@ -1,7 +1,7 @@
 """What must be true of every step on a name, whoever takes it: an independent judge of the grant table.
 
 The judge knows none of the table's algorithms. It sees the state before and after a step, the request, the reply and
-the notices, and remembers only what was promised: tokens issued, requests given up, delays that run.
+the notifications, and remembers only what was promised: tokens issued, requests given up, delays that run.
 """
 
 from collections.abc import Callable

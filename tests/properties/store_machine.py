@@ -149,7 +149,7 @@ class StoreMachine(RuleBasedStateMachine):
         ttl: int | None = None,
         buries: str = "",
     ) -> None:
-        """Have a client ask its store, and compare its reply and all notices with those of the oracle.
+        """Have a client ask its store, and compare its reply and all notifications with those of the oracle.
 
         `ttl` is the longest one that is asked for, and `buries` a request that is given up by this.
         """
@@ -168,10 +168,10 @@ class StoreMachine(RuleBasedStateMachine):
         """Tell the oracle what it can't know."""
 
     def conclude(self, client: int, steps: dict[str, Step], ttl: int | None, buries: str) -> None:
-        """Look at more than replies and notices."""
+        """Look at more than replies and notifications."""
 
     def recent(self, pick: int) -> AcquireRequest:
-        """Return one of the last few asks."""
+        """Return one of the last few requests."""
         return self.requests[-1 - pick % min(len(self.requests), 8)]
 
     def token(self, request: AcquireRequest) -> int:

@@ -83,7 +83,7 @@ class TableMachine(RuleBasedStateMachine):
         return not channel or channel in self.open
 
     def recent(self, pick: int) -> AcquireRequest:
-        """Return one of the last few asks."""
+        """Return one of the last few requests."""
         return self.requests[-1 - pick % min(len(self.requests), 6)]
 
     def token(self, request_id: str) -> int:

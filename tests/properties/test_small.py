@@ -64,16 +64,16 @@ def test_a_state_comes_back_as_it_was_stored(state: NameState) -> None:
 @given(st.builds(Notification, identifiers, st.sampled_from(NotificationKind), identifiers, instants, instants))
 @thorough(200)
 def test_a_notice_arrives_as_it_was_sent(notification: Notification) -> None:
-    """A notice that is encoded and decoded is the same."""
+    """A notification that is encoded and decoded is the same."""
     assert codec.load_notification(notification.channel, codec.dump_notification(notification)) == notification
 
 
 @given(st.binary(max_size=60))
 @thorough(200)
 def test_a_datagram_that_is_no_notice_is_refused(datagram: bytes) -> None:
-    """Whatever arrives is a notice, or ValueError or TypeError, and nothing else."""
+    """Whatever arrives is a notification, or ValueError or TypeError, and nothing else."""
     try:
-        notification = codec.load_notification("inbox", datagram)
+        notification = codec.load_notification("channel", datagram)
     except (ValueError, TypeError):
         return
     assert isinstance(notification.kind, NotificationKind)

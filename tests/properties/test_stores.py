@@ -49,7 +49,7 @@ def _keeping_for_ever(text: str) -> str:
 
 @pytest.mark.parametrize("machine", MACHINES, ids=IDS)
 def test_a_store_answers_as_the_grant_table_does(machine: type[StoreMachine]) -> None:
-    """In any history a store gives the table's replies, sends its notices and shows its views."""
+    """In any history a store gives the table's replies, sends its notifications and shows its views."""
     run_state_machine_as_test(machine, settings=thorough(100, 40))
 
 
@@ -220,7 +220,7 @@ WRONG_SCRIPTS: dict[str, tuple[type[StoreMachine], str, str]] = {
     "stretched": (RedisMachine, "if marker[3] > now + marker[4] then", "if false then"),
     "asked again": (WAITING, "local refused = request == released or", "local refused ="),
     "silent": (WAITING, "if it and it[W_FRESH] >= now then", "if it then"),
-    "stale": (WAITING, "it[W_FRESH] = now + it[W_PATIENCE]", ""),
+    "stale": (WAITING, "it[W_FRESH] = now + it[W_WAITER_TTL]", ""),
     "staggered": (WAITING, "h_expires - now + place * STAGGER", "h_expires - now"),
     "wanted": (WAITING, "if h_told then push", "if false then push"),
     "heavier": (WAITING, "math.min(holder[WEIGHT], weighs)", "weighs"),

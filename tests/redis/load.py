@@ -189,7 +189,7 @@ class Worker:
 
 
 class Crew:
-    """Workers of both colours in this process, a client for each colour; `with` starts and stops them."""
+    """Workers of both forms of the API in this process, a client for each colour; `with` starts and stops them."""
 
     def __init__(self, url: str, job: Job, resource: Resource, *, threads: int = 2, tasks: int = 2) -> None:
         """Prepare them, all for one job."""

@@ -106,7 +106,7 @@ class _Shift:
         return self._workers
 
     def _jobs(self) -> list[Job]:
-        """Return a job of one name for each worker; every name falls to processes of both colours."""
+        """Return a job of one name for each worker; every name falls to processes of both forms of the API."""
         job, first = self._job, self._number * self._job.workers + self._number // 2 * self._job.workers
         names = (job.names[(first + number) % len(job.names)] for number in range(job.workers))
         return [replace(job, names=[name]) for name in names]

@@ -1,4 +1,4 @@
-"""The inbox of the asyncio link: subscriptions that outlive connections, and say so when something may be missed."""
+"""The channel of the asyncio link: subscriptions that outlive connections, and say so when something may be missed."""
 
 import asyncio
 from collections.abc import Iterator

@@ -161,7 +161,7 @@ def test_a_holder_that_is_cut_off_knows_in_time(server: RedisServer, proxy: Prox
 def test_a_waiter_that_was_cut_off_comes_back(
     server: RedisServer, proxy: Proxy, url: str, refuse: bool, form: str
 ) -> None:
-    """Whose inbox is cut subscribes again and asks: a grant that it could not hear does not keep it waiting."""
+    """Whose channel is cut subscribes again and asks: a grant that it could not hear does not keep it waiting."""
 
     async def scene(kit: Kit) -> None:
         here, there = client_at(kit, url), client_at(kit, server.url)

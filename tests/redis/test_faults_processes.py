@@ -273,7 +273,7 @@ client.close()
 
 
 def test_a_forked_child_shares_nothing(redis_server: RedisServer, space: str) -> None:
-    """A child uses connections of its own; the parent's lease is inert there, and its inbox goes on hearing."""
+    """A child uses connections of its own; the parent's lease is inert there, and its channel goes on hearing."""
     with Client(redis_server.url, namespace=space) as client:
         lease = client.lock("waited", ttl=20).acquire()
         script = Script(FORK, redis_server.url, space)

@@ -31,7 +31,7 @@ AMPLE = 10.0
 """How long a request may take, in seconds, for every error comes at once: unless the machine is busy."""
 
 GRAIN = 0.01
-"""How exactly a keeper wakes up, in seconds."""
+"""How exactly a renewer wakes up, in seconds."""
 
 LONG = 60.0
 """For how long a client would ride out what passes, in seconds, where nothing does."""

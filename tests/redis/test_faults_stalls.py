@@ -98,7 +98,7 @@ def test_a_stall_is_ridden_out(server: RedisServer, stall: str, form: str) -> No
 
 @pytest.mark.parametrize("colour", API_FORMS)
 def test_a_request_that_is_carried_out_after_all_leaves_no_orphan(server: RedisServer, form: str) -> None:
-    """An ask that arrives after its caller has given up is refused, or its grant is passed on or short."""
+    """A request that arrives after its caller has given up is refused, or its grant is passed on or short."""
     names = [f"name-{number}" for number in range(8)]
 
     async def scene(kit: Kit) -> None:

@@ -497,7 +497,7 @@ def test_close_leaves_nothing(redis_server: RedisServer) -> None:
     with linked(redis_server) as driven:
         connect(driven, 5)
         driven.listen("channel")
-        assert {each.name for each in set(threading.enumerate()) - running} == {"holdfast-redis-inbox"}
+        assert {each.name for each in set(threading.enumerate()) - running} == {"holdfast-redis-channel"}
         driven.close()
         assert set(threading.enumerate()) == running
         assert open_files() == files
@@ -555,7 +555,7 @@ if pid == 0:
     try:
         before = files()
         driven.link.abandon()
-        assert files() == before - 5, "an idle connection, one in use, the inbox and two ends of its bell"
+        assert files() == before - 5, "an idle connection, one in use, the channel and two ends of its bell"
         assert driven.run(ECHO, "child") == b"child"
         assert driven.command("CLIENT", "ID") != first
         driven.listen("child")

@@ -179,7 +179,7 @@ LUA_MUTANTS: Sequence[Mutant] = (
     ),
     lua(
         "grants are pushed to the dead",
-        (":inbox:' .. to, message) > 0", ":inbox:' .. to, message) >= 0"),
+        (":channel:' .. to, message) > 0", ":channel:' .. to, message) >= 0"),
         scenario="redis_calm",
     ),
     # for how long

@@ -415,7 +415,7 @@ def plain_counter(self: Step, proposal: int, *, votes: bool = False) -> int:
     return self.state.counter + 1
 
 
-# -- the turnstile -----------------------------------------------------------------------------------------
+# -- the local queue -----------------------------------------------------------------------------------------
 
 
 def note_only(self: LocalQueues, lease: CoreLease) -> None:
@@ -475,11 +475,11 @@ MUTANTS: Sequence[Mutant] = (
     Mutant("a late renewal revives a lost lease", replaced(CoreLease, "renewed", revive)),
     Mutant("nobody is told of a deadline that passes", replaced(CoreLease, "_expire", lose_in_silence)),
     Mutant("a loss is told again", replaced(CoreLease, "lose", lose_again)),
-    Mutant("the keeper does not watch deadlines", wrapped(Renewer, "_look", look_for_what_is_due_only)),
+    Mutant("the renewer does not watch deadlines", wrapped(Renewer, "_look", look_for_what_is_due_only)),
     Mutant("a renewal that hangs hides a deadline", wrapped(Renewer, "_look", tell_when_renewed)),
-    Mutant("the keeper ignores a refusal", replaced(Renewer, "_answered", ignore_refusal), ("clock_forward",)),
+    Mutant("the renewer ignores a refusal", replaced(Renewer, "_answered", ignore_refusal), ("clock_forward",)),
     Mutant("nothing is ever renewed", replaced(Renewer, "_start_renewal", do_nothing), ("calm",)),
-    Mutant("the keeper spins", replaced(Renewer, "_take_due", find_nothing), ("calm",)),
+    Mutant("the renewer spins", replaced(Renewer, "_take_due", find_nothing), ("calm",)),
     Mutant("max_hold is forgotten", wrapped(Attempt, "_enter", hold_for_ever), ("calm",)),
     Mutant("a cancelled acquisition forgets to leave", replaced(Attempt, "run", forget_to_leave_when_cancelled)),
     Mutant("a timeout forgets to leave", forgetting_to_leave("over"), ("calm",)),

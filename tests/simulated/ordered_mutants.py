@@ -68,7 +68,7 @@ async def renewed_unseen(self: Any, entries: Sequence[tuple[str, Entry]], until:
 
 
 def never_wake(self: OrderedStore, request_id: str) -> None:
-    """Take no notice."""
+    """Take no notification."""
 
 
 def module(name: str, wrapper: Callable[..., Any]) -> Callable[[], Any]:

@@ -42,14 +42,14 @@ def mode(path: Path) -> int:
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
 def test_only_its_user_may_read_a_lock_file(tmp_path: Path, umask: int) -> None:
-    """The file, what SQLite puts beside it, and the inbox are closed to other users under any umask."""
+    """The file, what SQLite puts beside it, and the channel are closed to other users under any umask."""
     path = tmp_path / "locks.db"
     before = os.umask(umask)
     try:
         with Client(url(path)) as client, client.lock("name"):
             for suffix in ("", "-wal", "-shm"):
                 assert mode(path.with_name(path.name + suffix)) == 0o600
-            folder = path.with_name("locks.db.inbox")
+            folder = path.with_name("locks.db.channel")
             assert mode(folder) == 0o700
             assert [mode(each) for each in folder.iterdir()] == [0o600]
     finally:
@@ -61,7 +61,7 @@ def test_stale_sockets_are_swept_and_live_ones_kept(tmp_path: Path) -> None:
     path = tmp_path / "locks.db"
     with Client(url(path)) as first:
         first.names()
-        folder = path.with_name("locks.db.inbox")
+        folder = path.with_name("locks.db.channel")
         (live,) = folder.iterdir()
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as dead:
             dead.bind(str(folder / "1-dead"))
@@ -81,7 +81,7 @@ def test_a_hand_over_reaches_odd_places(tmp_path: Path, depth: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "locks.db"
     if depth == "no sockets":
-        (folder / "locks.db.inbox").write_text("not a folder")
+        (folder / "locks.db.channel").write_text("not a folder")
     with Client(url(path)) as client:
         client.names()
         assert bool(client.session().channel) == (depth == "deep")
@@ -521,12 +521,12 @@ def test_the_default_is_a_file_of_this_user(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_datagram_that_is_no_notice_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No content of a datagram can stop an inbox."""
+    """No content of a datagram can stop a channel."""
     monkeypatch.chdir(tmp_path)  # a relative path fits into a socket address
     path = tmp_path / "locks.db"
     with Client(url(path)) as client, Client(url(path)) as other:
         client.names()
-        (channel,) = path.with_name("locks.db.inbox").iterdir()
+        (channel,) = path.with_name("locks.db.channel").iterdir()
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
             for junk in (b"", b"5", b"\xff", b"[" * 4000, b'["granted"]', b'["x","y",1,2]', b'["granted","y",1,2]'):
                 sender.sendto(junk, str(channel.relative_to(tmp_path)))

@@ -65,13 +65,13 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
 
 
 def ask(name: str, request_id: str) -> AcquireRequest:
-    """Return an ask for ten seconds."""
+    """Return a request for ten seconds."""
     ttl = 10 * SECOND
     return AcquireRequest(name, request_id, "", "somebody", ttl, SECOND, 4 * SECOND, wait=False)
 
 
 def test_a_release_is_remembered_although_its_name_is_unused(bench: Bench) -> None:
-    """A release that is asked again a minute later, after sweeps, gets the same answer; so does a late ask."""
+    """A release that is asked again a minute later, after sweeps, gets the same answer; so does a late request."""
     granted = bench.do(lambda store: store.acquire(ask("name", "mine"), NEVER))
     assert isinstance(granted, Granted)
     release = ReleaseRequest("name", "mine", granted.token)

@@ -141,7 +141,7 @@ def test_a_release_that_keeps_may_be_asked_again() -> None:
 
 
 def test_a_kept_name_is_nobodys() -> None:
-    """Neither a renewal, nor an ask, nor a change revives the holding, and nobody is told that it is wanted."""
+    """Neither a renewal, nor a request, nor a change revives the holding, and nobody is told that it is wanted."""
     name = Name()
     token = name.win("a")
     name.release("a", keep=1_000)

@@ -1,4 +1,4 @@
-"""An ask, a leave and a release take as many steps in a long queue as in a short one: at the table, and in the Lua."""
+"""Requests, withdrawals and releases take as many steps in a long queue as in a short one: at the table, and in Lua."""
 
 import gc
 import sys
@@ -126,7 +126,7 @@ class AtRedis:
         self._server.unsubscribe(who)
 
     def _listen(self, who: str) -> None:
-        self._server.subscribe(f"holdfast:inbox:{who}", who, lambda message: None)
+        self._server.subscribe(f"holdfast:channel:{who}", who, lambda message: None)
 
 
 Place = AtTable | AtRedis
@@ -192,7 +192,7 @@ def one_leaves(place: Place, crowd: Crowd) -> None:
 
 
 def the_head_is_deaf(place: Place, crowd: Crowd) -> None:
-    """Let another one ask while the first cannot be reached: it is passed over if a lighter one fits."""
+    """Let another one request while the first cannot be reached: it is passed over if a lighter one fits."""
     place.goes_deaf("w0")
     crowd.ask(crowd.length - 2)
 

@@ -139,7 +139,7 @@ def test_a_waiter_that_stopped_asking_is_dropped() -> None:
 
 
 def test_a_waiter_that_nobody_can_reach_is_skipped() -> None:
-    """A head whose inbox has no listener is skipped in the same step."""
+    """A head whose channel has no listener is skipped in the same step."""
     name = Name()
     name.win("a")
     name.ask("b")
@@ -294,7 +294,7 @@ def test_a_waiter_that_asks_again_keeps_its_place() -> None:
 
 
 def test_a_request_that_was_given_up_is_gone() -> None:
-    """A late ask of a request that left, or was released, is refused until its tombstone falls."""
+    """A late request of a request that left, or was released, is refused until its tombstone falls."""
     name = Name()
     name.withdraw("a", unsure=True)
     name.win("b")
@@ -309,7 +309,7 @@ def test_a_request_that_was_given_up_is_gone() -> None:
 
 
 def test_a_duplicate_of_the_last_released_request_is_gone() -> None:
-    """A second copy of an ask that comes after the release is not granted again."""
+    """A second copy of a request that comes after the release is not granted again."""
     name = Name()
     name.win("a")
     name.release("a")
@@ -327,7 +327,7 @@ def test_a_request_that_is_surely_not_under_way_leaves_no_tombstone() -> None:
 
 
 def test_a_late_ask_of_a_released_lease_does_not_stay_in_the_queue() -> None:
-    """A release of a lease that ran out takes the ghost of its ask out of the queue."""
+    """A release of a lease that ran out takes the ghost of its request out of the queue."""
     name = Name()
     old = name.win("a")
     name.now += TTL
@@ -477,7 +477,7 @@ def test_a_push_that_nobody_heard_runs_out() -> None:
 
 
 def test_who_cannot_be_pushed_to_is_told_when_it_asks() -> None:
-    """A waiter without an inbox is granted in its turn, and no notice is sent."""
+    """A waiter without a channel is granted in its turn, and no notification is sent."""
     name = Name()
     name.win("a")
     name.ask("b", channel="")

@@ -151,7 +151,7 @@ def test_a_token_is_raised_once(name: Name) -> None:
 
 
 def test_a_vote_that_was_given_back_is_not_given_late(name: Name) -> None:
-    """The ask of an attempt that is over finds a tombstone."""
+    """The request of an attempt that is over finds a tombstone."""
     name.step().withdraw(WithdrawRequest("name", "a/1", unsure=True))
     times = (TTL, INTERVAL, TEST_TIMEOUT)
     reply = name.step().acquire(AcquireRequest("name", "a/1", "a", "owner a", *times, proposal=WALL, votes=True))

@@ -25,7 +25,7 @@ TEST_TIMEOUT = 10_000_000
 
 
 class Name:
-    """One name. Requests are called by a letter; each has an inbox of that letter."""
+    """One name. Requests are called by a letter; each has a channel of that letter."""
 
     def __init__(self, now: int = 1_000_000_000, wall: int = 5_000) -> None:
         """Start with a name that was never used."""

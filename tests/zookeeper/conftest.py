@@ -1,4 +1,4 @@
-"""Members of an ensemble, in both colours."""
+"""Members of an ensemble, in both forms of the API."""
 
 import threading
 from collections.abc import Callable, Iterator

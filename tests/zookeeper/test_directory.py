@@ -1,4 +1,4 @@
-"""What a directory in ZooRenewer does, in both colours."""
+"""What a directory in ZooRenewer does, in both forms of the API."""
 
 from pathlib import Path
 from typing import Any
@@ -259,7 +259,7 @@ def test_an_channel_that_somebody_removed_is_made_again(member: MakeMember) -> N
 
 
 def test_closing_leaves_nothing(member: MakeMember) -> None:
-    """No descriptor stays open, no entry and no inbox; also if it was never opened, and if it is closed twice."""
+    """No descriptor stays open, no entry and no channel; also if it was never opened, and if it is closed twice."""
     two = member()
     before = _descriptors()
     one = member()

@@ -113,7 +113,7 @@ def test_messages_survive_cuts(member: MakeMember, zookeeper_server: ZooRenewerS
         channel = one.directory.session()
         for n in range(30):
             if n % 3 == 0:
-                proxy.swallow(containing=f"~inbox/{channel}".encode())
+                proxy.swallow(containing=f"~channels/{channel}".encode())
             two.world.run(two.directory.tell(channel, f"message {n}", two.until))
         proxy.heal()
         one.wait(lambda: len(one.notes.messages) >= 30)
@@ -132,7 +132,7 @@ def test_a_message_whose_taking_was_not_answered(
         channel = one.directory.session()
         two.world.run(two.directory.tell(channel, "first", two.until))
         one.wait(lambda: one.notes.messages == ["first"])
-        taking = f"~inbox/{channel}".encode() + b"\0\0\0\x012"  # what is written is: emptied twice
+        taking = f"~channels/{channel}".encode() + b"\0\0\0\x012"  # what is written is: emptied twice
         (proxy.swallow if arrives else proxy.lose)(containing=taking)
         two.world.run(two.directory.tell(channel, "second", two.until))
         one.await_gaps(1)

@@ -109,7 +109,7 @@ class ReleaseRequest:
     request_id: str
     token: int
     unsure: bool = False
-    """Whether an ask of this request may still be under way, so that it must be refused when it arrives."""
+    """Whether another copy of this request may still be under way, so that it must be refused when it arrives."""
     keep: int = 0
     """For how long the name is still not to be granted: the holder is done, but was too quick."""
 
@@ -168,7 +168,7 @@ class NotGranted:
 
 
 class NotificationKind(StrEnum):
-    """What a store pushes into an inbox."""
+    """What a store pushes into a channel."""
 
     GRANTED = "granted"
     HEAD = "head"

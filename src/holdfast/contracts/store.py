@@ -82,7 +82,7 @@ class Store(Protocol):
         ...
 
     async def open(self, deliver: Callable[[Notification], None], until: float) -> str:
-        """Connect, start to deliver notices, and return the inbox they are to be sent to (or "").
+        """Connect, start to deliver notifications, and return the channel they are to be sent to (or "").
 
         `deliver` must be called where the runtime runs its code (`Runtime.post` sees to it).
         """
@@ -95,7 +95,7 @@ class Store(Protocol):
     async def acquire_many(self, requests: Sequence[AcquireRequest], until: float) -> list[Reply]:
         """Go through asks for different names, in their order and in one atomic step, up to the first not granted.
 
-        That one is answered as by `acquire`, the ones after it are not looked at. The asks are of one client and
+        That one is answered as by `acquire`, the ones after it are not looked at. The requests are of one client and
         differ in their names and requests only. Called if the store is capable of it (`multi_acquire`).
         """
         ...

@@ -2,14 +2,14 @@
 
 The rules, each of which has a model-checked counterexample when it is dropped:
 
-*   The inbox is open before the first ask, so that a grant cannot come before we can hear it.
+*   The channel is open before the first request, so that a grant cannot come before we can hear it.
 *   A pushed token counts only if it is larger than the counter in the last "waiting" reply; else it belongs to a
     grant of an earlier life, which may have ended.
-*   A pushed lease is valid from the *send* of the ask that this reply answered: the grant came after that ask was
-    carried out, so the store keeps it at least that long. A push that was heard before that send counts no more: a
+*   A pushed lease is valid from the *send* of the request that this reply answered: the grant came after that request
+    was carried out, so the store keeps it at least that long. A push that was heard before that send counts no more: a
     store that knows of the grant answers with it, and one that does not has forgotten it.
 *   Whoever leaves without a lease (timeout, cancellation, error) tells the store, which passes on a grant that
-    crossed the message. If an ask went unanswered, it leaves a tombstone against its late arrival.
+    crossed the message. If a request went unanswered, it leaves a tombstone against its late arrival.
 """
 
 import logging
@@ -155,7 +155,7 @@ class Attempt:
         self._engaged = False
         """Whether the store may know this request."""
         self._unsure = False
-        """Whether an ask went unanswered, and may still arrive."""
+        """Whether a request went unanswered, and may still arrive."""
         self._sent = 0.0
         self._look_at = 0.0
         """When to look for deadlocks again."""
@@ -178,7 +178,7 @@ class Attempt:
             attempts.pop(request_id, None)
 
     def hear(self, notification: Notification) -> None:
-        """Take a notice from the inbox: a grant, or that the name may become free before we meant to ask."""
+        """Take a notification from the channel: a grant, or that the name may become free before we meant to ask."""
         if notification.kind is NotificationKind.GRANTED:
             if notification.token > self._granted:
                 self._granted, self.contended = notification.token, notification.contended

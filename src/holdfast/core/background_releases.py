@@ -1,6 +1,6 @@
 """What is told the store while nobody waits for it: releases of leases that lingered, and requests given up too late.
 
-Whoever finds that a lease has lingered long enough (the keeper, the inbox), or whose timeout has passed, must not be
+Whoever finds that a lease has lingered long enough (the renewer, the channel), or whose timeout has passed, must not be
 kept by a store that does not answer. So that is told by a task or thread of the client's own, and a few of them share
 the work. What fails is repeated as anywhere else; in the end a lease ends at its ttl, and so does what was asked for.
 """

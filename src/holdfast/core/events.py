@@ -102,5 +102,5 @@ class Events:
     ) -> None:
         try:
             self._tell(LockEvent(kind, name.removeprefix(self._prefix), self._owner, token, seconds, detail, cause))
-        except (Exception, SystemExit):  # SystemExit would end the keeper's thread, or leave a lease to nobody
+        except (Exception, SystemExit):  # SystemExit would end the renewer's thread, or leave a lease to nobody
             log.exception("the on_event callback raised; the lock goes on")

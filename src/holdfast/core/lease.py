@@ -74,7 +74,7 @@ class CoreLease:
     valid_until: float
     """The same, but for max_hold."""
     unsure: bool = False
-    """Whether an ask of this request went unanswered, and may still arrive."""
+    """Whether another copy of this request went unanswered, and may still arrive."""
     ends_at: float = NEVER
     """When max_hold ends it."""
     due_at: float = NEVER
@@ -347,5 +347,5 @@ def _call_revocation_requested(tell: Callable[[], object], name: str) -> None:
 def _call(tell: Callable[[str], None], reason: str, name: str) -> None:
     try:
         tell(reason)
-    except (Exception, SystemExit):  # SystemExit ends nothing but the keeper's thread, and with it all renewals
+    except (Exception, SystemExit):  # SystemExit ends nothing but the renewer's thread, and with it all renewals
         log.exception("the on_lost callback for %r raised; the lease is lost all the same", name)

@@ -5,8 +5,8 @@ it, without a word to the store: to the store it is one holding. That goes on fo
 
 *   the lease is certainly ours for a while, and tokens are left;
 *   nobody outside waits, or the budget of count and time is not used up. The store says with a grant whether somebody
-    waits, tells the holder's inbox when the first comes, and again whenever a waiter asks again; and it says so in the
-    reply to each renewal, in case these were lost.
+    waits, tells the holder's channel when the first comes, and again whenever a waiter asks again; and it says so in
+    the reply to each renewal, in case these were lost.
 
 Then it is released, and at the same time the next contender asks for it again, at the end of the queue outside. So it
 is first come, first served within the process, and between processes each has its turn.
@@ -214,7 +214,7 @@ class LocalQueues:
 
     def contended(self, lease: CoreLease) -> None:
         """Note that somebody outside waits for a lease; one that lingers is released."""
-        lease.contended = True  # before we look for its stile: who sets that looks at this afterwards
+        lease.contended = True  # before we look for its local queue: who sets that looks at this afterwards
         local_queue = lease.local_queue
         if local_queue is not None:
             local_queue.contended = True
@@ -473,7 +473,7 @@ class LocalQueues:
             if span > 1:
                 result.linger = spec.linger
                 local_queue.passed, local_queue.since, local_queue.contended = 0, self._runtime.now(), attempt.contended
-                if result.contended or attempt.outrun:  # heard just before it had a stile, or was a lease
+                if result.contended or attempt.outrun:  # heard just before it had a local queue, or was a lease
                     local_queue.contended = True
             local_queue.lease = result
             if result.lost_because:

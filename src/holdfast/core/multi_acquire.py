@@ -7,8 +7,8 @@ behind:
     one while it waits for an earlier one; so whoever holds the last name that anybody waits for waits for nobody.
 *   A store that can is asked for all that are left in one step. It grants them up to the first that is not free, and
     in the queue of that one we then wait. Free names cost one request, however many they are.
-*   Asked again after a lost reply, the step may find earlier names lost and grant fewer: those that an earlier ask may
-    have got are left before anybody waits.
+*   Asked again after a lost reply, the step may find earlier names lost and grant fewer: those that an earlier request
+    may have got are left before anybody waits.
 *   If one of the leases is lost, the others are worth nothing, and are lost with it. They are renewed no more; letting
     go gives them back at once.
 *   Whoever gets out without all of them, by whatever way, leaves or releases every name that the store may know of.
@@ -287,7 +287,7 @@ class _Leader(Attempt):
         return replies[0]
 
     async def _do_without(self, doubtful: list[_Part]) -> None:
-        """Leave what an earlier ask may have got, before anybody waits; it is asked for anew later."""
+        """Leave what an earlier request may have got, before anybody waits; it is asked for anew later."""
         for each in doubtful:
             await each.give_up()
         gone = {id(each) for each in doubtful}

@@ -1,4 +1,4 @@
-"""The keeper: renews all leases of a client in the background, and tells when one is lost.
+"""The renewer: renews all leases of a client in the background, and tells when one is lost.
 
 One task or thread a client, started with the first lease. It decides and watches the clock; the talking to the
 store is done by a second, short-lived task, so that a renewal that hangs cannot hide that a deadline passed.
@@ -36,7 +36,7 @@ RIDE_ALONG = 1.25
 """How much earlier than planned a lease may be renewed, as a share of its wait, to go with another."""
 
 IDLE = 60.0
-"""The longest the keeper sleeps, in seconds."""
+"""The longest the renewer sleeps, in seconds."""
 
 GRAIN = 0.01
 """The shortest that it sleeps while something due cannot be done yet, in seconds."""

@@ -57,7 +57,7 @@ RIDDEN_OUT = 1.0
 """For how many seconds a store may not answer before that is logged."""
 
 GAP_SPREAD = 0.05
-"""Within how many seconds all waiters of a client ask again after its inbox was cut off."""
+"""Within how many seconds all waiters of a client ask again after its channel was cut off."""
 
 
 @dataclass(slots=True)
@@ -175,7 +175,7 @@ class Session:
         self._opened = True
 
     async def close(self) -> None:
-        """Release what is still held, stop the keeper, leave the store. Idempotent.
+        """Release what is still held, stop the renewer, leave the store. Idempotent.
 
         It takes as long as the store goes on to release leases, and ends soon after that does so no more.
         """

@@ -78,7 +78,7 @@ class _MultiLeaseBase:
     def on_lost(self, callback: Callable[[LeaseLost], object]) -> None:
         """Have `callback(error)` called once when the first of the names is lost; at once if one is lost already.
 
-        It runs in the thread that notices, mostly the keeper's, or soon in the event loop: it must not block. Its
+        It runs in the thread that notices, mostly the renewer's, or soon in the event loop: it must not block. Its
         errors are logged.
         """
         self._group.when_lost(callback)

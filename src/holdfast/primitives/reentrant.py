@@ -47,7 +47,7 @@ class _Hold:
     def drop(self, session: Session) -> bool:
         """Give back a share whose lease was dropped; return whether that deserves a warning.
 
-        Called by the garbage collector in the middle of anything, so it takes no mutex: the keeper does the rest.
+        Called by the garbage collector in the middle of anything, so it takes no mutex: the renewer does the rest.
         """
         reservation, lease = self.reservation, self.reservation.lease
         if self.outcome is not None or lease.let_go or lease.lost_because:

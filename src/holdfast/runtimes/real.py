@@ -6,7 +6,7 @@ import random
 from holdfast.runtimes import clocks
 
 DATAGRAM = 4096
-"""The longest message that an inbox takes, in bytes."""
+"""The longest message that a channel takes, in bytes."""
 
 
 class RealWorld:

@@ -215,7 +215,7 @@ class ThreadsRuntime(RealWorld):
                     log.exception("a message could not be taken; whoever waits for it asks again by itself")
             stopped.close()
 
-        thread = threading.Thread(target=run, name="holdfast-inbox", daemon=True)
+        thread = threading.Thread(target=run, name="holdfast-channel", daemon=True)
         thread.start()
 
         def close() -> None:

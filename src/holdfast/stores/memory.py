@@ -28,7 +28,7 @@ REMEMBERED = 4096
 
 
 class MemoryTable:
-    """Names and their states, and the inboxes of the clients that use them."""
+    """Names and their states, and the channels of the clients that use them."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class MemoryTable:
         fork.watch(self)
 
     def step(self, name: str, work: Callable[[Step], T]) -> T:
-        """Carry out `work` on one name atomically, then send its notices."""
+        """Carry out `work` on one name atomically, then send its notifications."""
         with self._mutex:
             now = self._tick()
             step = Step(self._load(name), now, self._wall(), self._listening)
@@ -58,7 +58,7 @@ class MemoryTable:
         return result
 
     def steps(self, work: Callable[[Steps], T]) -> T:
-        """Carry out `work` on any number of names at once, then send its notices."""
+        """Carry out `work` on any number of names at once, then send its notifications."""
         with self._mutex:
             now = self._tick()
             steps = Steps(self._load, now, self._wall(), self._listening)
@@ -75,11 +75,11 @@ class MemoryTable:
         return sorted(name for name in in_use if name.startswith(prefix))
 
     def attach(self, channel: str, push: Callable[[Notification], None]) -> None:
-        """Send the notices for `channel` to `push` from now on."""
+        """Send the notifications for `channel` to `push` from now on."""
         self._channels[channel] = push
 
     def detach(self, channel: str) -> None:
-        """Forget an inbox: its waiters are skipped."""
+        """Forget a channel: its waiters are skipped."""
         self._channels.pop(channel, None)
 
     def store(self, runtime: Runtime) -> "MemoryStore":
@@ -104,7 +104,7 @@ class MemoryTable:
                 push(notification)
 
     def _listening(self, channel: str) -> bool:
-        """Tell whether a waiter can be granted: one without an inbox finds out by asking again."""
+        """Tell whether a waiter can be granted: one without a channel finds out by asking again."""
         return not channel or channel in self._channels
 
     def _load(self, name: str) -> NameState:
@@ -143,7 +143,7 @@ class MemoryStore(TabledStore):
         return f"table {id(self._table)}"
 
     async def open(self, deliver: Callable[[Notification], None], until: float) -> str:  # noqa: ARG002 - takes no time
-        """Attach an inbox."""
+        """Attach a channel."""
         self._channel = self._runtime.new_id()
 
         def push(notification: Notification) -> None:
@@ -166,7 +166,7 @@ class MemoryStore(TabledStore):
         return Page(self._table.names(prefix))
 
     async def close(self) -> None:
-        """Detach the inbox."""
+        """Detach the channel."""
         self._table.detach(self._channel)
 
     def abandon(self) -> None:

@@ -71,7 +71,7 @@ class TabledStore(ABC):
 
     @abstractmethod
     async def step(self, name: str, work: Callable[[Step], T], until: float) -> T:
-        """Carry out `work` on one name atomically, store its state, then send its notices."""
+        """Carry out `work` on one name atomically, store its state, then send its notifications."""
 
     @abstractmethod
     async def steps(self, work: Callable[[Steps], T], until: float) -> T:

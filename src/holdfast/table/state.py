@@ -96,7 +96,7 @@ class Queue:
         self._weights[request.weight] = self._weights.get(request.weight, 0) + 1
 
     def replace(self, waiter: Waiter, request: AcquireRequest) -> None:
-        """Let a waiter stand where it stands with another ask."""
+        """Let a waiter stand where it stands with another request."""
         self._forget_weight(waiter.request.weight)
         self._weights[request.weight] = self._weights.get(request.weight, 0) + 1
         waiter.request = request

@@ -83,7 +83,7 @@ class Step:
     stamp: int
     """The store's wall clock, for tokens only."""
     listening: Callable[[str], bool]
-    """Whether somebody listens at an inbox. An honest "not known" is True."""
+    """Whether somebody listens at a channel. An honest "not known" is True."""
     quarantined_until: int = 0
     """When grants that this store may have forgotten have run out."""
     quarantined_since: int = 0
@@ -145,7 +145,7 @@ class Step:
         state = self.state
         if release.unsure:
             self._bury(release.request_id)
-            self._drop(release.request_id)  # an ask that came late, after the lease had run out
+            self._drop(release.request_id)  # a request that came late, after the lease had run out
             self._drop(release.request_id.rpartition("/")[0])  # or was refused a vote, and stands there still
         request_id, keep = release.request_id, release.keep
         if self._keep(request_id, keep) if keep else self._remove_holder(request_id):
@@ -328,7 +328,7 @@ class Step:
         return Granted(token, request.ttl)
 
     def _granted_before(self, holder: Holder, request: AcquireRequest) -> Granted:
-        """Answer an ask of a request that holds already: its reply or its push was lost, or is on its way."""
+        """Answer a request of a request that holds already: its reply or its push was lost, or is on its way."""
         holder.ttl = max(holder.ttl, request.ttl)
         holder.expires_at = max(holder.expires_at, self.now + request.ttl)
         return Granted(holder.token, request.ttl, contended=bool(self.state.queue))

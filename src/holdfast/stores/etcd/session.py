@@ -1,4 +1,4 @@
-"""A client's session: a lease, a key that lives with it, and an inbox below that key.
+"""A client's session: a lease, a key that lives with it, and a channel below that key.
 
 *   The lease is kept alive, and all that the client has there goes with it.
 *   A stream watches the key and what is below it: so the end of the session is heard at once, and so are messages.
@@ -54,7 +54,7 @@ class Session:
     lease: int
     name: str
     revision: int
-    """Up to which the inbox was heard."""
+    """Up to which the channel was heard."""
     blocks: dict[int, int] = field(default_factory=dict[int, int])
     """Leases that outlive it, by their TTL."""
     read: list[str] = field(default_factory=list[str])
@@ -176,7 +176,7 @@ class Sessions:
         """Return a new lease, which ends by itself."""
         return number(await self._gateway.exchange("lease/grant", {"TTL": str(ttl)}, until), "ID")
 
-    # -- its inbox -----------------------------------------------------------------------------------------
+    # -- its channel -----------------------------------------------------------------------------------------
 
     async def _listen(self, session: Session, until: float) -> None:
         """Hear of its end, and of messages."""
@@ -207,7 +207,7 @@ class Sessions:
                 return
             session.mending = True
         with contextlib.suppress(RuntimeError):  # at the end of the interpreter
-            self._mender = self._runtime.spawn(partial(self._mend, session), "etcd-inbox")
+            self._mender = self._runtime.spawn(partial(self._mend, session), "etcd-channel")
 
     async def _mend(self, session: Session) -> None:
         pause = FIRST_PAUSE
@@ -215,7 +215,7 @@ class Sessions:
             try:
                 await self._hear_again(session)
             except Exception as error:  # noqa: BLE001 - whatever went wrong, nobody else would do it
-                log.debug("an inbox at etcd cannot be heard: %r", error)
+                log.debug("a channel at etcd cannot be heard: %r", error)
             else:
                 if not self._is_unheard(session):
                     return

@@ -95,7 +95,7 @@ class OrderedStore:
     # -- life ----------------------------------------------------------------------------------------------
 
     async def open(self, deliver: Callable[[Notification], None], until: float) -> str:
-        """Begin a session. There is no inbox: whoever waits here is woken and asks."""
+        """Begin a session. There is no channel: whoever waits here is woken and asks."""
         self._deliver = deliver
         await self.directory.open(self, until)
         self._caretaker.start()

@@ -163,7 +163,7 @@ class QuorumStore:
         )
 
     async def _keep_again(self, request: AcquireRequest, votes: Votes, until: float) -> Granted | None:
-        """Answer an ask of what is held already: renew it, if a majority still has it."""
+        """Answer a request of what is held already: renew it, if a majority still has it."""
         renewal = RenewRequest(request.name, request.request_id, votes.token, request.ttl)
         kept = (await self.renew([renewal], until))[0] is None
         return Granted(votes.token, request.ttl) if kept else None

@@ -51,7 +51,7 @@ class Votes:
     """What the nodes said to one attempt, which they know by a request of its own."""
 
     request: AcquireRequest
-    """What the nodes are asked, but for the inbox."""
+    """What the nodes are asked, but for the channel."""
     base: str
     """The caller's request, of which this is an attempt."""
     quorum: int
@@ -72,7 +72,7 @@ class Votes:
     """When the nodes have let it lapse, unless it is renewed."""
 
     def for_channel(self, channel: str) -> AcquireRequest:
-        """Return what a node is asked that pushes to this inbox."""
+        """Return what a node is asked that pushes to this channel."""
         request = self.request
         return vote_request(request, request.request_id, channel, request.proposal, request.span)
 
@@ -115,7 +115,7 @@ class Votes:
         return {node for node in places if not self.certain(node)}
 
     def certain(self, node: int) -> bool:
-        """Tell whether a node is known to have carried the ask out."""
+        """Tell whether a node is known to have carried the request out."""
         return type(self.replies[node]) is Granted
 
     def enter(self, token: int) -> None:

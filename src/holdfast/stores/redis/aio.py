@@ -1,4 +1,4 @@
-"""The link of the asyncio runtime: one connection a server, for requests and for the inbox alike.
+"""The link of the asyncio runtime: one connection a server, for requests and for the channel alike.
 
 Where replicas are waited for there is a second one: a WAIT holds up whatever is asked after it on the same
 connection, and a release or a renewal should not stand behind it.

@@ -58,7 +58,7 @@ class ChannelLine(Line):
                 continue
         self._channels.add(channel)
         if self._tending is None and not self._stopped:
-            self._tending = self._runtime.loop.create_task(self._tend(), name="holdfast-inbox")
+            self._tending = self._runtime.loop.create_task(self._tend(), name="holdfast-channel")
 
     def ignore(self, channel: str) -> None:
         """Unsubscribe, and do not wait for the confirmation."""

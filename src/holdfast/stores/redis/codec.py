@@ -42,7 +42,7 @@ CONTENDED = 4
 
 
 def about_request(request: AcquireRequest) -> tuple[Packable, ...]:
-    """Return what is the same in all asks of a lock, for the first argument of `acquire`."""
+    """Return what is the same in all requests of a lock, for the first argument of `acquire`."""
     return (
         request.channel,
         request.owner,
@@ -70,7 +70,7 @@ def reply_of(value: Any) -> Reply:  # noqa: ANN401 - as a script returns it
 
 
 def about_renewals(renewals: Sequence[RenewRequest]) -> tuple[str, str]:
-    """Return the inbox of the one client whose leases these are, and what the first of them says of its owner."""
+    """Return the channel of the one client whose leases these are, and what the first of them says of its owner."""
     requests = [each.request for each in renewals if each.request is not None]
     return (requests[0].channel, requests[0].owner) if requests else ("", "")
 
@@ -78,7 +78,7 @@ def about_renewals(renewals: Sequence[RenewRequest]) -> tuple[str, str]:
 def renewal(each: RenewRequest, owner: str) -> tuple[Packable, ...]:
     """Return one lease, for `renew`, and its owner if that is another than `owner`.
 
-    Without its ask it can be renewed, but not be taken up again.
+    Without its request it can be renewed, but not be taken up again.
     """
     request = each.request
     if request is None:

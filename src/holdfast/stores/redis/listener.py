@@ -119,7 +119,7 @@ class Listener:
 
     def _start(self) -> None:
         if self._thread is None:
-            thread = threading.Thread(target=self._work, name="holdfast-redis-inbox", daemon=True)
+            thread = threading.Thread(target=self._work, name="holdfast-redis-channel", daemon=True)
             thread.start()
             self._thread = thread
 
@@ -141,7 +141,7 @@ class Listener:
             except BROKEN as error:
                 self._start_over(error)
             except Exception as error:
-                log.exception("the inbox at %s met an error that it should have handled", self._address)
+                log.exception("the channel at %s met an error that it should have handled", self._address)
                 self._start_over(error)
         self._disconnect()
         self._wakeup_pipe.close()
@@ -245,7 +245,7 @@ class Listener:
         """Let the connection go, and wait a little, longer each time, before the next is made."""
         log.log(
             logging.WARNING if self._subscriptions and not self._failures else logging.DEBUG,
-            "the inbox at %s has no connection (%s); until it has one again, waiters ask by themselves",
+            "the channel at %s has no connection (%s); until it has one again, waiters ask by themselves",
             self._address,
             error,
         )

@@ -47,7 +47,7 @@ HOPS = 5
 """How often one request follows a cluster's MOVED and ASK."""
 
 MOST_REQUESTS = 1000
-"""How many kinds of asks are kept packed. A program has few: they differ by ttl, delay and capacity."""
+"""How many kinds of requests are kept packed. A program has few: they differ by ttl, delay and capacity."""
 
 SCANNED = "990"
 """How many keys one request looks for names in: with those that it finds beside them, four times PAGE at most."""
@@ -178,7 +178,7 @@ class RedisStore:
         return reply
 
     def _pack_request(self, request: AcquireRequest) -> bytes:
-        """Pack what is the same in all asks of a lock, once."""
+        """Pack what is the same in all requests of a lock, once."""
         key = codec.about_request(request)
         about = self._packed_requests.get(key)
         if about is None:
@@ -446,7 +446,7 @@ class RedisStore:
     async def _settle(self, address: Address, until: float) -> None:
         """Listen at the server that holds all names; at another one no more, if it was another before."""
         before, self._home = self._home, address
-        channel = f"holdfast:inbox:{self._channel}"
+        channel = f"holdfast:channel:{self._channel}"
         try:
             await self._link(address).listen(channel, until)
         except ReplyError as error:
@@ -500,7 +500,7 @@ class RedisStore:
                 await self._link(address).ignore(self._channel_of(name))
 
     def _channel_of(self, name: str) -> str:
-        return f"{state_key(name)}:inbox:{self._channel}"
+        return f"{state_key(name)}:channel:{self._channel}"
 
     def _heard(self, payload: bytes) -> None:
         notification = codec.notice_of(self._channel, payload)

@@ -80,7 +80,7 @@ class OneServer:
 
 
 class _Discovered:
-    """What the topologies that ask around share: one asks at a time, and the others wait for it."""
+    """What the topologies that request around share: one asks at a time, and the others wait for it."""
 
     def __init__(self, runtime: Runtime, guides: list[Address], open_link: OpenLink) -> None:
         self._runtime = runtime

@@ -1,4 +1,4 @@
-"""What the links of both colours share: how requests are packed, and what errors mean.
+"""What the links of both forms of the API share: how requests are packed, and what errors mean.
 
 Rule of this file: no error that leaves it, and none that it names as a cause, holds a credential. A server repeats
 the arguments of a command that it does not know; they are cut off.

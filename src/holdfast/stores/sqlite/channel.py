@@ -1,6 +1,6 @@
 """Wake-ups between the processes of one machine: a datagram socket each, in a folder beside the lock file.
 
-A notice that cannot be sent is dropped: whoever waits asks again by itself. An address is a file name in that
+A notification that cannot be sent is dropped: whoever waits asks again by itself. An address is a file name in that
 folder, not a path, so that containers which mount the folder in different places reach each other.
 """
 
@@ -29,7 +29,7 @@ class SqliteChannel:
     """One client's socket, and its way to the others'."""
 
     def __init__(self, folder: Path, name: str) -> None:
-        """Prepare an inbox called `name` in `folder`."""
+        """Prepare a channel called `name` in `folder`."""
         self._folder = folder
         self._name = name
         self._descriptor = -1
@@ -62,7 +62,7 @@ class SqliteChannel:
         return True
 
     def send(self, notification: Notification) -> None:
-        """Send a notice, or drop it."""
+        """Send a notification, or drop it."""
         if notification.channel and self._descriptor >= 0:
             with contextlib.suppress(OSError):
                 self._sender.sendto(codec.dump_notification(notification), self._path(notification.channel))
@@ -106,7 +106,7 @@ class SqliteChannel:
         try:
             notification = codec.load_notification(self._name, datagram)
         except (ValueError, TypeError, RecursionError):
-            log.warning("ignored a datagram that is no notice, in %s", self._folder)
+            log.warning("ignored a datagram that is no notification, in %s", self._folder)
             return
         deliver(notification)
 

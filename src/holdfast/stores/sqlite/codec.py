@@ -1,6 +1,6 @@
-"""The state of a name, and a notice, as compact JSON that a person can read with the sqlite3 shell.
+"""The state of a name, and a notification, as compact JSON that a person can read with the sqlite3 shell.
 
-Requests and inboxes are identifiers of our own making (hex and dashes); only the owner is anybody's text.
+Requests and channels are identifiers of our own making (hex and dashes); only the owner is anybody's text.
 """
 
 import json
@@ -45,7 +45,7 @@ def _dump_holder(holder: Holder) -> str:
 
 
 def _dump_waiter(waiter: Waiter) -> str:
-    """Encode a waiter and its ask, without its name, in the order of their fields."""
+    """Encode a waiter and its request, without its name, in the order of their fields."""
     request = waiter.request
     return (
         f'[{waiter.joined_at},{waiter.fresh_until},"{request.request_id}","{request.channel}",{_quote(request.owner)},{request.ttl},'
@@ -65,5 +65,5 @@ def load_notification(channel: str, datagram: bytes) -> Notification:
     """Decode a datagram. Raises ValueError or TypeError if it is none of ours."""
     kind, request_id, token, after, contended = _decode(datagram.decode())
     if not (isinstance(request_id, str) and isinstance(token, int) and isinstance(after, int)):
-        raise TypeError("not a notice")
+        raise TypeError("not a notification")
     return Notification(channel, NotificationKind(kind), request_id, token, after, bool(contended))

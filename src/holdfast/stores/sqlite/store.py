@@ -46,7 +46,7 @@ class SqliteStore(TabledStore):
         """Use the lock file at `path`, which is made if there is none."""
         self._title = f"sqlite://{path}"
         self._runtime = runtime
-        self._channel = SqliteChannel(path.with_name(path.name + ".inbox"), f"{os.getpid()}-{runtime.new_id()[16:]}")
+        self._channel = SqliteChannel(path.with_name(path.name + ".channel"), f"{os.getpid()}-{runtime.new_id()[16:]}")
         self._database = Database(path, clock or machine.BootClock(), wall, self._channel.listening)
 
     def identity(self) -> str:
@@ -54,12 +54,12 @@ class SqliteStore(TabledStore):
         return self._title
 
     async def open(self, deliver: Callable[[Notification], None], until: float) -> str:
-        """Open the file, then the inbox."""
+        """Open the file, then the channel."""
         await self._unlocked(self._database.open, until)
         return self._channel.open(self._runtime, deliver)
 
     async def step(self, name: str, work: Callable[[Step], T], until: float) -> T:
-        """Carry out `work` on one name in one transaction, then send its notices."""
+        """Carry out `work` on one name in one transaction, then send its notifications."""
         try:
             result, step = self._database.step(name, work)
         except LockedError:
@@ -68,7 +68,7 @@ class SqliteStore(TabledStore):
         return result
 
     async def steps(self, work: Callable[[Steps], T], until: float) -> T:
-        """Carry out `work` on any number of names in one transaction, then send its notices."""
+        """Carry out `work` on any number of names in one transaction, then send its notifications."""
         result, steps = await self._unlocked(lambda: self._database.steps(work), until)
         for step in steps.taken.values():
             self._send(step)
@@ -86,7 +86,7 @@ class SqliteStore(TabledStore):
         return Page(found, found[-1] + "\0" if len(found) == PAGE else None)
 
     async def close(self) -> None:
-        """Remove the inbox and close the file."""
+        """Remove the channel and close the file."""
         self._channel.close()
         self._database.close()
 

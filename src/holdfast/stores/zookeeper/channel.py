@@ -19,12 +19,12 @@ log = logging.getLogger("holdfast")
 
 
 def path_of(root: str, session: str) -> str:
-    """Return the inbox of a session."""
+    """Return the channel of a session."""
     return f"{root}/{CHANNELS}/{session}"
 
 
 def read_box(data: bytes) -> tuple[int, list[str]]:
-    """Read how often an inbox was emptied, and what is in it: nothing, if none of us wrote that."""
+    """Read how often a channel was emptied, and what is in it: nothing, if none of us wrote that."""
     count, *messages = data.decode("ascii", errors="replace").split("\n")
     return (int(count or "0"), messages) if count.isdecimal() or not count else (0, [])
 
@@ -35,7 +35,7 @@ def write_box(count: int, messages: list[str]) -> bytes:
 
 
 class ZooRenewerChannel:
-    """The inbox of whatever session a client has."""
+    """The channel of whatever session a client has."""
 
     def __init__(self, client: Client, root: str, deliver: Callable[[str], None]) -> None:
         """Prepare."""

@@ -474,7 +474,7 @@ class ZooRenewerDirectory:
     # -- messages --------------------------------------------------------------------------------------------
 
     async def tell(self, session: str, message: str, until: float) -> None:
-        """Append to the inbox of a session."""
+        """Append to the channel of a session."""
         path = path_of(self._root, session)
         while (found := await self._get(path, until)) is not None:
             data, stat = found

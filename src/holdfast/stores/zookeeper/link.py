@@ -146,7 +146,7 @@ class Link:
         self._client: Client | None = None
         self._handler: Handler | None = None
         self.session = 0
-        """Its number; 0: there is none, or its inbox is not made yet."""
+        """Its number; 0: there is none, or its channel is not made yet."""
 
     # -- asking ----------------------------------------------------------------------------------------------
 
@@ -333,7 +333,7 @@ class Link:
             self._post(partial(self._ready, client, channel.session, wire.session_timeout(), wire.opened_at))
 
     def _ready(self, client: Client, session: int, timeout: float, opened_at: float) -> None:
-        """Note that there is a connection, and the session's inbox."""
+        """Note that there is a connection, and the session's channel."""
         if client is not self._client or self._closed:
             return
         if session == self.session:

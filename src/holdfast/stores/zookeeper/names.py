@@ -10,8 +10,8 @@ from urllib.parse import quote, unquote
 from holdfast.stores.ordered import Entry, Kind, Listing, Record
 from holdfast.stores.zookeeper.library import Stat
 
-CHANNELS = "~inbox"
-"""Where the inboxes are: no name is ever encoded to this."""
+CHANNELS = "~channels"
+"""Where the channels are: no name is ever encoded to this."""
 
 WRAP = 2**32
 """Where the numbers of a server begin anew; it writes the upper half of them as negative ones."""

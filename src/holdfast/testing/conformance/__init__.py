@@ -8,8 +8,8 @@
 raises an ExceptionGroup that names each guarantee which does not hold. Under pytest, inherit from `StoreConformance`
 to have each guarantee as a test of its own. A check uses a namespace of its own, so the store may be in use.
 
-Checks are written once, for both colours and for every store. Nothing sleeps and hopes: a check waits for a condition
-until a generous deadline, and compares times with others of the same run.
+Checks are written once, for both forms of the API and for every store. Nothing sleeps and hopes: a check waits for a
+condition until a generous deadline, and compares times with others of the same run.
 """
 
 from holdfast.testing.conformance.check import API_FORMS, Check

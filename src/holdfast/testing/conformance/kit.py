@@ -105,7 +105,7 @@ async def cancel_after(running: Running[Releasable], steps: int) -> None:
 
 
 class RawClient:
-    """The bare contract of a store: asks without the protocol around them, and the notices that came."""
+    """The bare contract of a store: asks without the protocol around them, and the notifications that came."""
 
     def __init__(self, runtime: Runtime, store: Store, space: str) -> None:
         """Speak to `store`, about names in `space`."""
@@ -168,16 +168,16 @@ class RawClient:
         return reply.token
 
     async def release(self, request: AcquireRequest, token: int, *, unsure: bool = False) -> Outcome:
-        """Release what came of an ask."""
+        """Release what came of a request."""
         return await self.store.release(ReleaseRequest(request.name, request.request_id, token, unsure), self._until())
 
     async def renew(self, request: AcquireRequest, token: int, ttl: float) -> RenewReply:
-        """Renew what came of an ask."""
+        """Renew what came of a request."""
         renewals = [RenewRequest(request.name, request.request_id, token, micros(ttl))]
         return (await self.store.renew(renewals, self._until()))[0]
 
     async def withdraw(self, request: AcquireRequest, *, unsure: bool = False) -> NotGranted:
-        """Give an ask up."""
+        """Give a request up."""
         return await self.store.withdraw(WithdrawRequest(request.name, request.request_id, unsure), self._until())
 
     async def inspect(self, name: str) -> NameView:
@@ -185,7 +185,7 @@ class RawClient:
         return await self.store.inspect(self._space + name, self._until())
 
     def pushed(self, request: AcquireRequest) -> int:
-        """Return the token that was pushed for an ask, or 0."""
+        """Return the token that was pushed for a request, or 0."""
         tokens = [
             notification.token
             for notification in list(self.notifications)

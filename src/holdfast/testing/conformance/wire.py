@@ -45,7 +45,7 @@ class Wire:
         self.stalled = False
         """Renewals hang until this is over, and fail then."""
         self.deaf = False
-        """Notices are lost."""
+        """Notifications are lost."""
         self.lose: Counter[str] = Counter()
         """How many replies to "acquire", "release" and "adjust" are yet to be lost, after the store did as asked."""
         self.counts: Counter[str] = Counter()
@@ -59,7 +59,7 @@ class Wire:
         return StoreSource(source.title, source.capabilities, lambda runtime: _Tapped(self, source, runtime))
 
     def push(self, notification: Notification) -> None:
-        """Deliver a notice to the client as if the store had sent it."""
+        """Deliver a notification to the client as if the store had sent it."""
         if self._push is not None:
             self._push(notification)
 

@@ -90,7 +90,7 @@ class TestStore(MemoryStore):
         return self._channel
 
     async def open(self, deliver: Callable[[Notification], None], until: float) -> str:
-        """Attach an inbox, unless the store is down."""
+        """Attach a channel, unless the store is down."""
         await self.arrive()
         return await super().open(deliver, until)
 

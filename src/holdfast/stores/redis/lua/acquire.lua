@@ -1,6 +1,6 @@
 -- Grant the name, or keep a place in the queue, or refuse.
 --
--- ARGV  1 adds: inbox, owner, ttl, interval, patience, weight, capacity, lock_delay, span, votes (1 or 0)
+-- ARGV  1 adds: channel, owner, ttl, interval, waiter_ttl, weight, capacity, lock_delay, span, votes (1 or 0)
 --       3 request  4 proposal  5 wait (1 or 0)
 -- Returns  {1, token, ttl, wanted} granted  {2, counter, poke_in, place, quarantine} waiting
 --          {3, retry_in, quarantine, owner...} busy  {4, capacity} mismatch  {5} gone
@@ -29,7 +29,7 @@ local reply, late
 if usual and h_request == '' and queued == 0 then -- nobody holds or waits
     counter = math.max(counter + 1, vote and 0 or stamp, math.min(proposal, farthest)) + span - 1
     capacity, used = wanted, now
-    h_request, h_inbox, h_owner, h_token, h_weight, h_ttl, h_delay = request, inbox, owner, counter, weight, ttl, delay
+    h_request, h_channel, h_owner, h_token, h_weight, h_ttl, h_delay = request, channel, owner, counter, weight, ttl, delay
     h_granted, h_expires, h_told = now, now + ttl, span > 1
     late = expires < h_expires + delay + RETENTION / 2
     if late then expires = h_expires + delay + RETENTION end
@@ -38,8 +38,8 @@ elseif usual and wait and not vote and h_request ~= '' and h_request ~= request 
     and wanted == 1
     and h_expires > now and h_expires <= now + h_ttl and expires >= now + RETENTION * 3 / 4 then
     -- somebody has it all, and a newcomer will wait
-    local it = cmsgpack.pack({ inbox, owner, ttl, interval, patience, weight, delay, proposal, span, votes, now,
-        now + patience })
+    local it = cmsgpack.pack({ channel, owner, ttl, interval, waiter_ttl, weight, delay, proposal, span, votes, now,
+        now + waiter_ttl })
     if call('HSETNX', K, 'w' .. request, it) == 1 then
         local place = queued
         queued, last_place, used = place + 1, last_place + 1, now
@@ -47,7 +47,7 @@ elseif usual and wait and not vote and h_request ~= '' and h_request ~= request 
         call('ZADD', Q, last_place, request)
         if place == 0 then
             call('PEXPIREAT', Q, math.ceil(expires / 1000))
-            if h_told then push(h_inbox, 'W 0 ' .. h_request) end
+            if h_told then push(h_channel, 'W 0 ' .. h_request) end
         end
         local slow = interval + math.floor(interval * math.min(place, 10) / 10)
         local poke_in = math.min(slow, h_expires - now + place * STAGGER)
@@ -56,7 +56,7 @@ elseif usual and wait and not vote and h_request ~= '' and h_request ~= request 
 end
 if reply then
     call('HSET', K, '=', cmsgpack.pack(counter, capacity, blocked, block, released, used, last_place, expires, queued,
-        slowest, heavy, h_request, h_inbox, h_owner, h_token, h_weight, h_ttl, h_delay, h_granted, h_expires, h_told,
+        slowest, heavy, h_request, h_channel, h_owner, h_token, h_weight, h_ttl, h_delay, h_granted, h_expires, h_told,
         others))
     if late then call('PEXPIREAT', K, math.ceil(expires / 1000)) end -- not before there is a key
     return reply

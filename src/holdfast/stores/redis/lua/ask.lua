@@ -17,7 +17,7 @@ end
 
 -- Stand at the tail, or, having a place already, stay in it. Tell the holders if that may be news to them.
 local function join()
-    local it = { inbox, owner, ttl, interval, patience, weight, delay, proposal, span, votes, now, now + patience }
+    local it = { channel, owner, ttl, interval, waiter_ttl, weight, delay, proposal, span, votes, now, now + waiter_ttl }
     local before = waiter(seat)
     if before and call('ZRANK', Q, seat) then
         it[W_JOINED] = before[W_JOINED]
@@ -59,7 +59,7 @@ local function cast()
     remove_holder(KEPT .. seat)
     if fits(weight) then
         dequeue(seat)
-        hold(request, inbox, owner, next_token(proposal, true) + span - 1, weight, ttl, delay, span > 1)
+        hold(request, channel, owner, next_token(proposal, true) + span - 1, weight, ttl, delay, span > 1)
         return { 1, counter, ttl, head and 1 or 0 }
     end
     if wait then join() else dequeue(seat) end
@@ -83,7 +83,7 @@ local function acquire()
     end
     if vote then return cast() end
     if not head and fits(weight) then
-        hold(request, inbox, owner, next_token(proposal) + span - 1, weight, ttl, delay, span > 1)
+        hold(request, channel, owner, next_token(proposal) + span - 1, weight, ttl, delay, span > 1)
         return { 1, counter, ttl, 0 }
     end
     join()

@@ -1,6 +1,6 @@
 -- Give up a place in the queue, or pass on a grant that crossed this on its way.
 --
--- ARGV  3 request  4 unsure (1: an ask may still be under way, so leave a tombstone)
+-- ARGV  3 request  4 unsure (1: a request may still be under way, so leave a tombstone)
 -- Returns  {place, quarantine, owner...}: how many stood before it, and who holds
 --@include start
 --@include state

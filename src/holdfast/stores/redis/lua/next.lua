@@ -5,7 +5,7 @@ local function read(key, queue)
     packed = call('HGET', K, '=')
     if packed then
         counter, capacity, blocked, block, released, used, last_place, expires, queued, slowest, heavy,
-            h_request, h_inbox, h_owner, h_token, h_weight, h_ttl, h_delay, h_granted, h_expires, h_told,
+            h_request, h_channel, h_owner, h_token, h_weight, h_ttl, h_delay, h_granted, h_expires, h_told,
             others = cmsgpack.unpack(packed)
     else
         counter, capacity, blocked, block, released, used, last_place, expires, queued, slowest, heavy, h_request,

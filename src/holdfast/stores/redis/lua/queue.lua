@@ -55,8 +55,8 @@ local function look()
     if not head or now >= used then return end
     for _, request in ipairs(call('ZRANGE', Q, 0, -1)) do
         local it = waiter(request)
-        if it and it[W_FRESH] > now + it[W_PATIENCE] then
-            it[W_FRESH] = now + it[W_PATIENCE]
+        if it and it[W_FRESH] > now + it[W_WAITER_TTL] then
+            it[W_FRESH] = now + it[W_WAITER_TTL]
             keep(request, it)
         end
     end
@@ -80,14 +80,14 @@ end
 local function listening(to)
     if to == '' then return true end
     local sharded = publish == 'SPUBLISH'
-    local channel = (sharded and K or 'holdfast') .. ':inbox:' .. to
+    local channel = (sharded and K or 'holdfast') .. ':channel:' .. to
     return call('PUBSUB', sharded and 'SHARDNUMSUB' or 'NUMSUB', channel)[2] > 0
 end
 
 -- Whether a head fell silent; or cannot be told and is too heavy for now, while a lighter one fits.
 local function dead_weight(it)
     if it[W_FRESH] < now then return true end
-    return it[W_WEIGHT] > 1 and not fits(it[W_WEIGHT]) and fits(lightest()) and not listening(it[W_INBOX])
+    return it[W_WEIGHT] > 1 and not fits(it[W_WEIGHT]) and fits(lightest()) and not listening(it[W_CHANNEL])
 end
 
 local function live_head(asking)
@@ -99,7 +99,7 @@ local function live_head(asking)
 end
 
 local function hold_for(request, it, token)
-    hold(request, it[W_INBOX], it[W_OWNER], token, it[W_WEIGHT], it[W_TTL], it[W_DELAY], it[W_SPAN] > 1)
+    hold(request, it[W_CHANNEL], it[W_OWNER], token, it[W_WEIGHT], it[W_TTL], it[W_DELAY], it[W_SPAN] > 1)
 end
 
 -- Grant the heads of the queue while they fit; return the token of `asking`, the others are pushed.
@@ -108,13 +108,13 @@ local function advance(asking)
     local answer
     local it = live_head(asking)
     while it and fits(it[W_WEIGHT]) do
-        if it[W_VOTES] == 1 and listening(it[W_INBOX]) then break end -- it waits for a vote: it asks when told
+        if it[W_VOTES] == 1 and listening(it[W_CHANNEL]) then break end -- it waits for a vote: it asks when told
         local request, token = head, next_token(it[W_PROPOSAL]) + it[W_SPAN] - 1
         dequeue(request)
         if request == asking then
             hold_for(request, it, token)
             answer = token
-        elseif push(it[W_INBOX], string.format('%s %.0f %s', head and 'g' or 'G', token, request)) then
+        elseif push(it[W_CHANNEL], string.format('%s %.0f %s', head and 'g' or 'G', token, request)) then
             hold_for(request, it, token)
         end
         it = live_head(asking)
@@ -127,13 +127,13 @@ local function tell_new_head(asking)
     local it = head and waiter(head)
     if it and it[W_VOTES] == 1 then
         if fits(1) then -- tell who waits for a vote that there is one, and let nobody else have it for a while
-            push(it[W_INBOX], string.format('H %.0f %s', RETRY, head))
+            push(it[W_CHANNEL], string.format('H %.0f %s', RETRY, head))
             hold(KEPT .. head, '', it[W_OWNER], counter, 1, RESERVED, 0, false)
         end
     elseif it and head ~= head_before and head ~= asking then
         local frees = frees_in()
-        if now + frees < it[W_FRESH] - it[W_PATIENCE] + 2 * it[W_INTERVAL] + MARGIN then
-            push(it[W_INBOX], string.format('H %.0f %s', math.max(frees, RETRY), head))
+        if now + frees < it[W_FRESH] - it[W_WAITER_TTL] + 2 * it[W_INTERVAL] + MARGIN then
+            push(it[W_CHANNEL], string.format('H %.0f %s', math.max(frees, RETRY), head))
         end
     end
 end

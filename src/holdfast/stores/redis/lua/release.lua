@@ -1,6 +1,6 @@
 -- Let go, and pass the name on in the same step. A release that is asked again is no error.
 --
--- ARGV  3 request  4 token  5 unsure (1: an ask may still be under way, so leave a tombstone)
+-- ARGV  3 request  4 token  5 unsure (1: a request may still be under way, so leave a tombstone)
 --       6 for how long to keep the name all the same, or 0
 -- Returns  1 released  2 the lease had run out  3 it had, and another holder followed
 --@include start
@@ -24,7 +24,7 @@ end
 
 -- The usual case, told apart before anything that it does not need is made.
 if usual then
-    h_request, h_inbox, h_owner, released, used = '', '', '', request, now
+    h_request, h_channel, h_owner, released, used = '', '', '', request, now
     if unsure then call('SET', KEYS[4], string.format('%.0f', now + TOMBSTONE), 'PX', TOMBSTONE / 1000) end -- bury it
     local lasts
     while queued > 0 and not lasts do -- until one is there
@@ -37,22 +37,22 @@ if usual then
         call('HDEL', K, field)
         queued = queued - 1
         if it and it[W_VOTES] == 1 and it[W_FRESH] >= now then -- it waits for a vote: it asks again when told
-            if push(it[W_INBOX], string.format('H %.0f %s', RETRY, first)) then
+            if push(it[W_CHANNEL], string.format('H %.0f %s', RETRY, first)) then
                 call('ZADD', Q, popped[2], first) -- it stays there until it asks; nobody else is granted meanwhile
                 call('PEXPIREAT', Q, math.ceil(expires / 1000)) -- the key is a new one if it was the only one
                 call('HSET', K, field, waiter)
                 queued = queued + 1
-                h_request, h_inbox, h_owner, h_token, h_weight, h_ttl, h_delay =
+                h_request, h_channel, h_owner, h_token, h_weight, h_ttl, h_delay =
                     '~' .. first, '', it[W_OWNER], counter, 1, RESERVED, 0
                 h_granted, h_expires, h_told = now, now + RESERVED, false
                 break
             end
         elseif it and it[W_FRESH] >= now then
             local last = math.max(counter + 1, stamp, math.min(it[W_PROPOSAL], farthest)) + it[W_SPAN] - 1
-            if push(it[W_INBOX], string.format('%s %.0f %s', queued > 0 and 'g' or 'G', last, first)) then
+            if push(it[W_CHANNEL], string.format('%s %.0f %s', queued > 0 and 'g' or 'G', last, first)) then
                 counter, lasts = last, it[W_TTL]
-                h_request, h_inbox, h_owner, h_token, h_weight, h_ttl, h_delay =
-                    first, it[W_INBOX], it[W_OWNER], last, it[W_WEIGHT], it[W_TTL], it[W_DELAY]
+                h_request, h_channel, h_owner, h_token, h_weight, h_ttl, h_delay =
+                    first, it[W_CHANNEL], it[W_OWNER], last, it[W_WEIGHT], it[W_TTL], it[W_DELAY]
                 h_granted, h_expires, h_told = now, now + lasts, it[W_SPAN] > 1
             end
         end
@@ -61,14 +61,14 @@ if usual then
         local first = call('ZRANGE', Q, 0, 0)[1]
         local waiter = first and call('HGET', K, 'w' .. first)
         local it = waiter and cmsgpack.unpack(waiter)
-        if it and now + lasts < it[W_FRESH] - it[W_PATIENCE] + 2 * it[W_INTERVAL] + MARGIN then
-            push(it[W_INBOX], string.format('H %.0f %s', math.max(lasts, RETRY), first))
+        if it and now + lasts < it[W_FRESH] - it[W_WAITER_TTL] + 2 * it[W_INTERVAL] + MARGIN then
+            push(it[W_CHANNEL], string.format('H %.0f %s', math.max(lasts, RETRY), first))
         end
     end
     local late = lasts and expires < h_expires + h_delay + RETENTION / 2
     if late then expires = h_expires + h_delay + RETENTION end
     call('HSET', K, '=', cmsgpack.pack(counter, capacity, blocked, block, released, used, last_place, expires, queued,
-        slowest, heavy, h_request, h_inbox, h_owner, h_token, h_weight, h_ttl, h_delay, h_granted, h_expires, h_told,
+        slowest, heavy, h_request, h_channel, h_owner, h_token, h_weight, h_ttl, h_delay, h_granted, h_expires, h_told,
         others))
     if late then -- it is handed on for longer than the keys would last
         call('PEXPIREAT', K, math.ceil(expires / 1000))
@@ -83,7 +83,7 @@ open()
 look()
 if unsure then
     bury(request)
-    dequeue(request) -- an ask that came late, after the lease had run out
+    dequeue(request) -- a request that came late, after the lease had run out
     dequeue(string.match(request, '^(.*)/') or '') -- or was refused a vote, and stands there still
 end
 local kept = holder_of(KEPT .. request)

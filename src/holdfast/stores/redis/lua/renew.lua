@@ -1,7 +1,7 @@
 -- Keep leases that are still held. None is ever shortened.
 --
 -- KEYS  1 marker, then for each lease: state  queue  tombstone (or the state again, in a Cluster: it is not looked at then)
--- ARGV  1 adds: inbox, owner  3 the leases, packed, each {request, token, ttl, weight (0: not to be taken up
+-- ARGV  1 adds: channel, owner  3 the leases, packed, each {request, token, ttl, weight (0: not to be taken up
 --       again), capacity, lock_delay, span, owner (empty: the one in 1)}
 -- Returns for each  0 renewed  2 it had run out  3 it had, and another holder followed  4 renewed, and somebody waits
 --@include start
@@ -56,7 +56,7 @@ local function restore(place, request, token, length, weighs, fills, delays, res
     capacity = fills
     dequeue(request)
     local before = counter
-    hold(request, inbox, who ~= '' and who or owner, token, weighs, length, delays, reserved > 1)
+    hold(request, channel, who ~= '' and who or owner, token, weighs, length, delays, reserved > 1)
     counter = math.max(before, token)
     return holders[#holders]
 end

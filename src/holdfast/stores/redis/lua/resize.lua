@@ -18,7 +18,7 @@ if capacity == before or not (holders[1] or head) then
         local it = waiter(request)
         if it and it[W_WEIGHT] > after then
             dequeue(request)
-            push(it[W_INBOX], string.format('H %.0f %s', RETRY, request))
+            push(it[W_CHANNEL], string.format('H %.0f %s', RETRY, request))
         end
     end
 end

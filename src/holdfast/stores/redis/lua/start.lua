@@ -24,26 +24,26 @@ local stamp, farthest = now <= LATEST and now or 0, math.min(now, LATEST) + PROP
 
 local K, Q = KEYS[2], KEYS[3]
 local seen, run_id = ARGV[2], ARGV[#ARGV]
-local publish, guard, bound, inbox, owner, ttl, interval, patience, weight, wanted, delay, span, votes =
+local publish, guard, bound, channel, owner, ttl, interval, waiter_ttl, weight, wanted, delay, span, votes =
     cmsgpack.unpack(ARGV[1])
 
 -- The first holder stands in the state itself, for mostly it is the only one; the others, if any, in a list.
 local counter, capacity, blocked, block, released, used, last_place, expires, queued, slowest, heavy,
-    h_request, h_inbox, h_owner, h_token, h_weight, h_ttl, h_delay, h_granted, h_expires, h_told, others =
+    h_request, h_channel, h_owner, h_token, h_weight, h_ttl, h_delay, h_granted, h_expires, h_told, others =
     0, 1, 0, 0, '', 0, 0, 0, 0, 0, false, '', '', '', 0, 0, 0, 0, 0, 0, false, false
 local packed = call('HGET', K, '=')
 if packed then
     counter, capacity, blocked, block, released, used, last_place, expires, queued, slowest, heavy,
-        h_request, h_inbox, h_owner, h_token, h_weight, h_ttl, h_delay, h_granted, h_expires, h_told,
+        h_request, h_channel, h_owner, h_token, h_weight, h_ttl, h_delay, h_granted, h_expires, h_told,
         others = cmsgpack.unpack(packed)
 end
 
 -- What each place in a packed waiter means.
-local W_INBOX, W_OWNER, W_TTL, W_INTERVAL, W_PATIENCE, W_WEIGHT, W_DELAY, W_PROPOSAL, W_SPAN, W_VOTES, W_JOINED,
+local W_CHANNEL, W_OWNER, W_TTL, W_INTERVAL, W_WAITER_TTL, W_WEIGHT, W_DELAY, W_PROPOSAL, W_SPAN, W_VOTES, W_JOINED,
     W_FRESH = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12
 
--- Where pushes to an inbox go. In a Cluster the channel lies in the slot of the name.
+-- Where pushes to a channel go. In a Cluster the channel lies in the slot of the name.
 local function push(to, message)
     if to == '' then return true end
-    return call(publish, (publish == 'SPUBLISH' and K or 'holdfast') .. ':inbox:' .. to, message) > 0
+    return call(publish, (publish == 'SPUBLISH' and K or 'holdfast') .. ':channel:' .. to, message) > 0
 end

@@ -22,7 +22,7 @@ end
 local function open()
     local all = others or {}
     if h_request ~= '' then
-        table.insert(all, 1, { h_request, h_inbox, h_owner, h_token, h_weight, h_ttl, h_delay, h_granted, h_expires,
+        table.insert(all, 1, { h_request, h_channel, h_owner, h_token, h_weight, h_ttl, h_delay, h_granted, h_expires,
             h_told })
     end
     holders, lapsed = {}, {}
@@ -48,7 +48,7 @@ end
 
 -- Write the state, and put off the end of the keys if it is near.
 local function save()
-    -- Nobody in the queue is given as much patience as this.
+    -- Nobody in the queue is given as much waiter_ttl as this.
     local idle_after = math.max(head and now + RETENTION / 4 or now, blocked)
     for _, holder in ipairs(holders) do
         idle_after = math.max(idle_after, holder[EXPIRES] + holder[DELAY])

@@ -234,7 +234,7 @@ async def lock_delay_follows_expiry_only(kit: Kit) -> None:
     theirs = await there.lock("name", ttl=LONG).acquire(timeout=TEST_TIMEOUT)
     waited = kit.now() - asked_at
     least = (SHORT + delay) * (1 - DRIFT)
-    expect(waited >= least, f"granted {waited:.3f} s after the ask; the lease and its delay take {least:.3f} s")
+    expect(waited >= least, f"granted {waited:.3f} s after the request; the lease and its delay take {least:.3f} s")
     theirs.check()
 
 

@@ -225,7 +225,7 @@ async def multilock_survives_lost_replies(kit: Kit) -> None:
 
 @check()
 async def multilock_that_is_refused_after_a_lost_reply_leaves_nothing(kit: Kit) -> None:
-    """If the reply to an ask that was refused is lost too, nothing is left behind."""
+    """If the reply to a request that was refused is lost too, nothing is left behind."""
     wire = Wire()
     here, there = kit.client(), kit.client(wire)
     await there.names()  # connected, it has all of its timeout to ask again
