@@ -213,7 +213,7 @@ class Client(_ClientBase):
             min_hold: for how many seconds after the grant nobody else gets the lock, even if it is released before: a
                 quick job is not run again by a node whose clock is a little behind. At most ttl and max_hold.
             on_lost: called once with a LeaseLost when a lease is lost, in the thread that notices, mostly the
-                renewer's.                It must not block.
+                renewer's. It must not block.
             on_revoke: called once with the lease when somebody asks for the name by `revoke`. It must not block.
             detect_deadlock: whether to look, while waiting, for others that wait for what this thread holds, in a
                 circle: then one of them gets DeadlockDetected. All must have asked for it. Each acquisition then has
