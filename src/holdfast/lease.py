@@ -179,7 +179,7 @@ class LeaseBase:
 
     def __del__(self) -> None:
         held = getattr(
-            self, "_held", None
+            self, "_core", None
         )  # none if it was interrupted when it was made: whoever made it gives it back
         if held is None or held.let_go or held.lost_because:
             return

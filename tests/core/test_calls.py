@@ -160,7 +160,7 @@ CALLS: dict[str, tuple[Callable[[Any], object], str]] = {
 
 
 @pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize("colour", ["threads", "asyncio"])
+@pytest.mark.parametrize("form", ["threads", "asyncio"])
 def test_an_unknown_keyword_is_told_what_was_meant(call: str, form: str) -> None:
     """Mistyped, from another library, or of another call. It is a TypeError, as everywhere in Python."""
     write, said = CALLS[call]
@@ -184,7 +184,7 @@ ATTRIBUTES: dict[str, tuple[Callable[[Any], object], str]] = {
 
 
 @pytest.mark.parametrize("attribute", ATTRIBUTES)
-@pytest.mark.parametrize("colour", ["threads", "asyncio"])
+@pytest.mark.parametrize("form", ["threads", "asyncio"])
 def test_what_other_libraries_have_in_a_lock_is_found(attribute: str, form: str) -> None:
     """There is none of it in a lock, as `hasattr` says; the error says that a lease has it."""
     use, said = ATTRIBUTES[attribute]

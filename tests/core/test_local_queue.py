@@ -567,7 +567,7 @@ def test_an_interrupt_before_a_lease_is_handed_on_keeps_nobody_out(monkeypatch: 
         def interrupt(_core: object) -> bool:
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(client.session().local_queues, "pass_on", interrupt)
+        monkeypatch.setattr(client.session().local_queues, "hand_off", interrupt)
         with pytest.raises(KeyboardInterrupt):
             lease.release()
         monkeypatch.undo()

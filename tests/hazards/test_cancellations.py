@@ -223,7 +223,7 @@ async def _nothing(*_: object, **__: object) -> None:
 
 
 PLANTED: dict[str, tuple[type, str, Callable[..., Any], Work, str]] = {
-    "who is cancelled stays in the queue": (Attempt, "_leave", _nothing, wait, WAITING),
+    "who is cancelled stays in the queue": (Attempt, "_withdraw", _nothing, wait, WAITING),
     "a release that is cancelled is not carried out": (Session, "complete_release", _nothing, lock, WAITING),
     "what ends a cancelled task can be cancelled": (AsyncioRuntime, "finish", _cut_short, lock, AGAIN),
 }

@@ -16,7 +16,7 @@ from holdfast.runtimes.clocks import steady
 from holdfast.stores.etcd.directory import EtcdDirectory
 from holdfast.stores.ordered.store import OrderedStore
 from holdfast.stores.urls import store_source
-from holdfast.stores.zookeeper.directory import ZooRenewerDirectory
+from holdfast.stores.zookeeper.directory import ZooKeeperDirectory
 from tests.faults.children import API_FORMS
 from tests.hazards.helpers import Script, eventually
 from tests.ordered.ensembles import Ensemble
@@ -71,7 +71,7 @@ class Counting(OrderedStore):
 
 
 def _drops(store: OrderedStore) -> int:
-    if isinstance(store.directory, ZooRenewerDirectory):
+    if isinstance(store.directory, ZooKeeperDirectory):
         return store.directory._link._drops
     assert isinstance(store.directory, EtcdDirectory)
     return store.directory._gateway._place

@@ -167,12 +167,12 @@ class LocalQueues:
         contender, now = local_queue.contenders[0], self._runtime.now()
         if not self._may_hand_off(local_queue, lease, contender.spec, now):
             return None
-        lease = lease.successor(contender.spec.ttl, now + contender.spec.max_hold)
-        lease.linger = contender.spec.linger
+        successor = lease.successor(contender.spec.ttl, now + contender.spec.max_hold)
+        successor.linger = contender.spec.linger
         if not self._session.renewer.replaceable(lease):
             return None
-        contender.lease = lease  # this decides: `mend` makes good what an interrupt prevents from here on
-        self._give(local_queue, contender, lease)
+        contender.lease = successor  # this decides: `mend` makes good what an interrupt prevents from here on
+        self._give(local_queue, contender, successor)
         local_queue.passed += 1
         return contender
 
@@ -249,12 +249,12 @@ class LocalQueues:
             if left * MICROS > ttl or lease.let_go or lease.lost_because:
                 return False
             lease.let_go = True
-            lease = lease.successor(ttl, NEVER)
-            lease.lingers_until = now + lease.linger
-            self._session.renewer.replace(lease)
-            local_queue.lease = lease
+            successor = lease.successor(ttl, NEVER)
+            successor.lingers_until = now + lease.linger
+            self._session.renewer.replace(successor)
+            local_queue.lease = successor
         lease.settle(Outcome.RELEASED)
-        self._session.renewer.replaced(lease)
+        self._session.renewer.replaced(successor)
         if self._session.events is not None:
             self._session.events.released(lease, Outcome.RELEASED)
         return True

@@ -168,7 +168,7 @@ class Renewer:
         if self._task is None or self._task.ended():
             with self._mutex:
                 if (self._task is None or self._task.ended()) and not self._stopping:
-                    self._task = self._runtime.spawn(self._run, "keeper")
+                    self._task = self._runtime.spawn(self._run, "renewer")
         self._signal.set()
 
     async def _run(self) -> None:

@@ -96,7 +96,7 @@ class _ReentrantBase(LeaseBase):
         hold.done = True
 
     def __del__(self) -> None:
-        if hasattr(self, "_held") and self._hold.drop(self._session):  # else it was interrupted when it was made
+        if hasattr(self, "_core") and self._hold.drop(self._session):  # else it was interrupted when it was made
             warnings.warn(
                 f"a lease of {self._name!r} was dropped without release; when the last of them is gone it is no longer "
                 "renewed and ends at its ttl. Keep the lease object for as long as you need the lock.",
