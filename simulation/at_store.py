@@ -6,7 +6,7 @@ Follows one node. A store of several nodes needs one of these for each, and the 
 from dataclasses import dataclass, field
 
 from holdfast.contracts.deadlines import DRIFT, EPSILON, MICROS
-from holdfast.core.local_queue import FairnessBudget
+from holdfast.core.access import FairnessBudget
 from holdfast.runtimes.simulated import World
 from holdfast.table.state import KEPT, Holder, NameState, Waiter
 from holdfast.table.step import STAGGER

@@ -283,12 +283,12 @@ BEHIND: dict[str, tuple[Callable[[AsyncClient], Any], Callable[[AsyncClient], An
     "reader": (
         lambda client: client.rwlock("name").read().acquire,
         lambda client: client.rwlock("name").write().acquire,
-        "that lease to end. .* leave the `with`",
+        "when that lease ends. .* leave the `with`",
     ),
     "permits": (
         lambda client: client.semaphore("name", 3).acquire,
         lambda client: partial(client.semaphore("name", 3).acquire, weight=3),
-        "that lease to end. .* release some first",
+        "when that lease ends. .* release some first",
     ),
 }
 """How to hold something, and how another does so whom that keeps out; and what who holds more behind him is told."""

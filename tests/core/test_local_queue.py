@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from holdfast import AsyncClient, AsyncLease, AsyncLock, Client, Lease, LeaseLost, LeaseState, LockTimeout, Outcome
+from holdfast.contracts.deadlines import NEVER
 from holdfast.contracts.messages import AcquireRequest, Notification, NotificationKind, ReleaseRequest, Reply
 from holdfast.contracts.runtime import Runtime
 from holdfast.contracts.store import StoreSource
-from holdfast.core.lease import NEVER, REFUSED
+from holdfast.core.lease import REFUSED
 from holdfast.core.local_queue import LocalQueues
 from holdfast.errors import StoreUnavailable, UsageError
 from holdfast.runtimes import clocks

@@ -9,8 +9,8 @@ import pytest
 
 from holdfast import AsyncClient, AsyncLease, UsageError
 from holdfast.contracts.messages import AcquireRequest, Reply
-from holdfast.core.attempt import LockSpec
 from holdfast.core.session import Session
+from holdfast.core.spec import LockSpec
 from holdfast.table.state import Queue
 from holdfast.table.step import Step
 from tests import virtual
@@ -100,7 +100,7 @@ def test_those_who_wait_in_one_client_are_let_in_as_the_permits_change() -> None
 
 def queue_here(original: Callable[..., None], self: LockSpec) -> None:
     """Have them wait in the local queue of their client."""
-    self.resizable = False
+    object.__setattr__(self, "resizable", False)
     original(self)
 
 

@@ -25,7 +25,7 @@ from holdfast import (
 from holdfast.contracts.messages import AcquireRequest, NameView, NotGranted, Reply, Withdrawn, WithdrawRequest
 from holdfast.contracts.runtime import Runtime
 from holdfast.contracts.store import Store, StoreSource
-from holdfast.core import session
+from holdfast.core import release
 from holdfast.runtimes import clocks
 from holdfast.runtimes.threads import ThreadEvent
 from holdfast.stores.memory import MemoryTable, memory_source
@@ -219,7 +219,7 @@ def lost_while_gone(table: MemoryTable, gone: Callable[[], None]) -> tuple[Clien
 
 def test_a_release_of_what_is_lost_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """At the worst moment nobody is kept in a `with` by a store that does not answer."""
-    monkeypatch.setattr(session, "LOST_TIMEOUT", BRIEF)
+    monkeypatch.setattr(release, "LOST_TIMEOUT", BRIEF)
     asked = 0
 
     def silent() -> None:
@@ -246,14 +246,14 @@ def test_a_release_of_what_is_lost_is_tried_again_for_a_moment(monkeypatch: pyte
     def refused() -> None:
         raise StoreUnavailable("the store is gone")
 
-    monkeypatch.setattr(session, "LOST_TIMEOUT", 30.0)  # a machine may stand still
+    monkeypatch.setattr(release, "LOST_TIMEOUT", 30.0)  # a machine may stand still
     client, lease = lost_while_gone(table, back_soon)
     with client, Client(store=memory_source(table)) as other:
         other.revoke("name", force=True)
         other.lock("name").acquire().release()
         assert lease.release() is Outcome.TAKEN_OVER
         assert not errors
-    monkeypatch.setattr(session, "LOST_TIMEOUT", BRIEF)
+    monkeypatch.setattr(release, "LOST_TIMEOUT", BRIEF)
     client, lease = lost_while_gone(MemoryTable(), refused)
     with client:
         assert lease.release() is Outcome.UNKNOWN

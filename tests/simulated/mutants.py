@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
-from holdfast.contracts.deadlines import valid_until
+from holdfast.contracts.deadlines import NEVER, valid_until
 from holdfast.contracts.messages import (
     AcquireRequest,
     AdjustRequest,
@@ -25,7 +25,7 @@ from holdfast.contracts.messages import (
 from holdfast.core import attempt, lease, multi_acquire
 from holdfast.core.attempt import Attempt
 from holdfast.core.background_releases import BackgroundReleases
-from holdfast.core.lease import NEVER, CoreLease
+from holdfast.core.lease import CoreLease, LeaseState
 from holdfast.core.local_queue import LocalQueue, LocalQueues
 from holdfast.core.renewer import Renewer
 from holdfast.core.session import Session
@@ -169,7 +169,7 @@ def without_drift(sent: float, ttl: int) -> float:
 
 
 def revive(self: CoreLease, sent: float, ttl: int) -> bool:
-    self.lost_because = ""
+    self.current, self.lost_because = LeaseState.HELD, ""
     self.valid_until = max(self.valid_until, valid_until(sent, ttl))
     return True
 
@@ -179,7 +179,7 @@ def lose_in_silence(self: CoreLease) -> bool:
 
 
 def lose_again(self: CoreLease, because: str) -> bool:
-    self.lost_because = because
+    self.current, self.lost_because = LeaseState.LOST, because
     self._tell()
     return True
 
@@ -203,7 +203,7 @@ def find_nothing(self: Renewer) -> list[CoreLease]:
 
 
 def hold_for_ever(original: Any, self: Attempt, token: int, until: float) -> Any:
-    self._spec.max_hold = NEVER
+    self._spec = replace(self._spec, max_hold=NEVER)
     return original(self, token, until)
 
 
@@ -211,11 +211,11 @@ def hold_for_ever(original: Any, self: Attempt, token: int, until: float) -> Any
 
 
 async def forget_to_leave_when_cancelled(self: Attempt) -> CoreLease | NotGranted:
-    self._session.attempts[self._request.request_id] = self
+    self._access.attempts[self._request.request_id] = self
     try:
         return await self._until_held()
     finally:
-        self._session.attempts.pop(self._request.request_id, None)
+        self._access.attempts.pop(self._request.request_id, None)
 
 
 def forgetting_to_leave(when: str) -> Callable[[], Patch]:
@@ -419,12 +419,12 @@ def plain_counter(self: Step, proposal: int, *, votes: bool = False) -> int:
 
 
 def note_only(self: LocalQueues, lease: CoreLease) -> None:
-    if lease.local_queue is not None:
+    if isinstance(lease.local_queue, LocalQueue):
         lease.local_queue.contended = True
 
 
 def forget_who_waits(original: Any, self: LocalQueues, lease: CoreLease) -> Any:
-    if lease.local_queue is not None:
+    if isinstance(lease.local_queue, LocalQueue):
         lease.local_queue.contended = False
     return original(self, lease)
 
@@ -433,7 +433,7 @@ def ignore_deadline(original: Any, self: LocalQueues, spec: Any, key: Any, owned
     local_queue = self._queues.get(key)
     lingering = local_queue.lingering() if local_queue is not None else None
     if lingering is not None:
-        lingering.lost_because = ""
+        lingering.current, lingering.lost_because = LeaseState.HELD, ""
         lingering.kept_until = lingering.valid_until = self._runtime.now() + lingering.ttl / 1_000_000
     return original(self, spec, key, owned)
 

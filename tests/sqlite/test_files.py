@@ -17,7 +17,7 @@ import pytest
 
 from holdfast import AsyncClient, Client, Lease, LeaseLost, StoreError, StoreUnavailable, UsageError
 from holdfast.contracts.messages import AcquireRequest, Granted, ReleaseRequest
-from holdfast.core.attempt import BRIEF
+from holdfast.core.access import BRIEF
 from holdfast.runtimes import clocks
 from holdfast.runtimes.threads import ThreadsRuntime, drive
 from holdfast.stores.sqlite import machine

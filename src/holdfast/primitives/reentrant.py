@@ -7,10 +7,10 @@ with the last, whichever that is. If the lease is lost, all of them are.
 import warnings
 from collections.abc import Callable
 
-from holdfast.core.attempt import LockSpec
 from holdfast.core.lease import FORKED, CoreLease, LeaseState
 from holdfast.core.reservations import Reservation
 from holdfast.core.session import Session
+from holdfast.core.spec import LockSpec
 from holdfast.errors import ForkedLeaseError, LeaseLost
 from holdfast.lease import AsyncLease, Lease, LeaseBase
 from holdfast.outcome import Outcome
@@ -50,7 +50,7 @@ class _Hold:
         Called by the garbage collector in the middle of anything, so it takes no mutex: the renewer does the rest.
         """
         reservation, lease = self.reservation, self.reservation.lease
-        if self.outcome is not None or lease.let_go or lease.lost_because:
+        if self.outcome is not None or lease.over():
             return False
         self.outcome = Outcome.EXPIRED
 
