@@ -170,7 +170,7 @@ BUGS: dict[str, Bug] = {
         acquire,
         OrderedStore,
         "acquire",
-        "contender.entry is None or place.entry.session != self.directory.session()",
+        "contender.entry is None or contender.entry.session != self.directory.session()",
         "contender.entry is None",
     ),
     "an adjustment changes what an earlier session had": Bug(
