@@ -120,7 +120,7 @@ class AllAreSentAway(Step):
         self._begin()
         if not self.state.holders:
             for waiter in list(self.state.queue):
-                self._drop(waiter.request.request_id)
+                self.state.queue.drop(waiter.request.request_id)
         return super().resize(before, after)
 
 
