@@ -9,7 +9,7 @@ from holdfast.contracts.deadlines import DRIFT, EPSILON, MICROS
 from holdfast.core.access import FairnessBudget
 from holdfast.runtimes.simulated import World
 from holdfast.table.state import KEPT, Holder, NameState, Waiter
-from holdfast.table.step import STAGGER
+from holdfast.table.times import STAGGER
 from simulation.invariants import Invariant, Tell, Trace
 from simulation.node import Node
 
