@@ -5,7 +5,6 @@ answers nobody.
 """
 
 import contextlib
-import select
 import socket
 import ssl
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ from holdfast.stores.etcd.errors import cannot_connect
 from holdfast.stores.etcd.http import CHUNK, HttpConversation
 from holdfast.stores.etcd.link import Address, Answer, Request, Said
 from holdfast.transport.handshake import handshake
+from holdfast.transport.polling import is_readable
 
 SHORTEST = 0.001
 """The shortest timeout that is given to a socket, in seconds: 0 would mean something else."""
@@ -74,9 +74,7 @@ class Connection:
 
     def is_stale(self) -> bool:
         """Tell whether an idle connection was closed by the server."""
-        ready = select.poll()
-        ready.register(self._socket, select.POLLIN)
-        return bool(ready.poll(0))
+        return is_readable(self._socket)
 
     def close(self) -> None:
         """Close it, also for the copies that forked children may have."""

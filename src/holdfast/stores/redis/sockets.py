@@ -9,7 +9,6 @@ answers nobody.
 
 import contextlib
 import os
-import select
 import socket
 import ssl
 from collections.abc import Callable, Iterator
@@ -24,11 +23,13 @@ from redis.exceptions import RedisError
 from redis.retry import Retry
 
 from holdfast.errors import StoreUnavailable
+from holdfast.posix import POSIX
 from holdfast.runtimes import clocks
 from holdfast.stores.redis import wire
 from holdfast.stores.redis.access import Access
 from holdfast.stores.redis.link import Address
 from holdfast.transport.handshake import HandshakeFailed, handshake
+from holdfast.transport.polling import is_readable
 
 CHUNK = 65536
 """How much is read at once, in bytes."""
@@ -113,7 +114,8 @@ class Connection:
     def take(self, left: float) -> Any:  # noqa: ANN401 - whatever the server answers
         """Return the next reply, some of which has come, or NOTHING if that is not all of it. Raises BROKEN.
 
-        Only TLS, which may have more of it than the socket shows, waits for the rest, for `left` seconds.
+        TLS, which may have more of it than the socket shows, waits for the rest, for `left` seconds; so does any
+        connection where a socket is no file.
         """
         if self._read is None:
             return self.reply(left)
@@ -126,9 +128,7 @@ class Connection:
 
     def is_stale(self) -> bool:
         """Tell whether an idle connection was closed by the server, or has heard something that nobody asked for."""
-        ready = select.poll()
-        ready.register(self._socket, select.POLLIN)
-        return bool(ready.poll(0))
+        return is_readable(self._socket)
 
     def close(self) -> None:
         """Close it, also for the copies that forked children may have."""
@@ -187,15 +187,21 @@ class Connection:
 
 
 def _sender(connected: socket.socket) -> Callable[[bytes], int]:
-    """Return what sends as much as the system takes at once: Python's own send() would first ask whether it does."""
-    if isinstance(connected, ssl.SSLSocket):
+    """Return what sends as much as the system takes at once.
+
+    Where a socket is a file, that is write(): Python's own send() would first ask the system whether it takes anything.
+    """
+    if isinstance(connected, ssl.SSLSocket) or not POSIX:
         return connected.send
     return partial(os.write, connected.fileno())
 
 
 def _reader(connected: socket.socket) -> Callable[[int], bytes] | None:
-    """Return what reads as much as has come: Python's own recv() would first ask whether something has."""
-    return None if isinstance(connected, ssl.SSLSocket) else partial(os.read, connected.fileno())
+    """Return what reads as much as has come: Python's own recv() would first ask whether something has.
+
+    None if only recv() can: with TLS, and where a socket is no file.
+    """
+    return None if isinstance(connected, ssl.SSLSocket) or not POSIX else partial(os.read, connected.fileno())
 
 
 def _some(data: bytes) -> bytes:
