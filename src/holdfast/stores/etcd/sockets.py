@@ -13,6 +13,7 @@ from holdfast.stores.etcd.errors import cannot_connect
 from holdfast.stores.etcd.http import CHUNK, HttpConversation
 from holdfast.stores.etcd.link import Address, Answer, Request, Said
 from holdfast.transport.handshake import handshake
+from holdfast.transport.keep_alive import keep_alive
 from holdfast.transport.polling import is_readable
 
 SHORTEST = 0.001
@@ -131,6 +132,7 @@ def dial(address: Address, tls: ssl.SSLContext | None, left: Callable[[], float]
 def _connect(address: Address, tls: ssl.SSLContext | None, left: Callable[[], float]) -> socket.socket:
     connected = socket.create_connection(address, max(left(), SHORTEST))
     try:
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         keep_alive(connected)
         if tls is not None:
             connected.settimeout(max(left(), SHORTEST))
@@ -140,12 +142,3 @@ def _connect(address: Address, tls: ssl.SSLContext | None, left: Callable[[], fl
         connected.close()
         raise
     return connected
-
-
-def keep_alive(connected: socket.socket) -> None:
-    """Send at once; have the system notice within a minute that the other machine is gone, also while all is silent."""
-    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 30_000)):
-        if option := getattr(socket, name, None):
-            connected.setsockopt(socket.IPPROTO_TCP, option, value)

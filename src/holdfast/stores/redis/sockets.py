@@ -29,6 +29,7 @@ from holdfast.stores.redis import wire
 from holdfast.stores.redis.access import Access
 from holdfast.stores.redis.link import Address
 from holdfast.transport.handshake import HandshakeFailed, handshake
+from holdfast.transport.keep_alive import keep_alive
 from holdfast.transport.polling import is_readable
 
 CHUNK = 65536
@@ -308,14 +309,5 @@ def _connect(
     on_stage(TimeoutError())
     connecting.connect()
     connected: socket.socket = connecting.surrender()
-    if not address.path:
-        _keep_alive(connected)
+    keep_alive(connected)
     return connected
-
-
-def _keep_alive(connected: socket.socket) -> None:
-    """Have the system notice within a minute that the other machine is gone, also while nobody asks anything."""
-    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
-        if option := getattr(socket, name, None):
-            connected.setsockopt(socket.IPPROTO_TCP, option, value)
