@@ -8,16 +8,13 @@ import contextlib
 import socket
 import ssl
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from holdfast.stores.etcd.errors import cannot_connect
 from holdfast.stores.etcd.http import CHUNK, HttpConversation
 from holdfast.stores.etcd.link import Address, Answer, Request, Said
-from holdfast.transport.handshake import handshake
-from holdfast.transport.keep_alive import keep_alive
+from holdfast.transport.dial import SHORTEST, dial
 from holdfast.transport.polling import is_readable
-
-SHORTEST = 0.001
-"""The shortest timeout that is given to a socket, in seconds: 0 would mean something else."""
 
 
 class Unsent(OSError):
@@ -121,24 +118,10 @@ class Connection:
         self._socket.settimeout(max(seconds, SHORTEST))
 
 
-def dial(address: Address, tls: ssl.SSLContext | None, left: Callable[[], float]) -> Connection:
+def connect(address: Address, tls: ssl.SSLContext | None, left: Callable[[], float]) -> Connection:
     """Connect before nothing is `left`. Raises StoreError, NotSent if it may pass."""
+    secure = None if tls is None else partial(tls.wrap_socket, server_hostname=address.host)
     try:
-        return Connection(_connect(address, tls, left), address)
+        return Connection(dial(address.host, address.port, left, secure), address)
     except OSError as error:
         raise cannot_connect(address, error) from error
-
-
-def _connect(address: Address, tls: ssl.SSLContext | None, left: Callable[[], float]) -> socket.socket:
-    connected = socket.create_connection(address, max(left(), SHORTEST))
-    try:
-        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        keep_alive(connected)
-        if tls is not None:
-            connected.settimeout(max(left(), SHORTEST))
-            with handshake():
-                connected = tls.wrap_socket(connected, server_hostname=address.host)
-    except BaseException:
-        connected.close()
-        raise
-    return connected

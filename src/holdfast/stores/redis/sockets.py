@@ -28,8 +28,7 @@ from holdfast.runtimes import clocks
 from holdfast.stores.redis import wire
 from holdfast.stores.redis.access import Access
 from holdfast.stores.redis.link import Address
-from holdfast.transport.handshake import HandshakeFailed, handshake
-from holdfast.transport.keep_alive import keep_alive
+from holdfast.transport.dial import SHORTEST, Secure, dial, ignore_stage
 from holdfast.transport.polling import is_readable
 
 CHUNK = 65536
@@ -183,7 +182,7 @@ class Connection:
         raise Unsent("the server closed the connection before a request was sent") from error
 
     def _limit(self, left: float) -> None:
-        self._timeout = max(left, 0.001) * (1 + SLACK) / 2
+        self._timeout = max(left, SHORTEST) * (1 + SLACK) / 2
         self._socket.settimeout(self._timeout)
 
 
@@ -223,7 +222,7 @@ class _Punctual(AbstractConnection):
     @property
     def socket_timeout(self) -> float:
         """How long the next step may take."""
-        return max(0.001, self.left())
+        return max(SHORTEST, self.left())
 
     @socket_timeout.setter
     def socket_timeout(self, value: float | None) -> None: ...
@@ -249,32 +248,29 @@ class _Punctual(AbstractConnection):
 
 
 class _Tcp(_Punctual, redis.Connection):
-    pass
+    def _connect(self) -> socket.socket:
+        return dial(self.host, self.port, self.left, family=self.socket_type, on_stage=self.on_stage)
 
 
 class _Tls(_Punctual, redis.SSLConnection):
-    def _wrap_socket_with_ssl(self, sock: socket.socket) -> ssl.SSLSocket:
-        self.on_stage(HandshakeFailed())
-        with handshake():
-            wrapped = cast("ssl.SSLSocket", super()._wrap_socket_with_ssl(sock))  # type: ignore[no-untyped-call]
-        self.on_stage(TimeoutError())
-        return wrapped
+    def _connect(self) -> socket.socket:
+        secure = cast("Secure", self._wrap_socket_with_ssl)
+        return dial(self.host, self.port, self.left, secure, family=self.socket_type, on_stage=self.on_stage)
 
 
 class _Local(_Punctual, redis.UnixDomainSocketConnection):
-    pass
+    def _connect(self) -> socket.socket:
+        self.on_stage(TimeoutError())
+        return cast("socket.socket", super()._connect())  # type: ignore[no-untyped-call]
 
 
-def _ignore(error: OSError) -> None: ...
-
-
-def dial(  # noqa: PLR0917 - what a link knows
+def connect(  # noqa: PLR0917 - what a link knows
     access: Access,
     address: Address,
     now: Callable[[], float],
     until: float,
     identify: wire.Identify,
-    on_stage: Callable[[OSError], None] = _ignore,
+    on_stage: Callable[[OSError], None] = ignore_stage,
 ) -> Connection:
     """Connect by `until`, and learn what `identify` asks for.
 
@@ -283,7 +279,7 @@ def dial(  # noqa: PLR0917 - what a link knows
     Raises StoreError, StoreUnavailable if it may pass.
     """
     try:
-        connection = Connection(_connect(access, address, lambda: until - now(), on_stage))
+        connection = Connection(_open(access, address, lambda: until - now(), on_stage))
     except (RedisError, OSError) as error:
         raise wire.cannot_connect(address, error) from error
     try:
@@ -299,15 +295,13 @@ def dial(  # noqa: PLR0917 - what a link knows
     return connection
 
 
-def _connect(
+def _open(
     access: Access, address: Address, left: Callable[[], float], on_stage: Callable[[OSError], None]
 ) -> socket.socket:
     options = {**access.connection_options(address), "protocol": 2, "retry": Retry(NoBackoff(), 0)}
     kind: Any = _Local if address.path else _Tls if access.tls else _Tcp
     connecting = kind(**options)
     connecting.left, connecting.on_stage = left, on_stage
-    on_stage(TimeoutError())
     connecting.connect()
     connected: socket.socket = connecting.surrender()
-    keep_alive(connected)
     return connected
