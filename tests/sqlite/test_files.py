@@ -509,7 +509,7 @@ def test_the_default_is_a_file_of_this_user(tmp_path: Path, monkeypatch: pytest.
     def getpwuid(_uid: int) -> object:
         return entry
 
-    monkeypatch.setattr("holdfast.stores.urls.pwd.getpwuid", getpwuid)
+    monkeypatch.setattr("pwd.getpwuid", getpwuid)
     monkeypatch.setenv("HOME", str(tmp_path / "not mine"))
     monkeypatch.delenv("HOLDFAST_URL", raising=False)
     assert default_file() == tmp_path / "mine" / ".local" / "state" / "holdfast" / "locks.db"
