@@ -376,7 +376,7 @@ def test_a_waiter_that_was_ended_for_its_silence_waits_on(etcd_server: EtcdServe
         await lease.release()
         await (await behind.result()).release()
         await (await waiting.result()).release()
-        assert not cast("EtcdDirectory", party.store.directory)._wanted
+        assert not cast("EtcdDirectory", party.store.directory)._joining
 
     play(form, etcd_server.url, scene)
 
@@ -399,7 +399,7 @@ def test_a_join_that_is_under_way_when_it_is_given_up_stays_away(run: Run, proxy
                 return await exchange(path, body, until, **options)
 
             directory._gateway.exchange = give_up_first  # type: ignore[method-assign]
-            with pytest.raises(StoreUnavailable, match="given up meanwhile"):
+            with pytest.raises(StoreUnavailable, match="withdrawn while"):
                 await directory.join(name, contender("a"), a.soon())
             assert (await directory.look(name, a.soon())).entries == []
             entry, _ = await directory.join(name, contender("a"), a.soon())

@@ -78,7 +78,10 @@ def test_what_is_not_etcd_is_told_as_such(said: bytes) -> None:
         thread = threading.Thread(target=answer)
         thread.start()
         url = f"etcd://127.0.0.1:{server.getsockname()[1]}"
-        with Client(url) as client, pytest.raises(StoreUnavailable, match=r"no JSON gateway of etcd .*check the port"):
+        with (
+            Client(url) as client,
+            pytest.raises(StoreUnavailable, match=r"not a JSON gateway of etcd .*check the port"),
+        ):
             client.names()
         server.shutdown(socket.SHUT_RDWR)
         thread.join()

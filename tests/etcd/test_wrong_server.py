@@ -46,7 +46,7 @@ def test_an_etcd_with_tls(tmp_path: Path, form: str) -> None:
     """Which closes the connection before it has said a word."""
     with EtcdServer(tmp_path / "etcd", certificates=Certificates(tmp_path / "certificates")) as server:
         assert re.search(
-            "without an answer; write etcds:// if it wants TLS",
+            "without a reply; write etcds:// if it requires TLS",
             str(complaint(form, f"etcd://{HOST}:{server.port}", operation_timeout=60.0)),
         )
         assert re.search("is not trusted", str(complaint(form, server.url, operation_timeout=60.0)))

@@ -1,4 +1,4 @@
-"""Locks in etcd, one server or an ensemble, over its JSON gateway."""
+"""The etcd store: locks on one etcd server or an ensemble, through the JSON gateway."""
 
 from functools import partial
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def etcd_url_source(parts: SplitResult) -> StoreSource:
-    """Return the store of a URL. Raises UsageError if it can't be understood."""
+    """Return the source of stores for an etcd URL. Raises UsageError if the URL can't be understood."""
     from holdfast.stores.ordered.store import CAPABILITIES
 
     deployment = deployment_of(parts)
@@ -25,7 +25,7 @@ def etcd_url_source(parts: SplitResult) -> StoreSource:
 
 
 def etcd_directory(deployment: Deployment, runtime: Runtime) -> "EtcdDirectory":
-    """Return the directory of a client."""
+    """Return the directory of one client, on the link of its runtime."""
     from holdfast.stores.etcd.directory import EtcdDirectory
 
     if isinstance(runtime, AsyncioRuntime):
@@ -36,7 +36,7 @@ def etcd_directory(deployment: Deployment, runtime: Runtime) -> "EtcdDirectory":
         from holdfast.stores.etcd.threads import ThreadLink
 
         return EtcdDirectory(runtime, deployment, ThreadLink(runtime, deployment))
-    raise UsageError(f"the etcd store cannot be run by {runtime.form}; use threads or asyncio")
+    raise UsageError(f"the etcd store does not run on {runtime.form}: use threads or asyncio")
 
 
 def _store(deployment: Deployment, runtime: Runtime) -> "OrderedStore":
