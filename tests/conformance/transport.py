@@ -27,7 +27,7 @@ NAMES = (
     "renewal_keeps_the_lease",
     "revoke_takes_the_name",
     "silent_holder_loses_the_lease",
-    "unanswered_ask_leaves_nothing",
+    "unanswered_request_leaves_nothing",
     "unheard_grant_is_passed_on",
     "waiter_ends_linger",
     "waiters_are_served_in_order",

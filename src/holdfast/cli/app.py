@@ -344,7 +344,7 @@ app.add_typer(quarantine, name="quarantine")
 
 
 @quarantine.callback()
-def about_quarantine() -> None:
+def warn_of_quarantine() -> None:
     """End the time in which a store that may have forgotten who holds what grants nothing."""
 
 

@@ -106,7 +106,7 @@ class Attempt:
         self._spec = spec
         self._until = until
         self._owned = owned
-        self._request = _make_ask(access, spec, wait, span)
+        self._request = _make_request(access, spec, wait, span)
         self._signal: Event | None = None
         """Made only when there is something to wait for."""
         self._retry_at = NEVER
@@ -378,7 +378,7 @@ def _kind_of(capacity: int) -> str:
     return "a reader/writer lock" if capacity == EVERYBODY else f"a semaphore of {capacity} permits"
 
 
-def _make_ask(access: StoreAccess, spec: LockSpec, wait: bool, span: int) -> AcquireRequest:  # noqa: FBT001 - on the hot path
+def _make_request(access: StoreAccess, spec: LockSpec, wait: bool, span: int) -> AcquireRequest:  # noqa: FBT001 - on the hot path
     ttl = spec.ttl if spec.max_hold == NEVER else min(spec.ttl, micros(spec.max_hold))
     longest = INTERVAL if access.channel else POLLING
     return AcquireRequest(

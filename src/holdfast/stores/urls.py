@@ -4,11 +4,12 @@ import os
 from collections.abc import Callable
 from difflib import get_close_matches
 from pathlib import Path
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from holdfast.contracts.store import StoreSource
 from holdfast.errors import UsageError
 from holdfast.posix import require_posix
+from holdfast.stores.embedded import SERVERS, memory_url_source, sqlite_url_source
 from holdfast.stores.extras import load, require_redis
 
 VARIABLE = "HOLDFAST_URL"
@@ -28,8 +29,6 @@ ZOOKEEPER = (
 """What operations of these stores need, beside what making a client imports anyway."""
 
 FILE_FORMS = "for a lock file write sqlite:///absolute/path, sqlite:///~/path or sqlite:relative/path"
-
-SERVERS = "use a server, as redis://, etcd:// or zookeeper://, or memory:// for the threads of one process"
 
 NO_SCHEME = f"a store URL begins with its scheme, as redis://host:6379; {FILE_FORMS}"
 
@@ -130,37 +129,6 @@ def _default() -> StoreSource:
     return sqlite_source(default_file())
 
 
-def _memory(parts: SplitResult) -> StoreSource:
-    from holdfast.stores.memory import memory_source, shared_table
-
-    _refuse_extras(parts)
-    name = parts.netloc + parts.path
-    return memory_source(shared_table(name), f"memory://{name}")
-
-
-def _sqlite(parts: SplitResult) -> StoreSource:
-    from holdfast.stores.sqlite import sqlite_source
-
-    _refuse_extras(parts)
-    require_posix("a lock file (sqlite://)", SERVERS)
-    if parts.netloc or not parts.path.strip("/"):
-        message = "a lock file is given as sqlite:///absolute/path, sqlite:///~/path or sqlite:relative/path"
-        raise UsageError(message)
-    path = unquote(parts.path)
-    if "\0" in path:
-        message = "a path cannot contain a NUL character; give another one"
-        raise UsageError(message)
-    if path.startswith("/~"):
-        try:
-            return sqlite_source(Path(path[1:]).expanduser())
-        except RuntimeError:
-            message = f"the home folder in {path[1:]!r} is not known; write sqlite:///~/path or an absolute path"
-            raise UsageError(message) from None
-    if path.startswith("/"):
-        return sqlite_source(Path("/" + path.lstrip("/")))
-    return sqlite_source(Path(path).absolute())
-
-
 def _redis(parts: SplitResult) -> StoreSource:
     require_redis()
     load(REDIS)
@@ -192,15 +160,9 @@ def _etcd(parts: SplitResult) -> StoreSource:
     return etcd_url_source(parts)
 
 
-def _refuse_extras(parts: SplitResult) -> None:
-    if parts.query or parts.fragment:
-        message = f"a {parts.scheme}: URL takes no options after `?` or `#`; escape these characters in a path"
-        raise UsageError(message)
-
-
 SCHEMES: dict[str, Callable[[SplitResult], StoreSource]] = {
-    "sqlite": _sqlite,
-    "memory": _memory,
+    "sqlite": sqlite_url_source,
+    "memory": memory_url_source,
     "unix": _redis,
     **{
         f"{scheme}{shape}": _redis

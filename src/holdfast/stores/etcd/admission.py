@@ -21,14 +21,14 @@ class Admission:
             if self._free > 0:
                 self._free -= 1
                 return True
-            turn = self._runtime.event()
-            self._waiting.insert(0 if first else len(self._waiting), turn)
+            slot = self._runtime.event()
+            self._waiting.insert(0 if first else len(self._waiting), slot)
         taken = False
         try:
-            taken = await turn.wait(until)
+            taken = await slot.wait(until)
         finally:
             if not taken:
-                self._give_up(turn)
+                self._give_up(slot)
         return taken
 
     def give_back(self) -> None:
@@ -39,11 +39,11 @@ class Admission:
             else:
                 self._free += 1
 
-    def _give_up(self, turn: Event) -> None:
+    def _give_up(self, slot: Event) -> None:
         """Leave the queue. A slot that was given meanwhile goes to the next request."""
         with self._mutex:
-            waits = turn in self._waiting
+            waits = slot in self._waiting
             if waits:
-                self._waiting.remove(turn)
+                self._waiting.remove(slot)
         if not waits:
             self.give_back()

@@ -61,11 +61,11 @@ class Gateway:
                 "raise `timeout` or `operation_timeout`, or send fewer requests at once"
             )
         try:
-            return await self._exchange_in_turn(path, packed, until, again=again, on_unsure=on_unsure)
+            return await self._exchange_with_each(path, packed, until, again=again, on_unsure=on_unsure)
         finally:
             self._admission.give_back()
 
-    async def _exchange_in_turn(
+    async def _exchange_with_each(
         self, path: str, packed: bytes, until: float, *, again: bool, on_unsure: Callable[[], None]
     ) -> Said:
         """Send a request to one server after another until one replies."""

@@ -226,11 +226,11 @@ class OrderedStore:
             contender.entry = None
             return None
         if (newcomer and mine in reading.foreign) or mine.weight > reading.capacity:
-            await self._turn_away(contender, until)
+            await self._refuse(contender, until)
             return CapacityMismatch(reading.capacity)
         if not request.wait:
             owners = await self._inspector.owners(request.name, reading, until)
-            await self._turn_away(contender, until)
+            await self._refuse(contender, until)
             return Busy(micros(AGAIN), owners)
         return await self._wait(contender, mine, reading, until)
 
@@ -368,7 +368,7 @@ class OrderedStore:
             self._contenders.end(request_id, None)
         return left
 
-    async def _turn_away(self, contender: Contender, until: float) -> None:
+    async def _refuse(self, contender: Contender, until: float) -> None:
         """Remove a contender whose request is refused. The request may be sent again."""
         await self._remove(contender, until)
         self._contenders.drop(contender.request.request_id)

@@ -5,6 +5,7 @@ from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit
 
 from holdfast.contracts.store import StoreSource
 from holdfast.errors import UsageError
+from holdfast.stores.embedded import memory_url_source, sqlite_url_source
 from holdfast.stores.extras import require_redis
 from holdfast.stores.quorum.store import QuorumStore, capabilities_of
 from holdfast.stores.urlparts import refuse_unknown
@@ -79,8 +80,6 @@ def _node(node: object) -> StoreSource:
         return node
     if hasattr(node, "connection_pool"):
         return _redis_node(node)
-    from holdfast.stores.urls import store_source
-
     if not isinstance(node, str) or not node:
         what = "an empty one" if node == "" else f"a {type(node).__name__}"
         raise UsageError(f"a node is a URL or a client of redis-py, not {what}.")
@@ -92,7 +91,7 @@ def _node(node: object) -> StoreSource:
         raise UsageError(f"a node is one server, as {', '.join(sorted(NODES))}; not what {parts.scheme!r} names.")
     if parts.scheme in {"redis", "rediss", "valkey", "valkeys", "unix"}:
         return _redis_node(parts)
-    return store_source(node)
+    return sqlite_url_source(parts) if parts.scheme == "sqlite" else memory_url_source(parts)
 
 
 def _redis_node(node: object) -> StoreSource:

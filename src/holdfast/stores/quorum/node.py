@@ -127,7 +127,7 @@ class Node:
         if not self._is_open:
             self.channel = await self.store.open(self._deliver, until)
             self._is_open = True
-        await self._ask([self.store.inspect(PROBE, until) for _ in range(WARM)])
+        await self._run([self.store.inspect(PROBE, until) for _ in range(WARM)])
 
     def owe(self, *leaves: WithdrawRequest) -> None:
         """Have it forget requests, as soon as it answers: it may have carried out what it did not answer."""
@@ -137,7 +137,7 @@ class Node:
     async def _pay(self) -> None:
         while self._debts:
             try:
-                await self._ask([self.store.withdraw(self._debts[0], self._runtime.now() + self._operation_timeout)])
+                await self._run([self.store.withdraw(self._debts[0], self._runtime.now() + self._operation_timeout)])
             except StoreUnavailable:
                 raise
             except StoreError as error:  # it concerns this name alone, and would be the same next time
@@ -145,7 +145,7 @@ class Node:
             with contextlib.suppress(IndexError):
                 self._debts.popleft()
 
-    async def _ask(self, works: list[Coroutine[Any, Any, T]]) -> None:
+    async def _run(self, works: list[Coroutine[Any, Any, T]]) -> None:
         """Ask it alone, in the way of those that are asked side by side."""
         replies: list[T | Exception | None] = [None] * len(works)
         await self._runtime.race(works, replies, len(works) + 1, _never)

@@ -41,7 +41,7 @@ CONTENDED = 4
 """What `renew` returns for a lease that is renewed and for which somebody waits."""
 
 
-def about_request(request: AcquireRequest) -> tuple[Packable, ...]:
+def request_words(request: AcquireRequest) -> tuple[Packable, ...]:
     """Return what is the same in all requests of a lock, for the first argument of `acquire`."""
     return (
         request.channel,
@@ -69,7 +69,7 @@ def reply_of(value: Any) -> Reply:  # noqa: ANN401 - as a script returns it
     return CapacityMismatch(value[1]) if kind == 4 else Withdrawn()  # noqa: PLR2004
 
 
-def about_renewals(renewals: Sequence[RenewRequest]) -> tuple[str, str]:
+def renewal_words(renewals: Sequence[RenewRequest]) -> tuple[str, str]:
     """Return the channel of the one client whose leases these are, and what the first of them says of its owner."""
     requests = [each.request for each in renewals if each.request is not None]
     return (requests[0].channel, requests[0].owner) if requests else ("", "")
@@ -133,7 +133,7 @@ def view_of(name: str, value: Any) -> NameView:  # noqa: ANN401
     return NameView(name, capacity, counter, holders_of(holders), shown, blocked, quarantined)
 
 
-def notice_of(channel: str, payload: bytes) -> Notification | None:
+def notification_of(channel: str, payload: bytes) -> Notification | None:
     """Read a push: a letter, a number, and the request; None for what is not ours."""
     letter, _, rest = payload.decode("utf-8", "replace").partition(" ")
     number, _, request_id = rest.partition(" ")

@@ -65,7 +65,7 @@ class Listener:
         """Subscribe, and return once the server has confirmed it."""
         done = self._runtime.event()
         waiter = Waiter(done.set)
-        if not self._want(channel.encode(), waiter):
+        if not self._demand(channel.encode(), waiter):
             return
         told = False
         try:
@@ -107,11 +107,11 @@ class Listener:
         if self._connection is not None:
             self._connection.abandon()
 
-    def _want(self, channel: bytes, waiter: Waiter) -> bool:
+    def _demand(self, channel: bytes, waiter: Waiter) -> bool:
         with self._mutex:
             if self._stopped:
                 raise StoreUnavailable(f"the link to the Redis server at {self._address} is closed; make a new client")
-            if not self._subscriptions.want(channel, waiter):
+            if not self._subscriptions.demand(channel, waiter):
                 return False
             self._start()
         self._wakeup_pipe.wake()
@@ -155,7 +155,7 @@ class Listener:
         self._connection = connection = self._dial(self._lack)
         self._lacking = None
         connection.never_wait()
-        self._notice()
+        self._notify()
         self._hear(connection)
 
     def _lack(self, error: OSError) -> None:
@@ -194,11 +194,11 @@ class Listener:
             return False
         if self._probed:
             raise TimeoutError("the server fell silent")
-        self._notice()
+        self._notify()
         self._probed = True
         return True
 
-    def _notice(self) -> None:
+    def _notify(self) -> None:
         """Let the silence begin anew."""
         self._heard = self._runtime.now()
         self._probed = False
@@ -209,7 +209,7 @@ class Listener:
 
     def _take(self, connection: Connection) -> bool:
         """Take what came; return whether it was more than messages. Whoever is woken by one waits for us to be done."""
-        self._notice()
+        self._notify()
         answered = False
         for reply in connection.heard():
             with self._mutex:

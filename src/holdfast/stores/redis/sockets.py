@@ -248,18 +248,18 @@ class _Punctual(AbstractConnection):
 
 
 class _Tcp(_Punctual, redis.Connection):
-    def _connect(self) -> socket.socket:
+    def _connect(self) -> socket.socket:  # pyright: ignore[reportIncompatibleMethodOverride]
         return dial(self.host, self.port, self.left, family=self.socket_type, on_stage=self.on_stage)
 
 
 class _Tls(_Punctual, redis.SSLConnection):
-    def _connect(self) -> socket.socket:
-        secure = cast("Secure", self._wrap_socket_with_ssl)
+    def _connect(self) -> socket.socket:  # pyright: ignore[reportIncompatibleMethodOverride]
+        secure = cast("Secure", self._wrap_socket_with_ssl)  # pyright: ignore[reportUnknownMemberType]
         return dial(self.host, self.port, self.left, secure, family=self.socket_type, on_stage=self.on_stage)
 
 
 class _Local(_Punctual, redis.UnixDomainSocketConnection):
-    def _connect(self) -> socket.socket:
+    def _connect(self) -> socket.socket:  # pyright: ignore[reportIncompatibleMethodOverride]
         self.on_stage(TimeoutError())
         return cast("socket.socket", super()._connect())  # type: ignore[no-untyped-call]
 

@@ -121,7 +121,7 @@ class RedisStore:
         self._replicas = rules.replicas
         self._publish = "SPUBLISH" if self._clustered else "PUBLISH"
         self._bound = micros(rules.max_ttl)
-        self._about = pack(self._publish, rules.guard, self._bound)
+        self._client_words = pack(self._publish, rules.guard, self._bound)
         """What every script is told of this client."""
         self._packed_requests: dict[tuple[Packable, ...], bytes] = {}
         self._channels: dict[str, tuple[Address, float]] = {}
@@ -179,13 +179,13 @@ class RedisStore:
 
     def _pack_request(self, request: AcquireRequest) -> bytes:
         """Pack what is the same in all requests of a lock, once."""
-        key = codec.about_request(request)
-        about = self._packed_requests.get(key)
-        if about is None:
+        key = codec.request_words(request)
+        words = self._packed_requests.get(key)
+        if words is None:
             if len(self._packed_requests) >= MOST_REQUESTS:
                 self._packed_requests.clear()
-            about = self._packed_requests[key] = pack(self._publish, self._rules.guard, self._bound, *key)
-        return about
+            words = self._packed_requests[key] = pack(self._publish, self._rules.guard, self._bound, *key)
+        return words
 
     async def _take_or_listen(self, request: AcquireRequest, until: float) -> Reply | None:
         """Subscribe to the channel of a name before waiting for it, but not before taking it if it is free.
@@ -226,7 +226,7 @@ class RedisStore:
     async def release(self, release: ReleaseRequest, until: float) -> Outcome:
         """Let go, and hand over in the same step."""
         unsure = b"1" if release.unsure else b"0"
-        args = (self._about, release.request_id, number(release.token), unsure, number(release.keep))
+        args = (self._client_words, release.request_id, number(release.token), unsure, number(release.keep))
         answer = await self._run(scripts.RELEASE, release.name, release.request_id, args, until)
         return codec.outcome_of(answer.value)
 
@@ -247,9 +247,9 @@ class RedisStore:
             # While a slot of a Cluster moves, a script that names a key which is not there is refused.
             keys += [state, state + ":q", state if self._clustered else f"{state}:t:{renewal.request_id}"]
         name = renewals[0].name
-        channel, owner = codec.about_renewals(renewals)
-        about = pack(self._publish, self._rules.guard, self._bound, channel, owner)
-        args = (about, pack([codec.renewal(each, owner) for each in renewals]))
+        channel, owner = codec.renewal_words(renewals)
+        words = pack(self._publish, self._rules.guard, self._bound, channel, owner)
+        args = (words, pack([codec.renewal(each, owner) for each in renewals]))
         answer = await self._call(scripts.RENEW, name, (self._marker(name), *keys), args, until)
         if answer.acknowledged < self._replicas:
             raise OutcomeUnknown(self._too_few(answer))
@@ -258,32 +258,34 @@ class RedisStore:
     async def adjust(self, adjust: AdjustRequest, until: float) -> RenewReply:
         """Change a holding without a gap."""
         numbers = number(adjust.token), number(adjust.weight), adjust.owner, number(adjust.raise_to)
-        args = (self._about, adjust.request_id, *numbers)
+        args = (self._client_words, adjust.request_id, *numbers)
         return codec.adjusted((await self._run(scripts.ADJUST, adjust.name, adjust.request_id, args, until)).value)
 
     async def withdraw(self, withdraw: WithdrawRequest, until: float) -> NotGranted:
         """Give up waiting; pass on a grant that crossed this."""
-        args = (self._about, withdraw.request_id, b"1" if withdraw.unsure else b"0")
+        args = (self._client_words, withdraw.request_id, b"1" if withdraw.unsure else b"0")
         return codec.left_of((await self._run(scripts.WITHDRAW, withdraw.name, withdraw.request_id, args, until)).value)
 
     async def inspect(self, name: str, until: float) -> NameView:
         """Show one name."""
-        answer = await self._run(scripts.INSPECT, name, "", (self._about,), until)
+        answer = await self._run(scripts.INSPECT, name, "", (self._client_words,), until)
         self._process = answer.run_id.removeprefix(wire.DURABLE).partition(b"@")[0].decode()
         return codec.view_of(name, answer.value)
 
     async def request_revocation(self, name: str, until: float) -> list[HolderView]:
         """Ask the holders of a name to let go."""
-        return codec.holders_of((await self._run(scripts.REQUEST_REVOCATION, name, "", (self._about,), until)).value)
+        return codec.holders_of(
+            (await self._run(scripts.REQUEST_REVOCATION, name, "", (self._client_words,), until)).value
+        )
 
     async def resize(self, name: str, before: int, after: int, until: float) -> int:
         """Change the capacity of a name."""
-        args = (self._about, number(before), number(after))
+        args = (self._client_words, number(before), number(after))
         return int((await self._run(scripts.RESIZE, name, "", args, until)).value)
 
     async def revoke(self, name: str, until: float, token: int = 0) -> list[HolderView]:
         """Take a name from its holders, or from that of a token, and tell them."""
-        args = (self._about, number(token))
+        args = (self._client_words, number(token))
         return codec.holders_of((await self._run(scripts.REVOKE, name, "", args, until)).value)
 
     async def end_quarantine(self, until: float) -> float:
@@ -301,7 +303,7 @@ class RedisStore:
         longest = 0
         for name in sorted(names):
             until = self._runtime.now() + timeout
-            answer = await self._run(scripts.END_QUARANTINE, name, "", (self._about,), until)
+            answer = await self._run(scripts.END_QUARANTINE, name, "", (self._client_words,), until)
             longest = max(longest, int(answer.value))
         return seconds(longest)
 
@@ -337,7 +339,7 @@ class RedisStore:
         for each in names:
             state = state_key(each)
             keys += [state, state + ":q"]
-        answer = await self._call(scripts.IN_USE, name, tuple(keys), (self._about,), until)
+        answer = await self._call(scripts.IN_USE, name, tuple(keys), (self._client_words,), until)
         return [each for each, used in zip(names, answer.value, strict=True) if used]
 
     async def _scan(self, address: Address, cursor: bytes, match: str, until: float) -> tuple[bytes, set[str]]:
@@ -503,7 +505,7 @@ class RedisStore:
         return f"{state_key(name)}:channel:{self._channel}"
 
     def _heard(self, payload: bytes) -> None:
-        notification = codec.notice_of(self._channel, payload)
+        notification = codec.notification_of(self._channel, payload)
         if notification is not None:
             self._deliver(notification)
 

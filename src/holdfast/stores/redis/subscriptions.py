@@ -57,11 +57,11 @@ class Request:
     """Something that the server has yet to answer."""
 
     verb: bytes
-    about: Subscription | None = None
+    subscription: Subscription | None = None
 
     def pack(self) -> bytes:
         """Return it as it travels."""
-        return wire.command(self.verb, self.about.channel) if self.about else wire.command(self.verb)
+        return wire.command(self.verb, self.subscription.channel) if self.subscription else wire.command(self.verb)
 
 
 class Subscriptions:
@@ -73,27 +73,27 @@ class Subscriptions:
         self._subscribe = kind + b"SUBSCRIBE"
         self._unsubscribe = kind + b"UNSUBSCRIBE"
         self._message = kind.lower() + b"message"
-        self._wanted: dict[bytes, Subscription] = {}
+        self._demanded: dict[bytes, Subscription] = {}
         self._unwanted: list[Subscription] = []
         self._expected: deque[Request] = deque()
         self._missed = False
 
     def __bool__(self) -> bool:
         """Tell whether anything is wanted."""
-        return bool(self._wanted)
+        return bool(self._demanded)
 
     # What others want.
 
-    def want(self, channel: bytes, waiter: Waiter) -> bool:
+    def demand(self, channel: bytes, waiter: Waiter) -> bool:
         """Want a channel; return whether `waiter` will be told about it, or it is heard already."""
-        subscription = self._wanted.setdefault(channel, Subscription(channel))
+        subscription = self._demanded.setdefault(channel, Subscription(channel))
         if not subscription.confirmed:
             subscription.waiters.append(waiter)
         return not subscription.confirmed
 
     def stop_waiting(self, channel: bytes, waiter: Waiter) -> None:
         """Leave nothing of a waiter: a channel that nobody else ever wanted is given up."""
-        subscription = self._wanted.get(channel)
+        subscription = self._demanded.get(channel)
         if subscription is not None and waiter in subscription.waiters:
             subscription.waiters.remove(waiter)
             if not subscription.waiters and not subscription.settled:
@@ -101,7 +101,7 @@ class Subscriptions:
 
     def drop(self, channel: bytes) -> None:
         """Want a channel no longer."""
-        subscription = self._wanted.pop(channel, None)
+        subscription = self._demanded.pop(channel, None)
         if subscription is None:
             return
         subscription.tell(StoreUnavailable("the subscription was given up meanwhile; ask again"))
@@ -112,7 +112,7 @@ class Subscriptions:
 
     def requests(self) -> bytes:
         """Return what the server is to be told of what has changed, as it travels."""
-        fresh = [each for each in self._wanted.values() if not each.asked]
+        fresh = [each for each in self._demanded.values() if not each.asked]
         requests = [Request(self._unsubscribe, each) for each in self._unwanted]
         requests += [Request(self._subscribe, each) for each in fresh]
         self._unwanted.clear()
@@ -145,22 +145,22 @@ class Subscriptions:
 
     def _answered(self, verb: bytes, channel: bytes) -> None:
         request = self._expected[0] if self._expected else Request(b"")
-        if request.verb == verb and (request.about is None or request.about.channel == channel):
+        if request.verb == verb and (request.subscription is None or request.subscription.channel == channel):
             self._expected.popleft()
-            if request.about is not None and verb == self._subscribe:
-                request.about.confirmed = request.about.settled = True
-                request.about.tell()
-        elif verb == self._unsubscribe and (ended := self._wanted.get(channel)):
+            if request.subscription is not None and verb == self._subscribe:
+                request.subscription.confirmed = request.subscription.settled = True
+                request.subscription.tell()
+        elif verb == self._unsubscribe and (ended := self._demanded.get(channel)):
             self._forget(ended)  # the channel has moved to another node, which the server says when asked again
 
     def _refused(self, error: ReplyError) -> None:
         if not self._expected:
             raise ConnectionRefusedError(str(error))
         request = self._expected.popleft()
-        refused = request.about
+        refused = request.subscription
         if refused is not None and request.verb == self._subscribe:
-            if self._wanted.get(refused.channel) is refused:
-                del self._wanted[refused.channel]
+            if self._demanded.get(refused.channel) is refused:
+                del self._demanded[refused.channel]
             refused.tell(error)
             self._missed |= refused.settled
 
@@ -168,7 +168,7 @@ class Subscriptions:
 
     def is_complete(self) -> bool:
         """Tell whether the server has answered for all that is wanted."""
-        return all(each.confirmed for each in self._wanted.values())
+        return all(each.confirmed for each in self._demanded.values())
 
     def gap_is_over(self) -> bool:
         """Tell, once, that messages may have been missed, and that all is heard again."""
@@ -180,15 +180,15 @@ class Subscriptions:
         """Note that the connection is gone."""
         self._expected.clear()
         self._unwanted.clear()
-        for each in self._wanted.values():
+        for each in self._demanded.values():
             self._forget(each)
 
     def refuse(self, error: StoreError) -> None:
         """Tell all who wait that there is no connection. What was heard before stays wanted."""
-        for channel, each in list(self._wanted.items()):
+        for channel, each in list(self._demanded.items()):
             each.tell(error)
             if not each.settled:
-                del self._wanted[channel]
+                del self._demanded[channel]
 
     def _forget(self, subscription: Subscription) -> None:
         self._missed |= subscription.confirmed

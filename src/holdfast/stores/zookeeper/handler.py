@@ -181,7 +181,7 @@ class Handler:
         self._opening: socket.socket | None = None
         """What may be about to become a connection."""
         self._pause = FIRST_PAUSE
-        self._wanted = threading.Event()
+        self._demanded = threading.Event()
         """Set if somebody waits for a round that has not begun."""
         self._stopped = False
         self._posted = deque[Callable[[], None]]()
@@ -199,7 +199,7 @@ class Handler:
     def stop(self) -> None:
         """Pause no more."""
         self._stopped = True
-        self._wanted.set()
+        self._demanded.set()
 
     def sleep_func(self, seconds: float) -> None:
         """Pause between two rounds, as kazoo calls it; less long if somebody waits."""
@@ -210,16 +210,16 @@ class Handler:
         pause = self._pause * (0.6 + 0.8 * self._random())
         at_least = min(pause, HURRIED_PAUSE)
         time.sleep(at_least)
-        self._wanted.wait(pause - at_least)
+        self._demanded.wait(pause - at_least)
         if not self._stopped:
-            self._wanted.clear()
+            self._demanded.clear()
         self._pause = min(2 * self._pause, LONGEST_PAUSE)
         self.attempts.begin()
 
-    def want(self, since: float) -> None:
+    def demand_connection(self, since: float) -> None:
         """Have a round begin soon, if none has since an instant."""
         if self.attempts.began < since and not self.attempts.one_was_reached():
-            self._wanted.set()
+            self._demanded.set()
 
     def async_result(self) -> Result:
         """Make what an answer is put into."""

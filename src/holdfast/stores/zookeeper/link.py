@@ -241,7 +241,7 @@ class Link:
         """Raise StoreError for who waits since `began`, if there is no server."""
         handler = self._handler
         if handler is not None:
-            handler.want(began)
+            handler.demand_connection(began)
             refusal = handler.attempts.refusal(began)
             if refusal is not None and self._runtime.now() >= began + GRACE:
                 raise refusal

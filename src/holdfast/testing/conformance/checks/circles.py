@@ -19,7 +19,7 @@ ASKED_AGAIN = 1.25
 """Longer than it takes until a waiter has asked, and looked, again; seconds."""
 
 
-async def _hold_and_want(client: AsyncClient, first: str, second: str, kit: Kit, others: Callable[[], int]) -> bool:
+async def _hold_and_wait(client: AsyncClient, first: str, second: str, kit: Kit, others: Callable[[], int]) -> bool:
     """Hold one and want another, once everybody holds something; return whether that was a deadlock."""
     lease = await client.lock(first, ttl=LONG, detect_deadlock=True).acquire()
     await kit.until(_true_when(lambda: others() > 0), "all hold something")
@@ -44,7 +44,7 @@ async def _circle(kit: Kit, clients: Sequence[AsyncClient]) -> None:
     watcher, names = clients[0], [f"name {number}" for number in range(len(clients))]
     ready: list[bool] = []
     running = [
-        kit.start(partial(_hold_and_want, client, name, wanted, kit, lambda: len(ready)))
+        kit.start(partial(_hold_and_wait, client, name, wanted, kit, lambda: len(ready)))
         for client, name, wanted in zip(clients, names, names[1:] + names[:1], strict=True)
     ]
 
@@ -154,12 +154,12 @@ async def cancelled_while_it_looks_for_deadlocks_leaves_nothing(kit: Kit) -> Non
     here, there = kit.client(), kit.client()
     lease = await there.lock("name", ttl=LONG).acquire()
 
-    async def hold_and_want() -> AsyncLease:
+    async def hold_and_wait() -> AsyncLease:
         async with here.lock("mine", ttl=LONG, detect_deadlock=True):
             return await here.lock("name", ttl=LONG, detect_deadlock=True).acquire()
 
     for steps in range(24):
-        await cancel_after(kit.start(hold_and_want), steps)
+        await cancel_after(kit.start(hold_and_wait), steps)
         await kit.waiters(there, "name", 0)
         await kit.free(there, "mine")
     lease.check()

@@ -197,7 +197,7 @@ async def weights_fill_the_capacity(kit: Kit) -> None:
 
 
 @check(queue=True, weights=True)
-async def readers_and_writers_take_turns(kit: Kit) -> None:
+async def readers_and_writers_alternate(kit: Kit) -> None:
     """Readers share; a writer waits for all of them; a reader that comes after a waiting writer waits for it."""
     raw = await kit.raw()
     every = 1_000

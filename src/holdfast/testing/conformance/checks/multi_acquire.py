@@ -256,7 +256,7 @@ async def free_names_cost_one_request(kit: Kit) -> None:
 
 
 @check(multi_acquire=True)
-async def asks_in_one_step_stop_at_the_first_that_is_not_granted(kit: Kit) -> None:
+async def requests_in_one_step_stop_at_the_first_that_is_not_granted(kit: Kit) -> None:
     """Asks in one step are granted in order up to the first that is not; asked again, they get the same answers."""
     here, there = await kit.raw(), await kit.raw()
     held = there.request("b")

@@ -90,7 +90,7 @@ async def waiters_of_a_client_are_served_in_order(kit: Kit) -> None:
 
 
 @check(queue=True)
-async def a_client_lets_others_have_their_turn(kit: Kit) -> None:
+async def a_client_shares_the_name_with_others(kit: Kit) -> None:
     """A client whose own waiters never run out still hands the name over to a client that waits."""
     here, there = kit.client(), kit.client()
     ended = False
@@ -253,7 +253,7 @@ async def lost_reply_loses_nothing(kit: Kit) -> None:
 
 
 @check()
-async def unanswered_ask_leaves_nothing(kit: Kit) -> None:
+async def unanswered_request_leaves_nothing(kit: Kit) -> None:
     """An acquisition that gives up without an answer holds nothing and waits for nothing."""
     wire = Wire()
     here, there = kit.client(wire), kit.client()
