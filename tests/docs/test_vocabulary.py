@@ -45,7 +45,7 @@ def words_of(name: str) -> set[str]:
 
 def retired_names(source: str) -> list[str]:
     """Return the names in a module that have a retired word."""
-    found: list[tuple[str, int]] = [(name, line) for name, line in names_in(ast.parse(source)) if words_of(name) & RETIRED]
+    found = [(name, line) for name, line in names_in(ast.parse(source)) if words_of(name) & RETIRED]
     return [f"{name} in line {line}" for name, line in found]
 
 
