@@ -126,7 +126,8 @@ class Attempt:
         attempts, request_id = self._access.attempts, self._request.request_id
         try:
             attempts[request_id] = self
-            self._access.refuse_if_closed()  # whoever closes it from now on finds us in `attempts`
+            if self._access.closed:  # whoever closes it from now on finds this attempt in `attempts`
+                self._access.refuse_if_closed()
             return await self._until_held()
         except GeneratorExit:
             raise
@@ -312,7 +313,8 @@ class Attempt:
         access.renewer.add(lease)
         if spec.actor is not None:
             spec.actor.leases.append(lease)
-        access.note_token(token)
+        if token > access.highest:  # noqa: PLR1730 - max() costs more
+            access.highest = token
         return lease
 
     async def _withdraw_in_time(self, request_timeout: float) -> NotGranted:
@@ -363,7 +365,8 @@ class Attempt:
         return self._until is not None and self._runtime.now() >= self._until
 
     def _request_timeout(self) -> float:
-        return self._access.request_timeout(self._spec.ttl)
+        ttl, access = self._spec.ttl, self._access
+        return access.operation_timeout if ttl >= access.ample_ttl else access.request_timeout(ttl)
 
 
 def _lasts(error: BaseException) -> bool:
@@ -392,7 +395,7 @@ def _make_request(access: StoreAccess, spec: LockSpec, wait: bool, span: int) ->
         spec.weight,
         spec.capacity,
         spec.lock_delay,
-        access.proposal(),
+        access.highest if access.local else access.proposal(),
         wait,
         span,
     )

@@ -14,7 +14,7 @@ already. The loss is told exactly once. `TRANSITIONS` is this as a table, and no
 import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from enum import Enum
+from enum import StrEnum
 from functools import partial
 from typing import Any, Protocol
 
@@ -42,7 +42,7 @@ UNTRIED = "; none was tried in time, so this process or its event loop may have 
 """What is added to EXPIRED if no renewal had failed, and none was under way."""
 
 
-class LeaseState(Enum):
+class LeaseState(StrEnum):
     """What may be believed of a lease."""
 
     HELD = "held"
@@ -53,9 +53,10 @@ class LeaseState(Enum):
 
 
 HELD, AT_RISK, LOST, RELEASED = LeaseState  # shorter, and faster, than to look each up
+OVER = (LOST, RELEASED)
 
 
-class LeaseEvent(Enum):
+class LeaseEvent(StrEnum):
     """What changes the state of a lease."""
 
     RENEWED = "a renewal succeeded"
@@ -289,7 +290,7 @@ class CoreLease:
 
     def let_it_go(self) -> bool:
         """Note that the holder lets go: if it is not lost by now, it never will be. False if it did so before."""
-        if self.trusted():
+        if self.runtime.now() < self.valid_until or self.trusted():
             with self.mutex:
                 if self.begin_release():
                     return True
@@ -297,8 +298,10 @@ class CoreLease:
 
     def begin_release(self) -> bool:
         """Become RELEASED; False if it is lost or released already. With the mutex held."""
-        if not self.change(LeaseEvent.LET_GO):
+        following = TRANSITIONS[self.current].get(LeaseEvent.LET_GO)  # `change`, without a call
+        if following is None:
             return False
+        self.current = following
         self.let_go = True
         return True
 

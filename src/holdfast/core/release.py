@@ -90,7 +90,8 @@ class Releases:
             await self._release_again(lease, interrupt, began)
 
     def _to_release(self, lease: CoreLease) -> ReleaseRequest:
-        return ReleaseRequest(lease.name, lease.request_id, lease.last, lease.unsure, lease.to_keep())
+        request, keep = lease.request, lease.to_keep() if lease.free_at else 0
+        return ReleaseRequest(request.name, request.request_id, lease.last, lease.unsure, keep)
 
     def _settle(self, lease: CoreLease, outcome: Outcome) -> Outcome:
         if outcome is Outcome.EXPIRED and not lease.lost_because and self._runtime.now() < lease.valid_until:

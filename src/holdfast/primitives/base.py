@@ -314,7 +314,7 @@ class BlockingLockBase(LockBase):
             raise
 
     def _lease(self, session: Session, core: CoreLease) -> Lease:
-        core.by = threads.mark()
+        core.by = threads.marks.mark
         lease = self._face(session, core, self._name)
         if self._options.on_lost is not None:
             lease.on_lost(self._options.on_lost)

@@ -36,9 +36,8 @@ def drive(work: Coroutine[Any, Any, T]) -> T:
     raise RuntimeError(message)
 
 
-def here() -> object:
-    """Identify the calling thread."""
-    return threading.get_ident()
+here: Callable[[], object] = threading.get_ident
+"""Identifies the calling thread."""
 
 
 class _Marks(threading.local):
@@ -46,12 +45,12 @@ class _Marks(threading.local):
         self.mark = object()
 
 
-_marks = _Marks()
+marks = _Marks()
 
 
 def mark() -> object:
     """Return an object that is this thread's only: idents of threads that ended are given to others."""
-    return _marks.mark
+    return marks.mark
 
 
 class ThreadEvent:
@@ -146,7 +145,7 @@ class ThreadsRuntime(RealWorld):
 
     def mark(self) -> object:
         """Return an object that is this thread's only."""
-        return _marks.mark
+        return marks.mark
 
     def mutex(self) -> AbstractContextManager[Any]:
         """Make a lock for a few instructions."""

@@ -51,8 +51,11 @@ class MemoryTable:
     def step(self, name: str, work: Callable[[Step], T]) -> T:
         """Run `work` on one name atomically, then send the notifications of the step."""
         with self._mutex:
-            now = self._tick()
-            step = Step(self._load(name), now, self._wall(), self._listening)
+            now = self._clock()
+            if now >= self._sweep_at or len(self._states) >= self._crowded:
+                self._sweep(now)
+            state = self._states.get(name) or self._load(name)
+            step = Step(state, now, self._wall(), self._listening)
             result = work(step)
         if step.notifications:
             self._send(step)

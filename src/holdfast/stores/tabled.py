@@ -5,6 +5,7 @@ The table makes every decision. A subclass only loads and saves the states of na
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from operator import methodcaller
 from typing import TypeVar
 
 from holdfast.contracts.messages import (
@@ -81,7 +82,7 @@ class TabledStore(ABC):
 
     async def acquire(self, request: AcquireRequest, until: float) -> Reply:
         """Grant, queue or refuse the request."""
-        return await self.step(request.name, lambda step: step.acquire(request), until)
+        return await self.step(request.name, methodcaller("acquire", request), until)
 
     async def acquire_many(self, requests: Sequence[AcquireRequest], until: float) -> list[Reply]:
         """Grant the requests in their order in one atomic step, up to the first that cannot be granted."""
@@ -89,7 +90,7 @@ class TabledStore(ABC):
 
     async def release(self, release: ReleaseRequest, until: float) -> Outcome:
         """Release the lease, and grant the name to the next waiter in the same step."""
-        return await self.step(release.name, lambda step: step.release(release), until)
+        return await self.step(release.name, methodcaller("release", release), until)
 
     async def renew(self, renewals: Sequence[RenewRequest], until: float) -> list[RenewReply]:
         """Renew a batch of leases in one atomic step."""
