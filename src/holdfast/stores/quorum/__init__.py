@@ -38,7 +38,7 @@ def quorum_source(nodes: Sequence[object], quorum: int | None = None) -> StoreSo
     majority = len(sources) // 2 + 1
     needed = majority if quorum is None else quorum
     if not majority <= needed <= len(sources):
-        raise UsageError(f"the quorum of {len(sources)} nodes must be {majority} to {len(sources)}, not {needed}.")
+        raise UsageError(f"the quorum of {len(sources)} nodes must be from {majority} to {len(sources)}, not {needed}.")
     title = "a quorum of " + ", ".join(_titles(sources))
     return StoreSource(title, capabilities_of(sources), lambda runtime: QuorumStore(runtime, sources, needed))
 
