@@ -88,7 +88,7 @@ class OwnScripts:
         self._ask = AcquireRequest(name, "", self.channel, "host/1234", micros(TTL), 1_000_000, 4_000_000)
         about = ("PUBLISH", 1, 60_000_000)
         self._about = messagepack.pack(*about)
-        self._pack_request = messagepack.pack(*about, *codec.about_request(self._ask))
+        self._pack_request = messagepack.pack(*about, *codec.request_fields(self._ask))
         self._seen = b""
         self._state = state_key(prefix)
         self._seen, granted = bare.exchange(

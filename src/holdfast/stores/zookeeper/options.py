@@ -139,16 +139,16 @@ def _file(text: str) -> str:
 
 
 def _path(key: str, example: str) -> Option:
-    return Option(_file, f"is the path of a file that is there, as ?{key}={example}")
+    return Option(_file, f"must be the path of an existing file, as ?{key}={example}")
 
 
 OPTIONS: Mapping[str, Option] = {
     "session_timeout": Option(
         seconds(SHORTEST_SESSION, LONGEST_SESSION),
-        f"is a number of seconds from {SHORTEST_SESSION:g} to {LONGEST_SESSION:g}, as ?session_timeout=30",
+        f"must be a number of seconds from {SHORTEST_SESSION:g} to {LONGEST_SESSION:g}, as ?session_timeout=30",
     ),
-    "acl": Option(one_of("open", "creator"), "is open or creator, as ?acl=creator"),
-    "sasl_mechanism": Option(one_of(*MECHANISMS), f"is {' or '.join(MECHANISMS)}, as ?sasl_mechanism=GSSAPI"),
+    "acl": Option(one_of("open", "creator"), "must be open or creator, as ?acl=creator"),
+    "sasl_mechanism": Option(one_of(*MECHANISMS), f"must be {' or '.join(MECHANISMS)}, as ?sasl_mechanism=GSSAPI"),
     "sasl_service": text("sasl_service", "zookeeper"),
     "sasl_principal": text("sasl_principal", "me@EXAMPLE.ORG"),
     "use_ssl": switch("use_ssl"),
