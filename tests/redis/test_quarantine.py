@@ -129,7 +129,7 @@ def test_the_command_asks_before_it_ends_one(
             assert client.lock("orders").try_acquire() is None
         assert run(capfd, "quarantine", "end", strict)[::2] == (
             64,
-            "holdfast: the quarantine was left as it is: --yes ends it without a question.\n",
+            "holdfast: the quarantine was not ended, for it was not confirmed. --yes ends it without a question.\n",
         )
         for said, status in [("n\n", 64), ("", 64), ("yes\n", 0)]:
             answers = io.StringIO(said)
