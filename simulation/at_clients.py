@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from holdfast.core.lease import NEVER, CoreLease
+from holdfast.contracts.deadlines import NEVER
+from holdfast.core.lease import CoreLease
 from holdfast.runtimes.simulated import Process, World
 from simulation.invariants import Invariant, Tell, Trace
 

@@ -6,10 +6,10 @@ Follows one node. A store of several nodes needs one of these for each, and the 
 from dataclasses import dataclass, field
 
 from holdfast.contracts.deadlines import DRIFT, EPSILON, MICROS
-from holdfast.core.local_queue import FairnessBudget
+from holdfast.core.access import FairnessBudget
 from holdfast.runtimes.simulated import World
 from holdfast.table.state import KEPT, Holder, NameState, Waiter
-from holdfast.table.step import STAGGER
+from holdfast.table.times import STAGGER
 from simulation.invariants import Invariant, Tell, Trace
 from simulation.node import Node
 

@@ -1,4 +1,4 @@
-"""An ensemble in memory: sessions, and entries in their order. What ZooRenewer and etcd have in common, by one clock.
+"""An ensemble in memory: sessions, and entries in their order. What ZooKeeper and etcd have in common, by one clock.
 
 It is one machine that carries out one operation after another, as a group with consensus is to its clients. Whatever
 is between it and them, messages that are late or lost, is somebody else's.

@@ -10,7 +10,8 @@ from holdfast.runtimes.simulated import EPOCH, World
 from holdfast.stores.sqlite import codec
 from holdfast.stores.tabled import Steps
 from holdfast.table.state import NameState
-from holdfast.table.step import TOMBSTONE, Step
+from holdfast.table.step import Step
+from holdfast.table.times import TOMBSTONE
 
 if TYPE_CHECKING:
     from collections import Counter

@@ -362,7 +362,7 @@ ON_QUORUM = (
 )
 """Those of several independent nodes."""
 
-ENSEMBLE = "ZooRenewer, etcd"
+ENSEMBLE = "ZooKeeper, etcd"
 ELECTS = (
     "Messages are late or lost, connections break, networks split, the ensemble stalls, answers errors or elects "
     "another leader, clocks drift by up to 1 %, clients die or are paused; also for semaphores and reader/writer names"

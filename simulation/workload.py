@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from holdfast.contracts.deadlines import micros, seconds
-from holdfast.core.attempt import LockSpec
-from holdfast.core.lease import NEVER, CoreLease
+from holdfast.contracts.deadlines import NEVER, micros, seconds
+from holdfast.core.access import Settings
+from holdfast.core.lease import CoreLease
 from holdfast.core.multi_acquire import acquire_all
-from holdfast.core.session import Session, Settings
+from holdfast.core.session import Session
+from holdfast.core.spec import LockSpec
 from holdfast.errors import LeaseLost, StoreError, UsageError
 from holdfast.runtimes.simulated import Cancelled, Future, Process, SimRuntime, SimTask, World
 from simulation.at_clients import Believed
@@ -164,11 +165,12 @@ class Client:
         weight = rng.choice(kind.weights)
         max_hold = rng.choice((NEVER, NEVER, NEVER, NEVER, 1.5))
         ttl, lock_delay = self._habit or self._draw(rng)
-        spec = LockSpec(kind.name, ttl, lock_delay, max_hold, weight, kind.capacity)
         able = self.store.capabilities
-        spec.linger = self._linger if kind.capacity == 1 and able.queue and able.span > 1 else 0.0
+        linger = self._linger if kind.capacity == 1 and able.queue and able.span > 1 else 0.0
+        min_hold = 0
         if kind.capacity > 1 and rng.random() < QUICK:
-            spec.min_hold = min(ttl, micros(rng.choice((0.2, 1.0))))
+            min_hold = min(ttl, micros(rng.choice((0.2, 1.0))))
+        spec = LockSpec(kind.name, ttl, lock_delay, max_hold, weight, kind.capacity, min_hold, linger=linger)
         timeout = rng.choice((None, None, None, 0.0, 0.1, 0.5, 2.0))
         lease = await self._acquire(spec, timeout, rng)
         if lease is not None:

@@ -1,4 +1,4 @@
-"""Every lock in ZooRenewer or etcd that is measured, and the floors.
+"""Every lock in ZooKeeper or etcd that is measured, and the floors.
 
 kazoo's and aetcd's are imported where they are used: in the process of one contender.
 """

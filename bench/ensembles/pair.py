@@ -1,4 +1,4 @@
-"""What one uncontended acquire and release in ZooRenewer or etcd cost together, on one server and on an ensemble."""
+"""What one uncontended acquire and release in ZooKeeper or etcd cost together, on one server and on an ensemble."""
 
 import statistics
 import time
@@ -36,7 +36,7 @@ class Round:
 
 
 def zookeeper(size: Size, folder: Path) -> Report:
-    """Compare the pairs of all contenders in ZooRenewer."""
+    """Compare the pairs of all contenders in ZooKeeper."""
     return run(ZOOKEEPER, size, folder)
 
 

@@ -1,4 +1,4 @@
-"""Many clients wait for one lock in ZooRenewer or etcd: what a release costs, and how soon the next one has the lock.
+"""Many clients wait for one lock in ZooKeeper or etcd: what a release costs, and how soon the next one has the lock.
 
 All of one contender are in one process, threads or tasks. Another client of it holds the lock until all of them wait;
 then it lets go, and each has the lock once, for a moment.
@@ -96,7 +96,7 @@ class Round:
 
 
 def zookeeper(size: Size, folder: Path) -> Report:
-    """Let clients wait in ZooRenewer."""
+    """Let clients wait in ZooKeeper."""
     return run(ZOOKEEPER, size, folder)
 
 

@@ -1,4 +1,4 @@
-"""The servers that both benchmarks use, ZooRenewer's or etcd's, and what they count."""
+"""The servers that both benchmarks use, ZooKeeper's or etcd's, and what they count."""
 
 import urllib.request
 from collections.abc import Generator, Mapping, Sequence
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from tests.servers import EtcdEnsemble, EtcdServer, ZooRenewerEnsemble, ZooRenewerServer
+from tests.servers import EtcdEnsemble, EtcdServer, ZooKeeperEnsemble, ZooKeeperServer
 
 ZOOKEEPER = "zookeeper"
 ETCD = "etcd"
@@ -54,10 +54,10 @@ class Meters(Protocol):
 
 
 @dataclass(slots=True)
-class ZooRenewerMeters:
-    """Those of ZooRenewer."""
+class ZooKeeperMeters:
+    """Those of ZooKeeper."""
 
-    servers: Sequence[ZooRenewerServer]
+    servers: Sequence[ZooKeeperServer]
     _asked: int = 0
     """How often we asked ourselves: servers count that too."""
 
@@ -66,7 +66,7 @@ class ZooRenewerMeters:
         """What they are."""
         self._asked += 1
         said = self.servers[0].say("srvr", TEST_TIMEOUT)
-        return "ZooRenewer " + said.partition("version: ")[2].partition("-")[0]
+        return "ZooKeeper " + said.partition("version: ")[2].partition("-")[0]
 
     def requests(self) -> float:
         """Return how many requests have come: also pings."""
@@ -151,16 +151,16 @@ def running(kind: str, folder: Path, *, ensembles: bool) -> Generator[Mapping[st
 
 @contextmanager
 def _one_zookeeper(folder: Path) -> Generator[Place]:
-    with ZooRenewerServer(folder) as server:
-        yield Place(ZOOKEEPER, [server.address], ZooRenewerMeters([server]))
+    with ZooKeeperServer(folder) as server:
+        yield Place(ZOOKEEPER, [server.address], ZooKeeperMeters([server]))
 
 
 @contextmanager
 def _three_zookeepers(folder: Path) -> Generator[Place]:
     """Run an ensemble; a follower comes first, so that all are asked for the same."""
-    with ZooRenewerEnsemble(folder) as ensemble:
+    with ZooKeeperEnsemble(folder) as ensemble:
         servers = [*ensemble.followers(), ensemble.leader()]
-        yield Place(ZOOKEEPER, [each.address for each in servers], ZooRenewerMeters(servers))
+        yield Place(ZOOKEEPER, [each.address for each in servers], ZooKeeperMeters(servers))
 
 
 @contextmanager

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
+from holdfast.contracts.deadlines import NEVER
 from holdfast.contracts.messages import ReleaseRequest, RenewRequest
-from holdfast.core.lease import NEVER
 from holdfast.errors import StoreError
 from holdfast.runtimes.simulated import EPOCH, Process, SimRuntime, World
 from holdfast.stores.redis.deployment import NO_GUARD, STRICT, Rules

@@ -15,9 +15,9 @@ from holdfast.contracts.limits import MOST_TOKENS, check_count, check_duration, 
 from holdfast.contracts.messages import HolderView, NameView
 from holdfast.contracts.runtime import Runtime
 from holdfast.contracts.store import StoreSource
+from holdfast.core.access import FairnessBudget, Settings
 from holdfast.core.events import LockEvent
-from holdfast.core.local_queue import FairnessBudget
-from holdfast.core.session import NO_LINGER, NO_TOKENS, Session, Settings
+from holdfast.core.session import NO_LINGER, NO_TOKENS, Session
 from holdfast.errors import BlockedEventLoop, UsageError, Wait
 from holdfast.primitives.election import AsyncElection, Election
 from holdfast.primitives.lock import AsyncLock, Lock

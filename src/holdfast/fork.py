@@ -2,6 +2,8 @@
 
 A child inherits copies of leases, sockets and database connections, but none of the threads that look after
 them. Whoever owns such a thing registers here, and is told once, in the child, before any user code runs.
+
+Windows has no fork: there nobody is ever told, and a child process begins with nothing of its parent's.
 """
 
 import contextlib
@@ -60,4 +62,5 @@ def _in_child() -> None:
             thing.after_fork_in_child()
 
 
-os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)

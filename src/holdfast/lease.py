@@ -157,7 +157,7 @@ class LeaseBase:
     @property
     def revoking(self) -> bool:
         """Whether somebody has asked for the name, by `client.revoke`: let go when it suits you."""
-        return self._core.asked
+        return self._core.revocation_requested
 
     def on_revoke(self, callback: Callable[[Self], object]) -> None:
         """Have `callback(lease)` called once when somebody asks for the name; at once if somebody has already.
@@ -179,9 +179,9 @@ class LeaseBase:
 
     def __del__(self) -> None:
         held = getattr(
-            self, "_held", None
+            self, "_core", None
         )  # none if it was interrupted when it was made: whoever made it gives it back
-        if held is None or held.let_go or held.lost_because:
+        if held is None or held.over():
             return
         self._session.renewer.drop(held)
         warnings.warn(
@@ -278,7 +278,7 @@ class Lease(LeaseBase):
             raise
         except BaseException as error:  # an interrupt
             if held.outcome is None:
-                drive(self._session.complete_release(held, error))
+                drive(self._session.releases.complete(held, error))
             raise
 
     def extend(self, ttl: float | None = None) -> float:

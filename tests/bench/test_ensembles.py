@@ -1,4 +1,4 @@
-"""What the benchmarks of ZooRenewer and etcd count is counted right."""
+"""What the benchmarks of ZooKeeper and etcd count is counted right."""
 
 from typing import cast
 from unittest import mock
@@ -21,9 +21,9 @@ from bench.ensembles.contenders import (
 from bench.ensembles.pair import Round, best_peer
 from bench.ensembles.queue import Drain, Held, handoffs, overlaps
 from bench.ensembles.queue import Round as Queue
-from bench.ensembles.servers import ETCD, ONE, ZOOKEEPER, Case, EtcdMeters, ZooRenewerMeters
+from bench.ensembles.servers import ETCD, ONE, ZOOKEEPER, Case, EtcdMeters, ZooKeeperMeters
 from holdfast.stores.ordered.store import OrderedStore
-from tests.servers import EtcdServer, ZooRenewerServer
+from tests.servers import EtcdServer, ZooKeeperServer
 
 HELD: list[Held] = [(2.0, 2.5), (0.0, 1.0), (2.75, 3.0)]
 
@@ -70,12 +70,12 @@ def test_wakes_are_counted_and_passed_on() -> None:
     assert (told, len(wakes)) == (["request"], 1)
 
 
-def test_meters_of_zookeeper(zookeeper_server: ZooRenewerServer) -> None:
+def test_meters_of_zookeeper(zookeeper_server: ZooKeeperServer) -> None:
     """What the benchmark itself asks is not counted."""
-    meters = ZooRenewerMeters([zookeeper_server])
+    meters = ZooKeeperMeters([zookeeper_server])
     before = meters.requests()
     assert meters.watches() == meters.events() == 0
-    assert meters.version.startswith("ZooRenewer 3.")
+    assert meters.version.startswith("ZooKeeper 3.")
     assert meters.requests() == before
 
 

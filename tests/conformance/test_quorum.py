@@ -26,7 +26,7 @@ class TestQuorumOfTables(StoreConformance):
     capabilities = capabilities_of([memory_source(MemoryTable())])
 
 
-@pytest.mark.parametrize("colour", API_FORMS)
+@pytest.mark.parametrize("form", API_FORMS)
 @pytest.mark.parametrize(
     "check",
     [

@@ -1,4 +1,4 @@
-"""ZooRenewer keeps every guarantee: one server, and an ensemble of three."""
+"""ZooKeeper keeps every guarantee: one server, and an ensemble of three."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from holdfast.contracts.store import StoreSource
 from holdfast.stores.ordered.store import CAPABILITIES
 from holdfast.stores.urls import store_source
 from holdfast.testing.conformance import StoreConformance
-from tests.servers import ZooRenewerEnsemble, ZooRenewerServer
+from tests.servers import ZooKeeperEnsemble, ZooKeeperServer
 
 
 class TestServer(StoreConformance):
@@ -15,7 +15,7 @@ class TestServer(StoreConformance):
     capabilities = CAPABILITIES
 
     @pytest.fixture
-    def source(self, zookeeper_server: ZooRenewerServer) -> StoreSource:
+    def source(self, zookeeper_server: ZooKeeperServer) -> StoreSource:
         """Reach it, with locks below a path."""
         return store_source(f"{zookeeper_server.url}/conformance")
 
@@ -26,6 +26,6 @@ class TestEnsemble(StoreConformance):
     capabilities = CAPABILITIES
 
     @pytest.fixture
-    def source(self, zookeeper_ensemble: ZooRenewerEnsemble) -> StoreSource:
+    def source(self, zookeeper_ensemble: ZooKeeperEnsemble) -> StoreSource:
         """Reach any of them."""
         return store_source(zookeeper_ensemble.url)

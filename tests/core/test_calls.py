@@ -160,7 +160,7 @@ CALLS: dict[str, tuple[Callable[[Any], object], str]] = {
 
 
 @pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize("colour", ["threads", "asyncio"])
+@pytest.mark.parametrize("form", ["threads", "asyncio"])
 def test_an_unknown_keyword_is_told_what_was_meant(call: str, form: str) -> None:
     """Mistyped, from another library, or of another call. It is a TypeError, as everywhere in Python."""
     write, said = CALLS[call]
@@ -184,7 +184,7 @@ ATTRIBUTES: dict[str, tuple[Callable[[Any], object], str]] = {
 
 
 @pytest.mark.parametrize("attribute", ATTRIBUTES)
-@pytest.mark.parametrize("colour", ["threads", "asyncio"])
+@pytest.mark.parametrize("form", ["threads", "asyncio"])
 def test_what_other_libraries_have_in_a_lock_is_found(attribute: str, form: str) -> None:
     """There is none of it in a lock, as `hasattr` says; the error says that a lease has it."""
     use, said = ATTRIBUTES[attribute]
@@ -283,12 +283,12 @@ BEHIND: dict[str, tuple[Callable[[AsyncClient], Any], Callable[[AsyncClient], An
     "reader": (
         lambda client: client.rwlock("name").read().acquire,
         lambda client: client.rwlock("name").write().acquire,
-        "that lease to end. .* leave the `with`",
+        "when that lease ends. .* leave the `with`",
     ),
     "permits": (
         lambda client: client.semaphore("name", 3).acquire,
         lambda client: partial(client.semaphore("name", 3).acquire, weight=3),
-        "that lease to end. .* release some first",
+        "when that lease ends. .* release some first",
     ),
 }
 """How to hold something, and how another does so whom that keeps out; and what who holds more behind him is told."""

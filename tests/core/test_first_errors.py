@@ -85,7 +85,7 @@ def test_what_may_be_the_rest_of_a_password_is_not_repeated(scheme: str, passwor
         ("zookeeper://h?use_ssl=on", "is true or false, as ?use_ssl=true."),
         (
             "zookeeper://h?use_ssl=1&ca=/none",
-            "ca of the ZooRenewer URL is the path of a file that is there, as ?ca=/etc",
+            "ca of the ZooKeeper URL is the path of a file that is there, as ?ca=/etc",
         ),
         ("etcd://h?session_timeout=2.5", "is a whole number of seconds from 1 to 3600, as ?session_timeout=30."),
         ("etcds://h?ssl_cert_reqs=some", "is none, optional or required, as ?ssl_cert_reqs=required."),

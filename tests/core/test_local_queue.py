@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from holdfast import AsyncClient, AsyncLease, AsyncLock, Client, Lease, LeaseLost, LeaseState, LockTimeout, Outcome
+from holdfast.contracts.deadlines import NEVER
 from holdfast.contracts.messages import AcquireRequest, Notification, NotificationKind, ReleaseRequest, Reply
 from holdfast.contracts.runtime import Runtime
 from holdfast.contracts.store import StoreSource
-from holdfast.core.lease import NEVER, REFUSED
+from holdfast.core.lease import REFUSED
 from holdfast.core.local_queue import LocalQueues
 from holdfast.errors import StoreUnavailable, UsageError
 from holdfast.runtimes import clocks
@@ -567,7 +568,7 @@ def test_an_interrupt_before_a_lease_is_handed_on_keeps_nobody_out(monkeypatch: 
         def interrupt(_core: object) -> bool:
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(client.session().local_queues, "pass_on", interrupt)
+        monkeypatch.setattr(client.session().local_queues, "hand_off", interrupt)
         with pytest.raises(KeyboardInterrupt):
             lease.release()
         monkeypatch.undo()

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from holdfast import AsyncClient, Client, StoreUnavailable
+from holdfast.core import closing as closing_module
+from holdfast.core.access import StoreAccess
+from holdfast.core.closing import Closing, Release
 from holdfast.core.lease import CoreLease
 from holdfast.core.renewer import BATCH, Renewer
-from holdfast.core.session import Session, _Closing
 from holdfast.outcome import Outcome
 from tests import virtual
 from tests.hazards.helpers import disturbed
@@ -189,32 +191,32 @@ def test_closing_in_asyncio_releases_all() -> None:
     assert most > 1
 
 
-async def end_in_time(self: Session, closing: _Closing) -> None:
+async def end_in_time(access: StoreAccess, release: Release, closing: Closing) -> None:
     """Have a fixed time for all of them, however well the store answers."""
     until = closing.until
-    while closing.leases and self.runtime.now() < until:
-        await self.release(closing.leases.popleft())
+    while closing.leases and access.runtime.now() < until:
+        await release(closing.leases.popleft())
 
 
-async def go_on_for_ever(self: Session, closing: _Closing) -> None:
+async def go_on_for_ever(access: StoreAccess, release: Release, closing: Closing) -> None:
     """Take a release that was not answered for one that was."""
     while closing.leases:
-        await self.release(closing.leases.popleft())
+        await release(closing.leases.popleft())
 
 
-async def skip_some(self: Session, closing: _Closing) -> None:
+async def skip_some(access: StoreAccess, release: Release, closing: Closing) -> None:
     """Pass over every other lease."""
     while closing.leases:
         held = closing.leases.popleft()
         if len(closing.leases) % 2:
-            await self.release(held)
+            await release(held)
 
 
-async def give_up_at_once(self: Session, closing: _Closing) -> None:
+async def give_up_at_once(access: StoreAccess, release: Release, closing: Closing) -> None:
     """End with the first that is not released, and say that all is well."""
     while closing.leases:
         held = closing.leases.popleft()
-        if await self.release(held) is Outcome.UNKNOWN:
+        if await release(held) is Outcome.UNKNOWN:
             for each in closing.leases:
                 each.outcome = Outcome.RELEASED
             return
@@ -225,7 +227,7 @@ def test_a_wrong_close_is_found(
     bug: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Planted: leases are left behind though the store answers, or the end waits for a store that does not."""
-    monkeypatch.setattr(Session, "_release_some", bug)
+    monkeypatch.setattr(closing_module, "release_some", bug)
 
     def close_twice() -> None:
         test_closing_releases_as_many_as_there_are(caplog)
@@ -237,7 +239,7 @@ def test_a_wrong_close_is_found(
 
 def test_a_close_that_releases_one_after_another_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: nobody helps."""
-    monkeypatch.setattr("holdfast.core.session.HELPERS", 0)
+    monkeypatch.setattr("holdfast.core.closing.HELPERS", 0)
     with pytest.raises(AssertionError):
         test_closing_in_asyncio_releases_all()
 

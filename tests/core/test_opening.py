@@ -11,7 +11,7 @@ from holdfast import AsyncClient, Client, StoreError, StoreUnavailable
 from holdfast.contracts.messages import Notification
 from holdfast.contracts.runtime import Runtime
 from holdfast.contracts.store import StoreSource
-from holdfast.core.session import OPENING
+from holdfast.core.access import OPENING
 from holdfast.runtimes.threads import drive
 from holdfast.stores.memory import MemoryStore, MemoryTable, memory_source
 from tests import virtual
@@ -74,7 +74,7 @@ def test_a_store_is_opened_once_however_many_come_first() -> None:
     table = MemoryTable()
     with Client(store=memory_source(table)) as client:
         session = client.session()
-        session._opening._mutex = Meanwhile(lambda: drive(session.open()))
+        session.opening._mutex = Meanwhile(lambda: drive(session.open()))
         drive(session.open())
         assert len(table._channels) == 1
     assert table._channels == {}

@@ -9,8 +9,8 @@ import pytest
 from holdfast import AsyncClient, StoreUnavailable
 from holdfast.contracts.messages import Notification, NotificationKind
 from holdfast.core.lease import CoreLease
+from holdfast.core.notifications import GAP_SPREAD, Notifications
 from holdfast.core.renewer import Renewer
-from holdfast.core.session import GAP_SPREAD, Session
 from holdfast.runtimes import clocks
 from tests import virtual
 from tests.hazards.helpers import disturbed
@@ -101,7 +101,7 @@ PLANTED: list[tuple[Callable[[], None], type, str, Callable[..., object]]] = [
     (comes_again, Renewer, "_failed", once_more),
     (comes_after_a_gap, Renewer, "hurry", nothing),
     (comes_after_a_gap, Renewer, "hurry", without_a_look),
-    (comes_after_a_gap, Session, "_retry_all", nothing),
+    (comes_after_a_gap, Notifications, "_retry_all", nothing),
 ]
 
 

@@ -28,9 +28,9 @@ class Counting:
             self.seen.append(operation)
 
 
-def keepers() -> list[threading.Thread]:
+def renewers() -> list[threading.Thread]:
     """Find the renewers' threads."""
-    return [each for each in threading.enumerate() if each.name == "holdfast-keeper"]
+    return [each for each in threading.enumerate() if each.name == "holdfast-renewer"]
 
 
 def test_many_leases_are_renewed_in_few_requests() -> None:
@@ -74,16 +74,16 @@ def test_quick_pairs_do_not_wake_the_renewer(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_client_has_one_renewer_and_none_before_its_first_lease() -> None:
     """A client starts one renewer, with its first lease, and its close ends it."""
-    before = len(keepers())
+    before = len(renewers())
     client = Client(store=memory_source(MemoryTable()))
     client.names()
-    assert len(keepers()) == before
+    assert len(renewers()) == before
     leases = [client.lock(f"{number}").acquire() for number in range(5)]
-    assert len(keepers()) == before + 1
+    assert len(renewers()) == before + 1
     for lease in leases:
         lease.release()
     client.close()
-    assert len(keepers()) == before
+    assert len(renewers()) == before
 
 
 def test_renewals_are_spread() -> None:

@@ -9,9 +9,9 @@ import pytest
 
 from holdfast import AsyncClient, AsyncLease, UsageError
 from holdfast.contracts.messages import AcquireRequest, Reply
-from holdfast.core.attempt import LockSpec
 from holdfast.core.session import Session
-from holdfast.table.state import Queue
+from holdfast.core.spec import LockSpec
+from holdfast.table.state import NameState, Queue
 from holdfast.table.step import Step
 from tests import virtual
 
@@ -100,7 +100,7 @@ def test_those_who_wait_in_one_client_are_let_in_as_the_permits_change() -> None
 
 def queue_here(original: Callable[..., None], self: LockSpec) -> None:
     """Have them wait in the local queue of their client."""
-    self.resizable = False
+    object.__setattr__(self, "resizable", False)
     original(self)
 
 
@@ -127,9 +127,9 @@ def forget_the_room(original: Callable[..., int], self: Step, before: int, after
     return capacity
 
 
-def stay_as_wide(original: Callable[..., bool], self: Step, weight: int) -> bool:
+def stay_as_wide(original: Callable[..., bool], self: NameState, weight: int) -> bool:
     """Let the next in when one leaves, though there are fewer permits than holders now."""
-    return original(self, weight) or (self.state.capacity == 1 and len(self.state.holders) < 3 and weight == 1)
+    return original(self, weight) or (self.capacity == 1 and len(self.holders) < 3 and weight == 1)
 
 
 async def resize_here_only(original: Callable[..., Any], self: Session, name: str, before: int, after: int) -> int:
@@ -142,7 +142,7 @@ BUGS: list[tuple[type, str, Callable[..., Any]]] = [
     (Step, "_serve_queue", let_in_one),
     (Step, "_grant", bring_the_old_number_back),
     (Step, "resize", forget_the_room),
-    (Step, "_has_room", stay_as_wide),
+    (NameState, "has_room", stay_as_wide),
     (Session, "resize", resize_here_only),
 ]
 

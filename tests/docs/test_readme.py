@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from tests.servers import EtcdServer, RedisServer, ZooRenewerServer
+from tests.servers import EtcdServer, RedisServer, ZooKeeperServer
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
@@ -85,7 +85,7 @@ def test_all_examples_run_over_a_quorum(redis_five: list[RedisServer], tmp_path:
     run_all(f"redlock://{hosts}?guard=observed", tmp_path, "semaphore(")
 
 
-def test_all_examples_run_over_zookeeper(zookeeper_server: ZooRenewerServer, tmp_path: Path) -> None:
+def test_all_examples_run_over_zookeeper(zookeeper_server: ZooKeeperServer, tmp_path: Path) -> None:
     """An ensemble has all but `linger`."""
     run_all(f"{zookeeper_server.url}/docs", tmp_path, "linger=")
 

@@ -84,7 +84,7 @@ def few_files(more: int) -> Generator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, usual)
 
 
-@pytest.mark.parametrize("colour", API_FORMS)
+@pytest.mark.parametrize("form", API_FORMS)
 def test_a_client_waits_for_more_names_than_it_may_have_files(etcd_server: EtcdServer, form: str) -> None:
     """Each waiter gets its lock when that is released; the client needs a few sockets, however many wait."""
 
@@ -108,7 +108,7 @@ def test_a_client_waits_for_more_names_than_it_may_have_files(etcd_server: EtcdS
     play(form, etcd_server.url, scene)
 
 
-@pytest.mark.parametrize("colour", API_FORMS)
+@pytest.mark.parametrize("form", API_FORMS)
 @pytest.mark.parametrize("harm", ["connections", "server"])
 def test_no_waiter_is_forgotten_when_its_watch_breaks(etcd_server: EtcdServer, form: str, harm: str) -> None:
     """Half of the names are released while the connections are cut, or the server is dead; the others afterwards."""

@@ -346,7 +346,7 @@ def test_a_cancelled_join_may_yet_come(proxy: Proxy, name: str) -> None:
     run_asyncio(scene)
 
 
-@pytest.mark.parametrize("colour", API_FORMS)
+@pytest.mark.parametrize("form", API_FORMS)
 def test_a_waiter_that_was_ended_for_its_silence_waits_on(etcd_server: EtcdServer, proxy: Proxy, form: str) -> None:
     """Also if its first reply was lost, so that it was kept from coming late: it comes again, as the last."""
 

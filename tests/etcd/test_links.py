@@ -15,7 +15,7 @@ from holdfast.runtimes.threads import ThreadsRuntime, drive
 from holdfast.stores.etcd.aio import AsyncLink
 from holdfast.stores.etcd.link import Address, NotSent, Request
 from holdfast.stores.etcd.options import Deployment
-from holdfast.stores.etcd.sockets import Connection, Unsent, keep_alive
+from holdfast.stores.etcd.sockets import Connection, Unsent
 from holdfast.stores.etcd.threads import ThreadLink
 from tests.etcd.scenes import TEST_TIMEOUT
 
@@ -82,11 +82,3 @@ def test_what_is_not_etcd_is_told_as_such(said: bytes) -> None:
             client.names()
         server.shutdown(socket.SHUT_RDWR)
         thread.join()
-
-
-@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="only Linux has this option")
-def test_a_machine_that_is_gone_is_noticed_also_if_something_was_said_to_it() -> None:
-    """As that a watch has ended. Probes are sent only where nothing is unconfirmed; else it took a quarter hour."""
-    with closing(socket.socket()) as connected:
-        keep_alive(connected)
-        assert 0 < connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) <= 60_000

@@ -15,7 +15,7 @@ from tests.wrong_servers import HOST, complaint, saying, silent
 NO_TLS = r"did not answer the TLS handshake \({}\); write etcd:// for a server without TLS"
 
 
-@pytest.mark.parametrize("colour", API_FORMS)
+@pytest.mark.parametrize("form", API_FORMS)
 def test_a_server_that_is_silent_to_tls(form: str) -> None:
     """It is said what it did not answer."""
     with silent() as server:
@@ -24,7 +24,7 @@ def test_a_server_that_is_silent_to_tls(form: str) -> None:
     assert re.search(NO_TLS.format("timed out"), str(error))
 
 
-@pytest.mark.parametrize("colour", API_FORMS)
+@pytest.mark.parametrize("form", API_FORMS)
 @pytest.mark.parametrize(
     ("words", "why"), [(b"HTTP/1.0 400 Bad Request\r\n\r\n", "it answered something else"), (b"", "it closed the .*")]
 )
@@ -34,14 +34,14 @@ def test_a_server_that_answers_tls_in_its_own_words(form: str, words: bytes, why
         assert re.search(NO_TLS.format(why), str(complaint(form, f"etcds://{HOST}:{port}", operation_timeout=60.0)))
 
 
-@pytest.mark.parametrize("colour", API_FORMS)
+@pytest.mark.parametrize("form", API_FORMS)
 def test_an_etcd_without_tls(etcd_server: EtcdServer, form: str) -> None:
     """Which closes the connection."""
     error = complaint(form, f"etcds://{HOST}:{etcd_server.port}", operation_timeout=60.0)
     assert re.search(NO_TLS.format("it closed the connection"), str(error))
 
 
-@pytest.mark.parametrize("colour", API_FORMS)
+@pytest.mark.parametrize("form", API_FORMS)
 def test_an_etcd_with_tls(tmp_path: Path, form: str) -> None:
     """Which closes the connection before it has said a word."""
     with EtcdServer(tmp_path / "etcd", certificates=Certificates(tmp_path / "certificates")) as server:

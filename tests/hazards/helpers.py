@@ -83,7 +83,7 @@ class DisturbedStore:
 
     async def withdraw(self, withdraw: WithdrawRequest, until: float) -> NotGranted:
         """Pass on."""
-        return await self._around("leave", self._store.withdraw(withdraw, until))
+        return await self._around("withdraw", self._store.withdraw(withdraw, until))
 
     async def inspect(self, name: str, until: float) -> NameView:
         """Pass on."""

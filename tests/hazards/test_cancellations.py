@@ -13,9 +13,9 @@ from typing import Any, cast
 import pytest
 
 from holdfast import AsyncClient, LockTimeout
+from holdfast.contracts.deadlines import NEVER
 from holdfast.core.attempt import Attempt
-from holdfast.core.lease import NEVER
-from holdfast.core.session import Session
+from holdfast.core.release import Releases
 from holdfast.runtimes.aio import AsyncioRuntime
 from holdfast.stores.memory import memory_source
 from tests import virtual
@@ -223,8 +223,8 @@ async def _nothing(*_: object, **__: object) -> None:
 
 
 PLANTED: dict[str, tuple[type, str, Callable[..., Any], Work, str]] = {
-    "who is cancelled stays in the queue": (Attempt, "_leave", _nothing, wait, WAITING),
-    "a release that is cancelled is not carried out": (Session, "complete_release", _nothing, lock, WAITING),
+    "who is cancelled stays in the queue": (Attempt, "_withdraw", _nothing, wait, WAITING),
+    "a release that is cancelled is not carried out": (Releases, "complete", _nothing, lock, WAITING),
     "what ends a cancelled task can be cancelled": (AsyncioRuntime, "finish", _cut_short, lock, AGAIN),
 }
 

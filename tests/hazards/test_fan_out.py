@@ -151,7 +151,7 @@ def test_what_was_put_aside_goes_on_by_itself(lines: list[Line]) -> None:
 
 def test_nobody_looks_after_nothing(lines: list[Line], monkeypatch: pytest.MonkeyPatch) -> None:
     """The thread that looks after what is put aside ends when there has been nothing for a while. Another can begin."""
-    monkeypatch.setattr(scatter_module, "TEST_TIMEOUT", 2)
+    monkeypatch.setattr(scatter_module, "LOOK_TIMEOUT", 2)
     fan_out = FanOut()
     for _ in range(2):
         results: Results = [None] * 2

@@ -8,7 +8,7 @@ import pytest
 
 from tests.servers.etcd import EtcdServer
 from tests.servers.redis import RedisServer
-from tests.servers.zookeeper import ZooRenewerServer
+from tests.servers.zookeeper import ZooKeeperServer
 
 USE = """
 import asyncio, sys
@@ -63,6 +63,6 @@ class TestFirstUse:
         """It imports nothing."""
         assert imported_by_use(runtime, etcd_server.url) == ""
 
-    def test_of_a_zookeeper(self, runtime: str, zookeeper_server: ZooRenewerServer) -> None:
+    def test_of_a_zookeeper(self, runtime: str, zookeeper_server: ZooKeeperServer) -> None:
         """It imports nothing."""
         assert imported_by_use(runtime, zookeeper_server.url) == ""

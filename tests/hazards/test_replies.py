@@ -25,7 +25,7 @@ from holdfast import (
 from holdfast.contracts.messages import AcquireRequest, NameView, NotGranted, Reply, Withdrawn, WithdrawRequest
 from holdfast.contracts.runtime import Runtime
 from holdfast.contracts.store import Store, StoreSource
-from holdfast.core import session
+from holdfast.core import release
 from holdfast.runtimes import clocks
 from holdfast.runtimes.threads import ThreadEvent
 from holdfast.stores.memory import MemoryTable, memory_source
@@ -86,7 +86,7 @@ def test_what_cannot_even_be_given_up_lapses_after_its_ttl() -> None:
     """If neither the acquisition nor the leave is answered or carried out, what is left ends after the ttl."""
 
     async def cut(operation: str, done: bool) -> None:
-        if (operation, done) in {("acquire", True), ("leave", False)}:
+        if (operation, done) in {("acquire", True), ("withdraw", False)}:
             raise OutcomeUnknown("the connection is cut")
 
     async def main() -> None:
@@ -115,7 +115,7 @@ class Mute(DisturbedStore):
 
     async def withdraw(self, withdraw: WithdrawRequest, until: float) -> NotGranted:
         """Forget the request, and say so or not."""
-        return await self._too_late("leave", await super().withdraw(withdraw, until), until)
+        return await self._too_late("withdraw", await super().withdraw(withdraw, until), until)
 
     async def _too_late(self, operation: str, answer: T, until: float) -> T:
         if operation in self._mute:
@@ -125,7 +125,9 @@ class Mute(DisturbedStore):
 
 
 @pytest.mark.parametrize(
-    ("mute", "error"), [({"acquire", "leave"}, StoreUnavailable), ({"leave"}, LockTimeout)], ids=["all", "leaving"]
+    ("mute", "error"),
+    [({"acquire", "withdraw"}, StoreUnavailable), ({"withdraw"}, LockTimeout)],
+    ids=["all", "leaving"],
 )
 def test_a_timeout_ends_soon_though_replies_are_lost(mute: set[str], error: type[Exception]) -> None:
     """Past its timeout a caller is kept for one request and a brief try; the rest of the leaving goes on without it."""
@@ -157,7 +159,7 @@ def test_what_was_given_up_in_time_is_left_in_the_background() -> None:
         table, silent = virtual.table(), True
 
         async def disturb(operation: str, done: bool) -> None:
-            if silent and (operation, done) in {("acquire", True), ("leave", False)}:
+            if silent and (operation, done) in {("acquire", True), ("withdraw", False)}:
                 raise OutcomeUnknown("the connection is cut")
 
         source = disturbed(memory_source(table), disturb, local=False)
@@ -217,7 +219,7 @@ def lost_while_gone(table: MemoryTable, gone: Callable[[], None]) -> tuple[Clien
 
 def test_a_release_of_what_is_lost_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """At the worst moment nobody is kept in a `with` by a store that does not answer."""
-    monkeypatch.setattr(session, "LOST_TIMEOUT", BRIEF)
+    monkeypatch.setattr(release, "LOST_TIMEOUT", BRIEF)
     asked = 0
 
     def silent() -> None:
@@ -244,14 +246,14 @@ def test_a_release_of_what_is_lost_is_tried_again_for_a_moment(monkeypatch: pyte
     def refused() -> None:
         raise StoreUnavailable("the store is gone")
 
-    monkeypatch.setattr(session, "LOST_TIMEOUT", 30.0)  # a machine may stand still
+    monkeypatch.setattr(release, "LOST_TIMEOUT", 30.0)  # a machine may stand still
     client, lease = lost_while_gone(table, back_soon)
     with client, Client(store=memory_source(table)) as other:
         other.revoke("name", force=True)
         other.lock("name").acquire().release()
         assert lease.release() is Outcome.TAKEN_OVER
         assert not errors
-    monkeypatch.setattr(session, "LOST_TIMEOUT", BRIEF)
+    monkeypatch.setattr(release, "LOST_TIMEOUT", BRIEF)
     client, lease = lost_while_gone(MemoryTable(), refused)
     with client:
         assert lease.release() is Outcome.UNKNOWN

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.ordered.ensembles import Ensemble, Etcds, ZooKeepers
-from tests.servers import EtcdEnsemble, ZooRenewerEnsemble
+from tests.servers import EtcdEnsemble, ZooKeeperEnsemble
 
 
 @pytest.fixture(params=["zookeeper", "etcd"])
@@ -12,7 +12,7 @@ def ensemble(request: pytest.FixtureRequest) -> Ensemble:
     group = request.getfixturevalue(f"{request.param}_ensemble")
     group.mend()
     if request.param == "zookeeper":
-        assert isinstance(group, ZooRenewerEnsemble)
+        assert isinstance(group, ZooKeeperEnsemble)
         return ZooKeepers(group)
     assert isinstance(group, EtcdEnsemble)
     return Etcds(group)

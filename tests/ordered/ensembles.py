@@ -13,13 +13,13 @@ from holdfast.stores.etcd.directory import EtcdDirectory
 from holdfast.stores.etcd.keys import TOMBSTONE
 from holdfast.stores.ordered.store import OrderedStore
 from holdfast.stores.urls import store_source
-from holdfast.stores.zookeeper.directory import ZooRenewerDirectory
+from holdfast.stores.zookeeper.directory import ZooKeeperDirectory
 from holdfast.testing.conformance.kit import Kit
 from tests.faults.scenes import client_at
-from tests.servers import EtcdEnsemble, EtcdServer, Proxy, ZooRenewerEnsemble, ZooRenewerServer
+from tests.servers import EtcdEnsemble, EtcdServer, Proxy, ZooKeeperEnsemble, ZooKeeperServer
 
 Address = tuple[str, int]
-AnyServer = ZooRenewerServer | EtcdServer
+AnyServer = ZooKeeperServer | EtcdServer
 
 
 class Ensemble(ABC):
@@ -69,12 +69,12 @@ class Ensemble(ABC):
 
 
 class ZooKeepers(Ensemble):
-    """ZooRenewer servers."""
+    """ZooKeeper servers."""
 
     kind = "zookeeper"
     keepable = 5.0
 
-    def __init__(self, group: ZooRenewerEnsemble) -> None:
+    def __init__(self, group: ZooKeeperEnsemble) -> None:
         """Use these."""
         self.group = group
 
@@ -93,7 +93,7 @@ class ZooKeepers(Ensemble):
 
     def in_use(self, store: OrderedStore) -> AnyServer | None:
         """Return the server that a client is connected to."""
-        assert isinstance(store.directory, ZooRenewerDirectory)
+        assert isinstance(store.directory, ZooKeeperDirectory)
         handler = store.directory._link._handler
         assert handler is not None
         assert handler.wire is not None
@@ -104,7 +104,7 @@ class ZooKeepers(Ensemble):
 
     def end_session(self, store: OrderedStore) -> None:
         """Close it over another connection."""
-        assert isinstance(store.directory, ZooRenewerDirectory)
+        assert isinstance(store.directory, ZooKeeperDirectory)
         client = store.directory._link._client
         assert client is not None
         self._with(None, client_id=client.client_id)

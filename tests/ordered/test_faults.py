@@ -18,10 +18,10 @@ from tests.hazards.helpers import Script
 from tests.ordered.ensembles import Ensemble, Party, note, proxies
 from tests.servers import Proxy, RedisServer
 
-in_both_forms = pytest.mark.parametrize("colour", API_FORMS)
+in_both_forms = pytest.mark.parametrize("form", API_FORMS)
 
 in_one_form_each = pytest.mark.parametrize(
-    ("ensemble", "colour"), [("zookeeper", "threads"), ("etcd", "asyncio")], indirect=["ensemble"]
+    ("ensemble", "form"), [("zookeeper", "threads"), ("etcd", "asyncio")], indirect=["ensemble"]
 )
 """For what takes as long as a session, and is decided by the servers and the core, of which there is one."""
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Self
+from typing import TYPE_CHECKING, Self, cast
 
 from holdfast import AsyncClient, AsyncLease, Client, StoreUnavailable
 from holdfast.contracts.runtime import Runtime
@@ -16,10 +16,13 @@ from holdfast.runtimes.clocks import steady
 from holdfast.stores.etcd.directory import EtcdDirectory
 from holdfast.stores.ordered.store import OrderedStore
 from holdfast.stores.urls import store_source
-from holdfast.stores.zookeeper.directory import ZooRenewerDirectory
+from holdfast.stores.zookeeper.directory import ZooKeeperDirectory
 from tests.faults.children import API_FORMS
 from tests.hazards.helpers import Script, eventually
 from tests.ordered.ensembles import Ensemble
+
+if TYPE_CHECKING:
+    from holdfast.core.attempt import Attempt
 
 LONG = 60.0
 """A session, and a ttl, that outlive every test."""
@@ -71,7 +74,7 @@ class Counting(OrderedStore):
 
 
 def _drops(store: OrderedStore) -> int:
-    if isinstance(store.directory, ZooRenewerDirectory):
+    if isinstance(store.directory, ZooKeeperDirectory):
         return store.directory._link._drops
     assert isinstance(store.directory, EtcdDirectory)
     return store.directory._gateway._place
@@ -147,7 +150,7 @@ class Crowd:
 
 def stands(client: AsyncClient) -> bool:
     """Tell whether a client waits to be woken."""
-    return any(attempt._signal is not None for attempt in client.session().attempts.values())
+    return any(cast("Attempt", each)._signal is not None for each in client.session().attempts.values())
 
 
 async def soon(condition: Callable[[], object], what: str) -> None:

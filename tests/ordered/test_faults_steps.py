@@ -75,8 +75,8 @@ async def left_nothing(kit: Kit, other: AsyncClient) -> None:
 @pytest.mark.parametrize("act", [uncontended, handed_over])
 @pytest.mark.parametrize(("fault", "times"), [(Proxy.swallow, 1), (Proxy.lose, 1), (Proxy.lose, 4)], ids=FAULTS)
 @pytest.mark.parametrize(
-    ("ensemble", "colour"),
-    [("zookeeper", "threads"), *(("etcd", form) for form in API_FORMS)],  # to ZooRenewer, both go by one thread
+    ("ensemble", "form"),
+    [("zookeeper", "threads"), *(("etcd", form) for form in API_FORMS)],  # to ZooKeeper, both go by one thread
     indirect=["ensemble"],
 )
 def test_a_connection_that_breaks_at_any_step(

@@ -590,7 +590,7 @@ async def within(victim: AsyncClient, _other: AsyncClient) -> AsyncMultiLease | 
 
 
 @pytest.mark.parametrize("local", [True, False], ids=["local", "remote"])
-@pytest.mark.parametrize("together", [True, False], ids=["together", "apart"])
+@pytest.mark.parametrize("multi_acquire", [True, False], ids=["together", "apart"])
 @pytest.mark.parametrize("act", [uncontended, contended, in_vain, within], ids=lambda act: act.__name__)
 def test_cancelled_at_any_await_nothing_is_left_behind(act: Act, multi_acquire: bool, local: bool) -> None:
     """Whenever a multilock is cancelled, once or twice, it leaves no holder and no waiter of any name."""

@@ -27,7 +27,7 @@ from holdfast.contracts.messages import (
 )
 from holdfast.outcome import Outcome
 from holdfast.table.state import KEPT, Holder, NameState, Waiter
-from holdfast.table.step import MARGIN, PROPOSAL_BOUND, RETRY, TOMBSTONE
+from holdfast.table.times import MARGIN, PROPOSAL_BOUND, RETRY, TOMBSTONE
 
 LONGEST_DELAY = 40
 
@@ -328,7 +328,9 @@ class Judge:
         ]
         if isinstance(taken.answer, Queued) and (not taken.stood or taken.asking in taken.stood):
             holders = [each for each in taken.before.holders if each.request_id in taken.live]
-            assert told == [(each.channel, each.request_id) for each in holders if each.told and each.channel]
+            assert told == [
+                (each.channel, each.request_id) for each in holders if each.notify_contended and each.channel
+            ]
         elif not taken.asking:
             assert not told, "nobody asked for what is held"
         for notification in taken.notifications:
@@ -374,7 +376,7 @@ class Judge:
             old, kept = taken.live[release.request_id], taken.held[taken.kept]
             assert (kept.token, kept.weight, kept.owner) == (old.token, old.weight, old.owner)
             assert (kept.expires_at, kept.ttl) == (taken.now + release.keep, release.keep), "kept for another time"
-            assert (kept.channel, kept.lock_delay, kept.told) == ("", 0, False)
+            assert (kept.channel, kept.lock_delay, kept.notify_contended) == ("", 0, False)
         if self.last_released == release.request_id or KEPT + release.request_id in taken.live:
             assert taken.answer is Outcome.RELEASED
         else:

@@ -22,7 +22,8 @@ from holdfast.contracts.messages import (
 )
 from holdfast.outcome import Outcome
 from holdfast.table.state import KEPT, Queue
-from holdfast.table.step import RETRY, Step
+from holdfast.table.step import Step
+from holdfast.table.times import RETRY
 
 
 class NewcomerOvertakes(Step):
@@ -263,7 +264,7 @@ class AnyoneMayAdjust(Step):
     """A token that is not the holder's changes its holding."""
 
     def adjust(self, adjust: AdjustRequest) -> Outcome | None:
-        holder = self._holder(adjust.request_id)
+        holder = self.state.find_holder(adjust.request_id)
         return super().adjust(replace(adjust, token=holder.token) if holder else adjust)
 
 
@@ -379,7 +380,7 @@ class PushesAreForgotten(Step):
 class HeadsAreNotTold(Step):
     """Who becomes first in the queue hears nothing of it."""
 
-    def _tell_new_head(self, asking: str = "") -> None:
+    def _notify_new_head(self, answered: str = "") -> None:
         pass
 
 
@@ -506,8 +507,8 @@ class TakenUpWithANewToken(Step):
 class HeadsAreToldTheWrongTime(Step):
     """Who becomes first is told to ask when it likes."""
 
-    def _tell_new_head(self, asking: str = "") -> None:
-        super()._tell_new_head(asking)
+    def _notify_new_head(self, answered: str = "") -> None:
+        super()._notify_new_head(answered)
         self.notifications = [
             replace(each, after=0) if each.kind is NotificationKind.HEAD else each for each in self.notifications
         ]
@@ -516,9 +517,9 @@ class HeadsAreToldTheWrongTime(Step):
 class HeadsAreToldForNothing(Step):
     """Who becomes first is told so even if it asks long before anything happens."""
 
-    def _tell_new_head(self, asking: str = "") -> None:
-        head = self._head()
-        if head and head not in {self._head_before, asking}:
+    def _notify_new_head(self, answered: str = "") -> None:
+        head = self.state.queue.head
+        if head and head not in {self._head_before, answered}:
             self._notify(
                 self.state.queue[0].request.channel, NotificationKind.HEAD, head, after=max(self._frees_in(), RETRY)
             )

@@ -16,7 +16,8 @@ from holdfast.stores.redis.deployment import NO_GUARD, OBSERVED, STRICT, UPTIME,
 from holdfast.stores.redis.names import NODE
 from holdfast.stores.redis.store import RedisStore
 from holdfast.table.state import NameState
-from holdfast.table.step import TOMBSTONE, Step
+from holdfast.table.step import Step
+from holdfast.table.times import TOMBSTONE
 from simulation.redis.decode import Marker, marker_at
 from simulation.redis.direct import DirectDeployment
 from simulation.redis.keyspace import Keyspace

@@ -30,7 +30,8 @@ from holdfast.runtimes.threads import ThreadsRuntime, drive
 from holdfast.stores.memory import MemoryStore, MemoryTable
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.table.state import NameState
-from holdfast.table.step import TOMBSTONE, Step
+from holdfast.table.step import Step
+from holdfast.table.times import TOMBSTONE
 
 NAMES = ("name", "n\0ame", "名")
 VOTED = "vote"

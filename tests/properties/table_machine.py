@@ -17,7 +17,8 @@ from holdfast.contracts.messages import (
     WithdrawRequest,
 )
 from holdfast.table.state import KEPT, NameState, Queue
-from holdfast.table.step import TOMBSTONE, Step
+from holdfast.table.step import Step
+from holdfast.table.times import TOMBSTONE
 from tests.properties.model import LONGEST_DELAY, Answer, Judge, Request, RequestRevocation, Resize, Taken
 
 CAPACITY = 3

@@ -9,7 +9,8 @@ import pytest
 from holdfast.contracts.messages import NotificationKind
 from holdfast.stores.redis import scripts
 from holdfast.stores.redis.deployment import OBSERVED
-from holdfast.table.step import RETRY, Step
+from holdfast.table.step import Step
+from holdfast.table.times import RETRY
 from simulation.redis import server as redis_server
 from simulation.redis.lua import source_of
 from tests.properties.redis_machine import RedisMachine
@@ -119,7 +120,7 @@ class AllAreSentAway(Step):
         self._begin()
         if not self.state.holders:
             for waiter in list(self.state.queue):
-                self._drop(waiter.request.request_id)
+                self.state.queue.drop(waiter.request.request_id)
         return super().resize(before, after)
 
 

@@ -17,7 +17,8 @@ from hypothesis.stateful import rule, run_state_machine_as_test
 from holdfast.contracts.runtime import Runtime
 from holdfast.stores.redis.link import Address, Answer, Hearing, Link, ReplyError, Word
 from holdfast.stores.redis.scripts import Script
-from holdfast.table.step import TOMBSTONE, Step
+from holdfast.table.step import Step
+from holdfast.table.times import TOMBSTONE
 from simulation.redis.direct import DirectDeployment, DirectLink
 from simulation.redis.keyspace import Keyspace, SortedSet
 from simulation.redis.server import Server

@@ -112,7 +112,7 @@ OFTEN = (
     "wall_clock_steps",
     "the_server_forgets_its_scripts",
     "renew",
-    "leave",
+    "withdraw",
     "revoke",
 )
 """What takes steps away from restarts."""

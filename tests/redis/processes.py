@@ -129,7 +129,7 @@ def _say(line: str) -> None:
 def _main() -> None:
     logging.disable()
     parser = argparse.ArgumentParser()
-    for name in ("url", "job", "port", "space", "number", "colour"):
+    for name in ("url", "job", "port", "space", "number", "form"):
         parser.add_argument(name)
     given = parser.parse_args()
     shift = _Shift(given)

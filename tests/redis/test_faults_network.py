@@ -61,7 +61,7 @@ def theirs(kit: Kit, url: str) -> object:
     return (redis_asyncio if kit.form == API_FORMS[1] else redis).Redis.from_url(url)
 
 
-@pytest.mark.parametrize("colour", API_FORMS)
+@pytest.mark.parametrize("form", API_FORMS)
 @pytest.mark.parametrize("given", ["a URL", "a client"])
 @pytest.mark.parametrize("lost", ["reply", "request"])
 def test_a_lost_message_changes_nothing(server: RedisServer, proxy: Proxy, lost: str, given: str, form: str) -> None:
@@ -90,7 +90,7 @@ def test_a_lost_message_changes_nothing(server: RedisServer, proxy: Proxy, lost:
         waiting = kit.start(lambda: other.lock("name", ttl=20).acquire())
         await kit.waiters(judge, "name", 1)
 
-        lose(scripts.LEAVE)
+        lose(scripts.WITHDRAW)
         with pytest.raises(LockTimeout):
             await hurried.lock("name", ttl=20).acquire(timeout=0.05)
         await kit.waiters(judge, "name", 1)  # it leaves in the background, again and again
@@ -111,7 +111,7 @@ def test_a_lost_message_changes_nothing(server: RedisServer, proxy: Proxy, lost:
     play(form, url, scene)
 
 
-@pytest.mark.parametrize("colour", API_FORMS)
+@pytest.mark.parametrize("form", API_FORMS)
 def test_who_never_gets_an_answer_leaves_nothing(server: RedisServer, proxy: Proxy, url: str, form: str) -> None:
     """An acquisition of which no reply comes back raises, and leaves no orphan and no place in the queue."""
 
@@ -133,7 +133,7 @@ def test_who_never_gets_an_answer_leaves_nothing(server: RedisServer, proxy: Pro
     play(form, url, scene)
 
 
-@pytest.mark.parametrize("colour", API_FORMS)
+@pytest.mark.parametrize("form", API_FORMS)
 def test_a_holder_that_is_cut_off_knows_in_time(server: RedisServer, proxy: Proxy, url: str, form: str) -> None:
     """Behind a network that swallows everything a lease is lost at its deadline, before anybody else has the lock."""
 
@@ -156,7 +156,7 @@ def test_a_holder_that_is_cut_off_knows_in_time(server: RedisServer, proxy: Prox
     play(form, url, scene)
 
 
-@pytest.mark.parametrize("colour", API_FORMS)
+@pytest.mark.parametrize("form", API_FORMS)
 @pytest.mark.parametrize("refuse", [False, True], ids=["a moment", "a while"])
 def test_a_waiter_that_was_cut_off_comes_back(
     server: RedisServer, proxy: Proxy, url: str, refuse: bool, form: str
@@ -180,7 +180,7 @@ def test_a_waiter_that_was_cut_off_comes_back(
     play(form, url, scene)
 
 
-@pytest.mark.parametrize("colour", API_FORMS)
+@pytest.mark.parametrize("form", API_FORMS)
 def test_a_waiter_whose_channel_alone_is_cut_comes_back(server: RedisServer, form: str) -> None:
     """The server may cut a slow listener: the lock is handed over all the same, in the release."""
 
@@ -206,7 +206,7 @@ def test_a_waiter_whose_channel_alone_is_cut_comes_back(server: RedisServer, for
     play(form, server.url, scene)
 
 
-@pytest.mark.parametrize("colour", API_FORMS)
+@pytest.mark.parametrize("form", API_FORMS)
 def test_a_slow_line_shortens_what_is_believed(server: RedisServer, proxy: Proxy, url: str, form: str) -> None:
     """A lease counts from before it was asked for: whatever the way there and back took is not believed."""
 

@@ -81,7 +81,7 @@ TTL = 2.5
 MANY = [f"name-{number}" for number in range(9)]
 
 
-@pytest.mark.parametrize("colour", API_FORMS)
+@pytest.mark.parametrize("form", API_FORMS)
 def test_a_killed_holder_is_followed_when_its_lease_ends(
     redis_server: RedisServer, form: str, metronome: Metronome
 ) -> None:
@@ -122,7 +122,7 @@ def test_a_killed_holder_is_followed_when_its_lease_ends(
     play(form, redis_server.url, scene)
 
 
-@pytest.mark.parametrize("colour", API_FORMS)
+@pytest.mark.parametrize("form", API_FORMS)
 def test_killed_waiters_are_skipped_in_the_release(redis_server: RedisServer, space: str, form: str) -> None:
     """Any number of killed waiters delays nobody: the release passes them over in the same step."""
     with Client(redis_server.url, namespace=space) as client:
@@ -136,7 +136,7 @@ def test_killed_waiters_are_skipped_in_the_release(redis_server: RedisServer, sp
             assert not client.inspect("name").waiters
 
 
-@pytest.mark.parametrize("colour", API_FORMS)
+@pytest.mark.parametrize("form", API_FORMS)
 def test_a_stopped_holder_finds_out_and_is_fenced_off(redis_server: RedisServer, space: str, form: str) -> None:
     """A holder that was stopped past its ttl is succeeded, knows it at its next check, and is refused by a fence."""
     with Client(redis_server.url, namespace=space) as client:
@@ -153,7 +153,7 @@ def test_a_stopped_holder_finds_out_and_is_fenced_off(redis_server: RedisServer,
                 fence.touch(old)
 
 
-@pytest.mark.parametrize("colour", API_FORMS)
+@pytest.mark.parametrize("form", API_FORMS)
 def test_a_stopped_waiter_costs_no_more_than_its_ttl(redis_server: RedisServer, space: str, form: str) -> None:
     """A name that was granted to a stopped waiter goes to the next one when that lease ends."""
     with Client(redis_server.url, namespace=space) as client:
@@ -173,7 +173,7 @@ def test_a_stopped_waiter_costs_no_more_than_its_ttl(redis_server: RedisServer, 
         assert script.end() == ("held\nRELEASED\n", "")
 
 
-@pytest.mark.parametrize("colour", API_FORMS)
+@pytest.mark.parametrize("form", API_FORMS)
 def test_a_process_that_ends_in_order_leaves_nothing(redis_server: RedisServer, space: str, form: str) -> None:
     """A process that is interrupted while it holds one name and waits for another leaves neither."""
     with Client(redis_server.url, namespace=space) as client, client.lock("held", ttl=20):
@@ -186,7 +186,7 @@ def test_a_process_that_ends_in_order_leaves_nothing(redis_server: RedisServer, 
         assert not client.inspect("name").holders
 
 
-@pytest.mark.parametrize("colour", API_FORMS)
+@pytest.mark.parametrize("form", API_FORMS)
 def test_a_suspended_machine_loses_the_lease_at_once(
     redis_server: RedisServer, space: str, form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,7 +202,7 @@ def test_a_suspended_machine_loses_the_lease_at_once(
         script.end()
 
 
-@pytest.mark.parametrize("colour", API_FORMS)
+@pytest.mark.parametrize("form", API_FORMS)
 def test_a_release_wakes_one(redis_server: RedisServer, form: str) -> None:
     """However many wait, a release has one of them come, and no more than that asked of the server.
 

@@ -65,7 +65,7 @@ def configured(server: RedisServer, **settings: str) -> Generator[None, None, No
 MEANINGS = {**PASSING, **LASTING}
 
 
-@pytest.mark.parametrize("colour", API_FORMS)
+@pytest.mark.parametrize("form", API_FORMS)
 @pytest.mark.parametrize("code", sorted(MEANINGS))
 def test_every_code_is_explained(server: RedisServer, code: str, form: str) -> None:
     """Whatever error a server answers, the user is told what it means for a lock and what to do, with its own words."""
@@ -156,7 +156,7 @@ FAULTS: dict[str, tuple[Fault, str, Outcome]] = {
 }
 
 
-@pytest.mark.parametrize("colour", API_FORMS)
+@pytest.mark.parametrize("form", API_FORMS)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_an_error_that_passes(server: RedisServer, fault: str, form: str) -> None:
     """An acquisition says what is wrong if it gives up, and else goes on when that has passed; a release is quiet."""
@@ -182,7 +182,7 @@ def test_an_error_that_passes(server: RedisServer, fault: str, form: str) -> Non
     play(form, server.url, scene)
 
 
-@pytest.mark.parametrize("colour", API_FORMS)
+@pytest.mark.parametrize("form", API_FORMS)
 def test_a_full_server_still_lets_go(server: RedisServer, form: str) -> None:
     """Without memory nothing new is granted; but what is held is kept, handed over, released, taken; waiters leave."""
 
@@ -207,7 +207,7 @@ def test_a_full_server_still_lets_go(server: RedisServer, form: str) -> None:
     play(form, server.url, scene)
 
 
-@pytest.mark.parametrize("colour", API_FORMS)
+@pytest.mark.parametrize("form", API_FORMS)
 def test_a_lease_ends_on_time_where_it_cannot_be_renewed(server: RedisServer, form: str) -> None:
     """While a server refuses renewals a lease is at risk, not lost; it is lost when its time is up, and not before."""
 
@@ -246,7 +246,7 @@ def test_a_server_that_cannot_save(tmp_path: Path) -> None:
         client.lock("name").acquire().release()
 
 
-@pytest.mark.parametrize("colour", API_FORMS)
+@pytest.mark.parametrize("form", API_FORMS)
 def test_a_server_that_loads_its_data(tmp_path: Path, form: str) -> None:
     """While a server loads its data an acquisition waits, and is granted once it is there."""
     delays = ("--key-load-delay", "20", "--loading-process-events-interval-bytes", "1024")
@@ -269,7 +269,7 @@ def test_a_server_that_loads_its_data(tmp_path: Path, form: str) -> None:
         play(form, f"{server.url}?guard=off", scene)
 
 
-@pytest.mark.parametrize("colour", API_FORMS)
+@pytest.mark.parametrize("form", API_FORMS)
 def test_a_master_that_is_deposed_while_replicas_are_awaited(server: RedisServer, form: str) -> None:
     """A grant whose server becomes a replica before another has it does not count."""
 

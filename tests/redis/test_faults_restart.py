@@ -61,7 +61,7 @@ def test_what_is_taken_up_again_says_of_its_owner_what_it_said(tmp_path: Path) -
             lease.release()
 
 
-@pytest.mark.parametrize(("persistence", "colour"), CRASHES)
+@pytest.mark.parametrize(("persistence", "form"), CRASHES)
 def test_a_crash_costs_no_lease_and_gives_none_twice(tmp_path: Path, persistence: str, form: str) -> None:
     """A holder outlives the crash of the server, whatever that forgot; others get nothing before all old leases end."""
     with RedisServer(tmp_path, options=PERSISTENCE[persistence]) as server:
@@ -181,7 +181,7 @@ def test_a_strict_guard_waits_at_a_new_server(tmp_path: Path) -> None:
         assert steady() - began > at_once + MAX_TTL
 
 
-@pytest.mark.parametrize("colour", ["threads", "asyncio"])
+@pytest.mark.parametrize("form", ["threads", "asyncio"])
 def test_no_lease_is_extended_beyond_max_ttl(tmp_path: Path, form: str) -> None:
     """After a restart that forgot it, a strict guard would not wait for its end."""
     with RedisServer(tmp_path) as server:
@@ -203,7 +203,7 @@ def test_no_lease_is_extended_beyond_max_ttl(tmp_path: Path, form: str) -> None:
         play(form, f"{server.url}?max_ttl={MAX_TTL}&guard=strict", scene)
 
 
-@pytest.mark.parametrize(("skew", "colour"), [(0.0, "threads"), (20.0, "asyncio"), (-20.0, "threads")])
+@pytest.mark.parametrize(("skew", "form"), [(0.0, "threads"), (20.0, "asyncio"), (-20.0, "threads")])
 def test_a_promoted_replica_gives_nothing_before_old_leases_end(tmp_path: Path, skew: float, form: str) -> None:
     """However wrong a promoted replica's clock is, nobody is let in beside a holder, and tokens grow."""
     clock = Clock(tmp_path / "clock")

@@ -73,7 +73,7 @@ STALLS: dict[str, Callable[[RedisServer], AbstractContextManager[None]]] = {
 }
 
 
-@pytest.mark.parametrize("colour", API_FORMS)
+@pytest.mark.parametrize("form", API_FORMS)
 @pytest.mark.parametrize("stall", STALLS)
 def test_a_stall_is_ridden_out(server: RedisServer, stall: str, form: str) -> None:
     """While a server stands still, leases are kept and requests repeated; each is carried out once, and answered."""
@@ -96,7 +96,7 @@ def test_a_stall_is_ridden_out(server: RedisServer, stall: str, form: str) -> No
     play(form, server.url, scene)
 
 
-@pytest.mark.parametrize("colour", API_FORMS)
+@pytest.mark.parametrize("form", API_FORMS)
 def test_a_request_that_is_carried_out_after_all_leaves_no_orphan(server: RedisServer, form: str) -> None:
     """A request that arrives after its caller has given up is refused, or its grant is passed on or short."""
     names = [f"name-{number}" for number in range(8)]
@@ -144,7 +144,7 @@ def test_scripts_are_loaded_again(server: RedisServer) -> None:
     assert not record.overlaps()
 
 
-@pytest.mark.parametrize("colour", API_FORMS)
+@pytest.mark.parametrize("form", API_FORMS)
 def test_a_key_that_vanishes_stops_nobody(server: RedisServer, form: str) -> None:
     """If the state of a name or its queue is evicted or deleted, waiters are served in a while, and tokens grow."""
 
@@ -179,7 +179,7 @@ def test_a_key_that_vanishes_stops_nobody(server: RedisServer, form: str) -> Non
     play(form, server.url, scene)
 
 
-@pytest.mark.parametrize("colour", API_FORMS)
+@pytest.mark.parametrize("form", API_FORMS)
 def test_a_marker_that_vanishes_quarantines_its_server(tmp_path: Path, form: str) -> None:
     """A server that has lost its marker may have lost more: who has seen it there is granted nothing for a while."""
     max_ttl = 0.5
@@ -213,7 +213,7 @@ def timed(tmp_path_factory: pytest.TempPathFactory, clock: Clock) -> Generator[R
         yield running
 
 
-@pytest.mark.parametrize("colour", API_FORMS)
+@pytest.mark.parametrize("form", API_FORMS)
 def test_a_clock_that_jumps_forward_is_fenced(timed: RedisServer, clock: Clock, form: str) -> None:
     """It ends leases early, and that is all: tokens grow, the fence refuses who came first, who is soon told."""
 
@@ -235,7 +235,7 @@ def test_a_clock_that_jumps_forward_is_fenced(timed: RedisServer, clock: Clock, 
     play(form, timed.url, scene)
 
 
-@pytest.mark.parametrize("colour", API_FORMS)
+@pytest.mark.parametrize("form", API_FORMS)
 def test_a_clock_that_jumps_back_keeps_nobody_waiting(timed: RedisServer, clock: Clock, form: str) -> None:
     """A silent holder's lease ends by its ttl, however far the clock stepped back, and tokens grow all the same.
 

@@ -22,7 +22,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[RedisServer, N
 
 
 @pytest.mark.parametrize("guard", ["observed", "strict", "off"])
-@pytest.mark.parametrize("colour", API_FORMS)
+@pytest.mark.parametrize("form", API_FORMS)
 def test_every_key_ends_by_itself(server: RedisServer, guard: str, form: str) -> None:
     """From its first use on, whatever is kept of a name ends some hours after its last use, and the marker in a day."""
     url = f"{server.url}?guard={guard}&max_ttl=3"

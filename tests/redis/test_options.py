@@ -237,7 +237,7 @@ def lock_once(form: str, store: Any) -> None:  # noqa: ANN401 - a URL or a clien
         asyncio.run(main())
 
 
-@pytest.mark.parametrize("colour", API_FORMS)
+@pytest.mark.parametrize("form", API_FORMS)
 @pytest.mark.parametrize("user", ["known", "unknown"])
 def test_no_secret_is_told_of_a_refused_login(
     server: RedisServer, user: str, form: str, caplog: pytest.LogCaptureFixture
@@ -252,7 +252,7 @@ def test_no_secret_is_told_of_a_refused_login(
         assert SECRET not in caplog.text
 
 
-@pytest.mark.parametrize("colour", API_FORMS)
+@pytest.mark.parametrize("form", API_FORMS)
 def test_a_login_a_database_and_a_name_arrive(server: RedisServer, form: str) -> None:
     """What a URL says of the connection is done."""
     login = server.url_for("known", quote(f"{SECRET}:/@#?%&", safe="")).removesuffix("/0")
@@ -333,7 +333,7 @@ class Provider(redis.CredentialProvider):  # type: ignore[misc]
         return "known", f"{SECRET}:/@#?%&"
 
 
-@pytest.mark.parametrize("colour", API_FORMS)
+@pytest.mark.parametrize("form", API_FORMS)
 def test_a_credential_provider_is_asked(server: RedisServer, form: str) -> None:
     """Credentials that a client of redis-py gets from elsewhere are got from there by us as well."""
     host, port = server.address
@@ -343,7 +343,7 @@ def test_a_credential_provider_is_asked(server: RedisServer, form: str) -> None:
     assert provider.asked
 
 
-@pytest.mark.parametrize("colour", API_FORMS)
+@pytest.mark.parametrize("form", API_FORMS)
 def test_clients_of_every_kind_lead_to_their_servers(
     redis_sentinel: SentinelGroup, redis_cluster: Cluster, form: str
 ) -> None:

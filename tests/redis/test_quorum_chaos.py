@@ -197,7 +197,7 @@ def test_whatever_happens_to_two_of_five_nodes(
 # -- one fault at a time ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("colour", API_FORMS)
+@pytest.mark.parametrize("form", API_FORMS)
 def test_it_goes_on_with_three_nodes_and_stops_with_two(nodes: list[Node], form: str) -> None:
     """One node is killed, one stopped: all goes on. With a third that is stopped, an error tells the vote of each.
 
@@ -243,7 +243,7 @@ def test_it_goes_on_with_three_nodes_and_stops_with_two(nodes: list[Node], form:
     play(form, url_of(nodes), scene)
 
 
-@pytest.mark.parametrize("colour", API_FORMS)
+@pytest.mark.parametrize("form", API_FORMS)
 def test_a_stopped_node_costs_little(nodes: list[Node], form: str, metronome: Metronome) -> None:
     """An acquisition ends as soon as the quorum is certain: with one or two nodes stopped, it waits for neither.
 
@@ -350,7 +350,7 @@ def looker(kit: Kit, nodes: Sequence[Node], owner: str, lease: AsyncLease) -> Ca
     return all_voted
 
 
-@pytest.mark.parametrize("colour", ["threads"])
+@pytest.mark.parametrize("form", ["threads"])
 def test_restarting_all_nodes_in_turn_costs_no_lease(nodes: list[Node], form: str) -> None:
     """A holder that lives has its votes again at nodes that forgot them, so in the end none is left of the first five.
 
@@ -375,7 +375,7 @@ def test_restarting_all_nodes_in_turn_costs_no_lease(nodes: list[Node], form: st
     play(form, url_of(nodes, max_ttl=KEEPABLE), scene)
 
 
-@pytest.mark.parametrize("colour", ["asyncio"])
+@pytest.mark.parametrize("form", ["asyncio"])
 def test_two_clocks_set_forward_end_no_lease_and_all_do(nodes: list[Node], form: str) -> None:
     """A lease that all nodes voted for keeps a majority beside two clocks. Beside all it can't: then tokens help.
 

@@ -78,7 +78,7 @@ def waited_for(url: str, name: str) -> Generator[None, None, None]:
 
 
 @pytest.mark.filterwarnings("ignore::holdfast.BlockedEventLoop")  # blocking clients are used in a loop on purpose
-@pytest.mark.parametrize("colour", ["threads", "asyncio"])
+@pytest.mark.parametrize("form", ["threads", "asyncio"])
 def test_a_lease_is_renewed_at_both_ends_of_a_move(cluster: Cluster, form: str) -> None:
     """While a slot moves, a lease that has moved already is renewed at its new node, as ASK tells."""
     url = f"{cluster.url}?max_ttl={TTL}"

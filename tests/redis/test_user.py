@@ -132,7 +132,7 @@ def test_the_documented_permissions_are_what_it_takes(tmp_path: Path, kind: str)
         assert commands_of(documented_user()) - RARELY <= used
 
 
-@pytest.mark.parametrize("colour", API_FORMS)
+@pytest.mark.parametrize("form", API_FORMS)
 def test_the_documented_additions_for_replicas(tmp_path: Path, form: str) -> None:
     """With `replicas=` it takes one word more."""
     with tidy(RedisServer(tmp_path / "master")) as server:
@@ -145,7 +145,7 @@ def test_the_documented_additions_for_replicas(tmp_path: Path, form: str) -> Non
             assert commands_of(additions) <= used
 
 
-@pytest.mark.parametrize("colour", API_FORMS)
+@pytest.mark.parametrize("form", API_FORMS)
 def test_the_documented_additions_for_a_cluster(redis_cluster: Cluster, form: str) -> None:
     """In a Cluster it takes some words more, and some less."""
     additions = documented_additions("Cluster")
@@ -160,7 +160,7 @@ def test_the_documented_additions_for_a_cluster(redis_cluster: Cluster, form: st
             node.command("ACL", "DELUSER", USER)
 
 
-@pytest.mark.parametrize("colour", API_FORMS)
+@pytest.mark.parametrize("form", API_FORMS)
 def test_the_documented_user_of_sentinels(redis_sentinel: SentinelGroup, form: str) -> None:
     """A Sentinel is asked one thing only."""
     additions = documented_additions("Sentinels")

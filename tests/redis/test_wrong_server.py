@@ -19,7 +19,7 @@ LONG = 20.0
 NO_TLS = r"did not answer the TLS handshake \(timed out\); write redis:// for a server without TLS"
 
 
-@pytest.mark.parametrize("colour", API_FORMS)
+@pytest.mark.parametrize("form", API_FORMS)
 def test_a_redis_that_is_no_sentinel(redis_server: RedisServer, form: str) -> None:
     """The scheme for one server is named, and where Sentinels listen."""
     said = str(complaint(form, f"redis+sentinel://{HOST}:{redis_server.port}/mymaster", operation_timeout=LONG))
@@ -27,7 +27,7 @@ def test_a_redis_that_is_no_sentinel(redis_server: RedisServer, form: str) -> No
     assert "port 26379 by default" in said
 
 
-@pytest.mark.parametrize("colour", API_FORMS)
+@pytest.mark.parametrize("form", API_FORMS)
 def test_a_redis_that_is_no_cluster(redis_server: RedisServer, form: str) -> None:
     """The scheme for one server is named."""
     said = str(complaint(form, f"redis+cluster://{HOST}:{redis_server.port}", operation_timeout=LONG))
@@ -44,7 +44,7 @@ def test_a_sentinel_command_is_known_however_it_is_quoted(command: str, quote: s
     assert "too old or restricted" in str(explain(address, ReplyError(unknown.format("EVALSHA"))))
 
 
-@pytest.mark.parametrize("colour", API_FORMS)
+@pytest.mark.parametrize("form", API_FORMS)
 @pytest.mark.parametrize("shape", ["", "+cluster", "+sentinel"])
 def test_a_server_that_is_silent_to_tls(form: str, shape: str) -> None:
     """As a Redis without TLS is, which waits for the end of what it takes for a command."""
@@ -55,7 +55,7 @@ def test_a_server_that_is_silent_to_tls(form: str, shape: str) -> None:
     assert re.search(NO_TLS, str(error))
 
 
-@pytest.mark.parametrize("colour", API_FORMS)
+@pytest.mark.parametrize("form", API_FORMS)
 def test_a_server_that_is_silent_to_all(form: str) -> None:
     """Nothing is said of TLS to who did not ask for it."""
     with silent() as server:
@@ -63,7 +63,7 @@ def test_a_server_that_is_silent_to_all(form: str) -> None:
     assert "TLS handshake" not in str(error)
 
 
-@pytest.mark.parametrize("colour", API_FORMS)
+@pytest.mark.parametrize("form", API_FORMS)
 @pytest.mark.parametrize(
     ("words", "why"), [(b"HTTP/1.0 400 Bad Request\r\n\r\n", "it answered something else"), (b"", "it closed")]
 )
@@ -76,7 +76,7 @@ def test_a_server_that_answers_tls_in_its_own_words(form: str, words: bytes, why
     )
 
 
-@pytest.mark.parametrize("colour", API_FORMS)
+@pytest.mark.parametrize("form", API_FORMS)
 def test_a_certificate_that_is_not_trusted_is_no_lack_of_tls(redis_tls: RedisTlsServer, form: str) -> None:
     """It is said what to check."""
     assert re.search(
@@ -85,7 +85,7 @@ def test_a_certificate_that_is_not_trusted_is_no_lack_of_tls(redis_tls: RedisTls
     )
 
 
-@pytest.mark.parametrize("colour", API_FORMS)
+@pytest.mark.parametrize("form", API_FORMS)
 def test_a_server_that_falls_silent_after_the_handshake(redis_tls: RedisTlsServer, form: str) -> None:
     """It does speak TLS, and so nothing else is said of it."""
     certificates = redis_tls.certificates
@@ -95,7 +95,7 @@ def test_a_server_that_falls_silent_after_the_handshake(redis_tls: RedisTlsServe
     assert "TLS handshake" not in str(error)
 
 
-@pytest.mark.parametrize("colour", API_FORMS)
+@pytest.mark.parametrize("form", API_FORMS)
 @pytest.mark.parametrize("last", ["localhost", "no-such-host.invalid"])
 def test_a_quorum_that_is_not_there_is_told_at_once(form: str, last: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for who is not there; and what goes for several nodes is said once."""
@@ -118,7 +118,7 @@ def test_a_quorum_that_is_not_there_is_told_at_once(form: str, last: str, monkey
     assert f"cannot reach the Redis server at {HOST}:{port} (Connection refused); check" in error.votes[0].said
 
 
-@pytest.mark.parametrize("colour", API_FORMS)
+@pytest.mark.parametrize("form", API_FORMS)
 def test_nodes_that_are_silent_are_waited_for(form: str) -> None:
     """One that is not there may fail, and two that say nothing may still answer."""
     began = time.monotonic()

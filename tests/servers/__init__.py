@@ -9,7 +9,7 @@ from tests.servers.sentinel import Sentinel, SentinelGroup
 from tests.servers.server import Server, start_all, stop_all
 from tests.servers.tls import Certificates, RedisTlsServer
 from tests.servers.waiting import ServerFailedError, wait_until
-from tests.servers.zookeeper import ZooRenewerEnsemble, ZooRenewerServer
+from tests.servers.zookeeper import ZooKeeperEnsemble, ZooKeeperServer
 
 __all__ = [
     "Certificates",
@@ -25,8 +25,8 @@ __all__ = [
     "SentinelGroup",
     "Server",
     "ServerFailedError",
-    "ZooRenewerEnsemble",
-    "ZooRenewerServer",
+    "ZooKeeperEnsemble",
+    "ZooKeeperServer",
     "five_nodes",
     "start_all",
     "stop_all",

@@ -20,8 +20,8 @@ from tests.servers import (
     RedisServer,
     RedisTlsServer,
     SentinelGroup,
-    ZooRenewerEnsemble,
-    ZooRenewerServer,
+    ZooKeeperEnsemble,
+    ZooKeeperServer,
     five_nodes,
 )
 
@@ -130,17 +130,17 @@ def redis_five(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[RedisS
 
 
 @pytest.fixture(scope="session")
-def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooRenewerServer]:
-    """Run one ZooRenewer server."""
-    with ZooRenewerServer(tmp_path_factory.mktemp("zookeeper")) as server:
+def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
+    """Run one ZooKeeper server."""
+    with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper")) as server:
         _started["zookeeper_server"] = [server]
         yield server
 
 
 @pytest.fixture(scope="session")
-def zookeeper_ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooRenewerEnsemble]:
-    """Run three ZooRenewer servers, one of which leads."""
-    with ZooRenewerEnsemble(tmp_path_factory.mktemp("zookeeper-ensemble")) as ensemble:
+def zookeeper_ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperEnsemble]:
+    """Run three ZooKeeper servers, one of which leads."""
+    with ZooKeeperEnsemble(tmp_path_factory.mktemp("zookeeper-ensemble")) as ensemble:
         _started["zookeeper_ensemble"] = [ensemble]
         yield ensemble
 

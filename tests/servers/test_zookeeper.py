@@ -1,20 +1,20 @@
-"""The ZooRenewer servers that tests are given do what their names say."""
+"""The ZooKeeper servers that tests are given do what their names say."""
 
 from pathlib import Path
 
 import pytest
 
-from tests.servers import ServerFailedError, ZooRenewerEnsemble, ZooRenewerServer
+from tests.servers import ServerFailedError, ZooKeeperEnsemble, ZooKeeperServer
 from tests.servers.zookeeper import CLASSPATH, find_classpath, find_java
 
 
-def test_a_server_stands_alone(zookeeper_server: ZooRenewerServer) -> None:
+def test_a_server_stands_alone(zookeeper_server: ZooKeeperServer) -> None:
     """It serves, and says so."""
     assert zookeeper_server.role() == "standalone"
     assert zookeeper_server.say("ruok") == "imok"
 
 
-def test_a_killed_server_comes_back(zookeeper_server: ZooRenewerServer) -> None:
+def test_a_killed_server_comes_back(zookeeper_server: ZooKeeperServer) -> None:
     """It keeps its port."""
     address = zookeeper_server.address
     zookeeper_server.kill()
@@ -24,7 +24,7 @@ def test_a_killed_server_comes_back(zookeeper_server: ZooRenewerServer) -> None:
     assert zookeeper_server.role() == "standalone"
 
 
-def test_an_ensemble_replaces_its_leader(zookeeper_ensemble: ZooRenewerEnsemble) -> None:
+def test_an_ensemble_replaces_its_leader(zookeeper_ensemble: ZooKeeperEnsemble) -> None:
     """Another leads, and the old one comes back as one of the ensemble."""
     old = zookeeper_ensemble.kill_leader()
     assert old.role() == ""
@@ -34,7 +34,7 @@ def test_an_ensemble_replaces_its_leader(zookeeper_ensemble: ZooRenewerEnsemble)
     assert zookeeper_ensemble.is_whole()
 
 
-def test_the_next_test_finds_a_whole_ensemble(zookeeper_ensemble: ZooRenewerEnsemble) -> None:
+def test_the_next_test_finds_a_whole_ensemble(zookeeper_ensemble: ZooKeeperEnsemble) -> None:
     """A follower that was killed or paused is mended."""
     assert zookeeper_ensemble.is_whole()
     zookeeper_ensemble.kill_follower()
@@ -45,7 +45,7 @@ def test_the_next_test_finds_a_whole_ensemble(zookeeper_ensemble: ZooRenewerEnse
 
 
 def test_what_is_missing_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Who has no ZooRenewer reads what to install; who has one elsewhere says where."""
+    """Who has no ZooKeeper reads what to install; who has one elsewhere says where."""
     monkeypatch.setenv(CLASSPATH, "/opt/zookeeper/lib/*")
     assert find_classpath() == "/opt/zookeeper/lib/*"
     monkeypatch.delenv(CLASSPATH)

@@ -1,4 +1,4 @@
-"""ZooRenewer servers: one that stands alone, or three that elect a leader.
+"""ZooKeeper servers: one that stands alone, or three that elect a leader.
 
 Started for tests: nothing is forced to the disk, time is counted in short ticks, and the log holds what went wrong.
 """
@@ -35,10 +35,10 @@ Peer = tuple[int, int, int]
 """A member of an ensemble: its number, and its ports for followers and for elections."""
 
 
-class ZooRenewerServer(Server):
-    """One ZooRenewer server. `kill` keeps its data, as for any server."""
+class ZooKeeperServer(Server):
+    """One ZooKeeper server. `kill` keeps its data, as for any server."""
 
-    title: ClassVar[str] = "ZooRenewer server"
+    title: ClassVar[str] = "ZooKeeper server"
     distances = (1, 2, 3)
     """Members of an ensemble talk to each other on two more ports, and clients with TLS on a third."""
 
@@ -141,12 +141,12 @@ class ZooRenewerServer(Server):
         return True
 
 
-class ZooRenewerEnsemble:
+class ZooKeeperEnsemble:
     """Servers that elect a leader among them, on ports of 127.0.0.1. `with` starts and stops them."""
 
     def __init__(self, folder: Path, *, servers: int = 3, tick: float = 0.2) -> None:
         """Prepare an ensemble."""
-        self.servers = [ZooRenewerServer(folder / f"server-{n}", tick=tick) for n in range(1, servers + 1)]
+        self.servers = [ZooKeeperServer(folder / f"server-{n}", tick=tick) for n in range(1, servers + 1)]
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
@@ -174,28 +174,28 @@ class ZooRenewerEnsemble:
         """End all of them on the spot."""
         stop_all(self.servers, patience=0)
 
-    def leader(self) -> ZooRenewerServer:
+    def leader(self) -> ZooKeeperServer:
         """Return the server that leads, once there is one."""
         wait_until(lambda: self._leading() is not None, "a leader that serves")
         return self._leading() or self.leader()
 
-    def followers(self) -> list[ZooRenewerServer]:
+    def followers(self) -> list[ZooKeeperServer]:
         """Return the others that serve."""
         return [server for server in self.servers if _role(server) == "follower"]
 
-    def kill_leader(self) -> ZooRenewerServer:
+    def kill_leader(self) -> ZooKeeperServer:
         """Kill the leader, and return it."""
         leader = self.leader()
         leader.kill()
         return leader
 
-    def kill_follower(self) -> ZooRenewerServer:
+    def kill_follower(self) -> ZooKeeperServer:
         """Kill a follower, and return it."""
         follower = self.followers()[0]
         follower.kill()
         return follower
 
-    def await_election(self, old: ZooRenewerServer) -> ZooRenewerServer:
+    def await_election(self, old: ZooKeeperServer) -> ZooKeeperServer:
         """Return the new leader, once it is another than `old`."""
         wait_until(lambda: self._leading() not in {None, old}, "another leader")
         return self.leader()
@@ -222,7 +222,7 @@ class ZooRenewerEnsemble:
     def __exit__(self, *_exception: object) -> None:
         self.stop()
 
-    def _leading(self) -> ZooRenewerServer | None:
+    def _leading(self) -> ZooKeeperServer | None:
         return next((server for server in self.servers if _role(server) in {"leader", "standalone"}), None)
 
 
@@ -249,7 +249,7 @@ def _jaas(users: Mapping[str, str]) -> str:
     return f"Server {{\n    org.apache.zookeeper.server.auth.DigestLoginModule required\n{known};\n}};\n"
 
 
-def _role(server: ZooRenewerServer) -> str:
+def _role(server: ZooKeeperServer) -> str:
     """Return what a server takes itself for; "" also if it does not answer."""
     try:
         return server.role()
@@ -268,7 +268,7 @@ def find_java() -> str:
 
 
 def find_classpath() -> str:
-    """Return where the classes of ZooRenewer are, which `HOLDFAST_ZOOKEEPER_CLASSPATH` may tell.
+    """Return where the classes of ZooKeeper are, which `HOLDFAST_ZOOKEEPER_CLASSPATH` may tell.
 
     Raises `ServerFailedError` if they are not here.
     """
@@ -277,6 +277,6 @@ def find_classpath() -> str:
     jar = JARS / "zookeeper.jar"
     if not jar.exists():
         raise ServerFailedError(
-            f"There is no ZooRenewer here: install the system's package libzookeeper-java, or set {CLASSPATH}."
+            f"There is no ZooKeeper here: install the system's package libzookeeper-java, or set {CLASSPATH}."
         )
     return ":".join([str(jar), *(str(JARS / f"{each}.jar") for each in UNNAMED)])

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
-from holdfast.contracts.deadlines import valid_until
+from holdfast.contracts.deadlines import NEVER, valid_until
 from holdfast.contracts.messages import (
     AcquireRequest,
     AdjustRequest,
@@ -25,12 +25,12 @@ from holdfast.contracts.messages import (
 from holdfast.core import attempt, lease, multi_acquire
 from holdfast.core.attempt import Attempt
 from holdfast.core.background_releases import BackgroundReleases
-from holdfast.core.lease import NEVER, CoreLease
+from holdfast.core.lease import CoreLease, LeaseState
 from holdfast.core.local_queue import LocalQueue, LocalQueues
 from holdfast.core.renewer import Renewer
 from holdfast.core.session import Session
 from holdfast.errors import OutcomeUnknown
-from holdfast.table.state import Queue, Waiter
+from holdfast.table.state import NameState, Queue, Waiter
 from holdfast.table.step import Step
 from simulation import Faults, Plan
 from simulation.resource import Resource
@@ -112,7 +112,7 @@ def keep_half(original: Any, self: CoreLease) -> Any:
 
 
 def make_too_much_room(original: Any, self: Step, adjust: AdjustRequest) -> Any:
-    holder = self._holder(adjust.request_id)
+    holder = self.state.find_holder(adjust.request_id)
     if holder is not None:
         holder.weight = 0
     return original(self, adjust)
@@ -169,7 +169,7 @@ def without_drift(sent: float, ttl: int) -> float:
 
 
 def revive(self: CoreLease, sent: float, ttl: int) -> bool:
-    self.lost_because = ""
+    self.current, self.lost_because = LeaseState.HELD, ""
     self.valid_until = max(self.valid_until, valid_until(sent, ttl))
     return True
 
@@ -179,7 +179,7 @@ def lose_in_silence(self: CoreLease) -> bool:
 
 
 def lose_again(self: CoreLease, because: str) -> bool:
-    self.lost_because = because
+    self.current, self.lost_because = LeaseState.LOST, because
     self._tell()
     return True
 
@@ -203,7 +203,7 @@ def find_nothing(self: Renewer) -> list[CoreLease]:
 
 
 def hold_for_ever(original: Any, self: Attempt, token: int, until: float) -> Any:
-    self._spec.max_hold = NEVER
+    self._spec = replace(self._spec, max_hold=NEVER)
     return original(self, token, until)
 
 
@@ -211,11 +211,11 @@ def hold_for_ever(original: Any, self: Attempt, token: int, until: float) -> Any
 
 
 async def forget_to_leave_when_cancelled(self: Attempt) -> CoreLease | NotGranted:
-    self._session.attempts[self._request.request_id] = self
+    self._access.attempts[self._request.request_id] = self
     try:
         return await self._until_held()
     finally:
-        self._session.attempts.pop(self._request.request_id, None)
+        self._access.attempts.pop(self._request.request_id, None)
 
 
 def forgetting_to_leave(when: str) -> Callable[[], Patch]:
@@ -265,26 +265,26 @@ def forget_to_wake(self: Attempt, notification: Any) -> None:
 
 def overtake(original: Any, self: Step, request: AcquireRequest) -> Any:
     if (
-        not self._holder(request.request_id)
+        not self.state.find_holder(request.request_id)
         and request.request_id not in self.state.tombstones
         and self._fits(request.weight)
     ):
-        self._drop(request.request_id)
+        self.state.queue.drop(request.request_id)
         return self._grant(request)
     return original(self, request)
 
 
 def stand_in_front(self: Step, request: AcquireRequest) -> None:
-    self._drop(request.request_id)
+    self.state.queue.drop(request.request_id)
     self.state.queue = Queue([Waiter(request, self.now, self.now + request.waiter_ttl), *self.state.queue])
 
 
 def stand_at_tail_again(self: Step, request: AcquireRequest) -> None:
-    self._drop(request.request_id)
+    self.state.queue.drop(request.request_id)
     self.state.queue.join(Waiter(request, self.now, self.now + request.waiter_ttl))
 
 
-def light_ones_first(self: Step, asking: str) -> AcquireRequest | None:
+def light_ones_first(self: Step, answered: str) -> AcquireRequest | None:
     waiting = [waiter for waiter in self.state.queue if self._fits(waiter.request.weight)] or [*self.state.queue]
     if waiting:
         self.state.queue.drop(waiting[0].request.request_id)
@@ -299,28 +299,28 @@ def grant_without_counting(original: Any, self: Step, *args: Any, **options: Any
     return granted
 
 
-def remove_anyone(self: Step, request_id: str) -> bool:
-    removed, self.state.holders = bool(self.state.holders), []
+def remove_anyone(self: NameState, request_id: str) -> bool:
+    removed, self.holders = bool(self.holders), []
     return removed
 
 
 def leave_the_queue_only(original: Any, self: Step, withdraw: Any) -> NotGranted:
     if withdraw.unsure:
-        self._bury(withdraw.request_id)
-    self._drop(withdraw.request_id)
+        self.state.add_tombstone(withdraw.request_id, self.now)
+    self.state.queue.drop(withdraw.request_id)
     return NotGranted()
 
 
 def leave_the_grant_only(original: Any, self: Step, withdraw: Any) -> NotGranted:
     self._begin()
     if withdraw.unsure:
-        self._bury(withdraw.request_id)
-    self._remove_holder(withdraw.request_id)
+        self.state.add_tombstone(withdraw.request_id, self.now)
+    self.state.remove_holder(withdraw.request_id)
     self._serve_queue()
     return NotGranted()
 
 
-def ask_the_dead(self: Step, asking: str) -> AcquireRequest | None:
+def ask_the_dead(self: Step, answered: str) -> AcquireRequest | None:
     self.listening = lambda channel: True  # whoever listens or not
     return self.state.queue[0].request if self.state.queue else None
 
@@ -336,9 +336,9 @@ def push_for_less(original: Any, self: Step, channel: str, kind: NotificationKin
 
 
 def answer_for_less(original: Any, self: Step, request: AcquireRequest) -> Any:
-    before = self._holder(request.request_id)
+    before = self.state.find_holder(request.request_id)
     reply = original(self, request)
-    holder = self._holder(request.request_id)
+    holder = self.state.find_holder(request.request_id)
     if before is None and holder is not None:
         holder.expires_at = self.now + min(request.ttl, 200_000)
     return reply
@@ -350,7 +350,7 @@ def count_push_for_longer(self: Attempt, token: int) -> CoreLease | None:
 
 def shorten_on_renewal(original: Any, self: Step, renewal: Any) -> Any:
     reply = original(self, renewal)
-    holder = self._holder(renewal.request_id)
+    holder = self.state.find_holder(renewal.request_id)
     if reply is None and holder is not None:
         holder.expires_at = self.now + renewal.ttl
     return reply
@@ -373,7 +373,7 @@ def lose_many_pushes(plan: Plan) -> Plan:
     return replace(plan, clients=3, tasks=1, rounds=4, names=1, duration=5.0, faults=faults)
 
 
-def grant_twice(original: Any, self: Step, request_id: str) -> Any:
+def grant_twice(original: Any, self: NameState, request_id: str) -> Any:
     return None
 
 
@@ -419,12 +419,12 @@ def plain_counter(self: Step, proposal: int, *, votes: bool = False) -> int:
 
 
 def note_only(self: LocalQueues, lease: CoreLease) -> None:
-    if lease.local_queue is not None:
+    if isinstance(lease.local_queue, LocalQueue):
         lease.local_queue.contended = True
 
 
 def forget_who_waits(original: Any, self: LocalQueues, lease: CoreLease) -> Any:
-    if lease.local_queue is not None:
+    if isinstance(lease.local_queue, LocalQueue):
         lease.local_queue.contended = False
     return original(self, lease)
 
@@ -433,7 +433,7 @@ def ignore_deadline(original: Any, self: LocalQueues, spec: Any, key: Any, owned
     local_queue = self._queues.get(key)
     lingering = local_queue.lingering() if local_queue is not None else None
     if lingering is not None:
-        lingering.lost_because = ""
+        lingering.current, lingering.lost_because = LeaseState.HELD, ""
         lingering.kept_until = lingering.valid_until = self._runtime.now() + lingering.ttl / 1_000_000
     return original(self, spec, key, owned)
 
@@ -494,25 +494,25 @@ MUTANTS: Sequence[Mutant] = (
     Mutant("the counter is not stored", wrapped(Step, "_grant", grant_without_counting)),
     Mutant("tokens are the client's clock alone", replaced(Step, "_next_token", only_own_clock)),
     Mutant("tokens are a plain counter", replaced(Step, "_next_token", plain_counter), ("amnesia",)),
-    Mutant("a release removes whoever holds", replaced(Step, "_remove_holder", remove_anyone)),
+    Mutant("a release removes whoever holds", replaced(NameState, "remove_holder", remove_anyone)),
     Mutant("a release does not hand off", replaced(Step, "_serve_queue", do_nothing), ("calm",)),
-    Mutant("a new head is never told", replaced(Step, "_tell_new_head", do_nothing), ("calm",), crowd_and_kill, 769),
+    Mutant("a new head is never told", replaced(Step, "_notify_new_head", do_nothing), ("calm",), crowd_and_kill, 769),
     Mutant("leaving does not pass on a grant", wrapped(Step, "withdraw", leave_the_queue_only)),
     Mutant("leaving keeps the place in the queue", wrapped(Step, "withdraw", leave_the_grant_only)),
     Mutant("grants are pushed to the dead", replaced(Step, "_live_head", ask_the_dead), ("calm",)),
-    Mutant("asking again does not prolong the lease", replaced(Step, "_granted_before", forget_to_prolong)),
+    Mutant("asking again does not prolong the lease", replaced(Step, "_grant_again", forget_to_prolong)),
     Mutant("a push grants less than the ttl", wrapped(Step, "_notify", push_for_less)),
     Mutant("a reply grants less than the ttl", wrapped(Step, "acquire", answer_for_less)),
     Mutant("a push is counted for longer than the ttl", replaced(Attempt, "_enter_pushed", count_push_for_longer)),
     Mutant("a renewal shortens the lease", wrapped(Step, "renew", shorten_on_renewal)),
-    Mutant("asking again shortens the lease", replaced(Step, "_granted_before", shorten_on_asking)),
-    Mutant("a request that is asked again is granted again", wrapped(Step, "_holder", grant_twice)),
+    Mutant("asking again shortens the lease", replaced(Step, "_grant_again", shorten_on_asking)),
+    Mutant("a request that is asked again is granted again", wrapped(NameState, "find_holder", grant_twice)),
     Mutant("what was given up may arrive", wrapped(Step, "acquire", ignore_tombstones)),
     Mutant("leases end early", wrapped(Step, "_begin", expire_early)),
     Mutant("leases never end", wrapped(Step, "_begin", never_expire), ("calm",)),
     Mutant("a clock that stepped back locks for hours", wrapped(Step, "_begin", never_clamp)),
     Mutant("weights are ignored", replaced(Step, "_fits", any_weight_fits), ("weights",)),
-    Mutant("the lock delay is ignored", replaced(Step, "_block", do_nothing)),
+    Mutant("the lock delay is ignored", replaced(NameState, "block_for", do_nothing)),
     Mutant("half of min_hold is kept", wrapped(CoreLease, "to_keep", keep_half), ("weights",)),
     Mutant("a downgrade makes too much room", wrapped(Step, "adjust", make_too_much_room), ("weights",)),
     Mutant(

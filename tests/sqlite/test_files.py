@@ -17,7 +17,7 @@ import pytest
 
 from holdfast import AsyncClient, Client, Lease, LeaseLost, StoreError, StoreUnavailable, UsageError
 from holdfast.contracts.messages import AcquireRequest, Granted, ReleaseRequest
-from holdfast.core.attempt import BRIEF
+from holdfast.core.access import BRIEF
 from holdfast.runtimes import clocks
 from holdfast.runtimes.threads import ThreadsRuntime, drive
 from holdfast.stores.sqlite import machine
@@ -509,7 +509,7 @@ def test_the_default_is_a_file_of_this_user(tmp_path: Path, monkeypatch: pytest.
     def getpwuid(_uid: int) -> object:
         return entry
 
-    monkeypatch.setattr("holdfast.stores.urls.pwd.getpwuid", getpwuid)
+    monkeypatch.setattr("pwd.getpwuid", getpwuid)
     monkeypatch.setenv("HOME", str(tmp_path / "not mine"))
     monkeypatch.delenv("HOLDFAST_URL", raising=False)
     assert default_file() == tmp_path / "mine" / ".local" / "state" / "holdfast" / "locks.db"

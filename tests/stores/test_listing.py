@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import AsyncClient, Client, StoreUnavailable
 from holdfast.contracts.messages import Page
-from tests.servers import Cluster, EtcdServer, RedisServer, ZooRenewerServer
+from tests.servers import Cluster, EtcdServer, RedisServer, ZooKeeperServer
 
 NAMES = sorted([*(f"{number:02}" for number in range(20)), "a/b", "a%2Fb", "a", "a0", "ä", "a\0b"])
 """Enough for several pages, in an order that is not that of their keys."""
@@ -113,7 +113,7 @@ def test_a_quorum_lists_in_pages(redis_five: list[RedisServer], name: str) -> No
         assert client.names() == []
 
 
-def test_zookeeper_lists_in_pages(zookeeper_server: ZooRenewerServer, name: str) -> None:
+def test_zookeeper_lists_in_pages(zookeeper_server: ZooKeeperServer, name: str) -> None:
     """One server."""
     assert list_in_pages(zookeeper_server.url, name) > len(NAMES) // 3
 

@@ -2,7 +2,7 @@
 
 from holdfast.contracts.messages import Busy, CapacityMismatch, Granted, NotificationKind, Queued, Withdrawn
 from holdfast.outcome import Outcome
-from holdfast.table.step import RETRY
+from holdfast.table.times import RETRY
 from tests.table.tools import TTL, Name
 
 # -- a holding that is changed ----------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from holdfast.contracts.messages import Busy, CapacityMismatch, Granted, NotificationKind, Queued, Withdrawn
 from holdfast.outcome import Outcome
 from holdfast.stores.tabled import RETENTION
-from holdfast.table.step import LATEST, PROPOSAL_BOUND, RETRY, STAGGER, TOMBSTONE
+from holdfast.table.times import LATEST, PROPOSAL_BOUND, RETRY, STAGGER, TOMBSTONE
 from tests.table.tools import INTERVAL, TEST_TIMEOUT, TTL, Name
 
 if TYPE_CHECKING:

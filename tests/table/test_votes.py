@@ -13,7 +13,7 @@ from holdfast.contracts.messages import (
 )
 from holdfast.outcome import Outcome
 from holdfast.table.state import KEPT
-from holdfast.table.step import EARLIER, RESERVED
+from holdfast.table.times import EARLIER, RESERVED
 from tests.table.tools import INTERVAL, TEST_TIMEOUT, TTL, Name
 
 WALL = 10_000_000

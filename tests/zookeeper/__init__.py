@@ -1,1 +1,1 @@
-"""The directory in ZooRenewer, and the way to it."""
+"""The directory in ZooKeeper, and the way to it."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.servers import ZooRenewerServer, wait_until
+from tests.servers import ZooKeeperServer, wait_until
 from tests.zookeeper.worlds import Member, World, world_of
 
 MakeMember = Callable[..., Member]
@@ -19,7 +19,7 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
 
 
 @pytest.fixture
-def member(world: World, zookeeper_server: ZooRenewerServer) -> Iterator[MakeMember]:
+def member(world: World, zookeeper_server: ZooKeeperServer) -> Iterator[MakeMember]:
     """Return what opens members; all are closed in the end, and leave no thread."""
     made: list[Member] = []
 

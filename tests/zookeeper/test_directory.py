@@ -1,4 +1,4 @@
-"""What a directory in ZooRenewer does, in both forms of the API."""
+"""What a directory in ZooKeeper does, in both forms of the API."""
 
 from pathlib import Path
 from typing import Any

@@ -9,12 +9,12 @@ from holdfast.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.stores.ordered import Entry, Kind, Record
 from tests.faults.metronome import Metronome
 from tests.hazards.helpers import Script
-from tests.servers import ZooRenewerEnsemble, ZooRenewerServer
+from tests.servers import ZooKeeperEnsemble, ZooKeeperServer
 from tests.zookeeper.conftest import MakeMember
 from tests.zookeeper.worlds import contender, end_session, proxied
 
 
-def test_a_lost_reply_to_a_join_adds_nothing_twice(member: MakeMember, zookeeper_server: ZooRenewerServer) -> None:
+def test_a_lost_reply_to_a_join_adds_nothing_twice(member: MakeMember, zookeeper_server: ZooKeeperServer) -> None:
     """Whoever joins again finds its own entry, which was created although nobody told."""
     with proxied(zookeeper_server) as (proxy, url):
         one = member(url)
@@ -35,7 +35,7 @@ def test_a_lost_reply_to_a_join_adds_nothing_twice(member: MakeMember, zookeeper
         one.close()
 
 
-def test_a_lost_join_is_joined_anew(member: MakeMember, zookeeper_server: ZooRenewerServer) -> None:
+def test_a_lost_join_is_joined_anew(member: MakeMember, zookeeper_server: ZooKeeperServer) -> None:
     """If the request never arrived, joining again creates the entry."""
     with proxied(zookeeper_server) as (proxy, url):
         one = member(url)
@@ -49,7 +49,7 @@ def test_a_lost_join_is_joined_anew(member: MakeMember, zookeeper_server: ZooRen
 
 
 @pytest.mark.parametrize("arrives", [True, False])
-def test_an_unanswered_join_is_withdrawn(member: MakeMember, zookeeper_server: ZooRenewerServer, arrives: bool) -> None:
+def test_an_unanswered_join_is_withdrawn(member: MakeMember, zookeeper_server: ZooKeeperServer, arrives: bool) -> None:
     """Nothing of it stays, whether or not it had been carried out."""
     with proxied(zookeeper_server) as (proxy, url):
         one = member(url)
@@ -63,7 +63,7 @@ def test_an_unanswered_join_is_withdrawn(member: MakeMember, zookeeper_server: Z
 
 
 def test_a_join_that_is_stuck_is_withdrawn(
-    member: MakeMember, zookeeper_server: ZooRenewerServer, monkeypatch: pytest.MonkeyPatch
+    member: MakeMember, zookeeper_server: ZooKeeperServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A join that timed out, and is carried out later, is found by whoever withdraws it."""
     monkeypatch.setattr("holdfast.stores.zookeeper.link.SILENCE", 60.0)  # or the connection might be given up
@@ -79,7 +79,7 @@ def test_a_join_that_is_stuck_is_withdrawn(
         one.close()
 
 
-def test_a_lost_reply_to_a_change(member: MakeMember, zookeeper_server: ZooRenewerServer) -> None:
+def test_a_lost_reply_to_a_change(member: MakeMember, zookeeper_server: ZooKeeperServer) -> None:
     """Asked again, it says that the entry is not there any more; what it added is there once."""
     with proxied(zookeeper_server) as (proxy, url):
         one = member(url)
@@ -93,7 +93,7 @@ def test_a_lost_reply_to_a_change(member: MakeMember, zookeeper_server: ZooRenew
         one.close()
 
 
-def test_a_cut_is_told_as_a_gap(member: MakeMember, zookeeper_server: ZooRenewerServer) -> None:
+def test_a_cut_is_told_as_a_gap(member: MakeMember, zookeeper_server: ZooKeeperServer) -> None:
     """Within the session all stays, but for the watches; who waits is told."""
     with proxied(zookeeper_server) as (proxy, url):
         one = member(url)
@@ -106,7 +106,7 @@ def test_a_cut_is_told_as_a_gap(member: MakeMember, zookeeper_server: ZooRenewer
         one.close()
 
 
-def test_messages_survive_cuts(member: MakeMember, zookeeper_server: ZooRenewerServer) -> None:
+def test_messages_survive_cuts(member: MakeMember, zookeeper_server: ZooKeeperServer) -> None:
     """While the receiver's replies are lost again and again, each message is delivered once, in order."""
     with proxied(zookeeper_server) as (proxy, url):
         one, two = member(url), member()
@@ -124,7 +124,7 @@ def test_messages_survive_cuts(member: MakeMember, zookeeper_server: ZooRenewerS
 
 @pytest.mark.parametrize("arrives", [True, False])
 def test_a_message_whose_taking_was_not_answered(
-    member: MakeMember, zookeeper_server: ZooRenewerServer, arrives: bool
+    member: MakeMember, zookeeper_server: ZooKeeperServer, arrives: bool
 ) -> None:
     """It is delivered, once, whether or not it had been taken out; and so are those that come after it."""
     with proxied(zookeeper_server) as (proxy, url):
@@ -143,7 +143,7 @@ def test_a_message_whose_taking_was_not_answered(
         one.close()
 
 
-def test_an_ended_session_is_told(member: MakeMember, zookeeper_server: ZooRenewerServer) -> None:
+def test_an_ended_session_is_told(member: MakeMember, zookeeper_server: ZooKeeperServer) -> None:
     """What it had is gone, who had it is told, and the next join begins another session."""
     one, two = member(), member()
     entry = one.join("ended", "a1")
@@ -159,7 +159,7 @@ def test_an_ended_session_is_told(member: MakeMember, zookeeper_server: ZooRenew
     one.wait(lambda: one.notes.messages == ["hello"])
 
 
-def test_no_session_is_mistaken_for_another(member: MakeMember, zookeeper_server: ZooRenewerServer) -> None:
+def test_no_session_is_mistaken_for_another(member: MakeMember, zookeeper_server: ZooKeeperServer) -> None:
     """Whatever the moment at which a session ends, a join answers with an entry of the present one, or raises."""
     one = member()
     for attempt in range(5):
@@ -181,7 +181,7 @@ def test_no_session_is_mistaken_for_another(member: MakeMember, zookeeper_server
 
 
 def test_a_silent_server_bounds_everything(
-    member: MakeMember, zookeeper_server: ZooRenewerServer, metronome: Metronome
+    member: MakeMember, zookeeper_server: ZooKeeperServer, metronome: Metronome
 ) -> None:
     """Each operation ends in time, though no server answers; and nothing is sent behind the asker's back."""
     with proxied(zookeeper_server) as (proxy, url):
@@ -215,7 +215,7 @@ def test_a_silent_server_bounds_everything(
 
 
 def test_closing_is_bounded(
-    member: MakeMember, zookeeper_server: ZooRenewerServer, metronome: Metronome, monkeypatch: pytest.MonkeyPatch
+    member: MakeMember, zookeeper_server: ZooKeeperServer, metronome: Metronome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It ends though the server does not answer, and no thread stays."""
     monkeypatch.setattr("holdfast.stores.zookeeper.link.CLOSING", 0.2)
@@ -227,7 +227,7 @@ def test_closing_is_bounded(
         assert metronome.elapsed(began) < 5.0
 
 
-def test_a_killed_server_costs_no_session(member: MakeMember, zookeeper_ensemble: ZooRenewerEnsemble) -> None:
+def test_a_killed_server_costs_no_session(member: MakeMember, zookeeper_ensemble: ZooKeeperEnsemble) -> None:
     """Whichever server dies, the session goes on at another, with all that it has."""
     one = member(zookeeper_ensemble.url)
     entry = one.join("killed", "a1")
@@ -244,7 +244,7 @@ def test_a_killed_server_costs_no_session(member: MakeMember, zookeeper_ensemble
 
 
 def test_a_paused_server_is_left(
-    member: MakeMember, zookeeper_ensemble: ZooRenewerEnsemble, metronome: Metronome
+    member: MakeMember, zookeeper_ensemble: ZooKeeperEnsemble, metronome: Metronome
 ) -> None:
     """A server that falls silent is left for another, long before the session would end."""
     one = member(zookeeper_ensemble.url, session_timeout="60")
@@ -265,7 +265,7 @@ def test_a_paused_server_is_left(
     assert one.notes.losses == 0
 
 
-def test_a_forked_child_leaves_the_session_alone(tmp_path: Path, zookeeper_server: ZooRenewerServer) -> None:
+def test_a_forked_child_leaves_the_session_alone(tmp_path: Path, zookeeper_server: ZooKeeperServer) -> None:
     """It closes what it inherited, ends without a word, and may have a client of its own; the parent goes on."""
     body = """
 import os, sys, holdfast

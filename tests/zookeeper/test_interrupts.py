@@ -8,7 +8,7 @@ from holdfast import Client, HoldfastError
 from holdfast.stores.zookeeper.handler import Handler
 from tests.hazards.helpers import Script
 from tests.hazards.interrupting import before_the_release, sweep
-from tests.servers import ZooRenewerServer
+from tests.servers import ZooKeeperServer
 
 TTL = 30.0
 """Far longer than it takes to get what is free."""
@@ -84,7 +84,7 @@ print(getattr(test_interrupts, sys.argv[1])(sys.argv[2]))
 
 @pytest.mark.parametrize("look", [interrupt_requests, interrupt_connecting], ids=lambda look: look.__name__)
 def test_an_interrupt_leaves_the_connection_whole(
-    look: Callable[[str], int], zookeeper_server: ZooRenewerServer, space: str
+    look: Callable[[str], int], zookeeper_server: ZooKeeperServer, space: str
 ) -> None:
     """Wherever it comes, whoever asks next is answered, and nobody keeps the name."""
     said, errors = Script(BODY, look.__name__, f"{zookeeper_server.url}/{space}").end()
@@ -92,7 +92,7 @@ def test_an_interrupt_leaves_the_connection_whole(
     assert int(said) > 1
 
 
-def test_who_asks_kazoo_by_itself_is_found(zookeeper_server: ZooRenewerServer, space: str) -> None:
+def test_who_asks_kazoo_by_itself_is_found(zookeeper_server: ZooKeeperServer, space: str) -> None:
     """Planted: an interrupt comes in the middle of a request of kazoo's."""
     script = Script(BODY, interrupt_kazoo.__name__, f"{zookeeper_server.url}/{space}")
     said, errors = script.end()

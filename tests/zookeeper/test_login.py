@@ -3,12 +3,12 @@
 import pytest
 
 from holdfast.errors import StoreError, StoreUnavailable
-from tests.servers import ZooRenewerServer
+from tests.servers import ZooKeeperServer
 from tests.zookeeper.conftest import MakeMember
 from tests.zookeeper.worlds import Member, World, let_read
 
 
-def test_what_is_private_is_refused_to_others(member: MakeMember, zookeeper_server: ZooRenewerServer) -> None:
+def test_what_is_private_is_refused_to_others(member: MakeMember, zookeeper_server: ZooKeeperServer) -> None:
     """With acl=creator only the same login may see and change; others are told so at once, and no password."""
     private = f"{zookeeper_server.url}/private"
     url = private.replace("://", "://me:se%40cret@")
@@ -23,9 +23,7 @@ def test_what_is_private_is_refused_to_others(member: MakeMember, zookeeper_serv
 
 
 @pytest.mark.parametrize("made", [True, False], ids=["made", "not made yet"])
-def test_who_may_only_read_is_told_what_is_missing(
-    world: World, zookeeper_server: ZooRenewerServer, made: bool
-) -> None:
+def test_who_may_only_read_is_told_what_is_missing(world: World, zookeeper_server: ZooKeeperServer, made: bool) -> None:
     """The error names the permissions, and the node where they are needed; and no password."""
     reader = Member(world, zookeeper_server.url.replace("://", "://reader:secret@") + f"/made-{made}")
     root = reader.directory._root

@@ -48,7 +48,7 @@ def test_hosts_and_path() -> None:
     access = read("zookeeper://a,b:2182,[::1]:2183,[::1]/apps/one")
     assert access.hosts == "a:2181,b:2182,[::1]:2183,[::1]:2181"
     assert access.root == "/apps/one/holdfast"
-    assert access.title == "ZooRenewer at a:2181,b:2182,[::1]:2183,[::1]:2181/apps/one"
+    assert access.title == "ZooKeeper at a:2181,b:2182,[::1]:2183,[::1]:2181/apps/one"
     assert read("zookeeper://").hosts == "localhost:2181"
     assert read("zookeeper://a").options == {"timeout": 30.0}
 

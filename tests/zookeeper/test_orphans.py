@@ -8,7 +8,7 @@ from holdfast.contracts.deadlines import micros
 from holdfast.contracts.messages import AcquireRequest, Granted, ReleaseRequest, WithdrawRequest
 from holdfast.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.stores.ordered.store import OrderedStore
-from tests.servers import Proxy, ZooRenewerServer
+from tests.servers import Proxy, ZooKeeperServer
 from tests.zookeeper.conftest import MakeMember
 from tests.zookeeper.worlds import Member, World, proxied
 
@@ -30,7 +30,7 @@ def ask_of(name: str, request_id: str) -> AcquireRequest:
 def test_who_gave_up_while_cut_off_leaves_nothing(
     world: World,
     member: MakeMember,
-    zookeeper_server: ZooRenewerServer,
+    zookeeper_server: ZooKeeperServer,
     fault: Callable[..., None],
     leaves: bool,
 ) -> None:
@@ -61,7 +61,7 @@ def test_who_gave_up_while_cut_off_leaves_nothing(
 
 
 def test_a_release_that_failed_while_cut_off_is_carried_out(
-    world: World, member: MakeMember, zookeeper_server: ZooRenewerServer
+    world: World, member: MakeMember, zookeeper_server: ZooKeeperServer
 ) -> None:
     """Nobody has to ask for it again."""
     two = member()

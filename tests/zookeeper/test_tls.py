@@ -7,7 +7,7 @@ import pytest
 
 import holdfast
 from holdfast.errors import StoreUnavailable
-from tests.servers import Certificates, ZooRenewerServer
+from tests.servers import Certificates, ZooKeeperServer
 from tests.zookeeper.conftest import MakeMember
 from tests.zookeeper.worlds import Member, World, hand_over, refusal
 
@@ -19,9 +19,9 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) -> Iterator[ZooRenewerServer]:
+def server(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) -> Iterator[ZooKeeperServer]:
     """Run a server whose clients show certificates."""
-    with ZooRenewerServer(tmp_path_factory.mktemp("zookeeper-tls"), certificates=certificates) as server:
+    with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper-tls"), certificates=certificates) as server:
         yield server
 
 
@@ -31,14 +31,14 @@ def options(certificates: Certificates) -> dict[str, str]:
     return {"use_ssl": "true", "ca": str(certificates.authority), **{key: str(each) for key, each in own.items()}}
 
 
-def test_locks_work_over_tls(world: World, server: ZooRenewerServer, certificates: Certificates) -> None:
+def test_locks_work_over_tls(world: World, server: ZooKeeperServer, certificates: Certificates) -> None:
     """A lock is held, waited for and handed on as without."""
     query = "&".join(f"{key}={value}" for key, value in options(certificates).items())
     hand_over(world, f"{server.url}/tls?{query}")
 
 
 def test_what_came_in_one_record_is_read(
-    member: MakeMember, server: ZooRenewerServer, certificates: Certificates
+    member: MakeMember, server: ZooKeeperServer, certificates: Certificates
 ) -> None:
     """Many answers at once, and large ones, are all heard."""
     one = member(server.url, **options(certificates))
@@ -49,7 +49,7 @@ def test_what_came_in_one_record_is_read(
 
 
 def test_a_server_that_nobody_trusts_is_refused(
-    world: World, server: ZooRenewerServer, certificates: Certificates, tmp_path: Path
+    world: World, server: ZooKeeperServer, certificates: Certificates, tmp_path: Path
 ) -> None:
     """Its certificate must be by an authority that is trusted."""
     trusted = options(certificates)
@@ -59,7 +59,7 @@ def test_a_server_that_nobody_trusts_is_refused(
 
 
 def test_a_client_that_has_no_certificate_is_told(
-    world: World, server: ZooRenewerServer, certificates: Certificates, tmp_path: Path
+    world: World, server: ZooKeeperServer, certificates: Certificates, tmp_path: Path
 ) -> None:
     """The same if the server does not trust its certificate."""
     bare = {"use_ssl": "true", "ca": str(certificates.authority)}
@@ -68,7 +68,7 @@ def test_a_client_that_has_no_certificate_is_told(
     assert "TLS handshake failed" in refusal(world, server.url, **(other | bare))
 
 
-def test_who_speaks_no_tls_to_a_server_that_does(world: World, server: ZooRenewerServer) -> None:
+def test_who_speaks_no_tls_to_a_server_that_does(world: World, server: ZooKeeperServer) -> None:
     """What it is told reminds of TLS."""
     one = Member(world, server.url)
     with pytest.raises(StoreUnavailable, match="use_ssl=true"):

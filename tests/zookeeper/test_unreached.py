@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.errors import StoreUnavailable
 from tests.faults.metronome import Metronome
-from tests.servers import ZooRenewerServer
+from tests.servers import ZooKeeperServer
 from tests.zookeeper.conftest import MakeMember
 from tests.zookeeper.worlds import Member, World, proxied
 
@@ -69,7 +69,7 @@ def test_a_silent_server_is_waited_for(world: World, metronome: Metronome) -> No
             assert hosts.rpartition(",")[2] in str(caught.value)
 
 
-def test_a_server_that_hangs_up_is_waited_for(world: World, zookeeper_server: ZooRenewerServer) -> None:
+def test_a_server_that_hangs_up_is_waited_for(world: World, zookeeper_server: ZooKeeperServer) -> None:
     """It may be about to elect a leader."""
     with proxied(zookeeper_server) as (proxy, url):
         proxy.lose(None)
@@ -82,7 +82,7 @@ def test_a_server_that_hangs_up_is_waited_for(world: World, zookeeper_server: Zo
             one.open()
 
 
-def test_what_is_told_is_true_now(member: MakeMember, zookeeper_server: ZooRenewerServer) -> None:
+def test_what_is_told_is_true_now(member: MakeMember, zookeeper_server: ZooKeeperServer) -> None:
     """Who asks when a server is there again reaches it, however long it was refused before."""
     with proxied(zookeeper_server) as (proxy, url):
         one = member(url, session_timeout="60")

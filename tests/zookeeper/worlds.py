@@ -19,10 +19,10 @@ from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.runtimes.aio import AsyncioRuntime
 from holdfast.runtimes.threads import ThreadsRuntime, drive
 from holdfast.stores.ordered import Entry, Kind, Record
-from holdfast.stores.zookeeper.directory import ZooRenewerDirectory
+from holdfast.stores.zookeeper.directory import ZooKeeperDirectory
 from holdfast.stores.zookeeper.library import QuietLogger, make_client
 from holdfast.stores.zookeeper.options import access_of
-from tests.servers import Proxy, ZooRenewerServer, wait_until
+from tests.servers import Proxy, ZooKeeperServer, wait_until
 
 T = TypeVar("T")
 
@@ -110,7 +110,7 @@ class Member:
         query = "&".join(f"{key}={value}" for key, value in {"session_timeout": "8", **options}.items())
         self.world = world
         self.notes = Notes()
-        self.directory = ZooRenewerDirectory(world.runtime, access_of(urlsplit(f"{url}/{world.runtime.form}?{query}")))
+        self.directory = ZooKeeperDirectory(world.runtime, access_of(urlsplit(f"{url}/{world.runtime.form}?{query}")))
 
     @property
     def until(self) -> float:
@@ -214,7 +214,7 @@ async def _hand_over_async(url: str) -> None:
         await second.release()
 
 
-def let_read(server: ZooRenewerServer, path: str, user: str, password: str) -> None:
+def let_read(server: ZooKeeperServer, path: str, user: str, password: str) -> None:
     """Make a node that a login may read, and do nothing else with."""
     host, port = server.address
     security = import_module("kazoo.security")
@@ -229,7 +229,7 @@ def let_read(server: ZooRenewerServer, path: str, user: str, password: str) -> N
 
 
 @contextmanager
-def proxied(server: ZooRenewerServer) -> Generator[tuple[Proxy, str], None, None]:
+def proxied(server: ZooKeeperServer) -> Generator[tuple[Proxy, str], None, None]:
     """Run a proxy in front of a server; yield it with its URL."""
     with Proxy(server.address) as proxy:
         host, port = proxy.address
@@ -240,7 +240,7 @@ def _set(came: threading.Event, _state: str) -> None:
     came.set()
 
 
-def end_session(server: ZooRenewerServer, member: Member) -> None:
+def end_session(server: ZooKeeperServer, member: Member) -> None:
     """Have the server end a session, as its time does."""
     from holdfast.stores.zookeeper.handler import Handler
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from holdfast.cli.child import stop_oneself
 from holdfast.cli.say import Status, tell
-from holdfast.cli.wakeups import Wakeups
+from holdfast.cli.wakeups import Wakeups, known_signals
 from holdfast.client import Client
 from holdfast.errors import LeaseLost, UsageError
 from holdfast.lease import Lease as OneLease
@@ -16,7 +16,7 @@ from holdfast.primitives.multilock import MultiLease
 
 Lease = OneLease | MultiLease
 
-TO_GROUP = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT})
+TO_GROUP = known_signals("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
 """The signals that end a wait; `run` forwards them to all processes of the command."""
 
 CLOSING = 10.0

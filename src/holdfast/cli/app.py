@@ -37,7 +37,13 @@ from holdfast.cli.run import Job, run_job
 from holdfast.cli.say import Status, tell
 from holdfast.client import DEFAULT_TTL, Client
 from holdfast.errors import HoldfastError, LockTimeout, StoreError, UsageError
+from holdfast.posix import require_posix
 from holdfast.primitives.base import TO_WAIT
+
+SIGPIPE = 13
+"""The number of the signal, where the system has none."""
+
+IN_PYTHON = "take the lock in a Python program"
 
 
 class Commands(TyperGroup):
@@ -50,7 +56,7 @@ class Commands(TyperGroup):
             sys.stdout.flush()
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes the rest at exit
-            return Status.SIGNALLED + signal.SIGPIPE
+            return Status.SIGNALLED + int(getattr(signal, "SIGPIPE", SIGPIPE))
         return status
 
 
@@ -143,6 +149,7 @@ def run(  # noqa: PLR0917 - typer tells options from arguments by their annotati
     Exits with the status of the command (128+N if signal N ended it); 64: wrong usage; 69: the store failed; 75 (or
     that of -E): not granted in time; 76: the lease was lost; 126: the command cannot be run; 127: it is not found.
     """
+    require_posix("holdfast run, which passes signals to the command,", IN_PYTHON)
     locked, command = _split(names, cast("list[str] | None", context.meta.get(AFTER_DASHES)), shell)
     address, wait = find_address(url, url_file), _wait(timeout, no_wait=no_wait)
     options = LockOptions(locked, ttl, wait, shared, exclusive, permits, max_hold, min_hold, lock_delay)
@@ -209,6 +216,7 @@ def hold(  # noqa: PLR0917 - typer tells options from arguments by their annotat
     Exits with 0 if its input ended and the lock was released, with 128+N if signal N arrived and the lock was released;
     64: wrong usage; 69: the store failed; 75 (or that of -E): not granted in time; 76: the lease was lost.
     """
+    require_posix("holdfast lock, which ends by signals,", IN_PYTHON)
     wait = _wait(timeout, no_wait=no_wait)
     options = LockOptions(names, ttl, wait, shared, exclusive, permits, max_hold, 0.0, lock_delay)
     client, lock = _prepare(find_address(url, url_file), options, namespace, owner)

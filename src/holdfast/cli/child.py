@@ -11,11 +11,12 @@ import signal
 from collections.abc import Mapping, Sequence
 
 from holdfast.cli.say import Status
+from holdfast.cli.wakeups import known_signals
 
-TERMINAL_STOPS = frozenset({signal.SIGTTIN, signal.SIGTTOU})
-JOB_STOPS = TERMINAL_STOPS | {signal.SIGTSTP}
+TERMINAL_STOPS = known_signals("SIGTTIN", "SIGTTOU")
+JOB_STOPS = TERMINAL_STOPS | known_signals("SIGTSTP")
 
-RESTORED = tuple(getattr(signal, name) for name in ("SIGPIPE", "SIGXFSZ", "SIGCHLD") if hasattr(signal, name))
+RESTORED = tuple(known_signals("SIGPIPE", "SIGXFSZ", "SIGCHLD"))
 """Signals that Python or a parent may ignore; the command starts with their defaults."""
 
 

@@ -16,10 +16,10 @@ from holdfast.cli import output
 from holdfast.cli.acquisition import TO_GROUP, InterruptedWait, Lease, Lock, acquire, loss_of, tokens_of
 from holdfast.cli.child import stop_oneself
 from holdfast.cli.say import Status, tell, tell_warnings
-from holdfast.cli.wakeups import Wakeups
+from holdfast.cli.wakeups import Wakeups, known_signals
 from holdfast.client import Client
 
-TAKEN = (*TO_GROUP, signal.SIGTSTP)
+TAKEN = (*TO_GROUP, *known_signals("SIGTSTP"))
 STDIN = 0
 PIECE = 65536
 

@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from holdfast.cli.acquisition import TO_GROUP, InterruptedWait, Lease, Lock, acquire, loss_of, tokens_of
 from holdfast.cli.child import Child
 from holdfast.cli.say import Status, tell, tell_warnings
-from holdfast.cli.wakeups import Wakeups
+from holdfast.cli.wakeups import Wakeups, known_signals
 from holdfast.client import Client
 
-TO_COMMAND = frozenset({signal.SIGUSR1, signal.SIGUSR2})
-TAKEN = (*TO_GROUP, *TO_COMMAND, signal.SIGTSTP, signal.SIGCHLD)
+TO_COMMAND = known_signals("SIGUSR1", "SIGUSR2")
+TAKEN = (*TO_GROUP, *TO_COMMAND, *known_signals("SIGTSTP", "SIGCHLD"))
 
 
 @dataclass(slots=True)

@@ -16,6 +16,11 @@ WAKE = 0
 READ = 4096
 
 
+def known_signals(*names: str) -> frozenset[signal.Signals]:
+    """Return the signals of these names, without those that this system does not have: Windows has few."""
+    return frozenset(getattr(signal, name) for name in names if hasattr(signal, name))
+
+
 class Wakeups:
     """The wake-up pipe of the main thread: the given signals and `wake` write to it."""
 

@@ -10,6 +10,9 @@ DRIFT = 0.01
 EPSILON = 0.002
 MICROS = 1_000_000
 
+NEVER = float("inf")
+"""The instant of what has no end."""
+
 
 def micros(seconds: float) -> int:
     """Convert seconds to whole microseconds, the unit of everything a store keeps."""

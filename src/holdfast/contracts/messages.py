@@ -175,7 +175,7 @@ class NotificationKind(StrEnum):
     REVOKED = "revoked"
     CONTENDED = "contended"
     """Somebody waits for what this holder has."""
-    REVOCATION_REQUESTED = "revocation requested"
+    REVOCATION_REQUESTED = "revocation_requested"
     """Somebody asks this holder to let go."""
     GAP = "gap"
     """Pushes may have been missed: whoever waits asks again. Comes from a client's own connection, not the store."""

@@ -14,10 +14,9 @@ The rules, each of which has a model-checked counterexample when it is dropped:
 
 import logging
 from collections.abc import Coroutine
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from holdfast.contracts.deadlines import DRIFT, micros, seconds, valid_until
+from holdfast.contracts.deadlines import DRIFT, NEVER, micros, seconds, valid_until
 from holdfast.contracts.limits import EVERYBODY
 from holdfast.contracts.messages import (
     AcquireRequest,
@@ -31,15 +30,17 @@ from holdfast.contracts.messages import (
     Reply,
     WithdrawRequest,
 )
+from holdfast.core.access import BRIEF, StoreAccess
 from holdfast.core.deadlocks import LOOK_EVERY, refuse_deadlock
-from holdfast.core.lease import NEVER, CoreLease
+from holdfast.core.lease import CoreLease
+from holdfast.core.self_deadlock import refuse_to_wait_behind_oneself, refuse_to_wait_for_oneself
+from holdfast.core.spec import LockSpec
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable, UsageError
 from holdfast.escaping import told
 
 if TYPE_CHECKING:
     from holdfast.contracts.runtime import Event
-    from holdfast.core.deadlocks import Actor
-    from holdfast.core.session import Session
+    from holdfast.core.actor import Actor
     from holdfast.core.stop import Stop
 
 log = logging.getLogger("holdfast")
@@ -50,54 +51,15 @@ INTERVAL = 1_000_000
 POLLING = 20_000
 """The same where no push can reach us, and asking is the only way to learn of a grant."""
 
-BRIEF = 0.05
-"""How long a try may take at least, in seconds."""
-
 WAITER_TTL = 4_000_000
 """How long a silent waiter counts as alive, in microseconds: several intervals."""
-
-
-@dataclass(slots=True)
-class LockSpec:
-    """What a caller wants to hold. `ttl` and `lock_delay` in microseconds, `max_hold` in seconds."""
-
-    name: str
-    ttl: int
-    lock_delay: int = 0
-    max_hold: float = NEVER
-    weight: int = 1
-    capacity: int = 1
-    min_hold: int = 0
-    """For how long nobody else gets the name after the grant, even if it is released; microseconds."""
-    metadata: str = ""
-    """What the owner says of itself, if that is more than its name."""
-    actor: "Actor | None" = None
-    """Who it is for, if that one is looked at for deadlocks."""
-    linger: float = 0.0
-    """For how many seconds it is kept when it is released, in case this process wants it again."""
-
-    advice: str = "Release it first, or give a timeout."
-    """What to do instead, for who would wait for itself."""
-
-    stop: "Stop | None" = None
-    """What tells the thread that waits to stop."""
-
-    resizable: bool = False
-    """Whether its capacity may change while it is held: then others of this process are the store's to let in."""
-
-    key: tuple[str, int, int] | None = field(init=False)
-    """What all wants have in common that may hand a lease on to each other; None if this one may not."""
-
-    def __post_init__(self) -> None:
-        """Make the key."""
-        alone = self.weight == self.capacity == 1 and not (self.resizable or self.min_hold or self.metadata)
-        self.key = (self.name, self.ttl, self.lock_delay) if alone else None
 
 
 class Attempt:
     """One acquisition of one name. Used once."""
 
     __slots__ = (
+        "_access",
         "_called",
         "_engaged",
         "_granted",
@@ -107,7 +69,6 @@ class Attempt:
         "_retry_at",
         "_runtime",
         "_sent",
-        "_session",
         "_signal",
         "_spec",
         "_unsure",
@@ -119,7 +80,7 @@ class Attempt:
 
     def __init__(
         self,
-        session: "Session",
+        access: StoreAccess,
         spec: LockSpec,
         until: float | None,
         owned: list[CoreLease],
@@ -140,12 +101,12 @@ class Attempt:
         """Whether that was heard before the grant itself."""
         self.unanswered_since = NEVER
         """Since when the store has not answered; set before `run` by who knows of it."""
-        self._session = session
-        self._runtime = session.runtime
+        self._access = access
+        self._runtime = access.runtime
         self._spec = spec
         self._until = until
         self._owned = owned
-        self._request = _make_ask(session, spec, wait, span)
+        self._request = _make_ask(access, spec, wait, span)
         self._signal: Event | None = None
         """Made only when there is something to wait for."""
         self._retry_at = NEVER
@@ -162,10 +123,10 @@ class Attempt:
 
     async def run(self) -> CoreLease | NotGranted:
         """Acquire. Returns the lease, or, when the time is up, who holds the name."""
-        attempts, request_id = self._session.attempts, self._request.request_id
+        attempts, request_id = self._access.attempts, self._request.request_id
         try:
             attempts[request_id] = self
-            self._session.refuse_if_closed()  # whoever closes it from now on finds us in `attempts`
+            self._access.refuse_if_closed()  # whoever closes it from now on finds us in `attempts`
             return await self._until_held()
         except GeneratorExit:
             raise
@@ -236,11 +197,11 @@ class Attempt:
                 pause = delay * (0.5 + self._runtime.random())
                 if self._runtime.now() + pause >= give_up_at:
                     raise
-                self._session.refuse_to_wait(self._spec)
-                self._session.note_unanswered(self._spec.name, error, self.unanswered_since, give_up_at)
+                self._access.refuse_to_wait(self._spec)
+                self._access.note_unanswered(self._spec.name, error, self.unanswered_since, give_up_at)
             else:
                 if self.unanswered_since != NEVER:
-                    self._session.note_answer(self.unanswered_since)
+                    self._access.note_answer(self.unanswered_since)
                     self.unanswered_since = NEVER
                 return reply
             await self._runtime.sleep(pause)
@@ -264,15 +225,15 @@ class Attempt:
 
     async def _look_for_deadlocks(self, actor: "Actor") -> None:
         if self._runtime.now() >= self._look_at:
-            await refuse_deadlock(self._session, actor, self._spec.name)
+            await refuse_deadlock(self._access, actor, self._spec.name)
             self._look_at = self._runtime.now() + LOOK_EVERY
 
     def _put(self, until: float) -> Coroutine[Any, Any, Reply]:
         """Put the request to the store, once."""
-        return self._session.store.acquire(self._request, until)
+        return self._access.store.acquire(self._request, until)
 
     def _give_up_at(self, since: float) -> float:
-        retry_until = since + self._session.retry_for
+        retry_until = since + self._access.retry_for
         if not self._request.wait:
             return since
         return retry_until if self._until is None else min(self._until, retry_until)
@@ -285,27 +246,27 @@ class Attempt:
         signal = await self._make_signal()
         while True:
             signal.clear()
-            self._session.refuse_to_wait(self._spec)
+            self._access.refuse_to_wait(self._spec)
             if self._granted > reply.counter:
-                return self._enter_pushed(self._granted) if self._session.store.capabilities.pushes_count else None
+                return self._enter_pushed(self._granted) if self._access.store.capabilities.pushes_count else None
             if self._is_over() or now() >= self._retry_at:
                 return None
             await signal.wait(self._retry_at if self._until is None else min(self._retry_at, self._until))
 
     def _note_quarantine(self, quarantine: int) -> None:
         if quarantine:
-            self._session.note_quarantine(seconds(quarantine))
+            self._access.note_quarantine(seconds(quarantine))
 
     async def _make_signal(self) -> "Event":
         if self._signal is None:
             if self._until is None:
-                self._session.refuse_to_wait_for_oneself(self._spec)
-                await self._session.refuse_to_wait_behind_oneself(self._spec, self._sent)
+                refuse_to_wait_for_oneself(self._access, self._spec)
+                await refuse_to_wait_behind_oneself(self._access, self._spec, self._sent)
             self._signal = self._runtime.event()
             if (
-                self._session.events is not None and self._request.span == 1
+                self._access.events is not None and self._request.span == 1
             ):  # else it was told before, in the local queue
-                self._session.events.contended(self._spec.name)
+                self._access.events.contended(self._spec.name)
         return self._signal
 
     async def _pause(self, retry_in: float) -> None:
@@ -315,7 +276,7 @@ class Attempt:
         signal = await self._make_signal()
         while True:
             signal.clear()
-            self._session.refuse_to_wait(self._spec)
+            self._access.refuse_to_wait(self._spec)
             if self._is_over() or now() >= self._retry_at:
                 return
             await signal.wait(self._retry_at if self._until is None else min(self._retry_at, self._until))
@@ -328,55 +289,52 @@ class Attempt:
 
     def _enter(self, token: int, until: float) -> CoreLease | None:
         """Become the holder, unless the lease is over before it was heard of."""
-        session, spec = self._session, self._spec
+        access, spec = self._access, self._spec
         now = self._runtime.now()
         if until <= now:
             return None
-        ends_at = now + spec.max_hold
         lease = CoreLease(
             self._runtime,
-            session.mutex,
+            access.mutex,
             self._request,
-            spec.name,
-            self._request.request_id,
+            spec.title,
             token - self._request.span + 1,
             token,
             spec.ttl,
             until,
-            until if until < ends_at else ends_at,  # noqa: FURB136 - min() costs more
+            now + spec.max_hold,
             self._unsure,
-            ends_at,
         )
         self._owned.append(lease)
         self._engaged = False
         if spec.min_hold:
             lease.free_at = now + seconds(spec.min_hold) / (1.0 - DRIFT)
-        session.renewer.add(lease)
+        access.renewer.add(lease)
         if spec.actor is not None:
             spec.actor.leases.append(lease)
-        session.note_token(token)
+        access.note_token(token)
         return lease
 
     async def _withdraw_in_time(self, request_timeout: float) -> NotGranted:
         """Tell the store that we are gone, in one try: its caller's time is up, so what it takes more goes on alone."""
         try:
-            left = await self._session.store.withdraw(self._to_withdraw(), self._runtime.now() + request_timeout)
+            left = await self._access.store.withdraw(self._to_withdraw(), self._runtime.now() + request_timeout)
         except StoreError:
-            self._session.background_releases.add(self._withdraw, self._spec.name)
+            self._access.background_releases.add(self._withdraw, self._spec.name)
             left = NotGranted()
         self._engaged = False
         return left
 
     def _to_withdraw(self) -> WithdrawRequest:
-        unsure = self._unsure or not self._session.store.capabilities.local
+        unsure = self._unsure or not self._access.store.capabilities.local
         return WithdrawRequest(self._spec.name, self._request.request_id, unsure)
 
     async def _withdraw(self, ended_by: BaseException | None = None) -> NotGranted:
         """Tell the store that we are gone, in up to three tries; one that does not answer forgets us by itself."""
         withdraw = self._to_withdraw()
         try:
-            left = await self._session.persist(
-                lambda until: self._session.store.withdraw(withdraw, until), self._request_timeout()
+            left = await self._access.persist(
+                lambda until: self._access.store.withdraw(withdraw, until), self._request_timeout()
             )
         except StoreError as error:
             left = NotGranted()
@@ -405,7 +363,7 @@ class Attempt:
         return self._until is not None and self._runtime.now() >= self._until
 
     def _request_timeout(self) -> float:
-        return self._session.request_timeout(self._spec.ttl)
+        return self._access.request_timeout(self._spec.ttl)
 
 
 def _lasts(error: BaseException) -> bool:
@@ -420,21 +378,21 @@ def _kind_of(capacity: int) -> str:
     return "a reader/writer lock" if capacity == EVERYBODY else f"a semaphore of {capacity} permits"
 
 
-def _make_ask(session: "Session", spec: LockSpec, wait: bool, span: int) -> AcquireRequest:  # noqa: FBT001 - on the hot path
+def _make_ask(access: StoreAccess, spec: LockSpec, wait: bool, span: int) -> AcquireRequest:  # noqa: FBT001 - on the hot path
     ttl = spec.ttl if spec.max_hold == NEVER else min(spec.ttl, micros(spec.max_hold))
-    longest = INTERVAL if session.channel else POLLING
+    longest = INTERVAL if access.channel else POLLING
     return AcquireRequest(
         spec.name,
-        session.runtime.new_id(),
-        session.channel,
-        spec.metadata or session.owner,
+        access.runtime.new_id(),
+        access.channel,
+        spec.metadata or access.owner,
         ttl,
         longest if ttl >= 4 * longest else ttl // 4,
         WAITER_TTL,
         spec.weight,
         spec.capacity,
         spec.lock_delay,
-        session.proposal(),
+        access.proposal(),
         wait,
         span,
     )

@@ -18,18 +18,15 @@ to wait, for it gives up its place, and mostly what it holds.
 
 import logging
 from collections.abc import AsyncIterator, Iterable, Iterator
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
 from weakref import WeakKeyDictionary
 
 from holdfast.contracts.messages import NameView
 from holdfast.contracts.owner_metadata import OwnerMetadata
-from holdfast.core.lease import CoreLease
+from holdfast.core.access import StoreAccess
+from holdfast.core.actor import Actor
+from holdfast.core.spec import LockSpec
 from holdfast.errors import DeadlockDetected, StoreError, Wait
-
-if TYPE_CHECKING:
-    from holdfast.core.attempt import LockSpec
-    from holdfast.core.session import Session
 
 log = logging.getLogger("holdfast")
 
@@ -39,51 +36,34 @@ LOOK_EVERY = 0.9
 MOST_NAMES = 200
 """How many names one look follows at most."""
 
-MOST_HELD = 64
-"""How many names that it holds a request says at most: it should not become long."""
-
-
-@dataclass(slots=True, eq=False)
-class Actor:
-    """One thread or task, and what it holds of what is looked at for deadlocks."""
-
-    metadata: str
-    """Unique; and after a space what the thread or task is called."""
-    leases: list[CoreLease] = field(default_factory=list[CoreLease])
-
-    def holds(self) -> tuple[str, ...]:
-        """Return the names that it holds now; of very many, those that it acquired last."""
-        self.leases = [lease for lease in self.leases if lease.trusted()]
-        return tuple(lease.name for lease in self.leases[-MOST_HELD:])
-
 
 class Actors:
     """The threads or tasks of one client."""
 
-    def __init__(self, session: "Session") -> None:
+    def __init__(self, access: StoreAccess) -> None:
         """Start without any."""
-        self._session = session
+        self._access = access
         self._actors: WeakKeyDictionary[object, Actor] = WeakKeyDictionary()
 
-    def speak_for(self, spec: "LockSpec") -> "LockSpec":
+    def speak_for(self, spec: LockSpec) -> LockSpec:
         """Have a request say which thread or task it is for, the one that calls, and what that one holds."""
-        who, title = self._session.runtime.caller()
+        who, title = self._access.runtime.caller()
         actor = self._actors.get(who)
         if actor is None:
-            actor = self._actors[who] = Actor(f"{self._session.runtime.new_id()} {title}")
-        metadata = OwnerMetadata(self._session.owner, actor=actor.metadata, holds=actor.holds())
+            actor = self._actors[who] = Actor(f"{self._access.runtime.new_id()} {title}")
+        metadata = OwnerMetadata(self._access.owner, actor=actor.identity, holds=actor.holds())
         return replace(spec, metadata=metadata.text(), actor=actor)
 
 
-async def refuse_deadlock(session: "Session", actor: Actor, name: str) -> None:
+async def refuse_deadlock(access: StoreAccess, actor: Actor, name: str) -> None:
     """Raise DeadlockDetected if an actor that waits for `name` is the one to give up of those who wait in a circle."""
     holds = actor.holds()
     if not holds:
         return  # nobody waits for it
     names = [name, *holds]
     try:
-        circle = await _circle_to_break(session, actor, names)
-        again = await _circle_to_break(session, actor, names) if circle else ()
+        circle = await _circle_to_break(access, actor, names)
+        again = await _circle_to_break(access, actor, names) if circle else ()
     except StoreError as error:
         log.debug("could not look for deadlocks: %s", error)
         return
@@ -91,14 +71,14 @@ async def refuse_deadlock(session: "Session", actor: Actor, name: str) -> None:
         raise DeadlockDetected(circle)
 
 
-async def _circle_to_break(session: "Session", actor: Actor, names: Iterable[str]) -> tuple[Wait, ...]:
+async def _circle_to_break(access: StoreAccess, actor: Actor, names: Iterable[str]) -> tuple[Wait, ...]:
     """Look for a circle that an actor is in and is the one to give up of; empty if there is none."""
-    views = [view async for view in _views(session, names)]
-    circle = circle_through(actor.metadata, waits(views, session.prefix))
-    return circle if circle and max(wait.waiting for wait in circle) == actor.metadata else ()
+    views = [view async for view in _views(access, names)]
+    circle = circle_through(actor.identity, waits(views, access.prefix))
+    return circle if circle and max(wait.waiting for wait in circle) == actor.identity else ()
 
 
-async def _views(session: "Session", names: Iterable[str]) -> AsyncIterator[NameView]:
+async def _views(access: StoreAccess, names: Iterable[str]) -> AsyncIterator[NameView]:
     """Look at names, and at all that those hold who wait for them."""
     ahead, seen = list(names), set[str]()
     most = max(MOST_NAMES, len(ahead))
@@ -107,15 +87,15 @@ async def _views(session: "Session", names: Iterable[str]) -> AsyncIterator[Name
         if name in seen:
             continue
         seen.add(name)
-        view = await session.inspect(name)
+        view = await access.inspect(name)
         ahead += [lease for waiter in view.waiters if waiter.alive for lease in waiter.holds]
         yield view
 
 
-async def find_deadlocks(session: "Session") -> list[tuple[Wait, ...]]:
+async def find_deadlocks(access: StoreAccess) -> list[tuple[Wait, ...]]:
     """Return who waits in a circle for names of which at least one is of this client's namespace."""
-    views = [view async for view in _views(session, await session.names(session.prefix))]
-    return list(circles(waits(views, session.prefix)))
+    views = [view async for view in _views(access, await access.names(access.prefix))]
+    return list(circles(waits(views, access.prefix)))
 
 
 # -- graphs ------------------------------------------------------------------------------------------------

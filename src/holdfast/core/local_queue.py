@@ -20,35 +20,29 @@ client is closed. Then it is released in the background.
 """
 
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from holdfast.contracts.deadlines import MICROS, seconds
+from holdfast.contracts.deadlines import MICROS, NEVER, seconds
 from holdfast.contracts.messages import NotGranted, WaiterView
-from holdfast.core.attempt import Attempt, LockSpec
-from holdfast.core.lease import NEVER, CoreLease
+from holdfast.core.access import FairnessBudget, StoreAccess
+from holdfast.core.attempt import Attempt
+from holdfast.core.lease import CoreLease
+from holdfast.core.self_deadlock import refuse_to_wait_for_oneself
+from holdfast.core.spec import LockSpec
 from holdfast.core.stop import Stop
 from holdfast.errors import StoreUnavailable
 from holdfast.outcome import Outcome
 
 if TYPE_CHECKING:
     from holdfast.contracts.runtime import Event
-    from holdfast.core.session import Session
+
+Release = Callable[[CoreLease], Coroutine[Any, Any, Outcome]]
 
 PART = 1 / 4 / MICROS
 """A lease is passed on while at least a fourth of its ttl, in microseconds, is left of it."""
-
-
-@dataclass(slots=True, frozen=True)
-class FairnessBudget:
-    """For how long a process may keep a name to itself while somebody outside waits."""
-
-    count: int = 32
-    """How often it hands the name on."""
-    time: float = 0.05
-    """For how many seconds it does."""
 
 
 @dataclass(slots=True, eq=False)
@@ -116,11 +110,12 @@ class LocalQueue:
 class LocalQueues:
     """All local queues of one client."""
 
-    def __init__(self, session: "Session", budget: FairnessBudget) -> None:
+    def __init__(self, access: StoreAccess, budget: FairnessBudget, release: Release) -> None:
         """Start without any."""
-        self._session = session
-        self._runtime = session.runtime
-        self._mutex = session.mutex  # the leases' own: so nobody finds one lost just while it is passed on
+        self._access = access
+        self._release = release
+        self._runtime = access.runtime
+        self._mutex = access.mutex  # the leases' own: so nobody finds one lost just while it is passed on
         self._budget = budget
         self._dismissed = False
         self._queues: dict[tuple[str, int, int], LocalQueue] = {}
@@ -137,7 +132,7 @@ class LocalQueues:
     def hand_off(self, lease: CoreLease) -> bool:
         """Hand a lease that is released to the next of this process, or have it ask; return whether it has it now."""
         local_queue = lease.local_queue
-        if local_queue is None:
+        if not isinstance(local_queue, LocalQueue):
             return False
         with self._mutex:
             if local_queue.lease is not lease:
@@ -151,11 +146,11 @@ class LocalQueues:
             if leader is not None:
                 leader.event.set()
             return False
-        self._session.renewer.replaced(contender.lease)
+        self._access.renewer.replaced(contender.lease)
         lease.settle(Outcome.RELEASED)
         try:
-            if self._session.events is not None:
-                self._session.events.handed_on(lease)
+            if self._access.events is not None:
+                self._access.events.handed_on(lease)
         finally:
             contender.event.set()
         return True
@@ -167,17 +162,17 @@ class LocalQueues:
         contender, now = local_queue.contenders[0], self._runtime.now()
         if not self._may_hand_off(local_queue, lease, contender.spec, now):
             return None
-        lease = lease.successor(contender.spec.ttl, now + contender.spec.max_hold)
-        lease.linger = contender.spec.linger
-        if not self._session.renewer.replaceable(lease):
+        successor = lease.successor(contender.spec.ttl, now + contender.spec.max_hold)
+        successor.linger = contender.spec.linger
+        if not self._access.renewer.replaceable(lease):
             return None
-        contender.lease = lease  # this decides: `mend` makes good what an interrupt prevents from here on
-        self._give(local_queue, contender, lease)
+        contender.lease = successor  # this decides: `mend` makes good what an interrupt prevents from here on
+        self._give(local_queue, contender, successor)
         local_queue.passed += 1
         return contender
 
     def _give(self, local_queue: LocalQueue, contender: LocalWaiter, lease: CoreLease) -> None:
-        self._session.renewer.replace(lease)
+        self._access.renewer.replace(lease)
         local_queue.lease = lease
         local_queue.called = contender
         if local_queue.contenders and local_queue.contenders[0] is contender:
@@ -194,7 +189,7 @@ class LocalQueues:
             if first is not None and first.lease is not None:
                 self._give(local_queue, first, first.lease)
             lease = local_queue.lease
-            if lease is None or lease.let_go or lease.lost_because:
+            if lease is None or lease.over():
                 self._next_leader(local_queue)
                 local_queue.lease = None
             called.append(local_queue.called)
@@ -216,13 +211,13 @@ class LocalQueues:
         """Note that somebody outside waits for a lease; one that lingers is released."""
         lease.contended = True  # before we look for its local queue: who sets that looks at this afterwards
         local_queue = lease.local_queue
-        if local_queue is not None:
+        if isinstance(local_queue, LocalQueue):
             local_queue.contended = True
             self.end_lingering(local_queue)
 
     def waiting(self, name: str) -> list[WaiterView]:
         """Show who waits here for a name: the store does not know of them."""
-        now, owner = self._runtime.now(), self._session.owner
+        now, owner = self._runtime.now(), self._access.owner
         with self._mutex:
             here = [
                 each
@@ -237,7 +232,7 @@ class LocalQueues:
     def keep(self, lease: CoreLease) -> bool:
         """Let a lease go that is to linger, and keep a successor that nobody has; False if it is to be released."""
         local_queue = lease.local_queue
-        if local_queue is None:
+        if not isinstance(local_queue, LocalQueue):
             return False
         with self._mutex:
             now = self._runtime.now()
@@ -246,17 +241,16 @@ class LocalQueues:
             ttl, left = local_queue.key[1], lease.kept_until - now
             if lease.token >= lease.last or now >= lease.valid_until or left < lease.request.ttl * PART:
                 return False
-            if left * MICROS > ttl or lease.let_go or lease.lost_because:
+            if left * MICROS > ttl or not lease.begin_release():
                 return False
-            lease.let_go = True
-            lease = lease.successor(ttl, NEVER)
-            lease.lingers_until = now + lease.linger
-            self._session.renewer.replace(lease)
-            local_queue.lease = lease
+            successor = lease.successor(ttl, NEVER)
+            successor.lingers_until = now + lease.linger
+            self._access.renewer.replace(successor)
+            local_queue.lease = successor
         lease.settle(Outcome.RELEASED)
-        self._session.renewer.replaced(lease)
-        if self._session.events is not None:
-            self._session.events.released(lease, Outcome.RELEASED)
+        self._access.renewer.replaced(successor)
+        if self._access.events is not None:
+            self._access.events.released(lease, Outcome.RELEASED)
         return True
 
     def take_up(self, spec: LockSpec, key: tuple[str, int, int], owned: list[CoreLease]) -> CoreLease | None:
@@ -277,7 +271,7 @@ class LocalQueues:
                 return lease
             lease.ends_at = now + spec.max_hold
             lease.valid_until = min(lease.kept_until, lease.ends_at)
-        self._session.renewer.replaced(lease)
+        self._access.renewer.replaced(lease)
         return lease
 
     async def _go_on(
@@ -296,7 +290,7 @@ class LocalQueues:
             return lease
         lease = self._end_lingering(local_queue, None, owned)
         if lease is not None:
-            await self._session.release(lease)
+            await self._release(lease)
             owned.remove(lease)
         return await self.acquire(spec, key, until, owned, wait=wait)
 
@@ -304,7 +298,7 @@ class LocalQueues:
         """Release the lease that lingers here in the background, if there is one (and it is `lease`)."""
         ended = self._end_lingering(local_queue, lease, [])
         if ended is not None:
-            self._session.background_releases.add(partial(self._session.release, ended), ended.name)
+            self._access.background_releases.add(partial(self._release, ended), ended.name)
 
     def idle(self) -> list[CoreLease]:
         """Return all leases that linger."""
@@ -315,7 +309,7 @@ class LocalQueues:
     def end_all_lingering(self) -> None:
         """Release all leases that linger: somebody may wait for them, and we may not have heard it."""
         for lease in self.idle():
-            if lease.local_queue is not None:
+            if isinstance(lease.local_queue, LocalQueue):
                 self.end_lingering(lease.local_queue, lease)
 
     def _end_lingering(
@@ -396,20 +390,20 @@ class LocalQueues:
 
     async def _is_called(self, local_queue: LocalQueue, contender: LocalWaiter, until: float | None) -> bool:
         """Wait for the contender's turn; False if it has left the queue, for its time is over."""
-        if self._session.events is not None:
-            self._session.events.contended(contender.spec.name)
+        if self._access.events is not None:
+            self._access.events.contended(contender.spec.name)
         lease = local_queue.lease
         if until is None and lease is not None and lease.by is self._runtime.mark():
-            self._session.refuse_to_wait_for_oneself(contender.spec)
+            refuse_to_wait_for_oneself(self._access, contender.spec)
         while not contender.is_called():
-            self._session.refuse_to_wait(contender.spec)
+            self._access.refuse_to_wait(contender.spec)
             if not await contender.event.wait(until) and self._withdraw(local_queue, contender):
                 return False
         return True
 
     def _left(self, local_queue: LocalQueue, place: int) -> NotGranted:
         """Say who holds, and how many were before us: here, and the one who asks the store if nobody holds."""
-        return NotGranted((self._session.owner,), place) if local_queue.lease else NotGranted((), place + 1)
+        return NotGranted((self._access.owner,), place) if local_queue.lease else NotGranted((), place + 1)
 
     def _withdraw(self, local_queue: LocalQueue, contender: LocalWaiter) -> bool:
         """Leave the queue; False if its turn has come."""
@@ -424,14 +418,14 @@ class LocalQueues:
     def _abandon(self, local_queue: LocalQueue, contender: LocalWaiter) -> None:
         if not self._withdraw(local_queue, contender):
             if contender.lease is not None:
-                self._session.renewer.drop(contender.lease)  # it ends at its ttl
+                self._access.renewer.drop(contender.lease)  # it ends at its ttl
             elif contender.leads:
                 self._resign(local_queue)
 
     async def _decline(self, local_queue: LocalQueue, contender: LocalWaiter) -> None:
         """Pass on what came just when it was no longer wanted."""
         if contender.lease is not None:
-            await self._session.release(contender.lease)
+            await self._release(contender.lease)
         elif contender.leads:
             self._resign(local_queue)
 
@@ -452,17 +446,17 @@ class LocalQueues:
         Who has not waited brings a new queue, which begins here, where an interrupt of any kind ends it.
         """
         attempt = None
-        span = self._session.store.capabilities.span if contender is not None or spec.linger else 1
+        span = self._access.store.capabilities.span if contender is not None or spec.linger else 1
         try:
             if contender is None:
                 with self._mutex:
                     there = self._queues.setdefault(local_queue.key, local_queue)
                 if there is not local_queue:
                     return await self.acquire(spec, local_queue.key, until, owned, wait=wait)
-                attempt = Attempt(self._session, spec, until, owned, wait=wait, span=span)
+                attempt = Attempt(self._access, spec, until, owned, wait=wait, span=span)
             else:
                 contender.leads = False  # from here on this is who lets the next one ask
-                attempt = Attempt(self._session, spec, until, owned, wait=wait, span=span)
+                attempt = Attempt(self._access, spec, until, owned, wait=wait, span=span)
                 attempt.unanswered_since = max(local_queue.unanswered_since, contender.since)
             result = await attempt.run()
             local_queue.unanswered_since = attempt.unanswered_since
@@ -493,7 +487,7 @@ class LocalQueues:
 
     def _dishearten(self, local_queue: LocalQueue, error: StoreUnavailable) -> None:
         """Let all fail who have waited through this trouble for as long as they ride it out: not one after another."""
-        late = self._runtime.now() - self._session.retry_for
+        late = self._runtime.now() - self._access.retry_for
         with self._mutex:
             waiting = local_queue.contenders or deque()
             given_up = [each for each in waiting if max(each.since, local_queue.unanswered_since) <= late]

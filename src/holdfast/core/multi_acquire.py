@@ -22,16 +22,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from holdfast.contracts.deadlines import valid_until
+from holdfast.contracts.deadlines import NEVER, valid_until
 from holdfast.contracts.messages import AcquireRequest, Granted, NotGranted, Reply
-from holdfast.core.attempt import Attempt, LockSpec
-from holdfast.core.lease import NEVER, CoreLease, LeaseState
+from holdfast.core.access import StoreAccess
+from holdfast.core.attempt import Attempt
+from holdfast.core.lease import CoreLease, LeaseState
+from holdfast.core.session import Session
+from holdfast.core.spec import LockSpec
 from holdfast.errors import ForkedLeaseError, LeaseLost, OutcomeUnknown, StoreUnavailable
 from holdfast.outcome import Outcome
 
 if TYPE_CHECKING:
     from holdfast.contracts.runtime import Event
-    from holdfast.core.session import Session
 
 log = logging.getLogger("holdfast")
 
@@ -48,7 +50,7 @@ class Missed:
 
 
 async def acquire_all(
-    session: "Session",
+    session: Session,
     specs: Sequence[LockSpec],
     timeout: float | None,
     max_hold: float = NEVER,
@@ -85,7 +87,7 @@ async def acquire_all(
         owned.clear()
 
 
-def _limit(session: "Session", lease: CoreLease, ends_at: float) -> None:
+def _limit(session: Session, lease: CoreLease, ends_at: float) -> None:
     """Have a lease end at a local instant."""
     if ends_at == NEVER:
         return
@@ -100,7 +102,7 @@ class _MultiAcquire:
 
     def __init__(
         self,
-        session: "Session",
+        session: Session,
         specs: Sequence[LockSpec],
         until: float | None,
         owned: list[CoreLease],
@@ -195,15 +197,15 @@ class _Part(Attempt):
     __slots__ = ("_answer", "_before")
 
     def __init__(
-        self, session: "Session", spec: LockSpec, until: float | None, owned: list[CoreLease], *, wait: bool
+        self, access: StoreAccess, spec: LockSpec, until: float | None, owned: list[CoreLease], *, wait: bool
     ) -> None:
-        super().__init__(session, spec, until, owned, wait=wait)
+        super().__init__(access, spec, until, owned, wait=wait)
         self._answer: Reply | None = None
         self._before = False
 
     def go_along(self, sent: float) -> AcquireRequest:
         """Note that the request is sent along with another, and return it."""
-        self._session.attempts[self._request.request_id] = self  # a push may be heard before the reply
+        self._access.attempts[self._request.request_id] = self  # a push may be heard before the reply
         self._sent, self._answer = sent, None
         self._before, self._engaged = self._engaged, True
         return self._request
@@ -241,7 +243,7 @@ class _Part(Attempt):
 
     def forget(self) -> None:
         """Hear no more of it."""
-        self._session.attempts.pop(self._request.request_id, None)
+        self._access.attempts.pop(self._request.request_id, None)
 
     async def _send(self) -> Reply:
         answer, self._answer = self._answer, None
@@ -255,7 +257,7 @@ class _Leader(Attempt):
 
     def __init__(
         self,
-        session: "Session",
+        access: StoreAccess,
         spec: LockSpec,
         until: float | None,
         owned: list[CoreLease],
@@ -263,7 +265,7 @@ class _Leader(Attempt):
         *,
         wait: bool,
     ) -> None:
-        super().__init__(session, spec, until, owned, wait=wait)
+        super().__init__(access, spec, until, owned, wait=wait)
         self._followers = followers
         """What became of them is for whoever made them to find out. May be replaced by new ones."""
 
@@ -273,7 +275,7 @@ class _Leader(Attempt):
             return await super()._put(until)
         requests = [self._request, *(each.go_along(self._sent) for each in followers)]
         try:
-            replies = await self._session.store.acquire_many(requests, until)
+            replies = await self._access.store.acquire_many(requests, until)
         except StoreUnavailable as error:
             for each in followers:
                 each.is_unanswered(unknown=isinstance(error, OutcomeUnknown))
@@ -294,7 +296,7 @@ class _Leader(Attempt):
         self._followers[:] = [each for each in self._followers if id(each) not in gone]
 
 
-async def release_all(session: "Session", leases: Sequence[CoreLease]) -> list[Outcome]:
+async def release_all(session: Session, leases: Sequence[CoreLease]) -> list[Outcome]:
     """Let go of all leases, the last first; one that the store does not answer about does not keep the others.
 
     Cancelled, it is carried out all the same. Raises ForkedLeaseError in a child of the process that acquired them.
@@ -314,14 +316,14 @@ async def release_all(session: "Session", leases: Sequence[CoreLease]) -> list[O
     return outcomes[::-1]
 
 
-async def _release_quietly(session: "Session", leases: Sequence[CoreLease]) -> None:
+async def _release_quietly(session: Session, leases: Sequence[CoreLease]) -> None:
     await release_all(session, leases)
 
 
 class LeaseGroup:
     """The leases of several names, as their holder sees them: one."""
 
-    def __init__(self, session: "Session", leases: Sequence[CoreLease]) -> None:
+    def __init__(self, session: Session, leases: Sequence[CoreLease]) -> None:
         """Hold `leases` together."""
         self.session = session
         self.runtime = session.runtime

@@ -15,11 +15,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from holdfast.contracts.deadlines import NEVER
 from holdfast.contracts.messages import RenewReply, RenewRequest
 from holdfast.contracts.runtime import Runtime, Task
 from holdfast.contracts.store import Store
 from holdfast.core.agenda import Agenda
-from holdfast.core.lease import NEVER, CoreLease, report_loss, why_refused
+from holdfast.core.lease import CoreLease, report_loss, why_refused
 from holdfast.escaping import told
 
 if TYPE_CHECKING:
@@ -168,7 +169,7 @@ class Renewer:
         if self._task is None or self._task.ended():
             with self._mutex:
                 if (self._task is None or self._task.ended()) and not self._stopping:
-                    self._task = self._runtime.spawn(self._run, "keeper")
+                    self._task = self._runtime.spawn(self._run, "renewer")
         self._signal.set()
 
     async def _run(self) -> None:
@@ -215,7 +216,7 @@ class Renewer:
         if lease is None or lease.dropped:
             return
         end = min(lease.valid_until, lease.lingers_until)
-        if end <= now or lease.lost_because or lease.let_go:
+        if end <= now or lease.over():
             self._ended.append(lease)
         elif lease.due_at <= now:
             self._later.drop(request_id)

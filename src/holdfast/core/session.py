@@ -1,47 +1,28 @@
 """One client at one store: what all its locks share, and the operations that faces offer."""
 
-import contextlib
 import logging
-from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from dataclasses import replace
 
-from holdfast.contracts.deadlines import DRIFT, EPSILON, micros, seconds
+from holdfast.contracts.deadlines import DRIFT, EPSILON, micros
 from holdfast.contracts.limits import check_ttl
-from holdfast.contracts.messages import (
-    AdjustRequest,
-    HolderView,
-    NameView,
-    NotGranted,
-    Notification,
-    NotificationKind,
-    Page,
-    ReleaseRequest,
-)
-from holdfast.contracts.runtime import Runtime, Task
+from holdfast.contracts.messages import AdjustRequest, HolderView, NotGranted, Notification
+from holdfast.contracts.runtime import Runtime
 from holdfast.contracts.store import Forgetful, Store
-from holdfast.core.attempt import BRIEF, Attempt, LockSpec
-from holdfast.core.background_releases import BackgroundReleases
+from holdfast.core.access import Settings, StoreAccess
+from holdfast.core.attempt import Attempt
+from holdfast.core.closing import release_all_kept
 from holdfast.core.deadlocks import Actors, find_deadlocks
-from holdfast.core.events import Events, LockEvent
-from holdfast.core.lease import NEVER, REVOKED, CoreLease, report_loss, why_refused
-from holdfast.core.local_queue import FairnessBudget, LocalQueues
-from holdfast.core.renewer import Renewer
+from holdfast.core.lease import CoreLease, why_refused
+from holdfast.core.local_queue import LocalQueues
+from holdfast.core.notifications import Notifications
+from holdfast.core.release import Releases
 from holdfast.core.reservations import Reservations
+from holdfast.core.spec import LockSpec
 from holdfast.core.stop import Stop
-from holdfast.errors import SelfDeadlock, StoreError, StoreUnavailable, UsageError, Wait
-from holdfast.escaping import told
-from holdfast.outcome import Outcome
-from holdfast.runtimes.single import SingleFlight
-
-T = TypeVar("T")
+from holdfast.errors import StoreError, UsageError, Wait
 
 log = logging.getLogger("holdfast")
-
-OPENING = 3
-"""How many times as long as one request a try to open the store may take: it is several, when a program has no time."""
 
 NO_LINGER = (
     "linger is not to be had here: this store cannot tell this client that somebody else waits. Make the lock without "
@@ -53,178 +34,47 @@ NO_TOKENS = (
     "for the next. Make the lock without linger, or use another store, such as redis://host."
 )
 
-RIDDEN_OUT = 1.0
-"""For how many seconds a store may not answer before that is logged."""
 
-GAP_SPREAD = 0.05
-"""Within how many seconds all waiters of a client ask again after its channel was cut off."""
-
-
-@dataclass(slots=True)
-class Settings:
-    """What a client can be told about itself. Times in seconds."""
-
-    owner: str
-    """Who this client is, for people to read."""
-    operation_timeout: float = 1.0
-    """The longest that one request to the store may take."""
-    retry_for: float = 10.0
-    """How long an acquisition rides out a store that does not answer."""
-    prefix: str = ""
-    """What all names of this client begin with."""
-    on_event: Callable[[LockEvent], object] | None = None
-    budget: FairnessBudget = field(default_factory=FairnessBudget)
-    """How long this process may keep a name to itself while others wait."""
-
-
-LOST_TIMEOUT = 0.5
-"""For how many seconds from its beginning a release of what is lost is tried again: its holder is to stop."""
-
-HELPERS = 7
-"""How many tasks or threads help to release the leases of a client that is closed."""
-
-ENOUGH = 100
-"""For how many leases each is worth it."""
-
-
-@dataclass(slots=True)
-class _Closing:
-    """What is left to release while a client is closed."""
-
-    leases: deque[CoreLease]
-    until: float
-    """When to give up, unless the store answers once more."""
-
-
-class Session:
-    """One client at one store. Opened by the first operation."""
+class Session(StoreAccess):
+    """One client at one store: its access, its local queues, and the operations of its locks."""
 
     def __init__(self, runtime: Runtime, store: Store, settings: Settings) -> None:
         """Prepare; nothing is opened yet."""
-        self.runtime = runtime
-        self.store = store
-        self.owner = settings.owner
-        self.prefix = settings.prefix
-        self.retry_for = settings.retry_for
-        self.mutex = runtime.mutex()
+        super().__init__(runtime, store, settings, self.deliver)
         self.face: object = None
         """The client: kept alive by its leases, for it is the client that hears of a fork and of the end."""
-        self.channel = ""
-        self.attempts: dict[str, Attempt] = {}
-        self.renewer = Renewer(runtime, store, self.request_timeout)
-        self.background_releases = BackgroundReleases(runtime)
-        self.local_queues = LocalQueues(self, settings.budget)
+        self.releases = Releases(self)
+        self.release = self.releases.release
+        self.local_queues = LocalQueues(self, settings.budget, self.release)
+        self.releases.local_queues = self.local_queues
+        self.local_waiters = self.local_queues.waiting
+        self.notifications = Notifications(self, self.local_queues)
         self.actors = Actors(self)
         self.reservations = Reservations(runtime, self.mutex)
-        self.events: Events | None = None
-        """Who is told what happens, if anybody."""
-        if settings.on_event is not None:
-            self.events = Events(settings.on_event, runtime.now, self.owner, self.prefix)
-            self.renewer.events = self.events
-        self._operation_timeout = settings.operation_timeout
-        self._ample_ttl = micros(settings.operation_timeout * 5)
-        self._local = store.capabilities.local
-        self._highest = 0
-        self._quarantined_until = 0.0
-        self._opened = False
-        self._opening = SingleFlight(runtime)
-        self._closed = False
-        self._abandoned = False
-        self._unanswered = False
-        """Whether it was logged that the store does not answer acquisitions, and none was answered since."""
+
+    def deliver(self, notification: Notification) -> None:
+        """Take a notification from the store. Called where the runtime runs its code."""
+        self.notifications.deliver(notification)
 
     # -- life ----------------------------------------------------------------------------------------------
-
-    async def open(self, timeout: float | None = 0.0, spec: LockSpec | None = None) -> None:
-        """Open the store once, whoever comes first; the others wait for it, each within its own time.
-
-        `timeout` is that of an acquisition, of `spec`: errors are ridden out for `retry_for`, but not beyond it (None:
-        it has no end). With 0, as of what is no acquisition, there is one try. Raises StoreUnavailable if the store is
-        not open by then.
-        """
-        began = self.runtime.now()
-        wait = timeout != 0
-        end = NEVER if timeout is None else began + (timeout or OPENING * self._operation_timeout)
-        give_up_at = min(end, began + self.retry_for)
-        delay, troubled = 0.02, False
-        while not self._opened:
-            self.refuse_if_closed() if spec is None else self.refuse_to_wait(spec)
-            try:
-                await self._try_to_open(end, give_up_at)
-            except StoreUnavailable as error:
-                pause = delay * (0.5 + self.runtime.random())
-                if not wait or self.runtime.now() + pause >= give_up_at:
-                    raise
-                if spec is not None:
-                    self.note_unanswered(spec.name, error, began, give_up_at)
-                    troubled = True
-                await self.runtime.sleep(pause)
-                delay = min(delay * 2, 0.5)
-        if troubled:
-            self.note_answer(began)
-
-    async def _try_to_open(self, end: float, give_up_at: float) -> None:
-        """Try once: within the caller's own time, and for as long as one request may take though it is the last try."""
-        now, request_time = self.runtime.now(), self._operation_timeout
-        until = max(now + BRIEF, min(end, now + OPENING * request_time, max(give_up_at, now + request_time)))
-        if not await self._opening.fly(lambda: not self._opened, partial(self._open, until), until):
-            raise StoreUnavailable("the store was not opened in time; raise `timeout` or `operation_timeout`")
-
-    async def _open(self, until: float) -> None:
-        self.channel = await self.store.open(self.deliver, until)
-        self._opened = True
 
     async def close(self) -> None:
         """Release what is still held, stop the renewer, leave the store. Idempotent.
 
         It takes as long as the store goes on to release leases, and ends soon after that does so no more.
         """
-        if self._closed:
+        if self.closed:
             return
-        self._closed = True
-        until = self.runtime.now() + 2 * self._operation_timeout
-        await self._opening.settle(until)
-        self._opened = False
+        self.closed = True
+        until = self.runtime.now() + 2 * self.operation_timeout
+        await self.opening.settle(until)
+        self.opened = False
         await self._dismiss_waiters(until)
-        until = await self._release_all(until)
+        until = await release_all_kept(self, self.release, until)
         await self.background_releases.end(until)
         await self.renewer.stop(until)
         await self.runtime.settle(until)
         await self.store.close()
-
-    async def _release_all(self, until: float) -> float:
-        """Release all leases, and return by when to end the rest: `until`, or later if the store went on to answer."""
-        kept = self.renewer.kept()
-        closing = _Closing(deque(kept), until)
-        helpers: list[Task] = []
-        with contextlib.suppress(RuntimeError):  # nothing can be started any more: then this does it alone
-            while len(helpers) < min(HELPERS, len(closing.leases) // ENOUGH):
-                helpers.append(self.runtime.spawn(partial(self._release_some, closing), "release"))
-        await self._release_some(closing)
-        for helper in helpers:
-            await helper.join(closing.until + OPENING * self._operation_timeout)
-        if left := [lease for lease in kept if lease.outcome in {None, Outcome.UNKNOWN}]:
-            log.warning(
-                "closed while the store does not answer: the lease of %r %s",
-                left[0].name,
-                f"and {len(left) - 1} more end at their ttl" if len(left) > 1 else "ends at its ttl",
-            )
-        return closing.until
-
-    async def _release_some(self, closing: "_Closing") -> None:
-        """Release one lease after another, for as long as the store answers."""
-        while closing.leases:
-            try:
-                lease = closing.leases.popleft()
-            except IndexError:  # another thread took the last one
-                return
-            outcome = await self.release(lease)
-            now = self.runtime.now()
-            if outcome is Outcome.UNKNOWN and now >= closing.until:
-                return
-            if outcome is not Outcome.UNKNOWN:
-                with self.mutex:  # one that stood still since it read the time must not take back what others gained
-                    closing.until = max(closing.until, now + 2 * self._operation_timeout)
 
     async def _dismiss_waiters(self, until: float) -> None:
         """Wake who waits, to find the client closed, and let them leave their queues."""
@@ -236,17 +86,11 @@ class Session:
 
     def abandon(self) -> None:
         """In a forked child: make every lease inert, and drop what was inherited."""
-        self._abandoned = True
+        self.releases.abandoned = True
         self.local_queues.abandon()
         for lease in self.renewer.kept():
             lease.disown()
         self.store.abandon()
-
-    def refuse_if_closed(self) -> None:
-        """Raise UsageError once the client is closed."""
-        if self._closed:
-            message = "this client is closed; make a new one"
-            raise UsageError(message)
 
     # -- operations ----------------------------------------------------------------------------------------
 
@@ -261,7 +105,7 @@ class Session:
         if owned is None:
             owned = []
         until = None if timeout is None else self.runtime.now() + timeout
-        if not self._opened:
+        if not self.opened:
             await self.open(timeout, spec)
         asked_at = 0.0 if self.events is None else self.runtime.now()
         if spec.linger and not self.channel:
@@ -291,103 +135,6 @@ class Session:
         if spec.key is None or self.events is not None:
             return None
         return self.local_queues.take_up(spec, spec.key, owned)
-
-    async def release(self, lease: CoreLease) -> Outcome:
-        """Let go of a lease. Asked again, it answers the same.
-
-        Raises ForkedLeaseError in a child of the process that acquired it.
-        """
-        if lease.outcome is not None:
-            return lease.outcome
-        if self._abandoned:
-            lease.disown()  # one that was lost before the fork is not kept, and may have a mutex that nobody frees
-            raise lease.loss()
-        queue_told = False
-        try:
-            if lease.linger and self.local_queues.keep(lease):
-                return Outcome.RELEASED
-            if lease.let_it_go():
-                if lease.local_queue is not None and self.local_queues.hand_off(lease):
-                    return Outcome.RELEASED
-                queue_told = True
-                self.renewer.discard(lease)
-                began = self.runtime.now()
-                try:
-                    outcome = await self.store.release(self._to_release(lease), began + self.request_timeout(lease.ttl))
-                except StoreError as error:
-                    return await self.runtime.finish(self._release_again(lease, error, began))
-                return self._settle(lease, outcome)
-        except GeneratorExit:
-            raise
-        except BaseException as error:
-            await self.runtime.finish(self.complete_release(lease, error, queue_told=queue_told))
-            raise
-        return await self._released_by_another(lease)
-
-    async def complete_release(self, lease: CoreLease, interrupt: BaseException, *, queue_told: bool = False) -> None:
-        """Carry out what an interrupt prevented of a release, which may have been handed on in this process already.
-
-        Repeating what was done already does no harm.
-        """
-        began = self.runtime.now()
-        lease.let_it_go()
-        if lease.local_queue is not None and not queue_told:
-            self.local_queues.mend(lease.local_queue)
-            successor = lease.local_queue.lease
-            if successor is not None and successor is not lease and successor.request_id == lease.request_id:
-                self.renewer.replace(successor)
-                self.renewer.replaced(successor)
-                lease.settle(Outcome.RELEASED)
-                return
-        self.renewer.discard(lease)
-        if lease.outcome is None:
-            await self._release_again(lease, interrupt, began)
-
-    def _to_release(self, lease: CoreLease) -> ReleaseRequest:
-        return ReleaseRequest(lease.name, lease.request_id, lease.last, lease.unsure, lease.to_keep())
-
-    def _settle(self, lease: CoreLease, outcome: Outcome) -> Outcome:
-        if outcome is Outcome.EXPIRED and not lease.lost_because and self.runtime.now() < lease.valid_until:
-            outcome = Outcome.RELEASED  # the store has forgotten it, as in a failover: it was ours, and nobody's since
-        lease.settle(outcome)
-        if self.events is not None:
-            self.events.released(lease, outcome)
-        return outcome
-
-    async def _released_by_another(self, lease: CoreLease) -> Outcome:
-        """Wait for the answer to a release that another thread or task is making: two could get two answers."""
-        until = self.runtime.now() + 4 * self.request_timeout(lease.ttl) + 1.0
-        while lease.outcome is None and self.runtime.now() < until:
-            await self.runtime.sleep(0.002)
-        return lease.outcome or Outcome.UNKNOWN
-
-    async def _release_again(self, lease: CoreLease, first: BaseException, began: float) -> Outcome:
-        """Release when nobody knows whether the first attempt was carried out."""
-        release = self._to_release(lease)
-        try:
-            if isinstance(first, StoreError) and not isinstance(first, StoreUnavailable):
-                raise first
-            if lease.lost_because:
-                outcome = await self._release_lost(release, first, began + LOST_TIMEOUT)
-            else:
-                outcome = await self.persist(
-                    lambda until: self.store.release(release, until), self.request_timeout(lease.ttl)
-                )
-        except StoreError as error:
-            level = logging.DEBUG if lease.lost_because or self._closed else logging.WARNING
-            log.log(level, "%r could not be released (%s); it ends at its ttl at the latest", lease.name, told(error))
-            outcome = Outcome.UNKNOWN
-        if not outcome.kept and not lease.lost_because and self.runtime.now() < lease.valid_until:
-            outcome = Outcome.RELEASED  # it cannot have run out yet: the first attempt did it, and its reply was lost
-        return self._settle(lease, outcome)
-
-    async def _release_lost(self, release: ReleaseRequest, first: BaseException, give_up_at: float) -> Outcome:
-        """Ask what became of a lost lease, again and again, but not for long."""
-        now = self.runtime.now()
-        if now >= give_up_at and isinstance(first, StoreError):
-            raise first
-        until = max(give_up_at, now + BRIEF)
-        return await self._insist(lambda until: self.store.release(release, until), until, give_up_at)
 
     async def extend(self, lease: CoreLease, ttl: float | None) -> None:
         """Renew now, for `ttl` seconds (None: as before), from now on.
@@ -425,8 +172,9 @@ class Session:
     def _tell_what_max_hold_cuts_off(self, lease: CoreLease, ttl: float) -> None:
         left = lease.remaining()
         if lease.ends_at <= lease.valid_until and 0.0 < left < ttl * (1.0 - DRIFT) - EPSILON:
-            name = lease.name.removeprefix(self.prefix)
-            log.warning("extend(%g) of %r: max_hold ends the lease in %.1f s, whatever is renewed", ttl, name, left)
+            log.warning(
+                "extend(%g) of %r: max_hold ends the lease in %.1f s, whatever is renewed", ttl, lease.title, left
+            )
 
     async def adjust(self, lease: CoreLease, *, weight: int = 0, owner: str = "") -> None:
         """Change a lease that goes on: to a smaller `weight` (0: as it is), or to another `owner` ("": as it is).
@@ -449,17 +197,6 @@ class Session:
             await self.extend(lease, None)
         lease.check()
 
-    async def inspect(self, name: str) -> NameView:
-        """Show who holds a name and who waits for it; of those who wait in a local queue, only this client's own."""
-        await self.open()
-        view = await self._look(lambda until: self.store.inspect(name, until))
-        for holder in view.holders:
-            holder.read_metadata()
-        for waiter in view.waiters:
-            waiter.read_metadata()
-        view.waiters += self.local_queues.waiting(name)
-        return view
-
     async def explain(self, name: str, left: NotGranted) -> NotGranted:
         """Return what is known of why a name was not granted in time: it is asked for if nobody holds the name."""
         if left.holders or left.quarantine:
@@ -470,40 +207,6 @@ class Session:
             return left
         return replace(left, blocked=micros(view.blocked_for))
 
-    async def page(self, prefix: str, rest: object = None) -> Page:
-        """Return a page of the names in use, which has the time of one operation: the first, or the one after."""
-        await self.open()
-        return await self._look(lambda until: self.store.names(prefix, until, rest))
-
-    async def names(self, prefix: str) -> list[str]:
-        """List the names in use, sorted."""
-        page = await self.page(prefix)
-        found = page.names
-        while page.rest is not None:
-            page = await self.page(prefix, page.rest)
-            found += page.names
-        return sorted(found)
-
-    async def _look(self, operation: Callable[[float], Coroutine[Any, Any, T]]) -> T:
-        """Ask what changes nothing, again if the connection breaks, within the time of one operation.
-
-        The last try has half of that at least, or its error would be that there was no time.
-        """
-        now = self.runtime.now()
-        return await self._insist(operation, now + self._operation_timeout, now + self._operation_timeout / 2)
-
-    async def _insist(self, operation: Callable[[float], Coroutine[Any, Any, T]], until: float, last_try: float) -> T:
-        """Ask by `until`, again and again while the store does not answer; nothing is begun after `last_try`."""
-        delay = 0.01
-        while True:
-            try:
-                return await operation(until)
-            except StoreUnavailable:
-                if self.runtime.now() + delay >= last_try:
-                    raise
-            await self.runtime.sleep(delay * (0.5 + self.runtime.random()))
-            delay *= 2
-
     async def deadlocks(self) -> list[tuple[Wait, ...]]:
         """List who waits for each other in a circle."""
         await self.open()
@@ -512,13 +215,13 @@ class Session:
     async def resize(self, name: str, before: int, after: int) -> int:
         """Change the capacity of a name if it is `before`, or if nobody uses it; return what it is now."""
         await self.open()
-        request_timeout = self._operation_timeout
+        request_timeout = self.operation_timeout
         return await self.persist(lambda until: self.store.resize(name, before, after, until), request_timeout)
 
     async def request_revocation(self, name: str) -> list[HolderView]:
         """Ask those who hold a name to let go; return who was asked."""
         await self.open()
-        asked = await self.store.request_revocation(name, self.runtime.now() + self._operation_timeout)
+        asked = await self.store.request_revocation(name, self.runtime.now() + self.operation_timeout)
         for holder in asked:
             holder.read_metadata()
         return asked
@@ -526,7 +229,7 @@ class Session:
     async def revoke(self, name: str, token: int = 0) -> list[HolderView]:
         """Take a name by force, from all its holders or from that of a token."""
         await self.open()
-        victims = await self.store.revoke(name, self.runtime.now() + self._operation_timeout, token)
+        victims = await self.store.revoke(name, self.runtime.now() + self.operation_timeout, token)
         for victim in victims:
             victim.read_metadata()
         return victims
@@ -538,13 +241,7 @@ class Session:
                 "this store is never quarantined: only Redis, and a quorum of it, may forget who holds what."
             )
         await self.open()
-        return await self.store.end_quarantine(self.runtime.now() + self._operation_timeout)
-
-    def refuse_to_wait(self, spec: LockSpec) -> None:
-        """Raise UsageError once the client is closed, and Stopped once this wait is to stop."""
-        self.refuse_if_closed()
-        if spec.stop is not None:
-            spec.stop.check(spec.name.removeprefix(self.prefix))
+        return await self.store.end_quarantine(self.runtime.now() + self.operation_timeout)
 
     def wake_all(self, stop: Stop) -> None:
         """Have all that wait with `stop` look at it."""
@@ -553,154 +250,4 @@ class Session:
             if attempt.waits_with(stop):
                 attempt.dismiss()
 
-    def refuse_to_wait_for_oneself(self, spec: LockSpec) -> None:
-        """Raise SelfDeadlock if the calling thread or task is about to wait for ever for what it holds itself."""
-        mine = self._held_by_caller(spec)
-        if mine and sum(lease.request.weight for lease in mine) + spec.weight > spec.capacity:
-            raise self._self_deadlock(spec, mine, spec.advice)
-
-    async def refuse_to_wait_behind_oneself(self, spec: LockSpec, since: float) -> None:
-        """Raise it too if one who waits before us can't be let in while it holds that: a writer, before a reader.
-
-        We wait since a steady instant. Who came just before that may be missed; nobody who comes later is taken for it.
-        """
-        mine = self._held_by_caller(spec)
-        if not mine:
-            return
-        try:
-            view = await self.inspect(spec.name)
-        except StoreError as error:
-            log.debug("could not look who waits: %s", error)
-            return
-        lease, waited = sum(each.request.weight for each in mine), self.runtime.now() - since
-        for waiter in view.waiters:
-            if (waiter.owner, waiter.weight) == (self.owner, spec.weight) and waiter.waited_for <= waited:
-                return  # it is us
-            if waiter.alive and waiter.weight + lease > view.capacity:
-                raise self._self_deadlock(spec, mine, f"Who waits before it needs that lease to end. {spec.advice}")
-
-    def _held_by_caller(self, spec: LockSpec) -> list[CoreLease]:
-        """Return what the calling thread or task holds of a name, unless it looks for deadlocks, which finds it too."""
-        mark = self.runtime.mark()
-        if mark is None or spec.actor is not None:
-            return []
-        return [
-            lease for lease in self.renewer.kept() if lease.by is mark and lease.name == spec.name and lease.trusted()
-        ]
-
-    def _self_deadlock(self, spec: LockSpec, mine: list[CoreLease], advice: str) -> SelfDeadlock:
-        return SelfDeadlock(spec.name.removeprefix(self.prefix), mine[-1].token, advice)
-
     # -- for the protocol ----------------------------------------------------------------------------------
-
-    def deliver(self, notification: Notification) -> None:
-        """Take a push from the store. Called where the runtime runs its code."""
-        if notification.kind is NotificationKind.REVOKED:
-            self._revoked(notification)
-            return
-        if notification.kind is NotificationKind.CONTENDED:
-            self._wanted(notification.request_id)
-            return
-        if notification.kind is NotificationKind.REVOCATION_REQUESTED:
-            self._revocation_requested(notification)
-            return
-        if notification.kind is NotificationKind.GAP:
-            self._retry_all()
-            return
-        attempt = self.attempts.get(notification.request_id)
-        if attempt is not None:
-            attempt.hear(notification)
-
-    def _wanted(self, request_id: str) -> None:
-        attempt = self.attempts.get(request_id)
-        if attempt is not None:  # it has not heard of its grant yet, or is just about to enter
-            attempt.outrun = True
-        lease = self.renewer.find(request_id)
-        if lease is not None:
-            self.local_queues.contended(lease)
-
-    def _retry_all(self) -> None:
-        """Have every waiter ask and every lease renewed, not all at once: the connection to the store was lost.
-
-        Pushes may have been missed; and if the store restarted, it had better hear soon who was there before.
-        """
-        self.local_queues.end_all_lingering()
-        self.renewer.hurry(GAP_SPREAD)
-        for attempt in list(self.attempts.values()):
-            after = micros(self.runtime.random() * GAP_SPREAD)
-            attempt.hear(Notification(self.channel, NotificationKind.GAP, "", after=after))
-
-    def _revocation_requested(self, notification: Notification) -> None:
-        lease = self.renewer.find(notification.request_id)
-        if lease is not None and lease.last == notification.token:
-            lease.request_revocation()
-            self.local_queues.contended(lease)  # whoever asks wants it: others here must not keep it for long
-
-    def _revoked(self, notification: Notification) -> None:
-        lease = self.renewer.find(notification.request_id)
-        if (
-            lease is not None
-            and lease.last == notification.token
-            and (lost := self.renewer.lose(lease, REVOKED)) is not None
-        ):
-            report_loss(lost)
-
-    def request_timeout(self, ttl: int) -> float:
-        """Return how many seconds one request about a lease of `ttl` microseconds may take: far below the ttl."""
-        if ttl >= self._ample_ttl:
-            return self._operation_timeout
-        return min(self._operation_timeout, max(BRIEF, seconds(ttl) / 5))
-
-    async def persist(self, operation: Callable[[float], Coroutine[Any, Any, T]], request_timeout: float) -> T:
-        """Carry out what is safe to repeat: ask up to three times while the store does not answer."""
-        for attempt in range(3):
-            try:
-                return await operation(self.runtime.now() + request_timeout)
-            except StoreUnavailable:
-                if attempt == 2:  # noqa: PLR2004 - the third time
-                    raise
-            await self.runtime.sleep(0.02 * 4**attempt * (0.5 + self.runtime.random()))
-        raise AssertionError  # pragma: no cover - the loop returns or raises
-
-    def note_quarantine(self, seconds: float) -> None:
-        """Log that the store grants nothing for a while; once a quarantine."""
-        ends_at = self.runtime.now() + seconds
-        if ends_at > self._quarantined_until + 1.0:
-            self._quarantined_until = ends_at
-            log.warning(
-                "the store restarted or failed over, and may have forgotten grants: it grants nothing for %.1f s, "
-                "until the oldest of them has run out",
-                seconds,
-            )
-
-    def note_unanswered(self, name: str, error: StoreUnavailable, since: float, give_up_at: float) -> None:
-        """Log that an acquisition rides out a store that does not answer: once a trouble, after a second."""
-        now = self.runtime.now()
-        if self._unanswered or now < since + RIDDEN_OUT:
-            return
-        self._unanswered = True
-        log.warning(
-            "the store has not answered for %.1f s (%s); asking for %r again for another %.1f s",
-            now - since,
-            told(error),
-            name,
-            max(0.0, give_up_at - now),
-        )
-
-    def note_answer(self, since: float) -> None:
-        """Log that a trouble which was logged has ended."""
-        if self._unanswered:
-            self._unanswered = False
-            log.warning("the store answers again, after %.1f s", self.runtime.now() - since)
-
-    def note_token(self, token: int) -> None:
-        """Remember the highest token seen, so that a store that lost its state is told of it."""
-        if token > self._highest:  # noqa: PLR1730 - max() costs more, and this is on the way of every acquisition
-            self._highest = token
-
-    def proposal(self) -> int:
-        """Return the token that this client would like to be surpassed."""
-        if self._local:
-            return self._highest  # the store reads the same wall clock itself
-        wall, highest = self.runtime.wall(), self._highest
-        return wall if wall > highest else highest  # noqa: FURB136 - max() costs more

@@ -9,7 +9,7 @@ import signal
 from collections.abc import Generator
 from types import FrameType
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 SIGNALLED = 128
 """The status to exit with is this, plus the number of the signal."""

@@ -21,6 +21,8 @@ from holdfast.demo.plan import DemoError, Plan
 from holdfast.demo.report import Findings, introduce, print_findings, print_verdict, printable, to_json
 from holdfast.demo.rounds import Round, Story
 from holdfast.demo.tally import Tally
+from holdfast.errors import UsageError
+from holdfast.posix import require_posix
 
 BATCHES = 5
 """How many batches there are for each worker."""
@@ -36,6 +38,10 @@ def show_demo(
 
     A file a day is written to the folder `out`. `url` is the store of the lock. Default: fresh temporary ones.
     """
+    try:
+        require_posix("the demo, which stops and kills processes,", "run it on Linux or macOS")
+    except UsageError as error:
+        return _fail(str(error), USAGE)
     if (url or "").startswith("memory:"):
         return _fail("a memory: store lives in one process, and the demo has many; give another, or none.", USAGE)
     with interrupts.heeded(), tempfile.TemporaryDirectory(prefix="holdfast-") as name:

@@ -14,13 +14,13 @@ from shlex import quote
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Never, ParamSpec, Protocol, Self, TypeVar
 
-from holdfast.contracts.deadlines import micros, seconds
+from holdfast.contracts.deadlines import NEVER, micros, seconds
 from holdfast.contracts.limits import check_name, check_timeout
 from holdfast.contracts.messages import NameView, NotGranted
 from holdfast.contracts.owner_metadata import read_metadata
-from holdfast.core.attempt import LockSpec
-from holdfast.core.lease import NEVER, CoreLease, LeaseState
+from holdfast.core.lease import CoreLease, LeaseState
 from holdfast.core.session import Session
+from holdfast.core.spec import LockSpec
 from holdfast.core.stop import Stop
 from holdfast.errors import LeaseLost, LockTimeout, UsageError
 from holdfast.escaping import escape, shown
@@ -148,6 +148,7 @@ class LockBase:
             weight,
             capacity,
             micros(options.min_hold),
+            name,
             advice=self._advice,
         )
 
@@ -172,7 +173,7 @@ class LockBase:
         """Return the same for another name."""
         other = copy.copy(self)
         other._name = check_name(name)  # noqa: SLF001 - one of us
-        other._spec = replace(self._spec, name=self._full(name))  # noqa: SLF001
+        other._spec = replace(self._spec, name=self._full(name), title=name)  # noqa: SLF001
         return other
 
     def _timeout(self, given: float | None) -> float | None:

@@ -15,9 +15,9 @@ from typing import Generic, Never, Self, TypeVar
 from holdfast.contracts.limits import check_duration, check_timeout
 from holdfast.contracts.messages import NameView
 from holdfast.contracts.owner_metadata import OwnerMetadata
-from holdfast.core.attempt import LockSpec
 from holdfast.core.lease import CoreLease
 from holdfast.core.session import Session
+from holdfast.core.spec import LockSpec
 from holdfast.core.stop import Stop
 from holdfast.errors import StoreError, StoreUnavailable, UsageError
 from holdfast.lease import Acquiring, AsyncLease, Lease

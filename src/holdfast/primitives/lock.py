@@ -1,5 +1,7 @@
 """The lock: a name that one holder has at a time."""
 
+from dataclasses import replace
+
 from holdfast.primitives.base import AsyncLockBase, BlockingLockBase, Sessions
 from holdfast.primitives.options import PlainLockOptions
 
@@ -10,7 +12,7 @@ class Lock(BlockingLockBase):
     def __init__(self, client: Sessions, name: str, options: PlainLockOptions) -> None:
         """Make a lock; nothing is acquired yet."""
         super().__init__(client, name, options)
-        self._spec.linger = options.linger
+        self._spec = replace(self._spec, linger=options.linger)
 
 
 class AsyncLock(AsyncLockBase):
@@ -22,4 +24,4 @@ class AsyncLock(AsyncLockBase):
     def __init__(self, client: Sessions, name: str, options: PlainLockOptions) -> None:
         """Make a lock; nothing is acquired yet."""
         super().__init__(client, name, options)
-        self._spec.linger = options.linger
+        self._spec = replace(self._spec, linger=options.linger)

@@ -14,9 +14,9 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Never, ParamSpec, Self, TypeVar
 
-from holdfast.contracts.deadlines import micros, seconds
+from holdfast.contracts.deadlines import NEVER, micros, seconds
 from holdfast.contracts.limits import check_name
-from holdfast.core.lease import FORKED, NEVER, CoreLease, LeaseState
+from holdfast.core.lease import FORKED, CoreLease, LeaseState
 from holdfast.core.multi_acquire import LeaseGroup, Missed, acquire_all
 from holdfast.core.session import Session
 from holdfast.core.stop import Stop
@@ -90,7 +90,7 @@ class _MultiLeaseBase:
         group = getattr(self, "_group", None)  # none if it was interrupted when it was made
         if group is None or group.let_go:
             return
-        dropped = [lease for lease in group.leases if not lease.let_go and not lease.lost_because]
+        dropped = [lease for lease in group.leases if not lease.over()]
         if not dropped:
             return
         for lease in dropped:
@@ -239,7 +239,7 @@ class _MultiLockBase(LockBase):
         ttl = options.ttl if max_hold is None else min(options.ttl, max_hold)  # so that nothing outlives max_hold
         # max_hold counts from when all are held, so it is none of the single names'.
         common = replace(self._spec, ttl=micros(ttl), max_hold=NEVER)
-        self._specs = [replace(common, name=self._full(name)) for name in self._names]
+        self._specs = [replace(common, name=self._full(name), title=name) for name in self._names]
         self._max_hold = NEVER if max_hold is None else max_hold
 
     @property

@@ -7,10 +7,10 @@ with the last, whichever that is. If the lease is lost, all of them are.
 import warnings
 from collections.abc import Callable
 
-from holdfast.core.attempt import LockSpec
 from holdfast.core.lease import FORKED, CoreLease, LeaseState
 from holdfast.core.reservations import Reservation
 from holdfast.core.session import Session
+from holdfast.core.spec import LockSpec
 from holdfast.errors import ForkedLeaseError, LeaseLost
 from holdfast.lease import AsyncLease, Lease, LeaseBase
 from holdfast.outcome import Outcome
@@ -50,7 +50,7 @@ class _Hold:
         Called by the garbage collector in the middle of anything, so it takes no mutex: the renewer does the rest.
         """
         reservation, lease = self.reservation, self.reservation.lease
-        if self.outcome is not None or lease.let_go or lease.lost_because:
+        if self.outcome is not None or lease.over():
             return False
         self.outcome = Outcome.EXPIRED
 
@@ -96,7 +96,7 @@ class _ReentrantBase(LeaseBase):
         hold.done = True
 
     def __del__(self) -> None:
-        if hasattr(self, "_held") and self._hold.drop(self._session):  # else it was interrupted when it was made
+        if hasattr(self, "_core") and self._hold.drop(self._session):  # else it was interrupted when it was made
             warnings.warn(
                 f"a lease of {self._name!r} was dropped without release; when the last of them is gone it is no longer "
                 "renewed and ends at its ttl. Keep the lease object for as long as you need the lock.",

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Generic, Never, NoReturn, TypeVar, cast
 
 from holdfast.contracts.limits import EVERYBODY
-from holdfast.core.attempt import LockSpec
+from holdfast.core.spec import LockSpec
 from holdfast.core.stop import Stop
 from holdfast.errors import SelfDeadlock, UsageError
 from holdfast.lease import Acquiring, AsyncLease, Lease

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Never
 
 from holdfast.contracts.limits import EVERYBODY, check_number
-from holdfast.core.attempt import LockSpec
+from holdfast.core.spec import LockSpec
 from holdfast.core.stop import Stop
 from holdfast.errors import UsageError
 from holdfast.lease import Acquiring, AsyncLease, Lease

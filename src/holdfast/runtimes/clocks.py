@@ -1,7 +1,8 @@
 """The clocks of this machine.
 
-Python's time.monotonic() stands still while a machine is suspended: a holder that wakes up an hour later would
-believe that no time went by. CLOCK_BOOTTIME counts that hour (Linux); CLOCK_MONOTONIC_RAW does so on macOS.
+Python's time.monotonic() stands still while a Linux machine or a Mac is suspended: a holder that wakes up an hour later
+would believe that no time went by. CLOCK_BOOTTIME counts that hour on Linux, CLOCK_MONOTONIC_RAW on macOS. Windows has
+neither; its performance counter counts that hour, too.
 """
 
 import sys
@@ -9,21 +10,22 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-if sys.platform == "linux":
-    STEADY = time.CLOCK_BOOTTIME
-elif sys.platform == "darwin":
-    STEADY = time.CLOCK_MONOTONIC_RAW
-else:
-    STEADY = time.CLOCK_MONOTONIC
+NAMES = {"linux": "CLOCK_BOOTTIME", "darwin": "CLOCK_MONOTONIC_RAW"}
 
-
-steady: Callable[[], float] = partial(time.clock_gettime, STEADY)
+steady: Callable[[], float] = time.perf_counter
 """Return seconds from a clock that never steps and counts time spent suspended."""
+
+_steady_nanos: Callable[[], int] = time.perf_counter_ns
+
+if hasattr(time, "clock_gettime"):
+    _clock: int = getattr(time, NAMES.get(sys.platform, "CLOCK_MONOTONIC"))
+    steady = partial(time.clock_gettime, _clock)
+    _steady_nanos = partial(time.clock_gettime_ns, _clock)
 
 
 def steady_micros() -> int:
     """Return the steady clock in whole microseconds."""
-    return time.clock_gettime_ns(STEADY) // 1000
+    return _steady_nanos() // 1000
 
 
 def wall_micros() -> int:

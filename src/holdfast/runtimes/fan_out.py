@@ -9,7 +9,6 @@ it has not heard may be that a lock is free.
 import contextlib
 import inspect
 import logging
-import select
 import threading
 import types
 from collections import deque
@@ -17,6 +16,7 @@ from collections.abc import Callable, Coroutine, Generator, Sequence
 from typing import Any
 
 from holdfast.runtimes import clocks
+from holdfast.transport.polling import READABLE, new_poll
 
 log = logging.getLogger("holdfast")
 
@@ -147,13 +147,13 @@ class _InFlight:
 
     def __init__(self) -> None:
         self.flights: dict[int, Flight] = {}
-        self._poll = select.poll()
+        self._poll = new_poll()
         self._first = float("inf")
         """No later than when the first of them has waited long enough."""
 
     def wait_for(self, fileno: int, flight: Flight) -> None:
         self.flights[fileno] = flight
-        self._poll.register(fileno, select.POLLIN)
+        self._poll.register(fileno, READABLE)
         self._first = min(self._first, flight[1])
 
     def step(self, work: Coroutine[Any, Any, Any], results: list[Any], place: int) -> bool:

@@ -6,7 +6,6 @@ no event loop, no second thread on the way, and an ordinary traceback.
 
 import contextlib
 import logging
-import select
 import socket
 import threading
 import time
@@ -18,6 +17,7 @@ from typing import Any, TypeVar
 from holdfast.contracts.runtime import Datagrams
 from holdfast.runtimes import clocks, fan_out
 from holdfast.runtimes.real import DATAGRAM, RealWorld
+from holdfast.transport.polling import READABLE, new_poll
 
 T = TypeVar("T")
 
@@ -200,9 +200,9 @@ class ThreadsRuntime(RealWorld):
     def listen(self, source: Datagrams, receive: Callable[[bytes], None]) -> Callable[[], None]:
         """Receive in a daemon thread until stopped."""
         stopped, stop = socket.socketpair()
-        ready = select.poll()
-        ready.register(source, select.POLLIN)
-        ready.register(stopped, select.POLLIN)
+        ready = new_poll()
+        ready.register(source, READABLE)
+        ready.register(stopped, READABLE)
         stop_sign = stopped.fileno()
 
         def run() -> None:

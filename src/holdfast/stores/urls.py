@@ -1,7 +1,6 @@
 """From a URL to a store. A new store is one line here."""
 
 import os
-import pwd
 from collections.abc import Callable
 from difflib import get_close_matches
 from pathlib import Path
@@ -9,6 +8,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from holdfast.contracts.store import StoreSource
 from holdfast.errors import UsageError
+from holdfast.posix import require_posix
 from holdfast.stores.extras import load, require_redis
 
 VARIABLE = "HOLDFAST_URL"
@@ -28,6 +28,8 @@ ZOOKEEPER = (
 """What operations of these stores need, beside what making a client imports anyway."""
 
 FILE_FORMS = "for a lock file write sqlite:///absolute/path, sqlite:///~/path or sqlite:relative/path"
+
+SERVERS = "use a server, as redis://, etcd:// or zookeeper://, or memory:// for the threads of one process"
 
 NO_SCHEME = f"a store URL begins with its scheme, as redis://host:6379; {FILE_FORMS}"
 
@@ -100,7 +102,12 @@ def default_file() -> Path:
 
     It is found by the password database and not by the environment, so that a cron job and a login shell of one
     user never use two files.
+
+    Raises UsageError if it cannot be made, or if this is no POSIX system.
     """
+    require_posix("a lock file, the store where no URL is given,", f"{SERVERS}, by a URL or by {VARIABLE}")
+    import pwd  # Windows has no such module
+
     try:
         home = Path(pwd.getpwuid(os.getuid()).pw_dir)
     except KeyError:
@@ -135,6 +142,7 @@ def _sqlite(parts: SplitResult) -> StoreSource:
     from holdfast.stores.sqlite import sqlite_source
 
     _refuse_extras(parts)
+    require_posix("a lock file (sqlite://)", SERVERS)
     if parts.netloc or not parts.path.strip("/"):
         message = "a lock file is given as sqlite:///absolute/path, sqlite:///~/path or sqlite:relative/path"
         raise UsageError(message)

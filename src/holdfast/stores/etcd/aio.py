@@ -1,7 +1,6 @@
 """The link of the asyncio runtime: connections as protocols of the loop, without a thread and without a task."""
 
 import asyncio
-import contextlib
 import os
 import socket
 from collections import deque
@@ -12,8 +11,8 @@ from holdfast.stores.etcd import errors
 from holdfast.stores.etcd.http import BROKEN, HttpConversation, piece
 from holdfast.stores.etcd.link import Address, Answer, Hearing, Request, Stream
 from holdfast.stores.etcd.options import Deployment
-from holdfast.stores.etcd.sockets import keep_alive
 from holdfast.transport.handshake import understood
+from holdfast.transport.keep_alive import keep_transport_alive
 
 
 class Line(asyncio.Protocol):
@@ -84,8 +83,7 @@ class Line(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
         self._transport = cast("asyncio.Transport", transport)
-        with contextlib.suppress(OSError, AttributeError):
-            keep_alive(cast("socket.socket", transport.get_extra_info("socket")))
+        keep_transport_alive(transport)
 
     def data_received(self, data: bytes) -> None:
         """Take what came."""

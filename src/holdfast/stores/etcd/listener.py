@@ -14,6 +14,7 @@ from functools import partial
 from holdfast.stores.etcd.http import BROKEN, piece
 from holdfast.stores.etcd.link import Address, Hearing
 from holdfast.stores.etcd.sockets import Connection
+from holdfast.transport.polling import Selector
 from holdfast.transport.wakeup_pipe import WakeUpPipe
 
 log = logging.getLogger("holdfast")
@@ -118,7 +119,7 @@ class Listener:
     # The thread.
 
     def _work(self) -> None:
-        with selectors.PollSelector() as ready:  # which has no descriptor of its own that a fork would share
+        with Selector() as ready:  # which has no descriptor of its own that a fork would share
             ready.register(self._wakeup_pipe, selectors.EVENT_READ)
             while not self._stopped:
                 self._sort(ready)

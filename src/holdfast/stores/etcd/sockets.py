@@ -5,18 +5,16 @@ answers nobody.
 """
 
 import contextlib
-import select
 import socket
 import ssl
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from holdfast.stores.etcd.errors import cannot_connect
 from holdfast.stores.etcd.http import CHUNK, HttpConversation
 from holdfast.stores.etcd.link import Address, Answer, Request, Said
-from holdfast.transport.handshake import handshake
-
-SHORTEST = 0.001
-"""The shortest timeout that is given to a socket, in seconds: 0 would mean something else."""
+from holdfast.transport.dial import SHORTEST, dial
+from holdfast.transport.polling import is_readable
 
 
 class Unsent(OSError):
@@ -74,9 +72,7 @@ class Connection:
 
     def is_stale(self) -> bool:
         """Tell whether an idle connection was closed by the server."""
-        ready = select.poll()
-        ready.register(self._socket, select.POLLIN)
-        return bool(ready.poll(0))
+        return is_readable(self._socket)
 
     def close(self) -> None:
         """Close it, also for the copies that forked children may have."""
@@ -122,32 +118,10 @@ class Connection:
         self._socket.settimeout(max(seconds, SHORTEST))
 
 
-def dial(address: Address, tls: ssl.SSLContext | None, left: Callable[[], float]) -> Connection:
+def connect(address: Address, tls: ssl.SSLContext | None, left: Callable[[], float]) -> Connection:
     """Connect before nothing is `left`. Raises StoreError, NotSent if it may pass."""
+    secure = None if tls is None else partial(tls.wrap_socket, server_hostname=address.host)
     try:
-        return Connection(_connect(address, tls, left), address)
+        return Connection(dial(address.host, address.port, left, secure), address)
     except OSError as error:
         raise cannot_connect(address, error) from error
-
-
-def _connect(address: Address, tls: ssl.SSLContext | None, left: Callable[[], float]) -> socket.socket:
-    connected = socket.create_connection(address, max(left(), SHORTEST))
-    try:
-        keep_alive(connected)
-        if tls is not None:
-            connected.settimeout(max(left(), SHORTEST))
-            with handshake():
-                connected = tls.wrap_socket(connected, server_hostname=address.host)
-    except BaseException:
-        connected.close()
-        raise
-    return connected
-
-
-def keep_alive(connected: socket.socket) -> None:
-    """Send at once; have the system notice within a minute that the other machine is gone, also while all is silent."""
-    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 30_000)):
-        if option := getattr(socket, name, None):
-            connected.setsockopt(socket.IPPROTO_TCP, option, value)

@@ -14,7 +14,7 @@ from holdfast.stores.etcd.http import BROKEN
 from holdfast.stores.etcd.link import Address, Answer, Hearing, NotSent, Request, Stream
 from holdfast.stores.etcd.listener import Listener
 from holdfast.stores.etcd.options import Deployment
-from holdfast.stores.etcd.sockets import Connection, Unsent, dial
+from holdfast.stores.etcd.sockets import Connection, Unsent, connect
 
 IDLE = 0.1
 """After how many idle seconds to see whether the server has closed a connection, before it is used."""
@@ -117,7 +117,7 @@ class ThreadLink:
         if self._closed:
             raise errors.closed()
         until = min(until, self._now() + self._deployment.connect_timeout)
-        connection = dial(address, self._deployment.tls, self._left(until))
+        connection = connect(address, self._deployment.tls, self._left(until))
         connection.used = self._now()
         self._all.add(connection)
         return connection

@@ -1,6 +1,6 @@
 """Stores that keep things in the order in which they came, and drop what belongs to a client that is gone.
 
-ZooRenewer and etcd are such. Who stands where is in the order of the entries of a name, and how it is read is decided
+ZooKeeper and etcd are such. Who stands where is in the order of the entries of a name, and how it is read is decided
 here once (`entries.py`); a store of a kind is a `Directory` (`directory.py`).
 """
 

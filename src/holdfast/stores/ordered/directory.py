@@ -1,4 +1,4 @@
-"""The contract of a directory: what is asked of ZooRenewer, etcd or a model of them.
+"""The contract of a directory: what is asked of ZooKeeper, etcd or a model of them.
 
 Made for one runtime and used by one client, in one *session*: what a client has there vanishes with its session, which
 ends some time after the client has fallen silent. Each operation is atomic, safe to repeat, takes a local instant after

@@ -1,4 +1,4 @@
-"""The store over a directory of things that stand in order: ZooRenewer, etcd.
+"""The store over a directory of things that stand in order: ZooKeeper, etcd.
 
 Each contender is an entry of its client's session; the first that fit hold. Nobody grants anything: what is removed
 wakes who watches it, and that one looks whether it holds by now. So all that is needed for a hand-off is one event and

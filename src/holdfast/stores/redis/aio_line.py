@@ -22,6 +22,7 @@ from holdfast.stores.redis.access import Access
 from holdfast.stores.redis.aio_pipeline import NotSentError, Pipeline, SilenceLimits, blank
 from holdfast.stores.redis.link import Address
 from holdfast.transport.handshake import HandshakeFailed, understood
+from holdfast.transport.keep_alive import keep_transport_alive
 
 log = logging.getLogger("holdfast")
 
@@ -119,6 +120,7 @@ class Line:
         except BaseException:
             await hang_up(connection)
             raise
+        keep_transport_alive(writer.transport)
         self._latest = pipe = Pipeline(self._runtime, self._address, self._silence, writer, self._hear, self._forget)
         try:
             await self._greet(pipe)

@@ -6,7 +6,6 @@ then says that messages may have been missed.
 """
 
 import logging
-import select
 import threading
 from collections.abc import Callable
 
@@ -16,6 +15,7 @@ from holdfast.stores.redis import wire
 from holdfast.stores.redis.link import Address, Hearing
 from holdfast.stores.redis.sockets import BROKEN, Connection
 from holdfast.stores.redis.subscriptions import Subscriptions, Waiter
+from holdfast.transport.polling import READABLE, new_poll
 from holdfast.transport.wakeup_pipe import WakeUpPipe
 
 log = logging.getLogger("holdfast")
@@ -162,9 +162,9 @@ class Listener:
         self._lacking = error
 
     def _hear(self, connection: Connection) -> None:
-        ready = select.poll()
-        ready.register(connection, select.POLLIN)
-        ready.register(self._wakeup_pipe, select.POLLIN)
+        ready = new_poll()
+        ready.register(connection, READABLE)
+        ready.register(self._wakeup_pipe, READABLE)
         pipe = self._wakeup_pipe.fileno()
         news = True
         while not self._stopped:
@@ -256,8 +256,8 @@ class Listener:
 
     def _pause(self, seconds: float | None) -> None:
         """Wait for the bell."""
-        ready = select.poll()
-        ready.register(self._wakeup_pipe, select.POLLIN)
+        ready = new_poll()
+        ready.register(self._wakeup_pipe, READABLE)
         ready.poll(None if seconds is None else seconds * 1000)
         self._wakeup_pipe.drain()
 

@@ -10,6 +10,7 @@ from urllib.parse import SplitResult, unquote
 
 from holdfast.contracts.limits import check_count
 from holdfast.errors import UsageError
+from holdfast.posix import require_posix
 from holdfast.stores.redis.access import Access
 from holdfast.stores.redis.deployment import GUARDS, Deployment, Rules
 from holdfast.stores.redis.link import Address
@@ -19,6 +20,8 @@ FORMS = (
     "write redis://[user:password@]host[:port][/db], rediss:// for TLS, unix:///path/to/socket, "
     "redis+sentinel://host1,host2,host3/service or redis+cluster://host1,host2,host3"
 )
+
+HOST_AND_PORT = "give the host and the port of the server"
 
 SENTINEL_PORT = 26379
 REDIS_PORT = 6379
@@ -82,6 +85,7 @@ def _hosts(url: UrlParts, port: int) -> list[Address]:
 
 
 def _socket(parts: SplitResult) -> Address:
+    require_posix("a Unix socket (unix://)", HOST_AND_PORT)
     path = unquote(parts.path)
     if not path.startswith("/") or parts.netloc.rpartition("@")[2]:
         raise UsageError("a socket is given by its absolute path, as unix:///run/redis/redis.sock.")
@@ -159,6 +163,7 @@ def deployment_of_client(client: Any, rules: Rules) -> Deployment:  # noqa: ANN4
         return _of_sentinel(pool, sentinel, rules)
     access = _access(options, pool.connection_class)
     if options.get("path"):
+        require_posix("a Unix socket", HOST_AND_PORT)
         return Deployment("single", [Address("", 0, options["path"])], access, rules)
     address = Address(options.get("host", "localhost"), int(options.get("port", REDIS_PORT)))
     return Deployment("single", [address], access, rules)

@@ -47,7 +47,7 @@ ACQUIRE_MANY = _script("acquire_many", guarded=True)
 RELEASE = _script("release", ALLOW_OOM)
 RENEW = _script("renew", ALLOW_OOM, guarded=True)
 ADJUST = _script("adjust", ALLOW_OOM)
-LEAVE = _script("leave", ALLOW_OOM)
+WITHDRAW = _script("withdraw", ALLOW_OOM)
 RESIZE = _script("resize", ALLOW_OOM)
 REQUEST_REVOCATION = _script("request_revocation", ALLOW_OOM)
 REVOKE = _script("revoke", ALLOW_OOM)
@@ -61,7 +61,7 @@ ALL = (
     RELEASE,
     RENEW,
     ADJUST,
-    LEAVE,
+    WITHDRAW,
     RESIZE,
     REQUEST_REVOCATION,
     REVOKE,

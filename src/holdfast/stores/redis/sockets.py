@@ -9,7 +9,6 @@ answers nobody.
 
 import contextlib
 import os
-import select
 import socket
 import ssl
 from collections.abc import Callable, Iterator
@@ -24,11 +23,13 @@ from redis.exceptions import RedisError
 from redis.retry import Retry
 
 from holdfast.errors import StoreUnavailable
+from holdfast.posix import POSIX
 from holdfast.runtimes import clocks
 from holdfast.stores.redis import wire
 from holdfast.stores.redis.access import Access
 from holdfast.stores.redis.link import Address
-from holdfast.transport.handshake import HandshakeFailed, handshake
+from holdfast.transport.dial import SHORTEST, Secure, dial, ignore_stage
+from holdfast.transport.polling import is_readable
 
 CHUNK = 65536
 """How much is read at once, in bytes."""
@@ -113,7 +114,8 @@ class Connection:
     def take(self, left: float) -> Any:  # noqa: ANN401 - whatever the server answers
         """Return the next reply, some of which has come, or NOTHING if that is not all of it. Raises BROKEN.
 
-        Only TLS, which may have more of it than the socket shows, waits for the rest, for `left` seconds.
+        TLS, which may have more of it than the socket shows, waits for the rest, for `left` seconds; so does any
+        connection where a socket is no file.
         """
         if self._read is None:
             return self.reply(left)
@@ -126,9 +128,7 @@ class Connection:
 
     def is_stale(self) -> bool:
         """Tell whether an idle connection was closed by the server, or has heard something that nobody asked for."""
-        ready = select.poll()
-        ready.register(self._socket, select.POLLIN)
-        return bool(ready.poll(0))
+        return is_readable(self._socket)
 
     def close(self) -> None:
         """Close it, also for the copies that forked children may have."""
@@ -182,20 +182,26 @@ class Connection:
         raise Unsent("the server closed the connection before a request was sent") from error
 
     def _limit(self, left: float) -> None:
-        self._timeout = max(left, 0.001) * (1 + SLACK) / 2
+        self._timeout = max(left, SHORTEST) * (1 + SLACK) / 2
         self._socket.settimeout(self._timeout)
 
 
 def _sender(connected: socket.socket) -> Callable[[bytes], int]:
-    """Return what sends as much as the system takes at once: Python's own send() would first ask whether it does."""
-    if isinstance(connected, ssl.SSLSocket):
+    """Return what sends as much as the system takes at once.
+
+    Where a socket is a file, that is write(): Python's own send() would first ask the system whether it takes anything.
+    """
+    if isinstance(connected, ssl.SSLSocket) or not POSIX:
         return connected.send
     return partial(os.write, connected.fileno())
 
 
 def _reader(connected: socket.socket) -> Callable[[int], bytes] | None:
-    """Return what reads as much as has come: Python's own recv() would first ask whether something has."""
-    return None if isinstance(connected, ssl.SSLSocket) else partial(os.read, connected.fileno())
+    """Return what reads as much as has come: Python's own recv() would first ask whether something has.
+
+    None if only recv() can: with TLS, and where a socket is no file.
+    """
+    return None if isinstance(connected, ssl.SSLSocket) or not POSIX else partial(os.read, connected.fileno())
 
 
 def _some(data: bytes) -> bytes:
@@ -216,7 +222,7 @@ class _Punctual(AbstractConnection):
     @property
     def socket_timeout(self) -> float:
         """How long the next step may take."""
-        return max(0.001, self.left())
+        return max(SHORTEST, self.left())
 
     @socket_timeout.setter
     def socket_timeout(self, value: float | None) -> None: ...
@@ -242,32 +248,29 @@ class _Punctual(AbstractConnection):
 
 
 class _Tcp(_Punctual, redis.Connection):
-    pass
+    def _connect(self) -> socket.socket:
+        return dial(self.host, self.port, self.left, family=self.socket_type, on_stage=self.on_stage)
 
 
 class _Tls(_Punctual, redis.SSLConnection):
-    def _wrap_socket_with_ssl(self, sock: socket.socket) -> ssl.SSLSocket:
-        self.on_stage(HandshakeFailed())
-        with handshake():
-            wrapped = cast("ssl.SSLSocket", super()._wrap_socket_with_ssl(sock))  # type: ignore[no-untyped-call]
-        self.on_stage(TimeoutError())
-        return wrapped
+    def _connect(self) -> socket.socket:
+        secure = cast("Secure", self._wrap_socket_with_ssl)
+        return dial(self.host, self.port, self.left, secure, family=self.socket_type, on_stage=self.on_stage)
 
 
 class _Local(_Punctual, redis.UnixDomainSocketConnection):
-    pass
+    def _connect(self) -> socket.socket:
+        self.on_stage(TimeoutError())
+        return cast("socket.socket", super()._connect())  # type: ignore[no-untyped-call]
 
 
-def _ignore(error: OSError) -> None: ...
-
-
-def dial(  # noqa: PLR0917 - what a link knows
+def connect(  # noqa: PLR0917 - what a link knows
     access: Access,
     address: Address,
     now: Callable[[], float],
     until: float,
     identify: wire.Identify,
-    on_stage: Callable[[OSError], None] = _ignore,
+    on_stage: Callable[[OSError], None] = ignore_stage,
 ) -> Connection:
     """Connect by `until`, and learn what `identify` asks for.
 
@@ -276,7 +279,7 @@ def dial(  # noqa: PLR0917 - what a link knows
     Raises StoreError, StoreUnavailable if it may pass.
     """
     try:
-        connection = Connection(_connect(access, address, lambda: until - now(), on_stage))
+        connection = Connection(_open(access, address, lambda: until - now(), on_stage))
     except (RedisError, OSError) as error:
         raise wire.cannot_connect(address, error) from error
     try:
@@ -292,24 +295,13 @@ def dial(  # noqa: PLR0917 - what a link knows
     return connection
 
 
-def _connect(
+def _open(
     access: Access, address: Address, left: Callable[[], float], on_stage: Callable[[OSError], None]
 ) -> socket.socket:
     options = {**access.connection_options(address), "protocol": 2, "retry": Retry(NoBackoff(), 0)}
     kind: Any = _Local if address.path else _Tls if access.tls else _Tcp
     connecting = kind(**options)
     connecting.left, connecting.on_stage = left, on_stage
-    on_stage(TimeoutError())
     connecting.connect()
     connected: socket.socket = connecting.surrender()
-    if not address.path:
-        _keep_alive(connected)
     return connected
-
-
-def _keep_alive(connected: socket.socket) -> None:
-    """Have the system notice within a minute that the other machine is gone, also while nobody asks anything."""
-    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
-        if option := getattr(socket, name, None):
-            connected.setsockopt(socket.IPPROTO_TCP, option, value)

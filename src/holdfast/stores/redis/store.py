@@ -264,7 +264,7 @@ class RedisStore:
     async def withdraw(self, withdraw: WithdrawRequest, until: float) -> NotGranted:
         """Give up waiting; pass on a grant that crossed this."""
         args = (self._about, withdraw.request_id, b"1" if withdraw.unsure else b"0")
-        return codec.left_of((await self._run(scripts.LEAVE, withdraw.name, withdraw.request_id, args, until)).value)
+        return codec.left_of((await self._run(scripts.WITHDRAW, withdraw.name, withdraw.request_id, args, until)).value)
 
     async def inspect(self, name: str, until: float) -> NameView:
         """Show one name."""

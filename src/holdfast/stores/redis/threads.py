@@ -21,7 +21,7 @@ from holdfast.stores.redis.access import Access
 from holdfast.stores.redis.link import Address, Answer, Hearing, ReplyError, Word
 from holdfast.stores.redis.listener import Listener
 from holdfast.stores.redis.scripts import Script
-from holdfast.stores.redis.sockets import BROKEN, Connection, Unsent, dial
+from holdfast.stores.redis.sockets import BROKEN, Connection, Unsent, connect
 
 IDLE = 0.1
 """After how many idle seconds to see whether the server has closed a connection, before it is used."""
@@ -207,11 +207,11 @@ class ThreadLink:
         return connection
 
     def _dial(self, until: float, identify: wire.Identify) -> Connection:
-        return dial(self._access, self._address, self._now, until, identify)
+        return connect(self._access, self._address, self._now, until, identify)
 
     def _dial_channel(self, on_stage: Callable[[OSError], None]) -> Connection:
         until = self._now() + self._access.connect_timeout
-        return dial(self._access, self._address, self._now, until, None, on_stage)
+        return connect(self._access, self._address, self._now, until, None, on_stage)
 
     def _drop_idle(self, before: float = math.inf) -> None:
         """Close the idle connections that were last taken before an instant."""

@@ -40,7 +40,7 @@ def _dump_holder(holder: Holder) -> str:
     """Encode a holder in the order of its fields."""
     return (
         f'["{holder.request_id}","{holder.channel}",{_quote(holder.owner)},{holder.token},{holder.weight},{holder.ttl},'
-        f"{holder.lock_delay},{holder.granted_at},{holder.expires_at},{_TRUTH[holder.told]}]"
+        f"{holder.lock_delay},{holder.granted_at},{holder.expires_at},{_TRUTH[holder.notify_contended]}]"
     )
 
 

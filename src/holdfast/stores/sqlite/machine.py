@@ -6,7 +6,6 @@ machine read the same one. It starts anew at each boot, which the boot id tells.
 
 import os
 import re
-import time
 from pathlib import Path
 
 from holdfast.runtimes import clocks
@@ -77,7 +76,7 @@ class BootClock:
 
     def __call__(self) -> int:
         """Return the time since boot."""
-        return time.clock_gettime_ns(clocks.STEADY) // 1000 - self._offset
+        return clocks.steady_micros() - self._offset
 
 
 def file_system(path: Path) -> str:

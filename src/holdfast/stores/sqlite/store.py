@@ -13,6 +13,7 @@ from holdfast.contracts.messages import NameView, Notification, Page
 from holdfast.contracts.runtime import Runtime
 from holdfast.contracts.store import Capabilities, StoreSource
 from holdfast.errors import StoreUnavailable
+from holdfast.posix import require_posix
 from holdfast.runtimes import clocks
 from holdfast.stores.sqlite import machine
 from holdfast.stores.sqlite.channel import SqliteChannel
@@ -112,5 +113,6 @@ class SqliteStore(TabledStore):
 
 
 def sqlite_source(path: Path) -> StoreSource:
-    """Return the source of stores that share the lock file at `path`."""
+    """Return the source of stores that share the lock file at `path`. Raises UsageError if this is no POSIX system."""
+    require_posix("a lock file", "use a server store, or memory:// for the threads of one process")
     return StoreSource(f"sqlite://{path}", SqliteStore.capabilities, lambda runtime: SqliteStore(runtime, path))

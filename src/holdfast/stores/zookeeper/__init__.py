@@ -1,4 +1,4 @@
-"""Locks in ZooRenewer."""
+"""Locks in ZooKeeper."""
 
 import re
 from functools import partial
@@ -21,9 +21,9 @@ OLDEST = (2, 11)
 def zookeeper_url_source(parts: SplitResult) -> StoreSource:
     """Return the store of a URL. Raises UsageError if it can't be understood."""
     if find_spec("kazoo") is None:
-        raise UsageError("the ZooRenewer store needs kazoo, which is not installed: pip install 'holdfast[zookeeper]'")
+        raise UsageError("the ZooKeeper store needs kazoo, which is not installed: pip install 'holdfast[zookeeper]'")
     if _is_too_old(found := version("kazoo")):
-        raise UsageError(f"the ZooRenewer store needs kazoo 2.11 or later, and this is {found}: pip install -U kazoo")
+        raise UsageError(f"the ZooKeeper store needs kazoo 2.11 or later, and this is {found}: pip install -U kazoo")
     access = access_of(parts)
     if access.sasl and find_spec("puresasl") is None:
         raise UsageError("a SASL login needs pure-sasl, which is not installed: pip install 'holdfast[zookeeper-sasl]'")
@@ -38,6 +38,6 @@ def _is_too_old(kazoo: str) -> bool:
 
 
 def _make(access: Access, runtime: Runtime) -> OrderedStore:
-    from holdfast.stores.zookeeper.directory import ZooRenewerDirectory
+    from holdfast.stores.zookeeper.directory import ZooKeeperDirectory
 
-    return OrderedStore(runtime, ZooRenewerDirectory(runtime, access))
+    return OrderedStore(runtime, ZooKeeperDirectory(runtime, access))

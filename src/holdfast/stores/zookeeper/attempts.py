@@ -117,8 +117,8 @@ class Attempts:
         found = {host: known.get(host, [UNTRIED]) for host in self.hosts}
         told = ", ".join(f"{_written(host)} ({_reasons(failures)})" for host, failures in found.items())
         if all(failure.distrust for failures in found.values() for failure in failures):
-            return StoreError(f"no ZooRenewer server and client trust each other: {told}; {TRUST}")
-        return StoreUnavailable(f"no ZooRenewer server can be reached: {told}; {CHECK}")
+            return StoreError(f"no ZooKeeper server and client trust each other: {told}; {TRUST}")
+        return StoreUnavailable(f"no ZooKeeper server can be reached: {told}; {CHECK}")
 
 
 TRUST = "check ca, certfile, keyfile and the hosts in the URL, and whom the servers trust"

@@ -34,7 +34,7 @@ def write_box(count: int, messages: list[str]) -> bytes:
     return "\n".join([str(count), *messages]).encode("ascii", errors="replace")
 
 
-class ZooRenewerChannel:
+class ZooKeeperChannel:
     """The channel of whatever session a client has."""
 
     def __init__(self, client: Client, root: str, deliver: Callable[[str], None]) -> None:

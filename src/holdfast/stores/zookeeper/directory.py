@@ -1,4 +1,4 @@
-"""A directory in ZooRenewer.
+"""A directory in ZooKeeper.
 
 A name is a node, an entry a child of it: of a client's session, or one that outlives it. Its creation is the token.
 What goes through the leader proves that the session lives (`proofs.py`): each listing is preceded by a sync, or by the
@@ -32,7 +32,7 @@ MANY = 200
 """How many requests are sent at once, at most."""
 
 
-class ZooRenewerDirectory:
+class ZooKeeperDirectory:
     """One client's session, and what it sees."""
 
     def __init__(self, runtime: Runtime, access: Access) -> None:
@@ -276,7 +276,7 @@ class ZooRenewerDirectory:
     async def names(self, prefix: str, until: float, rest: object = None) -> Page:
         """Return a page of the nodes below the root that have entries, sorted.
 
-        All nodes are listed for the first page, since ZooRenewer knows no part of a list. The rest is those of which
+        All nodes are listed for the first page, since ZooKeeper knows no part of a list. The rest is those of which
         nobody has looked yet whether they have entries.
         """
         found: list[str] = await self._nodes(prefix, until) if rest is None else list(cast("list[str]", rest))

@@ -39,7 +39,7 @@ PASSING = {
 """It was not carried out, and asking again later may help."""
 
 LASTING = {
-    -6: "the servers are too old: they must be ZooRenewer 3.5 or later",
+    -6: "the servers are too old: they must be ZooKeeper 3.5 or later",
     -102: "this login may not do that. It needs read, write, create and delete at {root} and below, and where there is "
     "no such node yet, create above it; see the ACLs of these nodes, and the user and password in the URL",
     -114: "the ACL of new nodes is not valid; for acl=creator, the URL needs a user and a password",

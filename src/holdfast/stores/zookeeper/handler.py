@@ -5,7 +5,6 @@ forked from us can close what it inherited, because all sockets are known here.
 """
 
 import contextlib
-import select
 import socket
 import ssl
 import threading
@@ -19,6 +18,7 @@ from holdfast.contracts.runtime import Runtime
 from holdfast.stores.zookeeper.attempts import CLOSED, CONNECTED, Attempts, Host, failure_of
 from holdfast.stores.zookeeper.library import Result, make_result
 from holdfast.stores.zookeeper.options import Access
+from holdfast.transport.polling import READABLE, WRITABLE, new_poll
 
 CONNECT = 5.0
 """The longest that connecting to one server may take, in seconds."""
@@ -275,12 +275,12 @@ class Handler:
         if timeout is not None and any(isinstance(each, Wire) and not each.is_greeted() for each in readers):
             timeout = min(timeout, GREETS)
         until = None if timeout is None else time.monotonic() + timeout
-        ready = select.poll()
+        ready = new_poll()
         by_number = {each.fileno(): each for each in (*readers, *writers)}
         for each in readers:
-            ready.register(each, select.POLLIN)
+            ready.register(each, READABLE)
         for each in writers:
-            ready.register(each, select.POLLOUT)
+            ready.register(each, WRITABLE)
         reminder = next((each for each in readers if isinstance(each, Reminder)), None)
         while True:
             due = self._has_to_send(reminder)

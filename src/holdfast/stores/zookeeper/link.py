@@ -16,7 +16,7 @@ from typing import Any
 from holdfast.contracts.runtime import Event, Runtime
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from holdfast.stores.zookeeper import library
-from holdfast.stores.zookeeper.channel import ZooRenewerChannel
+from holdfast.stores.zookeeper.channel import ZooKeeperChannel
 from holdfast.stores.zookeeper.errors import (
     LOST,
     SASL_REQUIRED,
@@ -304,7 +304,7 @@ class Link:
         access, logger = self._access, library.QuietLogger()
         self._handler = handler = Handler(access, self._runtime)
         client = library.make_client(access.hosts, handler, logger, access.options, private=access.private)
-        channel = ZooRenewerChannel(
+        channel = ZooKeeperChannel(
             client, access.root, lambda message: self._post(partial(self._hearing.told, message))
         )
         channel.on_ready = partial(self._from_thread, client, handler, channel)
@@ -313,7 +313,7 @@ class Link:
         return client
 
     def _listen(
-        self, client: Client, handler: Handler, channel: ZooRenewerChannel, logger: library.QuietLogger, state: str
+        self, client: Client, handler: Handler, channel: ZooKeeperChannel, logger: library.QuietLogger, state: str
     ) -> None:
         """Hear of a change, in kazoo's thread."""
         if state != library.CONNECTED:
@@ -327,7 +327,7 @@ class Link:
             channel.suspended()
             self._post(partial(self._ended, client, client.client_state, logger.raised))
 
-    def _from_thread(self, client: Client, handler: Handler, channel: ZooRenewerChannel) -> None:
+    def _from_thread(self, client: Client, handler: Handler, channel: ZooKeeperChannel) -> None:
         wire = handler.wire
         if wire is not None:
             self._post(partial(self._ready, client, channel.session, wire.session_timeout(), wire.opened_at))

@@ -54,12 +54,12 @@ class Access:
     @property
     def title(self) -> str:
         """The ensemble in a few words, without secrets."""
-        return f"ZooRenewer at {self.hosts}{self.root.removesuffix(ROOT)}"
+        return f"ZooKeeper at {self.hosts}{self.root.removesuffix(ROOT)}"
 
 
 def access_of(parts: SplitResult) -> Access:
     """Read a URL. Raises UsageError if it can't be understood."""
-    url = UrlParts(parts, "ZooRenewer", FORM)
+    url = UrlParts(parts, "ZooKeeper", FORM)
     given = url.take(url.query(OPTIONS), OPTIONS)
     private = given.pop("acl", "open") == "creator"
     options: dict[str, Any] = {"timeout": given.pop("session_timeout", SESSION_TIMEOUT)}
@@ -77,12 +77,12 @@ def _hosts(url: UrlParts) -> str:
 def _root(url: UrlParts) -> str:
     names = [unquote(each) for each in url.path().split("/") if each]
     if any(each in {".", ".."} or "/" in each or not each.isprintable() for each in names):
-        raise UsageError(f"the path of the ZooRenewer URL is no path of a node; {FORM}.")
+        raise UsageError(f"the path of the ZooKeeper URL is no path of a node; {FORM}.")
     return "".join(f"/{each}" for each in names) + ROOT
 
 
 def _login(url: UrlParts, given: dict[str, Any]) -> dict[str, Any]:
-    """Read who to log in as: by ZooRenewer's own digest, or by SASL."""
+    """Read who to log in as: by ZooKeeper's own digest, or by SASL."""
     login = url.login()
     user, password = login or ("", None)
     mechanism = given.pop("sasl_mechanism", "")
@@ -97,7 +97,7 @@ def _login(url: UrlParts, given: dict[str, Any]) -> dict[str, Any]:
     if sasl:
         raise UsageError("sasl_service and sasl_principal go with sasl_mechanism, as GSSAPI.")
     if ":" in user:
-        raise UsageError("a user of ZooRenewer has no `:` in its name.")
+        raise UsageError("a user of ZooKeeper has no `:` in its name.")
     return {"auth_data": [("digest", f"{user}:{password}")]} if login else {}
 
 
@@ -116,7 +116,7 @@ def _tls(given: dict[str, Any]) -> ssl.SSLContext | None:
         context = _context(given)
     except (OSError, ValueError) as error:
         raise UsageError(
-            f"a certificate or key named in the ZooRenewer URL cannot be loaded ({type(error).__name__}); check ca, "
+            f"a certificate or key named in the ZooKeeper URL cannot be loaded ({type(error).__name__}); check ca, "
             "certfile, keyfile and keyfile_password."
         ) from None
     context.check_hostname = given.get("check_hostname", verify)

@@ -118,7 +118,7 @@ class StoreConformance:
             cases = [
                 (check, form) for form in cls.forms for check in cls.checks if check.applies_to(cls.capabilities, form)
             ]
-            metafunc.parametrize(("check", "colour"), cases, ids=_ids(cases))
+            metafunc.parametrize(("check", "form"), cases, ids=_ids(cases))
 
     def test_guarantee(self, check: Check, form: str, source: StoreSource) -> None:
         """Every guarantee of Holdfast holds at this store."""

@@ -4,7 +4,6 @@ Being in is holding a lock on a file that is opened anew each time, so that thre
 other alike. Whoever does not get it at once has found an overlap, and goes on: the test fails at its end.
 """
 
-import fcntl
 import hashlib
 import os
 import threading
@@ -14,6 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from holdfast.errors import UsageError
+from holdfast.posix import require_posix
 from holdfast.testing.pytest.leases import current_task, mark
 from holdfast.testing.pytest.places import caller
 
@@ -58,6 +58,8 @@ class Section:
         if not stack:
             del _inside[self._key()]
         if descriptor != NO_LOCK:
+            import fcntl
+
             os.ftruncate(descriptor, 0)
             fcntl.flock(descriptor, fcntl.LOCK_UN)  # a process that was forked meanwhile has a copy of the descriptor
             os.close(descriptor)
@@ -77,6 +79,9 @@ class Section:
 
     def _lock(self) -> int:
         """Return a descriptor that is locked; if another has the lock, note that, and return NO_LOCK."""
+        require_posix("assert_never_overlap, which locks files,", "run this test on Linux or macOS")
+        import fcntl  # Windows has no such module
+
         who = _who()
         file = self._folder / hashlib.sha256(self.name.encode()).hexdigest()
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

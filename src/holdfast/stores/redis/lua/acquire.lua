@@ -69,7 +69,7 @@ look()
 quarantine(ttl + delay)
 local refused = request == released or (buried and tonumber(buried) > now)
 
---@include ask
+--@include full_acquire
 
 reply = acquire()
 save()

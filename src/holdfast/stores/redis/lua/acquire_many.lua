@@ -11,7 +11,7 @@
 local proposal, wait = tonumber(ARGV[3]), ARGV[4] == '1'
 local request, refused
 local vote = false -- no vote is asked for several names together
---@include ask
+--@include full_acquire
 
 local replies = {}
 for i = 1, (#KEYS - 1) / 3 do

@@ -96,7 +96,7 @@ if holder then
     released = request
     if keeps > 0 then
         -- It is nobody's from now on. Who waits is told anew when it ends: it was told another time.
-        holder[REQUEST], holder[INBOX] = KEPT .. request, ''
+        holder[REQUEST], holder[CHANNEL] = KEPT .. request, ''
         holder[TTL], holder[EXPIRES], holder[DELAY] = keeps, now + keeps, 0
         holder[TOLD] = false
         head_before = nil

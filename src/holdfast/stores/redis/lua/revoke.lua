@@ -21,7 +21,7 @@ local shown = shown_holders()
 holders = others
 for _, holder in ipairs(victims) do
     block_since(now, holder[DELAY])
-    push(holder[INBOX], string.format('R %.0f %s', holder[TOKEN], holder[REQUEST]))
+    push(holder[CHANNEL], string.format('R %.0f %s', holder[TOKEN], holder[REQUEST]))
 end
 if victims[1] then counter = next_token(0) end
 pass_on()

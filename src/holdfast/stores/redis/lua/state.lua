@@ -1,7 +1,7 @@
--- The rules of the grant table that need no queue. See core/table.py, which decides.
+-- The rules of the grant table that need no queue. See table/step.py, which decides.
 
 -- What each place in a holder means.
-local REQUEST, INBOX, OWNER, TOKEN, WEIGHT, TTL, DELAY, GRANTED, EXPIRES, TOLD = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
+local REQUEST, CHANNEL, OWNER, TOKEN, WEIGHT, TTL, DELAY, GRANTED, EXPIRES, TOLD = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
 
 -- What the request of a holding begins with that was released, and is to keep the name for a while yet.
 local KEPT = '~'

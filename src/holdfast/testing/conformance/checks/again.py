@@ -172,7 +172,7 @@ async def nobody_waits_behind_a_writer_for_oneself(kit: Kit) -> None:
     try:
         await rwlock.read().acquire()
     except SelfDeadlock as error:
-        expect("waits before it" in str(error), "it says why")
+        expect("An earlier waiter" in str(error), "it says why")
     else:
         expect(holds=False, what="a second read behind a writer is refused")
     lease.check()

@@ -1,4 +1,4 @@
--- One ask for the name that was read, when it may be anything but usual. See core/table.py, which decides.
+-- One acquire request for the name that was read, when it may be anything but usual. See table/step.py, which decides.
 --
 -- Needs: request, proposal, wait, vote; refused (whether the request was given up, or released).
 
@@ -38,7 +38,7 @@ local function join()
     keep(seat, it)
     if before or queued == 1 then
         for _, holder in ipairs(holders) do
-            if holder[TOLD] then push(holder[INBOX], 'W 0 ' .. holder[REQUEST]) end
+            if holder[TOLD] then push(holder[CHANNEL], 'W 0 ' .. holder[REQUEST]) end
         end
     end
 end

@@ -12,9 +12,9 @@ pass_on()
 local all = holders
 holders = {}
 for _, holder in ipairs(all) do
-    if holder[INBOX] ~= '' then
+    if holder[CHANNEL] ~= '' then
         holders[#holders + 1] = holder
-        push(holder[INBOX], string.format('A %.0f %s', holder[TOKEN], holder[REQUEST]))
+        push(holder[CHANNEL], string.format('A %.0f %s', holder[TOKEN], holder[REQUEST]))
     end
 end
 local asked = shown_holders()

@@ -1,0 +1,136 @@
+"""The release of a lease, from the local hand-off to the store's answer, or to what can be said without one.
+
+A release is carried out though it is cancelled or interrupted, and may be repeated: the store answers a repeated
+release as it did before.
+"""
+
+import logging
+
+from holdfast.contracts.messages import ReleaseRequest
+from holdfast.core.access import BRIEF, StoreAccess
+from holdfast.core.lease import CoreLease
+from holdfast.core.local_queue import LocalQueue, LocalQueues
+from holdfast.errors import StoreError, StoreUnavailable
+from holdfast.escaping import told
+from holdfast.outcome import Outcome
+
+log = logging.getLogger("holdfast")
+
+LOST_TIMEOUT = 0.5
+"""For how many seconds from its beginning the release of a lost lease is repeated: its holder is to stop."""
+
+
+class Releases:
+    """The releases of one client."""
+
+    local_queues: LocalQueues
+    """Set once they are made: they release leases, too."""
+
+    def __init__(self, access: StoreAccess) -> None:
+        """Release leases of `access`."""
+        self._access = access
+        self._runtime = access.runtime
+        self._store = access.store
+        self._renewer = access.renewer
+        self.abandoned = False
+        """Whether this is a forked child of the process that acquired the leases."""
+
+    async def release(self, lease: CoreLease) -> Outcome:
+        """Let go of a lease. Asked again, it answers the same.
+
+        Raises ForkedLeaseError in a child of the process that acquired it.
+        """
+        if lease.outcome is not None:
+            return lease.outcome
+        if self.abandoned:
+            lease.disown()  # one that was lost before the fork is not kept, and may have a mutex that nobody frees
+            raise lease.loss()
+        queue_told = False
+        try:
+            if lease.linger and self.local_queues.keep(lease):
+                return Outcome.RELEASED
+            if lease.let_it_go():
+                if lease.local_queue is not None and self.local_queues.hand_off(lease):
+                    return Outcome.RELEASED
+                queue_told = True
+                self._renewer.discard(lease)
+                began = self._runtime.now()
+                try:
+                    outcome = await self._store.release(
+                        self._to_release(lease), began + self._access.request_timeout(lease.ttl)
+                    )
+                except StoreError as error:
+                    return await self._runtime.finish(self._release_again(lease, error, began))
+                return self._settle(lease, outcome)
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            await self._runtime.finish(self.complete(lease, error, queue_told=queue_told))
+            raise
+        return await self._released_by_another(lease)
+
+    async def complete(self, lease: CoreLease, interrupt: BaseException, *, queue_told: bool = False) -> None:
+        """Carry out what an interrupt prevented of a release, which may have been handed on in this process already.
+
+        Repeating what was done already does no harm.
+        """
+        began = self._runtime.now()
+        lease.let_it_go()
+        local_queue = lease.local_queue
+        if isinstance(local_queue, LocalQueue) and not queue_told:
+            self.local_queues.mend(local_queue)
+            successor = local_queue.lease
+            if successor is not None and successor is not lease and successor.request_id == lease.request_id:
+                self._renewer.replace(successor)
+                self._renewer.replaced(successor)
+                lease.settle(Outcome.RELEASED)
+                return
+        self._renewer.discard(lease)
+        if lease.outcome is None:
+            await self._release_again(lease, interrupt, began)
+
+    def _to_release(self, lease: CoreLease) -> ReleaseRequest:
+        return ReleaseRequest(lease.name, lease.request_id, lease.last, lease.unsure, lease.to_keep())
+
+    def _settle(self, lease: CoreLease, outcome: Outcome) -> Outcome:
+        if outcome is Outcome.EXPIRED and not lease.lost_because and self._runtime.now() < lease.valid_until:
+            outcome = Outcome.RELEASED  # the store has forgotten it, as in a failover: it was ours, and nobody's since
+        lease.settle(outcome)
+        if self._access.events is not None:
+            self._access.events.released(lease, outcome)
+        return outcome
+
+    async def _released_by_another(self, lease: CoreLease) -> Outcome:
+        """Wait for the answer to a release that another thread or task is making: two could get two answers."""
+        until = self._runtime.now() + 4 * self._access.request_timeout(lease.ttl) + 1.0
+        while lease.outcome is None and self._runtime.now() < until:
+            await self._runtime.sleep(0.002)
+        return lease.outcome or Outcome.UNKNOWN
+
+    async def _release_again(self, lease: CoreLease, first: BaseException, began: float) -> Outcome:
+        """Release when nobody knows whether the first attempt was carried out."""
+        release = self._to_release(lease)
+        try:
+            if isinstance(first, StoreError) and not isinstance(first, StoreUnavailable):
+                raise first
+            if lease.lost_because:
+                outcome = await self._release_lost(release, first, began + LOST_TIMEOUT)
+            else:
+                outcome = await self._access.persist(
+                    lambda until: self._store.release(release, until), self._access.request_timeout(lease.ttl)
+                )
+        except StoreError as error:
+            level = logging.DEBUG if lease.lost_because or self._access.closed else logging.WARNING
+            log.log(level, "%r could not be released (%s); it ends at its ttl at the latest", lease.name, told(error))
+            outcome = Outcome.UNKNOWN
+        if not outcome.kept and not lease.lost_because and self._runtime.now() < lease.valid_until:
+            outcome = Outcome.RELEASED  # it cannot have run out yet: the first attempt did it, and its reply was lost
+        return self._settle(lease, outcome)
+
+    async def _release_lost(self, release: ReleaseRequest, first: BaseException, give_up_at: float) -> Outcome:
+        """Ask what became of a lost lease, again and again, but not for long."""
+        now = self._runtime.now()
+        if now >= give_up_at and isinstance(first, StoreError):
+            raise first
+        until = max(give_up_at, now + BRIEF)
+        return await self._access.insist(lambda until: self._store.release(release, until), until, give_up_at)

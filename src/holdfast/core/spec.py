@@ -1,0 +1,45 @@
+"""The lock spec: what a caller wants to hold, checked and packed once, when the lock object is made."""
+
+from dataclasses import dataclass, field
+
+from holdfast.contracts.deadlines import NEVER
+from holdfast.core.actor import Actor
+from holdfast.core.stop import Stop
+
+
+@dataclass(slots=True, frozen=True)
+class LockSpec:
+    """What a caller wants to hold. `ttl`, `lock_delay` and `min_hold` in microseconds, `max_hold` in seconds."""
+
+    name: str
+    """The name in the store: the client's namespace, a colon, and the title."""
+    ttl: int
+    lock_delay: int = 0
+    max_hold: float = NEVER
+    weight: int = 1
+    capacity: int = 1
+    min_hold: int = 0
+    """For how long after the grant the store grants the name to nobody else, even if the lease is released before."""
+    title: str = ""
+    """The name as the caller wrote it, for errors, events and logs; empty: `name`."""
+    metadata: str = ""
+    """The owner metadata of the request, if that is more than the owner's name."""
+    actor: Actor | None = None
+    """The thread or task that acquires, if it takes part in deadlock detection."""
+    linger: float = 0.0
+    """For how many seconds the client keeps a released lease, in case it acquires the name again."""
+    advice: str = "Release it first, or give a timeout."
+    """What SelfDeadlock advises."""
+    stop: Stop | None = None
+    """What ends the wait of a thread."""
+    resizable: bool = False
+    """Whether the capacity may change while the name is in use: then the store alone decides who shares the name."""
+    key: tuple[str, int, int] | None = field(init=False)
+    """What all specs have in common that share a local queue; None if this one stands in none."""
+
+    def __post_init__(self) -> None:
+        """Find the key, and the title of a spec without one."""
+        alone = self.weight == self.capacity == 1 and not (self.resizable or self.min_hold or self.metadata)
+        object.__setattr__(self, "key", (self.name, self.ttl, self.lock_delay) if alone else None)
+        if not self.title:
+            object.__setattr__(self, "title", self.name)

@@ -1,0 +1,28 @@
+"""Durations and instants of the grant table, in microseconds."""
+
+TOMBSTONE = 30_000_000
+"""How long a tombstone is kept: longer than a request is likely to be under way."""
+
+PROPOSAL_BOUND = 3_600_000_000
+"""How far ahead of the store's wall clock a client may propose a token. A larger proposal is cut to this."""
+
+LATEST = 7_258_118_400_000_000
+"""The year 2200. A wall clock that shows a later time is wrong, and no token is taken from that clock.
+
+Above 2**53, in the year 2255, the numbers of Lua are not exact, and tokens would repeat.
+"""
+
+RETRY = 1_000
+"""The shortest retry time that a reply or a notification gives."""
+
+MARGIN = 1_000_000
+"""How much later than necessary a waiter may ask again before the table notifies it that it became the head."""
+
+RESERVED = 20_000
+"""How long a name is kept for the waiter that was notified that the name's vote is free."""
+
+EARLIER = 50_000
+"""By how much a proposal may lie before the store's wall clock when it orders the queue for votes."""
+
+STAGGER = 10_000
+"""The difference between the retry times of two neighbours in the queue, so that they do not ask all at once."""

@@ -1,0 +1,133 @@
+"""Imports run one way: ARCHITECTURE.md says which package may import which, and no modules import each other in a circle."""
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src"
+
+Edges = Mapping[str, set[str]]
+
+
+def allowed(page: str) -> dict[str, set[str]]:
+    """Return which package may import which, as the table of the page says; `*` is every one."""
+    rows = page.split("| package | may import |", 1)[1].split("\n\n", 1)[0].splitlines()[2:]
+    found: dict[str, set[str]] = {}
+    for row in rows:
+        packages, others = (set(re.findall(r"`(\w+)`", cell)) for cell in row.split("|")[1:3])
+        found.update(dict.fromkeys(packages, others))
+    return found
+
+
+ALLOWED = allowed((ROOT / "ARCHITECTURE.md").read_text("utf-8"))
+
+
+def modules() -> dict[str, Path]:
+    """Return all modules of the package, by their names."""
+    found: dict[str, Path] = {}
+    for path in sorted((SOURCE / "holdfast").rglob("*.py")):
+        parts = path.relative_to(SOURCE).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def imports(sources: Mapping[str, str]) -> Edges:
+    """Return which of some modules each of them imports, anywhere in it, for type checking too."""
+    edges: defaultdict[str, set[str]] = defaultdict(set)
+    for module, source in sources.items():
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                for alias in node.names:
+                    inner = f"{node.module}.{alias.name}"
+                    edges[module].add(inner if inner in sources else node.module)
+            elif isinstance(node, ast.Import):
+                edges[module].update(alias.name for alias in node.names)
+        edges[module] = {other for other in edges[module] if other in sources and other != module}
+    return edges
+
+
+def circle(edges: Edges) -> list[str]:
+    """Return modules that import each other in a circle; none if there is no circle."""
+    path: list[str] = []
+    done: set[str] = set()
+
+    def visit(module: str) -> list[str]:
+        if module in path:
+            return path[path.index(module) :]
+        if module in done:
+            return []
+        path.append(module)
+        for other in sorted(edges.get(module, ())):
+            if found := visit(other):
+                return found
+        path.pop()
+        done.add(module)
+        return []
+
+    return next((found for module in sorted(edges) if (found := visit(module))), [])
+
+
+def package_of(module: str) -> str:
+    """Return the package of a module, or the module's own name if it stands beside the packages."""
+    return module.split(".")[1] if "." in module else module
+
+
+def wrong(edges: Edges) -> list[str]:
+    """Return the imports that the table does not allow, of the packages that are in it."""
+    pairs: Iterable[tuple[str, str]] = ((module, other) for module in edges for other in edges[module])
+    return [
+        f"{module} imports {other}"
+        for module, other in pairs
+        if (package := package_of(module)) in ALLOWED and package_of(other) not in {package, *ALLOWED[package]}
+    ]
+
+
+EDGES = imports({name: path.read_text("utf-8") for name, path in modules().items()})
+
+
+def test_each_package_imports_only_what_it_may() -> None:
+    """As the table in ARCHITECTURE.md says."""
+    assert wrong(EDGES) == []
+
+
+def test_no_modules_import_each_other() -> None:
+    """No circle, imports for type checking and in functions included."""
+    assert circle(EDGES) == []
+
+
+def test_the_table_has_every_package_of_the_protocol() -> None:
+    """A package that nobody limits is seen."""
+    free = {"holdfast", "__main__", "cli", "demo", "testing"}
+    assert {package_of(module) for module in modules()} - free == set(ALLOWED)
+
+
+@pytest.mark.parametrize(
+    ("sources", "found"),
+    [
+        ({"holdfast.core.a": "from holdfast.stores import b", "holdfast.stores.b": ""}, "stores"),
+        ({"holdfast.contracts.a": "import holdfast.core.b", "holdfast.core.b": ""}, "core"),
+        (
+            {"holdfast.table.a": "def f():\n    from holdfast.runtimes.b import c", "holdfast.runtimes.b": ""},
+            "runtimes",
+        ),
+    ],
+)
+def test_a_wrong_import_is_found(sources: dict[str, str], found: str) -> None:
+    """Planted: at the top, as a module, and inside a function."""
+    (text,) = wrong(imports(sources))
+    assert found in text
+
+
+def test_a_circle_is_found() -> None:
+    """Planted: one that is closed for type checking only, over three modules."""
+    sources = {
+        "holdfast.core.a": "from holdfast.core.b import x",
+        "holdfast.core.b": "from holdfast.core import c",
+        "holdfast.core.c": "if TYPE_CHECKING:\n    from holdfast.core.a import y",
+    }
+    assert len(circle(imports(sources))) == 3

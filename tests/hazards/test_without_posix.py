@@ -1,0 +1,59 @@
+"""Holdfast without what only POSIX systems have, as on Windows: the server stores and memory work all the same."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.servers.etcd import EtcdServer
+from tests.servers.redis import RedisServer
+from tests.servers.zookeeper import ZooRenewerServer
+
+CHILD = Path(__file__).with_name("without_posix.py")
+
+
+def run(*arguments: str) -> str:
+    """Carry out a task of `without_posix.py`, and return what it said, and what it warned of."""
+    command = [sys.executable, str(CHILD), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stderr + done.stdout.removesuffix("done\n")
+
+
+def test_every_module_can_be_imported() -> None:
+    """None of them needs POSIX to be imported."""
+    assert run("import") == ""
+
+
+class TestContention:
+    """Threads and tasks contend for a name: each is granted it in turn, by a greater token."""
+
+    def test_in_memory(self) -> None:
+        """They share a table."""
+        run("use", "memory://without-posix")
+
+    def test_in_redis(self, redis_server: RedisServer) -> None:
+        """They share a server."""
+        run("use", redis_server.url)
+
+    def test_in_a_quorum(self, redis_five: list[RedisServer]) -> None:
+        """They share three servers, which are asked side by side."""
+        run("use", " ".join(f"{server.url}?guard=off" for server in redis_five[:3]))
+
+    def test_in_etcd(self, etcd_server: EtcdServer) -> None:
+        """They share a server."""
+        run("use", etcd_server.url)
+
+    def test_in_zookeeper(self, zookeeper_server: ZooRenewerServer) -> None:
+        """They share a server."""
+        run("use", zookeeper_server.url)
+
+
+@pytest.mark.parametrize("action", ["default", "sqlite", "unix", "node", "client", "sections", "run", "lock", "demo"])
+def test_what_needs_posix_says_so(action: str) -> None:
+    """It is refused, in one sentence that says what to do instead."""
+    said = run("refuse", action).strip()
+    assert "needs a POSIX system such as Linux or macOS, which this is not: " in said
+    assert said.count(". ") == 0
+    assert said.endswith(".")

@@ -1,0 +1,168 @@
+"""Runs in a process of its own: hides what only POSIX systems have, and then uses Holdfast.
+
+What the standard library needs of it is imported before; what Holdfast and the clients of the stores need is not.
+"""
+
+import asyncio
+import contextlib
+import importlib
+import multiprocessing
+import os
+import pkgutil
+import select
+import selectors
+import shutil
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+HIDDEN: dict[Any, tuple[str, ...]] = {
+    os: (
+        *("O_CLOEXEC", "O_DIRECTORY", "WNOHANG", "WUNTRACED", "fork", "forkpty", "getegid", "geteuid", "getgid"),
+        *("getpgrp", "getuid", "killpg", "posix_spawn", "posix_spawnp", "pread", "pwrite", "register_at_fork"),
+        *("setsid", "tcgetpgrp", "tcsetpgrp", "wait3", "wait4"),
+    ),
+    select: ("epoll", "kqueue", "poll", "POLLIN", "POLLOUT", "POLLNVAL"),
+    selectors: ("DevpollSelector", "EpollSelector", "KqueueSelector", "PollSelector"),
+    signal: tuple(
+        name
+        for name in dir(signal)
+        if name.startswith("SIG") and name not in {"SIG_DFL", "SIG_IGN", "SIGABRT", "SIGFPE", "SIGILL", "SIGINT"}
+        if name not in {"SIGSEGV", "SIGTERM"}
+    ),
+    socket: ("AF_UNIX", "SO_REUSEPORT", "TCP_USER_TIMEOUT"),
+    time: tuple(name for name in dir(time) if "CLOCK_" in name or name.startswith(("clock_", "pthread_"))),
+}
+MODULES = ("fcntl", "grp", "posix", "pty", "pwd", "resource", "termios", "tty")
+PREPARED = (multiprocessing, shutil, sqlite3, subprocess)
+"""These look at what is hidden here when they are imported."""
+
+
+def socket_pair() -> tuple[socket.socket, socket.socket]:
+    """Return two ends of a connection, made as Windows has to make them."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        one = socket.create_connection(listener.getsockname())
+        return one, listener.accept()[0]
+
+
+def hide() -> None:
+    """Hide it all."""
+    for module, names in HIDDEN.items():
+        for name in names:
+            if hasattr(module, name):
+                delattr(module, name)
+    socket.socketpair = socket_pair  # type: ignore[assignment] # it has no arguments here
+    for name in MODULES:
+        sys.modules[name] = None  # type: ignore[assignment] # so importing it raises ImportError
+
+
+def import_all() -> None:
+    """Import every module of Holdfast."""
+    import holdfast
+
+    for found in pkgutil.walk_packages(holdfast.__path__, "holdfast."):
+        if not found.name.endswith("__main__"):
+            importlib.import_module(found.name)
+    importlib.import_module("pytest_holdfast")
+
+
+def use_threads(url: Any) -> None:  # noqa: ANN401 - a URL, or the nodes of a quorum
+    """Have threads contend for a name."""
+    import holdfast
+
+    tokens: list[int] = []
+    inside: list[int] = []
+
+    def work(client: holdfast.Client, number: int) -> None:
+        for _ in range(3):
+            with client.lock("threads", ttl=20.0, timeout=60.0) as lease:
+                inside.append(number)
+                tokens.append(lease.token)
+                time.sleep(0.002)
+                assert inside == [number]
+                inside.clear()
+
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(_client(holdfast.Client, url)) for _ in range(2)]
+        threads = [threading.Thread(target=work, args=(clients[each % 2], each)) for each in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(tokens) == 12
+        assert tokens == sorted(set(tokens))
+        lease = clients[0].lock("a name").acquire()
+        try:
+            clients[1].lock("a name", timeout=0.05).acquire()
+        except holdfast.LockTimeout:
+            assert lease.release().kept
+
+
+async def use_asyncio(url: Any) -> None:  # noqa: ANN401 - a URL, or the nodes of a quorum
+    """Have tasks contend for a name."""
+    import holdfast
+
+    tokens: list[int] = []
+
+    async def work(client: holdfast.AsyncClient) -> None:
+        for _ in range(3):
+            async with client.lock("asyncio", ttl=20.0, timeout=60.0) as lease:
+                tokens.append(lease.token)
+                await asyncio.sleep(0.002)
+
+    clients = [_client(holdfast.AsyncClient, url) for _ in range(2)]
+    await asyncio.gather(*(work(clients[each % 2]) for each in range(4)))
+    for client in clients:
+        await client.close()
+    assert len(tokens) == 12
+    assert tokens == sorted(set(tokens))
+
+
+def _client(kind: Any, url: Any) -> Any:  # noqa: ANN401 - of either kind
+    nodes = url.split()
+    return kind(url) if len(nodes) == 1 else kind(quorum=nodes)
+
+
+def refusal_of(action: str) -> str:
+    """Return how something is refused that needs a POSIX system."""
+    import holdfast
+    from holdfast.cli.app import run_app
+    from holdfast.demo.show import show_demo
+    from holdfast.stores.urls import store_source
+    from holdfast.testing.pytest import Sections
+
+    actions: dict[str, Any] = {
+        "default": holdfast.Client,
+        "sqlite": lambda: holdfast.Client("sqlite:///tmp/locks.db"),
+        "unix": lambda: holdfast.Client("unix:///tmp/redis.sock"),
+        "node": lambda: holdfast.Client(quorum=["unix:///tmp/1.sock", "unix:///tmp/2.sock", "unix:///tmp/3.sock"]),
+        "client": lambda: store_source(importlib.import_module("redis").Redis(unix_socket_path="/tmp/redis.sock")),  # noqa: S108
+        "sections": lambda: Sections(importlib.import_module("pathlib").Path("/tmp"))("report").__enter__(),  # noqa: S108
+        "run": lambda: run_app(["run", "a name", "--", "true"]),
+        "lock": lambda: run_app(["lock", "a name"]),
+        "demo": show_demo,
+    }
+    try:
+        status = actions[action]()
+    except holdfast.UsageError as error:
+        return str(error)
+    assert status == 64
+    return ""
+
+
+if __name__ == "__main__":
+    hide()
+    task, *arguments = sys.argv[1:]
+    if task == "import":
+        import_all()
+    elif task == "use":
+        use_threads(arguments[0])
+        asyncio.run(use_asyncio(arguments[0]))
+    else:
+        sys.stdout.write(f"{refusal_of(arguments[0])}\n")
+    sys.stdout.write("done\n")

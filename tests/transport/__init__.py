@@ -1,0 +1,1 @@
+"""What the clients of servers share above plain sockets."""
