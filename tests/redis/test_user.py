@@ -78,7 +78,7 @@ async def everything(kit: Kit) -> None:
     raw = await kit.raw()
     await raw.withdraw(raw.request("name"), unsure=True)
     left = await kit.raw()
-    await raw.win(raw.request("many", capacity=3))
+    await raw.acquire_free(raw.request("many", capacity=3))
     await left.acquire(left.request("many", capacity=3, weight=3))
     await left.close()
     await raw.acquire(raw.request("many", capacity=3))
