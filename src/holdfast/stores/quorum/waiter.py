@@ -14,7 +14,7 @@ FREE_AT_SOME = 0.004
 
 
 @dataclass(slots=True, eq=False)
-class Waiter:
+class QuorumWaiter:
     """A request of this client that was refused, and waits for the news that the name is free."""
 
     refused: int = 0

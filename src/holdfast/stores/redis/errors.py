@@ -7,7 +7,7 @@ Only a missing reply leaves the outcome unknown, and UNBLOCKED, which replies to
 import re
 
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
-from holdfast.stores.redis.link import Address, ReplyError
+from holdfast.stores.redis.link import RedisAddress, ReplyError
 
 ELSEWHERE = frozenset({"MOVED", "ASK"})
 """Another node serves this slot; the reply names the node."""
@@ -57,7 +57,7 @@ UNCODED: tuple[tuple[str, type[StoreError], str], ...] = (
 """Errors with the code ERR, by a pattern in their text. Redis and Valkey send NOPERM of a script in this way."""
 
 
-def explain(address: Address, error: ReplyError) -> StoreError:
+def explain(address: RedisAddress, error: ReplyError) -> StoreError:
     """Return the error of Holdfast that stands for an error reply. The reply is its cause."""
     text = str(error)
     if error.code in PASSING:
@@ -72,8 +72,8 @@ def explain(address: Address, error: ReplyError) -> StoreError:
     return StoreError(f"the Redis server at {address} replied with an error: {text}")
 
 
-def elsewhere(error: ReplyError, sender: Address) -> tuple[int, Address]:
+def elsewhere(error: ReplyError, sender: RedisAddress) -> tuple[int, RedisAddress]:
     """Return the slot and the node that a MOVED or ASK names. An empty host is the host that sent it."""
     _, slot, where = str(error).split(" ")[:3]
     host, _, port = where.rpartition(":")
-    return int(slot), Address(host.strip("[]") or sender.host, int(port))
+    return int(slot), RedisAddress(host.strip("[]") or sender.host, int(port))

@@ -14,7 +14,7 @@ from holdfast.stores.redis import wire
 from holdfast.stores.redis.link import ReplyError
 
 
-class Waiter:
+class SubscriptionWaiter:
     """A caller that waits for a subscription."""
 
     __slots__ = ("_wake", "error")
@@ -46,7 +46,7 @@ class Subscription:
     """Whether the server confirmed it on the current connection."""
     settled: bool = False
     """Whether it was confirmed on any connection; then it stays until it is dropped."""
-    waiters: list[Waiter] = field(default_factory=list[Waiter])
+    waiters: list[SubscriptionWaiter] = field(default_factory=list[SubscriptionWaiter])
 
     def tell(self, error: StoreError | ReplyError | None = None) -> None:
         """End the wait of all waiters."""
@@ -56,7 +56,7 @@ class Subscription:
 
 
 @dataclass(slots=True)
-class Request:
+class SubscriptionRequest:
     """A request that the server has not answered yet."""
 
     verb: bytes
@@ -78,7 +78,7 @@ class Subscriptions:
         self._message = kind.lower() + b"message"
         self._channels: dict[bytes, Subscription] = {}
         self._dropped: list[Subscription] = []
-        self._expected: deque[Request] = deque()
+        self._expected: deque[SubscriptionRequest] = deque()
         self._missed = False
 
     def __bool__(self) -> bool:
@@ -87,14 +87,14 @@ class Subscriptions:
 
     # What the client listens to.
 
-    def demand(self, channel: bytes, waiter: Waiter) -> bool:
+    def demand(self, channel: bytes, waiter: SubscriptionWaiter) -> bool:
         """Add a channel; return False if it is confirmed already, so that `waiter` is not told."""
         subscription = self._channels.setdefault(channel, Subscription(channel))
         if not subscription.confirmed:
             subscription.waiters.append(waiter)
         return not subscription.confirmed
 
-    def stop_waiting(self, channel: bytes, waiter: Waiter) -> None:
+    def stop_waiting(self, channel: bytes, waiter: SubscriptionWaiter) -> None:
         """Remove a waiter, and its channel if that was never confirmed and has no other waiter."""
         subscription = self._channels.get(channel)
         if subscription is not None and waiter in subscription.waiters:
@@ -116,8 +116,8 @@ class Subscriptions:
     def requests(self) -> bytes:
         """Encode the requests that tell the server of added and removed channels."""
         fresh = [each for each in self._channels.values() if not each.requested]
-        requests = [Request(self._unsubscribe, each) for each in self._dropped]
-        requests += [Request(self._subscribe, each) for each in fresh]
+        requests = [SubscriptionRequest(self._unsubscribe, each) for each in self._dropped]
+        requests += [SubscriptionRequest(self._subscribe, each) for each in fresh]
         self._dropped.clear()
         for each in fresh:
             each.requested = True
@@ -125,9 +125,9 @@ class Subscriptions:
 
     def probe(self) -> bytes:
         """Encode a PING."""
-        return self._expect(Request(b"PING"))
+        return self._expect(SubscriptionRequest(b"PING"))
 
-    def _expect(self, *requests: Request) -> bytes:
+    def _expect(self, *requests: SubscriptionRequest) -> bytes:
         self._expected.extend(requests)
         return b"".join(each.pack() for each in requests)
 
@@ -147,7 +147,7 @@ class Subscriptions:
         return None
 
     def _answered(self, verb: bytes, channel: bytes) -> None:
-        request = self._expected[0] if self._expected else Request(b"")
+        request = self._expected[0] if self._expected else SubscriptionRequest(b"")
         if request.verb == verb and (request.subscription is None or request.subscription.channel == channel):
             self._expected.popleft()
             if request.subscription is not None and verb == self._subscribe:

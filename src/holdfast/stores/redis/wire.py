@@ -15,7 +15,7 @@ import hiredis
 import redis.exceptions as from_redis
 
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
-from holdfast.stores.redis.link import Address, ReplyError, Word
+from holdfast.stores.redis.link import RedisAddress, ReplyError, Word
 from holdfast.stores.redis.scripts import Script
 from holdfast.transport.handshake import HandshakeFailed, advice
 
@@ -110,7 +110,7 @@ def run_id_of(info: bytes) -> bytes:
     return found[1] if found else b""
 
 
-def identity_of(address: Address, reply: Any, copies: Any = None, how: Any = None) -> bytes:  # noqa: ANN401 - whatever they answer
+def identity_of(address: RedisAddress, reply: Any, copies: Any = None, how: Any = None) -> bytes:  # noqa: ANN401 - whatever they answer
     """Return the identity of a server from its replies to WHO or WHO_AND_HOW: RUN_ID@OFFSET.
 
     Raises StoreError if the server does not tell its run id. A process that was a replica meanwhile has another offset,
@@ -137,7 +137,7 @@ def _is_durable(how: Any) -> bool:  # noqa: ANN401
     return settings.get(b"appendonly") == b"yes" and settings.get(b"appendfsync") == b"always"
 
 
-def cannot_connect(address: Address, error: Exception) -> StoreError:
+def cannot_connect(address: RedisAddress, error: Exception) -> StoreError:
     """Return the error of a failed connection: StoreUnavailable if a later try may help, else StoreError.
 
     Takes the errors of redis-py and of sockets, and a ReplyError.
@@ -153,7 +153,7 @@ def cannot_connect(address: Address, error: Exception) -> StoreError:
     )
 
 
-def unanswered(address: Address, error: Exception) -> OutcomeUnknown:
+def unanswered(address: RedisAddress, error: Exception) -> OutcomeUnknown:
     """Return the error of a request that was sent and got no reply."""
     return OutcomeUnknown(
         f"the Redis server at {address} did not answer ({_why(error)}); "

@@ -18,12 +18,12 @@ from holdfast.stores.zookeeper import names
 from holdfast.stores.zookeeper.channel import path_of, read_box, write_box
 from holdfast.stores.zookeeper.clock import Clock
 from holdfast.stores.zookeeper.errors import ANSWERS, Code, explain
-from holdfast.stores.zookeeper.library import Client, Event, Result, Stat, codes
-from holdfast.stores.zookeeper.link import Answers, Hearing, Link
+from holdfast.stores.zookeeper.library import KazooClient, KazooEvent, Result, Stat, codes
+from holdfast.stores.zookeeper.link import Answers, ZooKeeperHearing, ZooKeeperLink
 from holdfast.stores.zookeeper.names import OURS, node_of
-from holdfast.stores.zookeeper.options import Access
+from holdfast.stores.zookeeper.options import ZooKeeperAccess
 from holdfast.stores.zookeeper.proofs import NEVER, Proofs
-from holdfast.stores.zookeeper.watches import Watches
+from holdfast.stores.zookeeper.watches import ZooKeeperWatches
 
 UNUSED = 60.0
 """After how many seconds without use the empty node of a name that this client used is removed."""
@@ -35,7 +35,7 @@ MANY = 200
 class ZooKeeperDirectory:
     """One client's session in ZooKeeper, and its view of all entries."""
 
-    def __init__(self, runtime: Runtime, access: Access) -> None:
+    def __init__(self, runtime: Runtime, access: ZooKeeperAccess) -> None:
         """Prepare the directory; nothing is connected yet."""
         self._runtime = runtime
         self._access = access
@@ -43,15 +43,15 @@ class ZooKeeperDirectory:
         self._title = access.title
         self._proofs = Proofs(access.options["timeout"])
         self.trust, self.proved_at = self._proofs.trust, NEVER
-        self._link = Link(
+        self._link = ZooKeeperLink(
             runtime,
             access,
-            Hearing(self._began, self._resumed, self._suspended, self._ended, self._told),
+            ZooKeeperHearing(self._began, self._resumed, self._suspended, self._ended, self._told),
         )
         self._watcher: Watcher | None = None
         self._clock = Clock(runtime.now)
         self._mutex = runtime.mutex()
-        self._watches = Watches(runtime.mutex())
+        self._watches = ZooKeeperWatches(runtime.mutex())
         self._joined: dict[tuple[str, str], Entry | None] = {}
         """The contenders of this session, by name and request; None if a join got no reply."""
         self._used: dict[str, float] = {}
@@ -161,7 +161,7 @@ class ZooKeeperDirectory:
         self._joined[mark] = None  # from now on the store may have it
         self._used[name] = self._runtime.now()
 
-        def send(client: Client) -> list[Result]:
+        def send(client: KazooClient) -> list[Result]:
             path, data = f"{parent}/{names.stem(record)}", names.write_data(0.0, record.text)
             create = client.create_async(path, data, ephemeral=True, sequence=True, include_data=True)
             return [create, client.get_children_async(parent, include_data=True)]
@@ -338,7 +338,7 @@ class ZooKeeperDirectory:
         """Send a transaction; return which part of it the server refused, and why, or None."""
         self._used[name] = self._runtime.now()
 
-        def send(client: Client) -> list[Result]:
+        def send(client: KazooClient) -> list[Result]:
             transaction = client.transaction()
             if beside is not None:
                 transaction.check(self._path_of(name, beside), -1)
@@ -391,7 +391,7 @@ class ZooKeeperDirectory:
         found = await self._each(until, paths, lambda client, path: client.get_async(path), writes=False)
         there = {path: each for path, each in zip(paths, found, strict=True) if not isinstance(each, Code)}
 
-        def write(client: Client, path: str) -> Result:
+        def write(client: KazooClient, path: str) -> Result:
             data, stat = there[path]
             return client.set_async(path, data, stat.version)  # a changed node has woken its watchers already
 
@@ -413,7 +413,7 @@ class ZooKeeperDirectory:
             self._wake([request_id])
         return True
 
-    def _fired(self, event: Event) -> None:
+    def _fired(self, event: KazooEvent) -> None:
         """Post a change to the runtime, from kazoo's thread."""
         if event.path is not None:
             self._runtime.post(partial(self._changed, event.path))
@@ -462,7 +462,7 @@ class ZooKeeperDirectory:
         paths = [self._path_of(name, entry) for name, entry in entries]
         session = self._link.session
 
-        def send(client: Client) -> list[Result]:
+        def send(client: KazooClient) -> list[Result]:
             return [client.sync_async(self._root), *(client.exists_async(path) for path in paths)]
 
         answers = await self._link.exchange(until, send, writes=False)
@@ -512,7 +512,7 @@ class ZooKeeperDirectory:
         return written
 
     async def _each(
-        self, until: float, paths: Sequence[str], send: Callable[[Client, str], Result], *, writes: bool
+        self, until: float, paths: Sequence[str], send: Callable[[KazooClient, str], Result], *, writes: bool
     ) -> list[Any]:
         """Send the same request for several nodes, in parallel; return the replies in order."""
         values: list[Any] = []
@@ -531,7 +531,7 @@ class ZooKeeperDirectory:
             )
 
 
-def _send_each(send: Callable[[Client, str], Result], paths: Sequence[str], client: Client) -> list[Result]:
+def _send_each(send: Callable[[KazooClient, str], Result], paths: Sequence[str], client: KazooClient) -> list[Result]:
     return [send(client, path) for path in paths]
 
 

@@ -38,7 +38,7 @@ class Stat(Protocol):
     """The session that the node belongs to; 0 for none."""
 
 
-class Event(Protocol):
+class KazooEvent(Protocol):
     """The argument of a watch."""
 
     path: str | None
@@ -76,7 +76,7 @@ class Transaction(Protocol):
         ...
 
 
-class Client(Protocol):
+class KazooClient(Protocol):
     """A client of an ensemble: its session, and the connection of the session, which moves from server to server."""
 
     last_zxid: int
@@ -116,11 +116,11 @@ class Client(Protocol):
         """Create a node; return its path, or its path and Stat."""
         ...
 
-    def exists_async(self, path: str, watch: Callable[[Event], None] | None = None) -> Result:
+    def exists_async(self, path: str, watch: Callable[[KazooEvent], None] | None = None) -> Result:
         """Return the Stat of a node, or None."""
         ...
 
-    def get_async(self, path: str, watch: Callable[[Event], None] | None = None) -> Result:
+    def get_async(self, path: str, watch: Callable[[KazooEvent], None] | None = None) -> Result:
         """Return the data and the Stat of a node."""
         ...
 
@@ -152,13 +152,13 @@ TICK = 0.02
 """The pause that kazoo asks for, in seconds. The handler decides the real one; kazoo would call it every 0.1 s."""
 
 
-def make_client(hosts: str, handler: Sleeper, logger: object, options: dict[str, Any], *, private: bool) -> Client:
+def make_client(hosts: str, handler: Sleeper, logger: object, options: dict[str, Any], *, private: bool) -> KazooClient:
     """Create a client that is not connected yet. With `private`, only the same login may use the nodes it creates.
 
     The client connects again for ever and repeats no request, because only its caller knows whether a repetition is
     safe. After each round of all servers it calls `sleep_func` once.
     """
-    make: Callable[..., Client] = import_module("kazoo.client").KazooClient
+    make: Callable[..., KazooClient] = import_module("kazoo.client").KazooClient
     return make(
         hosts=hosts,
         handler=handler,

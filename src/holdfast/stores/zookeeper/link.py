@@ -26,8 +26,8 @@ from holdfast.stores.zookeeper.errors import (
     refused_login,
 )
 from holdfast.stores.zookeeper.handler import Handler
-from holdfast.stores.zookeeper.library import Client, Result
-from holdfast.stores.zookeeper.options import Access
+from holdfast.stores.zookeeper.library import KazooClient, Result
+from holdfast.stores.zookeeper.options import ZooKeeperAccess
 
 log = logging.getLogger("holdfast")
 
@@ -54,7 +54,7 @@ BREAKING = 1.0
 
 
 @dataclass(slots=True)
-class Hearing:
+class ZooKeeperHearing:
     """The callbacks of a link. All are called where the runtime runs its code."""
 
     began: Callable[[int, float, float], None]
@@ -87,9 +87,9 @@ class Answers:
 class _Batch:
     """Requests that are sent together."""
 
-    client: Client
+    client: KazooClient
     answers: Answers
-    send: Callable[[Client], Sequence[Result]]
+    send: Callable[[KazooClient], Sequence[Result]]
     done: Event
     """Set when the last reply has arrived, or none will."""
     tell: Callable[[Callable[[], None]], None]
@@ -125,10 +125,10 @@ class _Batch:
         self.tell(self.done.set)
 
 
-class Link:
+class ZooKeeperLink:
     """A client of kazoo for a runtime."""
 
-    def __init__(self, runtime: Runtime, access: Access, hearing: Hearing) -> None:
+    def __init__(self, runtime: Runtime, access: ZooKeeperAccess, hearing: ZooKeeperHearing) -> None:
         """Prepare the link; nothing is connected yet."""
         self._runtime = runtime
         self._access = access
@@ -142,14 +142,14 @@ class Link:
         """The instant since which a reply of the server is due, if the server has sent nothing since."""
         self._drops = 0
         """How often the connection was lost, as far as this class knows."""
-        self._client: Client | None = None
+        self._client: KazooClient | None = None
         self._handler: Handler | None = None
         self.session = 0
         """The id of the session; 0 if there is none, or its channel does not exist yet."""
 
     # -- requests --------------------------------------------------------------------------------------------
 
-    async def ready(self, until: float) -> Client:
+    async def ready(self, until: float) -> KazooClient:
         """Return the client once it has a connection and a session.
 
         Raises StoreError if that takes longer than `until`, or if all servers were tried meanwhile and refused.
@@ -175,7 +175,7 @@ class Link:
             )
         return handler.attempts.error()
 
-    async def exchange(self, until: float, send: Callable[[Client], Sequence[Result]], *, writes: bool) -> Answers:
+    async def exchange(self, until: float, send: Callable[[KazooClient], Sequence[Result]], *, writes: bool) -> Answers:
         """Send requests together, and return the replies.
 
         Raises OutcomeUnknown if a reply is missing, or StoreUnavailable if the requests change nothing.
@@ -217,7 +217,7 @@ class Link:
             if drops == self._drops:
                 self._up.clear()
 
-    async def _await(self, event: Event, client: Client, until: float) -> bool:
+    async def _await(self, event: Event, client: KazooClient, until: float) -> bool:
         """Wait for an event, and send the server another request if the event is late.
 
         An idle server of an ensemble may leave a request unanswered until the next request wakes it. Raises StoreError
@@ -245,7 +245,7 @@ class Link:
             if refusal is not None and self._runtime.now() >= began + GRACE:
                 raise refusal
 
-    def _nudge(self, client: Client) -> None:
+    def _nudge(self, client: KazooClient) -> None:
         def nudge() -> None:
             if client.connected:
                 client.exists_async(self._access.root)
@@ -277,9 +277,9 @@ class Link:
 
     # -- life ------------------------------------------------------------------------------------------------
 
-    def _begin(self) -> Client:
+    def _begin(self) -> KazooClient:
         """Return the client, and create one if there is none."""
-        client: Client | None = None
+        client: KazooClient | None = None
         try:
             with self._mutex:
                 self._refuse_if_closed()
@@ -299,7 +299,7 @@ class Link:
         if self._closed:
             raise StoreUnavailable(f"the connection to {self._access.title} is closed; create a new client")
 
-    def _make(self) -> Client:
+    def _make(self) -> KazooClient:
         access, logger = self._access, library.QuietLogger()
         self._handler = handler = Handler(access, self._runtime)
         client = library.make_client(access.hosts, handler, logger, access.options, private=access.private)
@@ -312,7 +312,7 @@ class Link:
         return client
 
     def _listen(
-        self, client: Client, handler: Handler, channel: ZooKeeperChannel, logger: library.QuietLogger, state: str
+        self, client: KazooClient, handler: Handler, channel: ZooKeeperChannel, logger: library.QuietLogger, state: str
     ) -> None:
         """Process a change of kazoo's state, in kazoo's thread."""
         if state != library.CONNECTED:
@@ -326,12 +326,12 @@ class Link:
             channel.suspended()
             self._post(partial(self._ended, client, client.client_state, logger.raised))
 
-    def _from_thread(self, client: Client, handler: Handler, channel: ZooKeeperChannel) -> None:
+    def _from_thread(self, client: KazooClient, handler: Handler, channel: ZooKeeperChannel) -> None:
         wire = handler.wire
         if wire is not None:
             self._post(partial(self._ready, client, channel.session, wire.session_timeout(), wire.opened_at))
 
-    def _ready(self, client: Client, session: int, timeout: float, opened_at: float) -> None:
+    def _ready(self, client: KazooClient, session: int, timeout: float, opened_at: float) -> None:
         """Record that there is a connection and that the session's channel exists."""
         if client is not self._client or self._closed:
             return
@@ -343,7 +343,7 @@ class Link:
             self._hearing.began(session, timeout, opened_at)
         self._up.set()
 
-    def _suspended(self, client: Client) -> None:
+    def _suspended(self, client: KazooClient) -> None:
         if client is self._client and not self._closed:
             log.log(
                 logging.WARNING if self.session else logging.DEBUG,
@@ -355,7 +355,7 @@ class Link:
                 self._up.clear()
             self._hearing.suspended()
 
-    def _ended(self, client: Client, state: str, error: BaseException | None) -> None:
+    def _ended(self, client: KazooClient, state: str, error: BaseException | None) -> None:
         """Record that the session has ended. kazoo begins another session, or has given up."""
         if client is not self._client or self._closed:
             return
@@ -370,7 +370,7 @@ class Link:
         if had:
             self._hearing.ended()
 
-    def _failed(self, client: Client, error: Exception) -> None:
+    def _failed(self, client: KazooClient, error: Exception) -> None:
         """Drop a client whose session can't be used, and raise the reason in the waiting requests."""
         if client is self._client and not self._closed:
             self._let_go(explain(self._access, error, writes=False))
@@ -390,7 +390,7 @@ class Link:
         if stuck is not None:
             threading.Thread(target=_stop, args=stuck, name="holdfast-zookeeper-close", daemon=True).start()
 
-    def _take(self) -> tuple[Client, Handler] | None:
+    def _take(self) -> tuple[KazooClient, Handler] | None:
         with self._mutex:
             client, handler = self._client, self._handler
             self._client = self._handler = None
@@ -427,7 +427,7 @@ class Link:
             self._handler.abandon()
 
 
-def _stop(client: Client, handler: Handler) -> None:
+def _stop(client: KazooClient, handler: Handler) -> None:
     """End a session, and release the client; it ends by itself otherwise, but maybe late."""
     try:
         client.stop()

@@ -4,7 +4,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 
-class Watches:
+class ZooKeeperWatches:
     """Maps paths to the requests that watch them. A server reports a change of a path once, however many watch it."""
 
     def __init__(self, mutex: AbstractContextManager[Any]) -> None:
