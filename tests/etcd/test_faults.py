@@ -13,7 +13,7 @@ import pytest
 from holdfast.contracts.runtime import Runtime
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from holdfast.stores.etcd.link import Said
-from holdfast.stores.etcd.session import Session
+from holdfast.stores.etcd.session import EtcdSession
 from holdfast.stores.ordered import Entry, Kind, Record
 from holdfast.testing.conformance.check import API_FORMS
 from holdfast.testing.conformance.kit import Kit
@@ -213,7 +213,7 @@ def test_an_channel_is_heard_again_whatever_went_wrong_first(
             assert session.watching is not None
             hear_again, tried = sessions._hear_again, runtime.event()
 
-            async def fail_once(which: Session) -> None:
+            async def fail_once(which: EtcdSession) -> None:
                 if not tried.is_set():
                     tried.set()
                     raise KeyError("header")

@@ -5,7 +5,7 @@ import pytest
 from holdfast.errors import StoreUnavailable
 from holdfast.stores.redis import wire
 from holdfast.stores.redis.link import ReplyError
-from holdfast.stores.redis.subscriptions import Subscriptions, Waiter
+from holdfast.stores.redis.subscriptions import Subscriptions, SubscriptionWaiter
 
 SUBSCRIBE = wire.command("SUBSCRIBE", "a")
 UNSUBSCRIBE = wire.command("UNSUBSCRIBE", "a")
@@ -13,7 +13,7 @@ CONFIRMED = [b"subscribe", b"a", 1]
 ENDED = [b"unsubscribe", b"a", 0]
 
 
-class Told(Waiter):
+class Told(SubscriptionWaiter):
     """A waiter that counts how often it is told."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ import pytest
 from holdfast import AsyncClient, Client, LockTimeout, StoreError, StoreUnavailable
 from holdfast.stores.redis import store
 from holdfast.stores.redis.aio_pipeline import SilenceLimits
-from holdfast.stores.redis.listener import Listener
+from holdfast.stores.redis.listener import RedisListener
 from holdfast.testing.conformance.kit import Kit
 from tests.faults.scenes import API_FORMS, Scene, play
 from tests.redis.servers import DOCUMENT, PASSWORD, USER, ValkeyServer, clean, documented_user, tidy
@@ -102,7 +102,7 @@ def everything_at(*servers: RedisServer) -> Scene:
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have silent connections looked after, and idle channels dropped, at once."""
     monkeypatch.setattr(store, "IDLE_CHANNEL", -1.0)
-    monkeypatch.setattr(Listener, "quiet", 0.05)
+    monkeypatch.setattr(RedisListener, "quiet", 0.05)
     monkeypatch.setattr(SilenceLimits.__init__, "__defaults__", (1.0, 0.05, 5.0))
 
 

@@ -8,11 +8,11 @@ import pytest
 
 from holdfast.errors import UsageError
 from holdfast.stores.urls import store_source
-from holdfast.stores.zookeeper.options import Access, access_of
+from holdfast.stores.zookeeper.options import ZooKeeperAccess, access_of
 from tests.servers import Certificates
 
 
-def read(url: str) -> Access:
+def read(url: str) -> ZooKeeperAccess:
     """Read a URL."""
     return access_of(urlsplit(url))
 

@@ -32,7 +32,7 @@ def ride_out(timeout: float | None) -> float:
     return RIDE_OUT if timeout is None else timeout
 
 
-class Lock(Protocol):
+class AnyLock(Protocol):
     """What can be acquired, of whatever kind."""
 
     def acquire(self) -> Lease:
@@ -54,7 +54,7 @@ class Wish:
     min_hold: float = 0.0
     lock_delay: float = 0.0
 
-    def lock(self, client: Client) -> Lock:
+    def lock(self, client: Client) -> AnyLock:
         """Return the lock. Raises UsageError if the options contradict."""
         kinds = {"--shared": self.shared, "--exclusive": self.exclusive, "--permits": self.permits is not None}
         given = [option for option, on in kinds.items() if on]
@@ -71,7 +71,7 @@ class Wish:
             return sides.read() if self.shared else sides.write()
         return client.lock(name, ttl, timeout, lock_delay=delay, max_hold=most, min_hold=least)
 
-    def _of_several(self, client: Client, refused: Sequence[str]) -> Lock:
+    def _of_several(self, client: Client, refused: Sequence[str]) -> AnyLock:
         if refused:
             raise UsageError(f"{refused[0]} is for one name; leave it out, or give one name.")
         return client.multilock(self.names, self.ttl, self.timeout, lock_delay=self.lock_delay, max_hold=self.max_hold)
@@ -86,7 +86,7 @@ class InterruptedWait(Exception):
         self.status = Status.SIGNALLED + number
 
 
-def acquire(client: Client, lock: Lock, wakeups: Wakeups) -> Lease:
+def acquire(client: Client, lock: AnyLock, wakeups: Wakeups) -> Lease:
     """Wait for the lock. Raises InterruptedWait if a signal ended that, and what the acquisition raises."""
     asking = _Acquisition(lock, wakeups.wake)
     asking.start()
@@ -108,7 +108,7 @@ def acquire(client: Client, lock: Lock, wakeups: Wakeups) -> Lease:
 class _Acquisition(threading.Thread):
     """An acquisition in a thread, so that a signal never strikes in the middle of it."""
 
-    def __init__(self, lock: Lock, done: Callable[[], None]) -> None:
+    def __init__(self, lock: AnyLock, done: Callable[[], None]) -> None:
         super().__init__(name="holdfast-acquisition", daemon=True)
         self._lock = lock
         self._tell = done

@@ -9,7 +9,7 @@ from typing import Annotated, Any, cast
 import typer
 from typer.core import TyperGroup
 
-from holdfast.cli.acquisition import Lock, Wish, ride_out
+from holdfast.cli.acquisition import AnyLock, Wish, ride_out
 from holdfast.cli.address import Address, find_address
 from holdfast.cli.hold import hold_lock
 from holdfast.cli.look import end_quarantine, list_names, release_name, revoke_name, show_name, wait_for_name
@@ -180,7 +180,7 @@ def _wait(timeout: float | None, *, no_wait: bool) -> float | None:
     return 0 if no_wait else timeout
 
 
-def _prepare(address: Address, wish: Wish, namespace: str, owner: str | None) -> tuple[Client, Lock]:
+def _prepare(address: Address, wish: Wish, namespace: str, owner: str | None) -> tuple[Client, AnyLock]:
     """Return a client that waits for its store as long as it may wait for the lock, and the lock."""
     client = address.client(namespace=namespace, owner=owner, retry_for=ride_out(wish.timeout))
     return client, wish.lock(client)

@@ -72,7 +72,7 @@ class What(StrEnum):
 
 
 @dataclass(slots=True)
-class Event:
+class DemoEvent:
     """One thing that happened to one worker. `at` is an instant of the clock that all processes share."""
 
     worker: int
@@ -86,7 +86,7 @@ class Event:
         return json.dumps([self.worker, self.what, self.at, self.token, self.batch]).encode() + b"\n"
 
 
-def load_event(line: bytes) -> Event:
+def load_event(line: bytes) -> DemoEvent:
     """Read what `Event.line` wrote."""
     worker, what, at, token, batch = json.loads(line)
-    return Event(worker, What(what), at, token, batch)
+    return DemoEvent(worker, What(what), at, token, batch)

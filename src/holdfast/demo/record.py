@@ -21,7 +21,7 @@ WRITE = "UPDATE record SET document = :document WHERE fence = :token"
 FENCE = "SELECT fence FROM record"
 
 
-class Record:
+class SharedRecord:
     """One process's access to the shared record."""
 
     def __init__(self, path: Path) -> None:

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.demo.plan import Event, What
+from holdfast.demo.plan import DemoEvent, What
 from holdfast.demo.rounds import Story
 from holdfast.demo.tally import Day, Tally, wrong_counts
 from holdfast.demo.timeline import chart, legend
@@ -178,7 +178,7 @@ def _successor(story: Story, token: int, why: str) -> list[tuple[float, str]]:
     return [(heir.at, f"{why}: worker {heir.worker + 1} gets it, with token {heir.token}.")]
 
 
-def _batch_done(story: Story, left: Event) -> list[tuple[float, str]]:
+def _batch_done(story: Story, left: DemoEvent) -> list[tuple[float, str]]:
     """Tell who counted the batch that a killed worker left."""
     done = [event for event in story.all_of(What.WROTE) if event.batch == left.batch]
     told = "counts the batch that worker {} left: the record says that it is missing."

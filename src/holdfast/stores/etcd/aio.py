@@ -9,16 +9,16 @@ from typing import cast
 from holdfast.runtimes.aio import AsyncioRuntime
 from holdfast.stores.etcd import errors
 from holdfast.stores.etcd.http import BROKEN, HttpConversation, piece
-from holdfast.stores.etcd.link import Address, Answer, Hearing, Request, Stream
-from holdfast.stores.etcd.options import Deployment
+from holdfast.stores.etcd.link import EtcdAddress, EtcdHearing, EtcdReply, EtcdRequest, Stream
+from holdfast.stores.etcd.options import EtcdDeployment
 from holdfast.transport.handshake import understood
 from holdfast.transport.keep_alive import keep_transport_alive
 
 
-class Line(asyncio.Protocol):
+class EtcdAsyncConnection(asyncio.Protocol):
     """One connection: for one request at a time, or for a stream."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, address: Address) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, address: EtcdAddress) -> None:
         """Wait to be connected."""
         self.address = address
         self.gone: asyncio.Future[None] = loop.create_future()
@@ -26,8 +26,8 @@ class Line(asyncio.Protocol):
         self._loop = loop
         self._conversation = HttpConversation(address)
         self._transport: asyncio.Transport | None = None
-        self._answer: asyncio.Future[Answer] | None = None
-        self._hearing: Hearing | None = None
+        self._answer: asyncio.Future[EtcdReply] | None = None
+        self._hearing: EtcdHearing | None = None
         self._error: Exception | None = None
 
     def is_ready(self) -> bool:
@@ -39,13 +39,13 @@ class Line(asyncio.Protocol):
         """Tell whether the server has ever said anything."""
         return self._conversation.has_heard()
 
-    def exchange(self, request: Request) -> "asyncio.Future[Answer]":
+    def exchange(self, request: EtcdRequest) -> "asyncio.Future[EtcdReply]":
         """Send a request; the future is its answer, or one of BROKEN."""
         self._write(self._conversation.pack(request))
         self._answer = self._loop.create_future()
         return self._answer
 
-    def stream(self, request: Request, hearing: Hearing) -> None:
+    def stream(self, request: EtcdRequest, hearing: EtcdHearing) -> None:
         """Begin a request that is said and answered by and by."""
         self._hearing = hearing
         self._write(self._conversation.begin(request))
@@ -144,18 +144,18 @@ def blank(transport: asyncio.BaseTransport) -> None:
         os.dup2(nothing.fileno(), transport.get_extra_info("socket").fileno(), inheritable=False)
 
 
-class AsyncLink:
+class EtcdAsyncLink:
     """A way to the servers, for one event loop."""
 
-    def __init__(self, runtime: AsyncioRuntime, deployment: Deployment) -> None:
+    def __init__(self, runtime: AsyncioRuntime, deployment: EtcdDeployment) -> None:
         """Prepare; nothing is connected yet."""
         self._runtime = runtime
         self._deployment = deployment
-        self._idle: deque[Line] = deque()
-        self._all: set[Line] = set()
+        self._idle: deque[EtcdAsyncConnection] = deque()
+        self._all: set[EtcdAsyncConnection] = set()
         self._closed = False
 
-    async def exchange(self, address: Address, request: Request, until: float) -> Answer:
+    async def exchange(self, address: EtcdAddress, request: EtcdRequest, until: float) -> EtcdReply:
         """Ask a server, on a connection that is open or on a new one."""
         line = self._take(address) or await self._connect(address, until)
         answered = False
@@ -172,13 +172,13 @@ class AsyncLink:
             self._put_back(line) if answered else line.close()
         return result
 
-    async def stream(self, address: Address, request: Request, hearing: Hearing, until: float) -> Stream:
+    async def stream(self, address: EtcdAddress, request: EtcdRequest, hearing: EtcdHearing, until: float) -> Stream:
         """Begin a stream on a connection of its own."""
         line = await self._connect(address, until)
         line.stream(request, hearing)
         return line
 
-    def forsake(self, address: Address) -> None:
+    def forsake(self, address: EtcdAddress) -> None:
         """End the streams of a server that does not answer, and let go of its connections."""
         for line in [each for each in self._all if each.address == address and each.is_stream()]:
             line.cut(ConnectionAbortedError("the server does not answer"))
@@ -201,7 +201,7 @@ class AsyncLink:
         for line in self._all:
             line.abandon()
 
-    def _take(self, address: Address) -> Line | None:
+    def _take(self, address: EtcdAddress) -> EtcdAsyncConnection | None:
         """Return an open connection on which no answer is due."""
         for line in [each for each in reversed(self._idle) if each.address == address]:
             self._idle.remove(line)
@@ -210,11 +210,11 @@ class AsyncLink:
             line.close()
         return None
 
-    async def _connect(self, address: Address, until: float) -> Line:
+    async def _connect(self, address: EtcdAddress, until: float) -> EtcdAsyncConnection:
         if self._closed:
             raise errors.closed()
         loop, tls = self._runtime.loop, self._deployment.tls
-        line = Line(loop, address)
+        line = EtcdAsyncConnection(loop, address)
         shaking_hands = False
         left = min(until - self._runtime.now(), self._deployment.connect_timeout)
         try:
@@ -241,7 +241,7 @@ class AsyncLink:
     def _is_closed(self) -> bool:
         return self._closed
 
-    def _put_back(self, line: Line) -> None:
+    def _put_back(self, line: EtcdAsyncConnection) -> None:
         if line.is_ready() and not self._closed:
             self._idle.append(line)
         else:

@@ -37,10 +37,10 @@ from holdfast.stores.etcd.keys import (
     session_of,
     written,
 )
-from holdfast.stores.etcd.link import Link, Said
-from holdfast.stores.etcd.options import Deployment
-from holdfast.stores.etcd.session import Session, Sessions
-from holdfast.stores.etcd.watching import Watches, Watching
+from holdfast.stores.etcd.link import EtcdLink, Said
+from holdfast.stores.etcd.options import EtcdDeployment
+from holdfast.stores.etcd.session import EtcdSession, EtcdSessions
+from holdfast.stores.etcd.watching import EtcdWatches, Watching
 from holdfast.stores.ordered.directory import Watcher
 from holdfast.stores.ordered.entries import Detail, Entry, Kind, Listing, Record
 
@@ -69,13 +69,13 @@ class Watch:
 class EtcdDirectory:
     """One client's session in etcd, and its view of all entries."""
 
-    def __init__(self, runtime: Runtime, deployment: Deployment, link: Link) -> None:
+    def __init__(self, runtime: Runtime, deployment: EtcdDeployment, link: EtcdLink) -> None:
         """Prepare the directory; nothing is connected yet. `link` must be made for the same runtime."""
         self._runtime = runtime
         self._gateway = Gateway(runtime, deployment, link)
         self._keys = Keys(deployment.prefix)
-        self._watches = Watches(runtime, self._gateway)
-        self._sessions = Sessions(runtime, self._watches, self._keys, deployment.session_timeout, self._forget)
+        self._watches = EtcdWatches(runtime, self._gateway)
+        self._sessions = EtcdSessions(runtime, self._watches, self._keys, deployment.session_timeout, self._forget)
         self._mutex = runtime.mutex()
         self._watched: dict[str, Watch] = {}
         self._unsure: set[tuple[str, str]] = set()
@@ -178,7 +178,7 @@ class EtcdDirectory:
             written_at = requests.changed(key, number(kv, "mod_revision"))
             await self._gateway.exchange("kv/txn", requests.transaction([written_at], [requests.delete(key)]), until)
 
-    async def _try_to_join(self, session: Session, name: str, request_id: str, value: str, until: float) -> Listing:
+    async def _try_to_join(self, session: EtcdSession, name: str, request_id: str, value: str, until: float) -> Listing:
         """Add a contender if there is none of this request, and list the name."""
         key = self._keys.of(name, Kind.CONTENDER + request_id)
         last = self._keys.of(name, LAST)
@@ -329,7 +329,7 @@ class EtcdDirectory:
         value = written(record, self._runtime.wall()).packed()
         return requests.put(self._keys.of(name, record.kind + record.request_id), value, lease)
 
-    async def _lease_for(self, record: Record, session: Session | None, until: float) -> int:
+    async def _lease_for(self, record: Record, session: EtcdSession | None, until: float) -> int:
         """Return the etcd lease for an entry; 0 for none."""
         if record.kind is Kind.SIZE:
             return 0
@@ -346,7 +346,7 @@ class EtcdDirectory:
             if record.kind is Kind.KEPT:
                 await self._gateway.exchange("lease/keepalive", {"ID": str(lease)}, until)
 
-    def _ended(self, session: Session | None) -> StoreUnavailable:
+    def _ended(self, session: EtcdSession | None) -> StoreUnavailable:
         """End the session, one of whose leases is gone, and return the error to raise."""
         if session is not None:
             self._sessions.end(session)

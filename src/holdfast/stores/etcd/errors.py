@@ -8,7 +8,7 @@ import ssl
 from typing import cast
 
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
-from holdfast.stores.etcd.link import Address, NotSent, Said
+from holdfast.stores.etcd.link import EtcdAddress, EtcdNotSent, Said
 from holdfast.transport.handshake import HandshakeFailed, advice
 
 
@@ -40,7 +40,7 @@ def text_of(said: Said) -> tuple[str, int]:
     return ("", 0) if error is None else (str(error), int(said.get("code", 2)))
 
 
-def raise_refusal(address: Address, said: Said) -> None:
+def raise_refusal(address: EtcdAddress, said: Said) -> None:
     """Raise the error that a server's reply stands for, if the reply is an error."""
     text, code = text_of(said)
     if not text:
@@ -69,7 +69,7 @@ def _meaning(server: str, text: str, code: int) -> StoreError:
     return StoreError(f"{server} refused a request ({why}); check its version, which has to be 3.4 or newer")
 
 
-def cannot_connect(address: Address, error: BaseException) -> StoreError:
+def cannot_connect(address: EtcdAddress, error: BaseException) -> StoreError:
     """Return the error of a failed connection: StoreUnavailable if a later try may help, else StoreError."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return StoreError(
@@ -77,14 +77,14 @@ def cannot_connect(address: Address, error: BaseException) -> StoreError:
             "the host name in the URL"
         )
     if isinstance(error, HandshakeFailed):
-        return NotSent(advice(f"the etcd server at {address}", error, "etcd"))
-    return NotSent(
+        return EtcdNotSent(advice(f"the etcd server at {address}", error, "etcd"))
+    return EtcdNotSent(
         f"cannot reach the etcd server at {address} ({_why(error)}); check that it runs, that this machine may connect "
         "to it, and the host, the port and the scheme of the URL (etcds:// for TLS)"
     )
 
 
-def unanswered(address: Address, error: BaseException, *, plain: bool = False) -> OutcomeUnknown:
+def unanswered(address: EtcdAddress, error: BaseException, *, plain: bool = False) -> OutcomeUnknown:
     """Return the error of a request that was sent and got no reply, or a reply that is not etcd's.
 
     `plain` tells that the server has not sent anything yet on a connection without TLS.

@@ -14,8 +14,17 @@ from holdfast.stores.etcd import errors
 from holdfast.stores.etcd.admission import Admission
 from holdfast.stores.etcd.http import OK
 from holdfast.stores.etcd.keys import packed_json
-from holdfast.stores.etcd.link import Address, Answer, Hearing, Link, NotSent, Request, Said, Stream
-from holdfast.stores.etcd.options import Deployment
+from holdfast.stores.etcd.link import (
+    EtcdAddress,
+    EtcdHearing,
+    EtcdLink,
+    EtcdNotSent,
+    EtcdReply,
+    EtcdRequest,
+    Said,
+    Stream,
+)
+from holdfast.stores.etcd.options import EtcdDeployment
 
 FAILOVER_TIMEOUT = 0.5
 """The least time, in seconds, that a server has for its reply before another server is tried."""
@@ -28,7 +37,7 @@ AT_ONCE = 32
 class Gateway:
     """The connection of one client to the servers of a deployment."""
 
-    def __init__(self, runtime: Runtime, deployment: Deployment, link: Link) -> None:
+    def __init__(self, runtime: Runtime, deployment: EtcdDeployment, link: EtcdLink) -> None:
         """Prepare the gateway; nothing is connected yet. Each client begins at a random server."""
         self._runtime = runtime
         self._deployment = deployment
@@ -82,7 +91,7 @@ class Gateway:
             address = self._address()
             try:
                 return await self._exchange(address, path, packed, min(until, now + timeout))
-            except NotSent as error:
+            except EtcdNotSent as error:
                 self._advance(address)
                 if tries <= 0:
                     raise StoreUnavailable(*error.args) from error.__cause__
@@ -93,7 +102,7 @@ class Gateway:
                 if tries <= 0 or (isinstance(error, OutcomeUnknown) and not again):
                     raise
 
-    async def stream(self, path: str, hearing: Hearing, until: float) -> Stream:
+    async def stream(self, path: str, hearing: EtcdHearing, until: float) -> Stream:
         """Begin a stream at the current server."""
         tries = len(self._deployment.addresses)
         while True:
@@ -101,8 +110,8 @@ class Gateway:
             address = self._address()
             try:
                 token = await self._login(address, until)
-                return await self._link.stream(address, Request(path, b"", token), hearing, until)
-            except NotSent as error:
+                return await self._link.stream(address, EtcdRequest(path, b"", token), hearing, until)
+            except EtcdNotSent as error:
                 self._advance(address)
                 if tries <= 0:
                     raise StoreUnavailable(*error.args) from error.__cause__
@@ -120,7 +129,7 @@ class Gateway:
         """In a forked child: close the inherited sockets."""
         self._link.abandon()
 
-    async def _exchange(self, address: Address, path: str, packed: bytes, until: float) -> Said:
+    async def _exchange(self, address: EtcdAddress, path: str, packed: bytes, until: float) -> Said:
         """Send a request to a server, and once more with a new token if the server refused the token."""
         try:
             return await self._exchange_once(address, path, packed, until)
@@ -131,35 +140,35 @@ class Gateway:
         except errors.TokenRefused as error:
             raise StoreUnavailable(f"the etcd server at {address} refused a new token ({error}); try again") from None
 
-    async def _exchange_once(self, address: Address, path: str, packed: bytes, until: float) -> Said:
+    async def _exchange_once(self, address: EtcdAddress, path: str, packed: bytes, until: float) -> Said:
         token = await self._login(address, until)
-        return _result(address, await self._link.exchange(address, Request(path, packed, token), until))
+        return _result(address, await self._link.exchange(address, EtcdRequest(path, packed, token), until))
 
-    async def _login(self, address: Address, until: float) -> str:
+    async def _login(self, address: EtcdAddress, until: float) -> str:
         """Return the token for the servers, and log in if there is none; "" if the deployment has no user."""
         if not self._deployment.user or self._token:
             return self._token
         login = json.dumps({"name": self._deployment.user, "password": self._deployment.password}).encode()
         try:
-            answer = await self._link.exchange(address, Request("auth/authenticate", login), until)
+            answer = await self._link.exchange(address, EtcdRequest("auth/authenticate", login), until)
         except OutcomeUnknown as error:
-            raise NotSent(*error.args) from error.__cause__
+            raise EtcdNotSent(*error.args) from error.__cause__
         if "authentication is not enabled" in errors.text_of(answer.said)[0]:
             return ""
         self._token = str(_result(address, answer).get("token", ""))
         return self._token
 
-    def _address(self) -> Address:
+    def _address(self) -> EtcdAddress:
         return self._deployment.addresses[self._place % len(self._deployment.addresses)]
 
-    def _advance(self, address: Address) -> None:
+    def _advance(self, address: EtcdAddress) -> None:
         """Switch to the next server, unless another request did so already."""
         if len(self._deployment.addresses) > 1 and address == self._address():
             self._place += 1
             self._link.forsake(address)
 
 
-def _result(address: Address, answer: Answer) -> Said:
+def _result(address: EtcdAddress, answer: EtcdReply) -> Said:
     errors.raise_refusal(address, answer.said)
     if answer.status != OK:
         raise StoreUnavailable(
@@ -169,4 +178,4 @@ def _result(address: Address, answer: Answer) -> Said:
     return cast("Said", result) if isinstance(result, dict) else {}
 
 
-MakeLink = Callable[[Runtime, Deployment], Link]
+MakeLink = Callable[[Runtime, EtcdDeployment], EtcdLink]

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import cast
 
-from holdfast.stores.etcd.link import Address, Answer, Request, Said
+from holdfast.stores.etcd.link import EtcdAddress, EtcdReply, EtcdRequest, Said
 
 BROKEN = (OSError, ValueError)
 """What goes wrong with a connection, or with what comes on it. Timeouts and errors of TLS are OSErrors."""
@@ -33,7 +33,7 @@ class HttpConversation:
 
     __slots__ = ("_any", "_body", "_came", "_chunked", "_closed", "_done", "_host", "_left", "_status", "_stays")
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: EtcdAddress) -> None:
         """Begin anew."""
         self._host = str(address)
         self._came = bytearray()
@@ -55,17 +55,17 @@ class HttpConversation:
         self._left: int | None = None
         """How much of the body is still to come; None: all until the connection is closed."""
 
-    def pack(self, request: Request) -> bytes:
+    def pack(self, request: EtcdRequest) -> bytes:
         """Return what is to be sent, in one piece."""
         self._done = False
         return b"%bContent-Length: %d\r\n\r\n%b" % (self._head(request), len(request.body), request.body)
 
-    def begin(self, request: Request) -> bytes:
+    def begin(self, request: EtcdRequest) -> bytes:
         """Return what begins a request whose body is said by and by, and which is answered meanwhile."""
         self._done = self._stays = False
         return self._head(request) + b"Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
 
-    def _head(self, request: Request) -> bytes:
+    def _head(self, request: EtcdRequest) -> bytes:
         if not (SAFE.fullmatch(self._host) and SAFE.fullmatch(request.token)):
             raise ValueError("a host or a token cannot be written into a header")
         login = f"Authorization: {request.token}\r\n" if request.token else ""
@@ -77,14 +77,14 @@ class HttpConversation:
         self._any = self._any or bool(data)
         self._closed = self._closed or not data
 
-    def answer(self) -> Answer | None:
+    def answer(self) -> EtcdReply | None:
         """Return the answer once it is complete. Raises BROKEN."""
         if not self._advance():
             return None
         said, status = _read(bytes(self._body)), self._status
         self._body.clear()
         self._forget()
-        return Answer(status, said)
+        return EtcdReply(status, said)
 
     def has_heard(self) -> bool:
         """Tell whether the server has ever said anything."""

@@ -14,7 +14,7 @@ Said = dict[str, Any]
 """A JSON object, as a server said it."""
 
 
-class Address(NamedTuple):
+class EtcdAddress(NamedTuple):
     """Where a server listens."""
 
     host: str
@@ -24,12 +24,12 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-class NotSent(StoreUnavailable):
+class EtcdNotSent(StoreUnavailable):
     """Nothing of the request was sent: another server may be asked instead."""
 
 
 @dataclass(slots=True)
-class Request:
+class EtcdRequest:
     """What a server is asked."""
 
     path: str
@@ -40,7 +40,7 @@ class Request:
 
 
 @dataclass(slots=True)
-class Answer:
+class EtcdReply:
     """What a server answered."""
 
     status: int
@@ -58,7 +58,7 @@ class Stream(Protocol):
 
 
 @dataclass(slots=True)
-class Hearing:
+class EtcdHearing:
     """What is done with a stream. Both are called where the runtime runs its code, and never block."""
 
     on_said: Callable[[Said], None]
@@ -66,22 +66,22 @@ class Hearing:
     """The stream has ended, and not by `close`."""
 
 
-class Link(Protocol):
+class EtcdLink(Protocol):
     """A way to all servers of a deployment, for one client. Every operation ends by `until`, a local instant.
 
     It raises NotSent if the server was not reached, OutcomeUnknown if it may have carried the request out, and another
     StoreError if asking again will not help.
     """
 
-    async def exchange(self, address: Address, request: Request, until: float) -> Answer:
+    async def exchange(self, address: EtcdAddress, request: EtcdRequest, until: float) -> EtcdReply:
         """Ask a server."""
         ...
 
-    async def stream(self, address: Address, request: Request, hearing: Hearing, until: float) -> Stream:
+    async def stream(self, address: EtcdAddress, request: EtcdRequest, hearing: EtcdHearing, until: float) -> Stream:
         """Begin a stream, whose body is still to be said; returns when the request is sent."""
         ...
 
-    def forsake(self, address: Address) -> None:
+    def forsake(self, address: EtcdAddress) -> None:
         """End the streams of a server that does not answer, and let go of its connections."""
 
     async def close(self) -> None:

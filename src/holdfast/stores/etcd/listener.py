@@ -11,8 +11,8 @@ from collections.abc import Callable
 from functools import partial
 
 from holdfast.stores.etcd.http import BROKEN, piece
-from holdfast.stores.etcd.link import Address, Hearing
-from holdfast.stores.etcd.sockets import Connection
+from holdfast.stores.etcd.link import EtcdAddress, EtcdHearing
+from holdfast.stores.etcd.sockets import EtcdConnection
 from holdfast.transport.listener_thread import ListenerThread
 from holdfast.transport.polling import Selector
 
@@ -24,7 +24,7 @@ class ThreadStream:
 
     __slots__ = ("connection", "ended", "hearing", "listener", "unsaid")
 
-    def __init__(self, connection: Connection, hearing: Hearing, listener: "Listener") -> None:
+    def __init__(self, connection: EtcdConnection, hearing: EtcdHearing, listener: "EtcdListener") -> None:
         """Belong to a listener."""
         self.connection = connection
         self.hearing = hearing
@@ -44,7 +44,7 @@ class ThreadStream:
         self.listener.drop(self)
 
 
-class Listener(ListenerThread):
+class EtcdListener(ListenerThread):
     """Hears streams. Its thread runs from the first one to `close`."""
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class Listener(ListenerThread):
         self._new: list[ThreadStream] = []
         self._gone: list[ThreadStream] = []
 
-    def hear(self, connection: Connection, hearing: Hearing) -> ThreadStream | None:
+    def hear(self, connection: EtcdConnection, hearing: EtcdHearing) -> ThreadStream | None:
         """Take over a connection on which a stream was asked for; None if the listener is closed."""
         stream = ThreadStream(connection, hearing, self)
         with self._mutex:
@@ -81,7 +81,7 @@ class Listener(ListenerThread):
             self._gone.append(stream)
         self._wakeup_pipe.wake()
 
-    def forsake(self, address: Address) -> None:
+    def forsake(self, address: EtcdAddress) -> None:
         """End the streams of a server, as if it had closed them."""
         with self._mutex:
             lost = [stream for stream in self._streams if stream.connection.address == address]

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import SplitResult, unquote
 
 from holdfast.errors import UsageError
-from holdfast.stores.etcd.link import Address
+from holdfast.stores.etcd.link import EtcdAddress
 from holdfast.stores.urlparts import ESCAPE, Option, UrlParts, number, one_of, switch, text
 
 FORMS = "write etcd://[user:password@]host1[:port],host2,host3[/prefix]?session_timeout=30, or etcds:// for TLS"
@@ -50,10 +50,10 @@ OPTIONS: Mapping[str, Option] = {
 
 
 @dataclass(slots=True)
-class Deployment:
+class EtcdDeployment:
     """The servers of one ensemble, and how to connect and log in to them."""
 
-    addresses: list[Address]
+    addresses: list[EtcdAddress]
     prefix: str = PREFIX
     """The prefix of all keys, without the slash that follows."""
     session_timeout: int = SESSION
@@ -70,13 +70,13 @@ class Deployment:
         return f"{scheme}://{','.join(map(str, self.addresses))}/{self.prefix}"
 
 
-def deployment_of(parts: SplitResult) -> Deployment:
+def deployment_of(parts: SplitResult) -> EtcdDeployment:
     """Parse an etcd URL. Raises UsageError if it can't be understood."""
     url = UrlParts(parts, "etcd", FORMS)
     given = url.take(url.query(OPTIONS), OPTIONS)
     user, password = _login(url)
-    return Deployment(
-        [Address(*each) for each in url.hosts(PORT)],
+    return EtcdDeployment(
+        [EtcdAddress(*each) for each in url.hosts(PORT)],
         unquote(url.path()).strip("/") or PREFIX,
         given.pop("session_timeout", SESSION),
         user,

@@ -25,7 +25,7 @@ from holdfast.stores.etcd import requests
 from holdfast.stores.etcd.errors import LeaseGone, closed
 from holdfast.stores.etcd.keys import Keys, after, decoded, number, session_of
 from holdfast.stores.etcd.link import Said
-from holdfast.stores.etcd.watching import Watches, Watching
+from holdfast.stores.etcd.watching import EtcdWatches, Watching
 
 if TYPE_CHECKING:
     from holdfast.stores.ordered.directory import Watcher
@@ -49,7 +49,7 @@ LONGEST_PAUSE = 1.0
 
 
 @dataclass(slots=True, eq=False)
-class Session:
+class EtcdSession:
     """One session from its beginning to its end."""
 
     lease: int
@@ -65,13 +65,13 @@ class Session:
     over: bool = False
 
 
-class Sessions:
+class EtcdSessions:
     """The session of a client, replaced by a new one after its end."""
 
     def __init__(
         self,
         runtime: Runtime,
-        watches: Watches,
+        watches: EtcdWatches,
         keys: Keys,
         timeout: int,
         forget: Callable[[], None],
@@ -79,7 +79,7 @@ class Sessions:
         """Prepare; no session is begun yet. `forget` is called when a session has ended."""
         self.trust = float(timeout)
         self.proved_at = float("-inf")
-        self.current: Session | None = None
+        self.current: EtcdSession | None = None
         self.watcher: Watcher | None = None
         self._runtime = runtime
         self._gateway = watches.gateway
@@ -94,7 +94,7 @@ class Sessions:
 
     # -- beginning -----------------------------------------------------------------------------------------
 
-    async def ensure(self, until: float) -> Session:
+    async def ensure(self, until: float) -> EtcdSession:
         """Return the session, and begin one if there is none. One caller begins it, the others wait."""
         while (session := self.current) is None:
             if self._closing.is_set():
@@ -113,7 +113,7 @@ class Sessions:
             made = await self._gateway.exchange("kv/txn", body, until)
         except LeaseGone:
             raise StoreUnavailable("a new session at etcd ended at once: try again") from None
-        session = Session(lease, name, number(made["header"], "revision"))
+        session = EtcdSession(lease, name, number(made["header"], "revision"))
         await self._listen(session, until)
         with self._mutex:
             if not (session.over or self._closing.is_set()):
@@ -149,12 +149,12 @@ class Sessions:
             log.debug("etcd elected a leader while a session was renewed; it is renewed again")
         return None
 
-    def _note_proof(self, session: Session, sent: float) -> None:
+    def _note_proof(self, session: EtcdSession, sent: float) -> None:
         with self._mutex:
             if self.current is session:
                 self.proved_at = max(self.proved_at, sent)
 
-    async def _renew_blocks(self, session: Session, until: float) -> float:
+    async def _renew_blocks(self, session: EtcdSession, until: float) -> float:
         """Renew the leases that outlive the session, just before the session; return the last renewal's instant."""
         while True:
             began = self._runtime.now()
@@ -166,7 +166,7 @@ class Sessions:
             if done - began < APART:
                 return done
 
-    async def block_lease(self, session: Session, delay: float, until: float) -> int:
+    async def block_lease(self, session: EtcdSession, delay: float, until: float) -> int:
         """Return a lease that ends `delay` seconds after the session, or a little later."""
         ttl = math.ceil(self.trust + delay) + MARGIN
         if (lease := session.blocks.get(ttl)) is None:
@@ -179,14 +179,14 @@ class Sessions:
 
     # -- channel -------------------------------------------------------------------------------------------
 
-    async def _listen(self, session: Session, until: float) -> None:
+    async def _listen(self, session: EtcdSession, until: float) -> None:
         """Watch the key of the session and the messages below it."""
         channel = self._keys.channel(session.name)
         make = partial(Watching, self._runtime, partial(self._hear, session), partial(self._unheard, session))
         span = (channel, after(channel + "/"))
         session.watching = await self._watches.begin(make, span, session.revision + 1, until)
 
-    def _hear(self, session: Session, event: Said) -> None:
+    def _hear(self, session: EtcdSession, event: Said) -> None:
         kv = event["kv"]
         session.revision = max(session.revision, number(kv, "mod_revision"))
         key, channel = decoded(kv["key"]), self._keys.channel(session.name)
@@ -196,12 +196,12 @@ class Sessions:
         elif key != channel:
             self._tell(session, key, kv)
 
-    def _tell(self, session: Session, key: str, kv: Said) -> None:
+    def _tell(self, session: EtcdSession, key: str, kv: Said) -> None:
         session.read.append(key)
         if self.watcher is not None and not session.over:
             self.watcher.told(decoded(kv.get("value", "")))
 
-    def _unheard(self, session: Session) -> None:
+    def _unheard(self, session: EtcdSession) -> None:
         """Start a task that watches the channel again.
 
         No message is missed, because messages stay until they are read.
@@ -213,7 +213,7 @@ class Sessions:
         with contextlib.suppress(RuntimeError):  # no thread starts while the interpreter exits
             self._mender = self._runtime.spawn(partial(self._mend, session), "etcd-channel")
 
-    async def _mend(self, session: Session) -> None:
+    async def _mend(self, session: EtcdSession) -> None:
         pause = FIRST_PAUSE
         while not session.over:
             try:
@@ -226,13 +226,13 @@ class Sessions:
             await self._closing.wait(self._runtime.now() + pause * (1 + self._runtime.random()) / 2)
             pause = min(2 * pause, LONGEST_PAUSE)
 
-    def _is_unheard(self, session: Session) -> bool:
+    def _is_unheard(self, session: EtcdSession) -> bool:
         """Return whether the channel must be watched again by this task; if not, a later loss starts a new task."""
         with self._mutex:
             session.mending = session.watching is not None and session.watching.over and not session.over
             return session.mending
 
-    async def _hear_again(self, session: Session) -> None:
+    async def _hear_again(self, session: EtcdSession) -> None:
         """Read the messages that arrived meanwhile, and watch the channel from that revision on."""
         until = self._runtime.now() + ATTEMPT
         channel = self._keys.channel(session.name)
@@ -261,7 +261,7 @@ class Sessions:
 
     # -- end -----------------------------------------------------------------------------------------------
 
-    def end(self, session: Session) -> None:
+    def end(self, session: EtcdSession) -> None:
         """Mark a session as ended, and notify the watcher once."""
         if not self._finish(session):
             return
@@ -269,7 +269,7 @@ class Sessions:
         if self.watcher is not None:
             self.watcher.lost()
 
-    def _finish(self, session: Session) -> bool:
+    def _finish(self, session: EtcdSession) -> bool:
         with self._mutex:
             told, session.over = session.over, True
             if self.current is session:

@@ -12,21 +12,21 @@ from functools import partial
 
 from holdfast.stores.etcd.errors import cannot_connect
 from holdfast.stores.etcd.http import CHUNK, HttpConversation
-from holdfast.stores.etcd.link import Address, Answer, Request, Said
+from holdfast.stores.etcd.link import EtcdAddress, EtcdReply, EtcdRequest, Said
 from holdfast.transport.dial import SHORTEST, dial
 from holdfast.transport.polling import is_readable
 
 
-class Unsent(OSError):
+class EtcdUnsent(OSError):
     """Nothing of a request was sent: it may be sent on another connection."""
 
 
-class Connection:
+class EtcdConnection:
     """A socket that speaks HTTP."""
 
     __slots__ = ("__weakref__", "_conversation", "_socket", "address", "used")
 
-    def __init__(self, connected: socket.socket, address: Address) -> None:
+    def __init__(self, connected: socket.socket, address: EtcdAddress) -> None:
         """Take over a socket."""
         self._socket = connected
         self._conversation = HttpConversation(address)
@@ -34,7 +34,7 @@ class Connection:
         self.used = 0.0
         """When it was last taken, for its owner to note."""
 
-    def exchange(self, request: Request, left: Callable[[], float]) -> Answer:
+    def exchange(self, request: EtcdRequest, left: Callable[[], float]) -> EtcdReply:
         """Send a request and return its answer, before nothing is `left`. Raises Unsent or BROKEN."""
         self.send(request, left)
         while True:
@@ -43,11 +43,11 @@ class Connection:
             if (answer := self._conversation.answer()) is not None:
                 return answer
 
-    def send(self, request: Request, left: Callable[[], float]) -> None:
+    def send(self, request: EtcdRequest, left: Callable[[], float]) -> None:
         """Send a request. Raises Unsent or BROKEN."""
         self._send(self._conversation.pack(request), left)
 
-    def begin(self, request: Request, left: Callable[[], float]) -> None:
+    def begin(self, request: EtcdRequest, left: Callable[[], float]) -> None:
         """Begin a request whose body is still to be said. Raises Unsent or BROKEN."""
         self._send(self._conversation.begin(request), left)
 
@@ -58,7 +58,7 @@ class Connection:
         except TimeoutError:
             raise
         except OSError as error:
-            raise Unsent("the server closed the connection before a request was sent") from error
+            raise EtcdUnsent("the server closed the connection before a request was sent") from error
         if sent < len(packed):
             self._socket.sendall(memoryview(packed)[sent:])
 
@@ -118,10 +118,10 @@ class Connection:
         self._socket.settimeout(max(seconds, SHORTEST))
 
 
-def connect(address: Address, tls: ssl.SSLContext | None, left: Callable[[], float]) -> Connection:
+def connect(address: EtcdAddress, tls: ssl.SSLContext | None, left: Callable[[], float]) -> EtcdConnection:
     """Connect before nothing is `left`. Raises StoreError, NotSent if it may pass."""
     secure = None if tls is None else partial(tls.wrap_socket, server_hostname=address.host)
     try:
-        return Connection(dial(address.host, address.port, left, secure), address)
+        return EtcdConnection(dial(address.host, address.port, left, secure), address)
     except OSError as error:
         raise cannot_connect(address, error) from error

@@ -8,38 +8,38 @@ from collections.abc import Callable
 from holdfast.runtimes.threads import ThreadsRuntime
 from holdfast.stores.etcd import errors
 from holdfast.stores.etcd.http import BROKEN
-from holdfast.stores.etcd.link import Address, Answer, Hearing, NotSent, Request, Stream
-from holdfast.stores.etcd.listener import Listener
-from holdfast.stores.etcd.options import Deployment
-from holdfast.stores.etcd.sockets import Connection, Unsent, connect
+from holdfast.stores.etcd.link import EtcdAddress, EtcdHearing, EtcdNotSent, EtcdReply, EtcdRequest, Stream
+from holdfast.stores.etcd.listener import EtcdListener
+from holdfast.stores.etcd.options import EtcdDeployment
+from holdfast.stores.etcd.sockets import EtcdConnection, EtcdUnsent, connect
 from holdfast.transport.pool import ConnectionPool
 
 
-class ThreadLink:
+class EtcdThreadLink:
     """A way to the servers, for the threads of one client."""
 
-    def __init__(self, runtime: ThreadsRuntime, deployment: Deployment) -> None:
+    def __init__(self, runtime: ThreadsRuntime, deployment: EtcdDeployment) -> None:
         """Prepare; nothing is connected yet."""
         self._now = runtime.now
         self._deployment = deployment
-        self._pools: dict[Address, ConnectionPool[Connection]] = {}
-        self._listener = Listener()
+        self._pools: dict[EtcdAddress, ConnectionPool[EtcdConnection]] = {}
+        self._listener = EtcdListener()
         self._closed = False
 
-    async def exchange(self, address: Address, request: Request, until: float) -> Answer:
+    async def exchange(self, address: EtcdAddress, request: EtcdRequest, until: float) -> EtcdReply:
         """Ask a server, on a connection that is open or on a new one."""
         connection = self._pool(address).take(self._now())
         if connection is not None:
             try:
                 return self._exchange(connection, request, until)
-            except Unsent:
+            except EtcdUnsent:
                 self._pool(address).drop_idle()
         try:
             return self._exchange(self._connect(address, until), request, until)
-        except Unsent as error:
-            raise NotSent(*errors.cannot_connect(address, error).args) from error
+        except EtcdUnsent as error:
+            raise EtcdNotSent(*errors.cannot_connect(address, error).args) from error
 
-    async def stream(self, address: Address, request: Request, hearing: Hearing, until: float) -> Stream:
+    async def stream(self, address: EtcdAddress, request: EtcdRequest, hearing: EtcdHearing, until: float) -> Stream:
         """Begin a stream on a connection of its own."""
         connection = self._connect(address, until)
         try:
@@ -47,13 +47,13 @@ class ThreadLink:
             stream = self._listener.hear(connection, hearing)
         except BROKEN as error:
             self._pool(address).discard(connection)
-            raise NotSent(*errors.cannot_connect(address, error).args) from error
+            raise EtcdNotSent(*errors.cannot_connect(address, error).args) from error
         if stream is None:
             self._pool(address).discard(connection)
             raise errors.closed()
         return stream
 
-    def forsake(self, address: Address) -> None:
+    def forsake(self, address: EtcdAddress) -> None:
         """End the streams of a server that does not answer, and let go of its connections."""
         self._pool(address).drop_idle()
         self._listener.forsake(address)
@@ -72,12 +72,12 @@ class ThreadLink:
             pool.abandon()
         self._listener.abandon()
 
-    def _exchange(self, connection: Connection, request: Request, until: float) -> Answer:
+    def _exchange(self, connection: EtcdConnection, request: EtcdRequest, until: float) -> EtcdReply:
         """Have a request and its answer on a connection, and keep it only if all went well."""
         pool = self._pool(connection.address)
         try:
             answer = connection.exchange(request, self._left(until))
-        except Unsent:
+        except EtcdUnsent:
             pool.discard(connection)
             raise
         except BROKEN as error:
@@ -96,11 +96,11 @@ class ThreadLink:
     def _left(self, until: float) -> Callable[[], float]:
         return lambda: until - self._now()
 
-    def _pool(self, address: Address) -> ConnectionPool[Connection]:
+    def _pool(self, address: EtcdAddress) -> ConnectionPool[EtcdConnection]:
         """Return the connections to a server."""
         return self._pools.get(address) or self._pools.setdefault(address, ConnectionPool())
 
-    def _connect(self, address: Address, until: float) -> Connection:
+    def _connect(self, address: EtcdAddress, until: float) -> EtcdConnection:
         if self._closed:
             raise errors.closed()
         until = min(until, self._now() + self._deployment.connect_timeout)

@@ -16,7 +16,7 @@ from holdfast.runtimes.single import SingleFlight
 from holdfast.stores.etcd import requests
 from holdfast.stores.etcd.gateway import Gateway
 from holdfast.stores.etcd.keys import number, packed_json
-from holdfast.stores.etcd.link import Hearing, Said, Stream
+from holdfast.stores.etcd.link import EtcdHearing, Said, Stream
 
 DEAF = 1.0
 """For how many seconds a server may leave a watch request unanswered before the stream is given up."""
@@ -113,7 +113,7 @@ class Channel:
 
     async def open(self, gateway: Gateway, until: float) -> None:
         """Begin the stream. Raises StoreError."""
-        self._stream = await gateway.stream("watch", Hearing(self._hear, self._end), until)
+        self._stream = await gateway.stream("watch", EtcdHearing(self._hear, self._end), until)
 
     def begin(self, watching: Watching, span: tuple[str, str], revision: int) -> Callable[[], None]:
         """Begin a watch, which receives its events; return the function that ends it."""
@@ -185,7 +185,7 @@ class Channel:
         self._close_if_unused()
 
 
-class Watches:
+class EtcdWatches:
     """All watches of a client."""
 
     def __init__(self, runtime: Runtime, gateway: Gateway) -> None:

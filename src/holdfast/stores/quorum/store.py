@@ -54,8 +54,8 @@ from holdfast.stores.quorum.node import Node
 from holdfast.stores.quorum.node_set import NodeSet, Replies
 from holdfast.stores.quorum.views import majority, view_of
 from holdfast.stores.quorum.vote_registry import VoteRegistry
-from holdfast.stores.quorum.votes import KINDS, RAISED, REFUSED, SPAN, NotSent, Votes, next_of_kind, vote_request
-from holdfast.stores.quorum.waiter import Waiter
+from holdfast.stores.quorum.votes import KINDS, RAISED, REFUSED, SPAN, NodeNotAsked, Votes, next_of_kind, vote_request
+from holdfast.stores.quorum.waiter import QuorumWaiter
 
 log = logging.getLogger("holdfast")
 
@@ -80,7 +80,7 @@ class QuorumStore:
         self._nodes = self._node_set.nodes
         self._channel = runtime.new_id()
         self._vote_registry = VoteRegistry()
-        self._waiters: dict[str, Waiter] = {}
+        self._waiters: dict[str, QuorumWaiter] = {}
         """By the caller's request."""
         self._rounds = 0
         self._highest = 0
@@ -156,7 +156,7 @@ class QuorumStore:
         request_id = f"{request.request_id}/{self._rounds:x}"
         mine = vote_request(request, request_id, "", proposal, span)
         replies: list[Reply | Exception | None] = [
-            NotSent(node.ailment) if node.ailment else None for node in self._nodes
+            NodeNotAsked(node.ailment) if node.ailment else None for node in self._nodes
         ]
         return Votes(
             mine, request.request_id, self._quorum, kind, replies, proposal + span - 1, tokens=[0] * len(self._nodes)
@@ -197,7 +197,8 @@ class QuorumStore:
         able = sum(not isinstance(reply, Exception) for reply in replies)
         if able < self._quorum:
             refused = sum(
-                isinstance(reply, StoreError) and not isinstance(reply, StoreUnavailable | NotSent) for reply in replies
+                isinstance(reply, StoreError) and not isinstance(reply, StoreUnavailable | NodeNotAsked)
+                for reply in replies
             )
             if refused > self._node_set.may_fail:  # asking again will not mend it
                 raise StoreError(self._node_set.short_of_votes(able, told))
@@ -205,7 +206,7 @@ class QuorumStore:
         for reply in replies:
             if isinstance(reply, CapacityMismatch):  # Gone: what gave this attempt back has overtaken it
                 return reply
-        waiter = self._waiters.get(request.request_id) or Waiter()
+        waiter = self._waiters.get(request.request_id) or QuorumWaiter()
         if request.wait:
             self._waiters[request.request_id] = waiter
             waiter.stands_at |= votes.places()

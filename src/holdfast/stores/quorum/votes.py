@@ -96,13 +96,17 @@ class Votes:
     def may_hold(self, node: int) -> bool:
         """Tell whether a node may hold the name for it: it granted, or nobody knows."""
         reply = self.replies[node]
-        return reply is None or type(reply) is Granted or (isinstance(reply, Exception) and type(reply) is not NotSent)
+        return (
+            reply is None
+            or type(reply) is Granted
+            or (isinstance(reply, Exception) and type(reply) is not NodeNotAsked)
+        )
 
     def places(self) -> set[int]:
         """Return the nodes in whose queues its caller may stand."""
         if not self.request.wait:
             return set()
-        return {node for node, reply in enumerate(self.replies) if type(reply) not in {NotSent, Granted}}
+        return {node for node, reply in enumerate(self.replies) if type(reply) not in {NodeNotAsked, Granted}}
 
     def queued(self) -> set[int]:
         """Return the nodes in whose queues its caller stands though it was granted: who refused it, and earlier ones.
@@ -139,7 +143,7 @@ class Votes:
         return tuple(Vote(title, say(reply)) for title, reply in zip(titles, self.replies, strict=True))
 
 
-class NotSent(StoreError):
+class NodeNotAsked(StoreError):
     """A node was not asked, for it does not vote just now."""
 
 

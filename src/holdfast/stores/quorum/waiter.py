@@ -14,7 +14,7 @@ FREE_AT_SOME = 0.004
 
 
 @dataclass(slots=True, eq=False)
-class Waiter:
+class QuorumWaiter:
     """One of a client who was refused, and waits to be told that the name is free."""
 
     refused: int = 0

@@ -5,7 +5,7 @@ from urllib.parse import SplitResult
 
 from holdfast.contracts.store import StoreSource
 from holdfast.errors import UsageError
-from holdfast.stores.redis.deployment import Deployment
+from holdfast.stores.redis.deployment import RedisDeployment
 from holdfast.stores.redis.options import deployment_of, deployment_of_client, rules_of
 from holdfast.stores.redis.store import RedisStore, capabilities_of
 
@@ -47,6 +47,6 @@ def redis_node_source(node: SplitResult | object) -> StoreSource:
     return _source(deployment)
 
 
-def _source(deployment: Deployment) -> StoreSource:
+def _source(deployment: RedisDeployment) -> StoreSource:
     able = capabilities_of(deployment.rules, clustered=deployment.shape == "cluster")
     return StoreSource(deployment.title(), able, partial(RedisStore, deployment))

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.stores.redis.link import Address
+from holdfast.stores.redis.link import RedisAddress
 
 
 @dataclass(slots=True, frozen=True)
-class Access:
+class RedisAccess:
     """Credentials, TLS and the like, as keyword arguments of redis-py's Connection classes."""
 
     options: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
@@ -17,7 +17,7 @@ class Access:
     connect_timeout: float = 5.0
     """The longest that connecting may take, in seconds, where no operation sets a nearer end."""
 
-    def connection_options(self, address: Address) -> dict[str, Any]:
+    def connection_options(self, address: RedisAddress) -> dict[str, Any]:
         """Return the keyword arguments of a redis-py Connection (sync or asyncio) to `address`."""
         where = {"path": address.path} if address.path else {"host": address.host, "port": address.port}
         return {**self.options, **where}

@@ -9,25 +9,25 @@ from typing import Any
 
 from holdfast.runtimes.aio import AsyncioRuntime
 from holdfast.stores.redis import wire
-from holdfast.stores.redis.access import Access
+from holdfast.stores.redis.access import RedisAccess
 from holdfast.stores.redis.aio_channel import ChannelLine
-from holdfast.stores.redis.aio_line import Line
+from holdfast.stores.redis.aio_line import RedisLine
 from holdfast.stores.redis.aio_pipeline import NotSentError, SilenceLimits
-from holdfast.stores.redis.link import Address, Answer, Hearing, ReplyError, Word
+from holdfast.stores.redis.link import RedisAddress, RedisHearing, RedisReply, ReplyError, Word
 from holdfast.stores.redis.scripts import Script
 
 ASKING = wire.command(b"ASKING")
 
 
-class AsyncLink:
+class RedisAsyncLink:
     """Implements `Link` for one event loop."""
 
     def __init__(
         self,
         runtime: AsyncioRuntime,
-        access: Access,
-        address: Address,
-        hearing: Hearing,
+        access: RedisAccess,
+        address: RedisAddress,
+        hearing: RedisHearing,
         *,
         identify: wire.Identify = wire.WHO,
         sharded: bool = False,
@@ -42,16 +42,16 @@ class AsyncLink:
         self._line = ChannelLine(
             runtime, access, address, self.silence, identify=identify, hearing=hearing, sharded=sharded
         )
-        self._waiting_line = Line(runtime, access, address, self.silence, identify=identify)
+        self._waiting_line = RedisLine(runtime, access, address, self.silence, identify=identify)
 
-    async def run(self, script: Script, keys: tuple[Word, ...], args: tuple[Word, ...], until: float) -> Answer:
+    async def run(self, script: Script, keys: tuple[Word, ...], args: tuple[Word, ...], until: float) -> RedisReply:
         """Run a script with `args` and the run id. This is the short way, for a server that is there and knows it."""
         pipe = self._line.pipe
         if pipe is not None and not pipe.clogged:
             try:
                 value = await pipe.request(wire.evalsha(script, keys, args, pipe.run_id), until)
                 if type(value) is not ReplyError:
-                    return Answer(value, pipe.run_id)
+                    return RedisReply(value, pipe.run_id)
                 if value.code != "NOSCRIPT":
                     raise value
             except NotSentError:
@@ -60,19 +60,19 @@ class AsyncLink:
 
     async def run_replicated(
         self, script: Script, keys: tuple[Word, ...], args: tuple[Word, ...], until: float, replicas: int
-    ) -> Answer:
+    ) -> RedisReply:
         """Run a script, and count the replicas that have it. What is asked in one turn of the loop shares a WAIT."""
         return await self._run(self._waiting_line, script, keys, args, until, replicas=replicas)
 
     async def run_after_asking(
         self, script: Script, keys: tuple[Word, ...], args: tuple[Word, ...], until: float
-    ) -> Answer:
+    ) -> RedisReply:
         """Run a script right after an ASKING."""
         return await self._run(self._line, script, keys, args, until, asking=True)
 
     async def _run(
         self,
-        line: Line,
+        line: RedisLine,
         script: Script,
         keys: tuple[Word, ...],
         args: tuple[Word, ...],
@@ -80,7 +80,7 @@ class AsyncLink:
         *,
         replicas: int = 0,
         asking: bool = False,
-    ) -> Answer:
+    ) -> RedisReply:
         pack = wire.evalsha
         while True:
             pipe = await line.ready(until)
@@ -96,7 +96,7 @@ class AsyncLink:
                 pack = wire.eval_text
                 continue
             wire.raise_if_error(value)
-            return Answer(value, pipe.run_id, 0 if tally is None else await self._counted(tally, until))
+            return RedisReply(value, pipe.run_id, 0 if tally is None else await self._counted(tally, until))
 
     async def _counted(self, tally: "asyncio.Future[Any]", until: float) -> int:
         """Await what others await as well. An error of it is not theirs or mine: each raises its own."""

@@ -9,10 +9,10 @@ from typing import Any
 from holdfast.errors import OutcomeUnknown, StoreError
 from holdfast.runtimes.aio import AsyncioRuntime
 from holdfast.stores.redis import wire
-from holdfast.stores.redis.access import Access
-from holdfast.stores.redis.aio_line import Line
+from holdfast.stores.redis.access import RedisAccess
+from holdfast.stores.redis.aio_line import RedisLine
 from holdfast.stores.redis.aio_pipeline import NotSentError, Pipeline, SilenceLimits
-from holdfast.stores.redis.link import Address, Hearing, ReplyError
+from holdfast.stores.redis.link import RedisAddress, RedisHearing, ReplyError
 
 log = logging.getLogger("holdfast")
 
@@ -25,18 +25,18 @@ MESSAGES = frozenset({b"message", b"smessage"})
 ENDS = frozenset({b"unsubscribe", b"sunsubscribe"})
 
 
-class ChannelLine(Line):
+class ChannelLine(RedisLine):
     """While there are subscriptions, a task connects again by itself and looks after a server that fell silent."""
 
     def __init__(
         self,
         runtime: AsyncioRuntime,
-        access: Access,
-        address: Address,
+        access: RedisAccess,
+        address: RedisAddress,
         silence: SilenceLimits,
         *,
         identify: wire.Identify,
-        hearing: Hearing,
+        hearing: RedisHearing,
         sharded: bool,
     ) -> None:
         """Prepare; nothing is connected yet."""

@@ -18,9 +18,9 @@ from redis.exceptions import RedisError
 from holdfast.errors import OutcomeUnknown, StoreError
 from holdfast.runtimes.aio import AsyncioRuntime
 from holdfast.stores.redis import wire
-from holdfast.stores.redis.access import Access
+from holdfast.stores.redis.access import RedisAccess
 from holdfast.stores.redis.aio_pipeline import NotSentError, Pipeline, SilenceLimits, blank
-from holdfast.stores.redis.link import Address
+from holdfast.stores.redis.link import RedisAddress
 from holdfast.transport.handshake import HandshakeFailed, understood
 from holdfast.transport.keep_alive import keep_transport_alive
 
@@ -30,14 +30,14 @@ BREATH = 0.02
 """How long after a failed attempt to connect the next one may begin, in seconds."""
 
 
-class Line:
+class RedisLine:
     """At most one connection, shared by all who need it."""
 
     def __init__(
         self,
         runtime: AsyncioRuntime,
-        access: Access,
-        address: Address,
+        access: RedisAccess,
+        address: RedisAddress,
         silence: SilenceLimits,
         *,
         identify: wire.Identify,
@@ -188,7 +188,7 @@ class Line:
         return None if self._dialled is None else _writer_of(self._dialled)
 
 
-class _Tls(SSLConnection):
+class _TlsConnection(SSLConnection):
     """Tells a TLS handshake that is not answered from a server that is not reached."""
 
     shaking_hands = False
@@ -214,9 +214,9 @@ class _Tls(SSLConnection):
         self.shaking_hands = False
 
 
-def new_connection(access: Access, address: Address) -> AbstractConnection:
+def new_connection(access: RedisAccess, address: RedisAddress) -> AbstractConnection:
     """Make one of redis-py's connections, which does not repeat or expect anything by itself."""
-    kind: Any = UnixDomainSocketConnection if address.path else _Tls if access.tls else Connection
+    kind: Any = UnixDomainSocketConnection if address.path else _TlsConnection if access.tls else Connection
     made: AbstractConnection = kind(
         **{
             **access.connection_options(address),

@@ -19,7 +19,7 @@ import hiredis
 
 from holdfast.runtimes.aio import AsyncioRuntime
 from holdfast.stores.redis import wire
-from holdfast.stores.redis.link import Address
+from holdfast.stores.redis.link import RedisAddress
 
 log = logging.getLogger("holdfast")
 
@@ -45,7 +45,7 @@ class SilenceLimits:
 
 
 @dataclass(slots=True)
-class _Tally:
+class _ReplicaTally:
     """A WAIT that goes out after all requests of this turn of the loop, for those of them that want replicas."""
 
     counted: "asyncio.Future[Any]"
@@ -60,7 +60,7 @@ class Pipeline(asyncio.Protocol):
     def __init__(  # noqa: PLR0917 - made in one place only
         self,
         runtime: AsyncioRuntime,
-        address: Address,
+        address: RedisAddress,
         silence: SilenceLimits,
         writer: asyncio.StreamWriter,
         hear: Callable[[list[Any]], None],
@@ -90,7 +90,7 @@ class Pipeline(asyncio.Protocol):
         self._new_future = runtime.loop.create_future
         self._pending: deque[tuple[asyncio.Future[Any], float, list[bytes] | None]] = deque()
         self._unsent: list[bytes] = []
-        self._tally: _Tally | None = None
+        self._tally: _ReplicaTally | None = None
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at = NEVER
         self._reader = wire.new_reader()
@@ -131,7 +131,7 @@ class Pipeline(asyncio.Protocol):
         if (tally := self._tally) is None:
             counted = self._new_future()
             counted.add_done_callback(_look_at_error)
-            self._tally = _Tally(counted, replicas, until, until)
+            self._tally = _ReplicaTally(counted, replicas, until, until)
             if not self._unsent:
                 self._call_soon(self._flush)
             return counted

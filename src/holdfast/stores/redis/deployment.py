@@ -8,8 +8,8 @@ from holdfast.errors import UsageError
 from holdfast.runtimes.aio import AsyncioRuntime
 from holdfast.runtimes.threads import ThreadsRuntime
 from holdfast.stores.redis import wire
-from holdfast.stores.redis.access import Access
-from holdfast.stores.redis.link import Address, Hearing, Link
+from holdfast.stores.redis.access import RedisAccess
+from holdfast.stores.redis.link import RedisAddress, RedisHearing, RedisLink
 from holdfast.stores.redis.topology import Cluster, OneServer, OpenLink, Sentinels, Topology
 
 NO_GUARD, OBSERVED, STRICT, UPTIME = 0, 1, 2, 3
@@ -31,16 +31,16 @@ class Rules:
 
 
 @dataclass(slots=True)
-class Deployment:
+class RedisDeployment:
     """One Redis, of whatever shape."""
 
     shape: str
     """`single`, `sentinel` or `cluster`."""
-    addresses: list[Address]
-    access: Access
+    addresses: list[RedisAddress]
+    access: RedisAccess
     rules: Rules
     service: str = ""
-    guides: Access = field(default_factory=Access)
+    guides: RedisAccess = field(default_factory=RedisAccess)
     """How to reach the Sentinels."""
     fan_out: bool = False
     """Whether threads ask it side by side with others, as a node of a quorum."""
@@ -63,7 +63,7 @@ class Deployment:
             return Sentinels(runtime, list(self.addresses), self.service, lambda address: self._guide(runtime, address))
         return OneServer(self.addresses[0])
 
-    def link(self, runtime: Runtime, address: Address, hearing: Hearing) -> Link:
+    def link(self, runtime: Runtime, address: RedisAddress, hearing: RedisHearing) -> RedisLink:
         """Make a link to a server that holds names."""
         make = _maker(runtime, fan_out=self.fan_out)
         identify = wire.WHO_AND_HOW if self.rules.guard == UPTIME else wire.WHO if self.rules.guard else None
@@ -71,25 +71,27 @@ class Deployment:
             identify = identify or wire.WHO
         return make(runtime, self.access, address, hearing, identify=identify, sharded=self.shape == "cluster")
 
-    def _guide(self, runtime: Runtime, address: Address) -> Link:
+    def _guide(self, runtime: Runtime, address: RedisAddress) -> RedisLink:
         make = _maker(runtime)
-        return make(runtime, self.guides, address, Hearing(_ignore_push, _ignore_gap), identify=None, sharded=False)
+        return make(
+            runtime, self.guides, address, RedisHearing(_ignore_push, _ignore_gap), identify=None, sharded=False
+        )
 
 
-def _maker(runtime: Runtime, *, fan_out: bool = False) -> Callable[..., Link]:
+def _maker(runtime: Runtime, *, fan_out: bool = False) -> Callable[..., RedisLink]:
     """Return what makes the links of a runtime."""
     if isinstance(runtime, ThreadsRuntime):
         if fan_out:
             from holdfast.stores.redis.fan_out_link import FanOutLink
 
             return FanOutLink
-        from holdfast.stores.redis.threads import ThreadLink
+        from holdfast.stores.redis.threads import RedisThreadLink
 
-        return ThreadLink
+        return RedisThreadLink
     if isinstance(runtime, AsyncioRuntime):
-        from holdfast.stores.redis.aio import AsyncLink
+        from holdfast.stores.redis.aio import RedisAsyncLink
 
-        return AsyncLink
+        return RedisAsyncLink
     raise UsageError(f"the Redis store does not run in a {type(runtime).__name__}; use Client or AsyncClient")
 
 

@@ -7,7 +7,7 @@ begins. What may have been carried out is a reply that did not come; but UNBLOCK
 import re
 
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
-from holdfast.stores.redis.link import Address, ReplyError
+from holdfast.stores.redis.link import RedisAddress, ReplyError
 
 ELSEWHERE = frozenset({"MOVED", "ASK"})
 """Another node serves this slot; the reply says which."""
@@ -57,7 +57,7 @@ UNCODED: tuple[tuple[str, type[StoreError], str], ...] = (
 """What is behind the code ERR, by what is in the text; Redis and Valkey say NOPERM of what a script does like that."""
 
 
-def explain(address: Address, error: ReplyError) -> StoreError:
+def explain(address: RedisAddress, error: ReplyError) -> StoreError:
     """Return what an error reply means, as the error that users get. The reply itself is the cause."""
     text = str(error)
     if error.code in PASSING:
@@ -72,8 +72,8 @@ def explain(address: Address, error: ReplyError) -> StoreError:
     return StoreError(f"the Redis server at {address} answered an error: {text}")
 
 
-def elsewhere(error: ReplyError, asked: Address) -> tuple[int, Address]:
+def elsewhere(error: ReplyError, asked: RedisAddress) -> tuple[int, RedisAddress]:
     """Return the slot and the node that a MOVED or ASK names. An empty host is the host that was asked."""
     _, slot, where = str(error).split(" ")[:3]
     host, _, port = where.rpartition(":")
-    return int(slot), Address(host.strip("[]") or asked.host, int(port))
+    return int(slot), RedisAddress(host.strip("[]") or asked.host, int(port))

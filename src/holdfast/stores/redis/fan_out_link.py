@@ -9,10 +9,10 @@ from typing import Any
 from holdfast.errors import StoreUnavailable
 from holdfast.runtimes.fan_out import readable
 from holdfast.stores.redis import wire
-from holdfast.stores.redis.link import Answer, ReplyError
+from holdfast.stores.redis.link import RedisReply, ReplyError
 from holdfast.stores.redis.scripts import Script
-from holdfast.stores.redis.sockets import Connection, Unsent
-from holdfast.stores.redis.threads import Keys, ThreadLink
+from holdfast.stores.redis.sockets import RedisConnection, RedisUnsent
+from holdfast.stores.redis.threads import Keys, RedisThreadLink
 
 SILENT = 0.1
 """After how many seconds without a reply a server counts as silent."""
@@ -21,15 +21,15 @@ DIALLING = 0.25
 """For how many seconds at most a call waits for another connection to be made, if its server is not silent."""
 
 
-class FanOutLink(ThreadLink):
+class FanOutLink(RedisThreadLink):
     """A way to one node of a quorum, for the threads of one client. Its scripts are run by `Runtime.race` alone."""
 
-    async def run(self, script: Script, keys: Keys, args: Keys, until: float) -> Answer:
+    async def run(self, script: Script, keys: Keys, args: Keys, until: float) -> RedisReply:
         """Run a script: send it, and let others go on until the reply is there."""
         connection = self._take(until)
         try:
             connection.send(wire.evalsha_alike(script, keys, args, connection.run_id), until - connection.used)
-        except Unsent:
+        except RedisUnsent:
             self._pool.lose(connection)
             connection = self._connect(until)
             return await self._run_text_beside(connection, script, keys, args, until)
@@ -41,8 +41,8 @@ class FanOutLink(ThreadLink):
         return self._answer(connection, reply)
 
     async def _run_text_beside(
-        self, connection: Connection, script: Script, keys: Keys, args: Keys, until: float
-    ) -> Answer:
+        self, connection: RedisConnection, script: Script, keys: Keys, args: Keys, until: float
+    ) -> RedisReply:
         """Run a script that the server does not know, or may not know."""
         try:
             connection.send(wire.eval_text(script, keys, args, connection.run_id), until - self._now())
@@ -50,13 +50,13 @@ class FanOutLink(ThreadLink):
             self._fail(connection, error)
         return self._answer(connection, await self._reply(connection, until))
 
-    def _answer(self, connection: Connection, reply: Any) -> Answer:  # noqa: ANN401 - whatever the server answers
+    def _answer(self, connection: RedisConnection, reply: Any) -> RedisReply:  # noqa: ANN401 - whatever the server answers
         self._pool.put_back(connection)
         if type(reply) is ReplyError:
             raise reply
-        return Answer(reply, connection.run_id)
+        return RedisReply(reply, connection.run_id)
 
-    async def _reply(self, connection: Connection, until: float) -> Any:  # noqa: ANN401 - whatever the server answers
+    async def _reply(self, connection: RedisConnection, until: float) -> Any:  # noqa: ANN401 - whatever the server answers
         """Wait for the reply, and let others go on meanwhile."""
         try:
             self._unheard.add(connection)
@@ -72,7 +72,7 @@ class FanOutLink(ThreadLink):
             self._unheard.discard(connection)
         return reply
 
-    def _read(self, connection: Connection, until: float) -> Any:  # noqa: ANN401 - whatever the server answers
+    def _read(self, connection: RedisConnection, until: float) -> Any:  # noqa: ANN401 - whatever the server answers
         """Return the reply, or NOTHING if that is not all there yet."""
         try:
             reply = connection.take(until - connection.used)
@@ -82,7 +82,7 @@ class FanOutLink(ThreadLink):
             self._fail(connection, TimeoutError("the reply came too slowly"))
         return reply
 
-    def _connect(self, until: float) -> Connection:
+    def _connect(self, until: float) -> RedisConnection:
         now = self._now()
         if any(now - each.used > SILENT and not _has_answered(each) for each in list(self._unheard)):
             raise StoreUnavailable(f"the Redis server at {self._address} has not answered for a while")
@@ -90,11 +90,11 @@ class FanOutLink(ThreadLink):
 
     def _start_anew(self) -> None:
         super()._start_anew()
-        self._unheard: set[Connection] = set()
+        self._unheard: set[RedisConnection] = set()
         """Those on which a reply is due."""
 
 
-def _has_answered(connection: Connection) -> bool:
+def _has_answered(connection: RedisConnection) -> bool:
     """Tell whether a reply has come that nobody has taken yet."""
     try:
         return connection.is_stale()

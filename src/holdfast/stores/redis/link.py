@@ -17,7 +17,7 @@ Word = str | bytes
 """A part of a command. Text travels as UTF-8. No int: hiredis crashes the process on one if a signal handler raises."""
 
 
-class Address(NamedTuple):
+class RedisAddress(NamedTuple):
     """Where a server listens: a host and a port, or the path of a Unix socket."""
 
     host: str
@@ -31,7 +31,7 @@ class Address(NamedTuple):
 
 
 @dataclass(slots=True)
-class Answer:
+class RedisReply:
     """What a server answered to a script."""
 
     value: Any
@@ -51,26 +51,26 @@ class ReplyError(Exception):
         self.code = text.partition(" ")[0]
 
 
-class Link(Protocol):
+class RedisLink(Protocol):
     """A way to one server, for one client. Connects when first used, and again when the connection is lost.
 
     Every operation ends by `until`, a local instant. It raises StoreUnavailable if the server was not reached,
     OutcomeUnknown if it may have carried the request out, and ReplyError if it answered an error.
     """
 
-    async def run(self, script: Script, keys: tuple[Word, ...], args: tuple[Word, ...], until: float) -> Answer:
+    async def run(self, script: Script, keys: tuple[Word, ...], args: tuple[Word, ...], until: float) -> RedisReply:
         """Run a script with `args` and, as its last argument, the run id of the process that this goes to."""
         ...
 
     async def run_replicated(
         self, script: Script, keys: tuple[Word, ...], args: tuple[Word, ...], until: float, replicas: int
-    ) -> Answer:
+    ) -> RedisReply:
         """Run a script, with a WAIT for `replicas` replicas in the same round trip."""
         ...
 
     async def run_after_asking(
         self, script: Script, keys: tuple[Word, ...], args: tuple[Word, ...], until: float
-    ) -> Answer:
+    ) -> RedisReply:
         """Run a script at the node that a slot of a Cluster is just moving to: an ASKING goes before it."""
         ...
 
@@ -97,7 +97,7 @@ class Link(Protocol):
 
 
 @dataclass(slots=True)
-class Hearing:
+class RedisHearing:
     """What a link does with what it hears. Both are called where the runtime runs its code."""
 
     on_push: Callable[[bytes], None]
@@ -106,4 +106,4 @@ class Hearing:
     """Messages may have been missed; we are subscribed again."""
 
 
-MakeLink = Callable[[Address, Hearing], Link]
+MakeLink = Callable[[RedisAddress, RedisHearing], RedisLink]

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.runtimes.threads import ThreadsRuntime
 from holdfast.stores.redis import wire
-from holdfast.stores.redis.link import Address, Hearing
-from holdfast.stores.redis.sockets import BROKEN, Connection
-from holdfast.stores.redis.subscriptions import Subscriptions, Waiter
+from holdfast.stores.redis.link import RedisAddress, RedisHearing
+from holdfast.stores.redis.sockets import BROKEN, RedisConnection
+from holdfast.stores.redis.subscriptions import Subscriptions, SubscriptionWaiter
 from holdfast.transport.listener_thread import ListenerThread
 from holdfast.transport.polling import READABLE, new_poll
 
@@ -24,7 +24,7 @@ LONGEST_PAUSE = 1.0
 """How long to wait between attempts to connect, in seconds: at first, and at most."""
 
 
-class Listener(ListenerThread):
+class RedisListener(ListenerThread):
     """Hears one server for one client. Its thread runs from the first `listen` to `close`."""
 
     quiet = 5.0
@@ -33,9 +33,9 @@ class Listener(ListenerThread):
     def __init__(
         self,
         runtime: ThreadsRuntime,
-        address: Address,
-        hearing: Hearing,
-        dial: Callable[[Callable[[OSError], None]], Connection],
+        address: RedisAddress,
+        hearing: RedisHearing,
+        dial: Callable[[Callable[[OSError], None]], RedisConnection],
         *,
         sharded: bool,
     ) -> None:
@@ -47,7 +47,7 @@ class Listener(ListenerThread):
         self._dial = dial
         self._subscriptions = Subscriptions(sharded=sharded)
         # The rest belongs to the thread.
-        self._connection: Connection | None = None
+        self._connection: RedisConnection | None = None
         self._lacking: OSError | None = None
         """While there is no connection: what went wrong if there never will be one."""
         self._failures = 0
@@ -57,7 +57,7 @@ class Listener(ListenerThread):
     async def listen(self, channel: str, until: float) -> None:
         """Subscribe, and return once the server has confirmed it."""
         done = self._runtime.event()
-        waiter = Waiter(done.set)
+        waiter = SubscriptionWaiter(done.set)
         if not self._demand(channel.encode(), waiter):
             return
         told = False
@@ -89,7 +89,7 @@ class Listener(ListenerThread):
         if self._connection is not None:
             self._connection.abandon()
 
-    def _demand(self, channel: bytes, waiter: Waiter) -> bool:
+    def _demand(self, channel: bytes, waiter: SubscriptionWaiter) -> bool:
         with self._mutex:
             if self._stopped:
                 raise StoreUnavailable(f"the link to the Redis server at {self._address} is closed; make a new client")
@@ -136,7 +136,7 @@ class Listener(ListenerThread):
     def _lack(self, error: OSError) -> None:
         self._lacking = error
 
-    def _hear(self, connection: Connection) -> None:
+    def _hear(self, connection: RedisConnection) -> None:
         ready = new_poll()
         ready.register(connection, READABLE)
         ready.register(self._wakeup_pipe, READABLE)
@@ -154,7 +154,7 @@ class Listener(ListenerThread):
                 else:
                     news |= self._take(connection)
 
-    def _request(self, connection: Connection) -> None:
+    def _request(self, connection: RedisConnection) -> None:
         """Tell the server what has changed in what is wanted, and ask a silent one whether it is there."""
         with self._mutex:
             packed = self._subscriptions.requests()
@@ -182,7 +182,7 @@ class Listener(ListenerThread):
         """Return for how long to hear before the silence is suspect, in milliseconds."""
         return max(0.0, self._heard + self.quiet - self._runtime.now()) * 1000 + 1
 
-    def _take(self, connection: Connection) -> bool:
+    def _take(self, connection: RedisConnection) -> bool:
         """Take what came; return whether it was more than messages. Whoever is woken by one waits for us to be done."""
         self._notify()
         answered = False

@@ -26,8 +26,8 @@ from holdfast.errors import StoreUnavailable
 from holdfast.posix import POSIX
 from holdfast.runtimes import clocks
 from holdfast.stores.redis import wire
-from holdfast.stores.redis.access import Access
-from holdfast.stores.redis.link import Address
+from holdfast.stores.redis.access import RedisAccess
+from holdfast.stores.redis.link import RedisAddress
 from holdfast.transport.dial import SHORTEST, Secure, dial, ignore_stage
 from holdfast.transport.polling import is_readable
 
@@ -44,11 +44,11 @@ BROKEN = (OSError, hiredis.ProtocolError)
 """What goes wrong with a connection. Timeouts and errors of TLS are OSErrors."""
 
 
-class Unsent(StoreUnavailable):
+class RedisUnsent(StoreUnavailable):
     """Nothing of the request was sent: it may be tried on another connection."""
 
 
-class Connection:
+class RedisConnection:
     """A socket that speaks RESP 2, and the server process at its other end. Nothing comes on it unasked."""
 
     __slots__ = (
@@ -179,7 +179,7 @@ class Connection:
             return 0
         if isinstance(error, TimeoutError) or len(packed) > ONE_RECORD:
             raise error
-        raise Unsent("the server closed the connection before a request was sent") from error
+        raise RedisUnsent("the server closed the connection before a request was sent") from error
 
     def _limit(self, left: float) -> None:
         self._timeout = max(left, SHORTEST) * (1 + SLACK) / 2
@@ -247,31 +247,31 @@ class _Punctual(AbstractConnection):
         return ours
 
 
-class _Tcp(_Punctual, redis.Connection):
+class _PunctualTcp(_Punctual, redis.Connection):
     def _connect(self) -> socket.socket:  # pyright: ignore[reportIncompatibleMethodOverride]
         return dial(self.host, self.port, self.left, family=self.socket_type, on_stage=self.on_stage)
 
 
-class _Tls(_Punctual, redis.SSLConnection):
+class _PunctualTls(_Punctual, redis.SSLConnection):
     def _connect(self) -> socket.socket:  # pyright: ignore[reportIncompatibleMethodOverride]
         secure = cast("Secure", self._wrap_socket_with_ssl)  # pyright: ignore[reportUnknownMemberType]
         return dial(self.host, self.port, self.left, secure, family=self.socket_type, on_stage=self.on_stage)
 
 
-class _Local(_Punctual, redis.UnixDomainSocketConnection):
+class _PunctualUnix(_Punctual, redis.UnixDomainSocketConnection):
     def _connect(self) -> socket.socket:  # pyright: ignore[reportIncompatibleMethodOverride]
         self.on_stage(TimeoutError())
         return cast("socket.socket", super()._connect())  # type: ignore[no-untyped-call]
 
 
 def connect(  # noqa: PLR0917 - what a link knows
-    access: Access,
-    address: Address,
+    access: RedisAccess,
+    address: RedisAddress,
     now: Callable[[], float],
     until: float,
     identify: wire.Identify,
     on_stage: Callable[[OSError], None] = ignore_stage,
-) -> Connection:
+) -> RedisConnection:
     """Connect by `until`, and learn what `identify` asks for.
 
     `on_stage` is told what went wrong if the step that begins then is never done.
@@ -279,7 +279,7 @@ def connect(  # noqa: PLR0917 - what a link knows
     Raises StoreError, StoreUnavailable if it may pass.
     """
     try:
-        connection = Connection(_open(access, address, lambda: until - now(), on_stage))
+        connection = RedisConnection(_open(access, address, lambda: until - now(), on_stage))
     except (RedisError, OSError) as error:
         raise wire.cannot_connect(address, error) from error
     try:
@@ -296,10 +296,10 @@ def connect(  # noqa: PLR0917 - what a link knows
 
 
 def _open(
-    access: Access, address: Address, left: Callable[[], float], on_stage: Callable[[OSError], None]
+    access: RedisAccess, address: RedisAddress, left: Callable[[], float], on_stage: Callable[[OSError], None]
 ) -> socket.socket:
     options = {**access.connection_options(address), "protocol": 2, "retry": Retry(NoBackoff(), 0)}
-    kind: Any = _Local if address.path else _Tls if access.tls else _Tcp
+    kind: Any = _PunctualUnix if address.path else _PunctualTls if access.tls else _PunctualTcp
     connecting = kind(**options)
     connecting.left, connecting.on_stage = left, on_stage
     connecting.connect()

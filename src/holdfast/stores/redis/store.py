@@ -34,7 +34,7 @@ from holdfast.outcome import Outcome
 from holdfast.stores.redis import codec, scripts, wire
 from holdfast.stores.redis.deployment import NO_GUARD, Rules
 from holdfast.stores.redis.errors import ELSEWHERE, STALE, explain
-from holdfast.stores.redis.link import Address, Answer, Hearing, Link, ReplyError, Word
+from holdfast.stores.redis.link import RedisAddress, RedisHearing, RedisLink, RedisReply, ReplyError, Word
 from holdfast.stores.redis.messagepack import Packable, pack
 from holdfast.stores.redis.names import MARKERS, NODE, Markers, marked_by, name_of, pattern, slot_of, state_key
 from holdfast.stores.redis.scripts import Script
@@ -67,10 +67,10 @@ START = b"0"
 class _Listing:
     """How far a listing of names has come."""
 
-    address: Address | None = None
+    address: RedisAddress | None = None
     """The master that was looked at last, and where its scan goes on."""
     cursor: bytes = START
-    done: set[Address] = field(default_factory=set[Address])
+    done: set[RedisAddress] = field(default_factory=set[RedisAddress])
     """The masters all of whose keys were looked at."""
     seen: set[str] = field(default_factory=set[str])
     """The names that were looked at: a scan may show a key twice."""
@@ -85,7 +85,7 @@ class Wiring(Protocol):
         """Make what knows which server holds a name."""
         ...
 
-    def link(self, runtime: Runtime, address: Address, hearing: Hearing) -> Link:
+    def link(self, runtime: Runtime, address: RedisAddress, hearing: RedisHearing) -> RedisLink:
         """Make a link to a server."""
         ...
 
@@ -107,12 +107,12 @@ class RedisStore:
         rules = self._rules = deployment.rules
         self._runtime = runtime
         self._deployment = deployment
-        self._links: dict[Address, Link] = {}
+        self._links: dict[RedisAddress, RedisLink] = {}
         self._topology: Topology = deployment.topology(runtime, self._link)
         self._process = ""
         self._channel = runtime.new_id()
         self._deliver: Callable[[Notification], None] = _ignore
-        self._hearing = Hearing(self._heard, self._missed)
+        self._hearing = RedisHearing(self._heard, self._missed)
         self._markers = Markers()
         self._seen: dict[Word, bytes] = {}
         """By marker: the latest generation that this client knows of; see `quarantine` in state.lua."""
@@ -124,9 +124,9 @@ class RedisStore:
         self._client_words = pack(self._publish, rules.guard, self._bound)
         """What every script is told of this client."""
         self._packed_requests: dict[tuple[Packable, ...], bytes] = {}
-        self._channels: dict[str, tuple[Address, float]] = {}
+        self._channels: dict[str, tuple[RedisAddress, float]] = {}
         """In a Cluster: the names that are waited for, where we listen for them, and when that was last needed."""
-        self._home: Address | None = None
+        self._home: RedisAddress | None = None
         """Where this client listens, unless in a Cluster."""
 
     # -- life ----------------------------------------------------------------------------------------------
@@ -342,7 +342,7 @@ class RedisStore:
         answer = await self._call(scripts.IN_USE, name, tuple(keys), (self._client_words,), until)
         return [each for each, used in zip(names, answer.value, strict=True) if used]
 
-    async def _scan(self, address: Address, cursor: bytes, match: str, until: float) -> tuple[bytes, set[str]]:
+    async def _scan(self, address: RedisAddress, cursor: bytes, match: str, until: float) -> tuple[bytes, set[str]]:
         """Return where the next scan goes on, START at the end, and some keys."""
         try:
             reply = await self._link(address).command("SCAN", cursor, "MATCH", match, "COUNT", SCANNED, until=until)
@@ -357,7 +357,7 @@ class RedisStore:
 
     def _run(
         self, script: Script, name: str, request_id: str, args: tuple[Word, ...], until: float
-    ) -> Coroutine[Any, Any, Answer]:
+    ) -> Coroutine[Any, Any, RedisReply]:
         """Run a script about one request for one name."""
         state = state_key(name)
         keys = (self._marker(name) if self._clustered else NODE, state, state + ":q", f"{state}:t:{request_id}")
@@ -365,7 +365,7 @@ class RedisStore:
 
     async def _call(
         self, script: Script, name: str, keys: tuple[Word, ...], args: tuple[Word, ...], until: float
-    ) -> Answer:
+    ) -> RedisReply:
         """Run a script where the name is held, follow it if it moved, and note which process answered."""
         marker = keys[0]
         seen = self._seen.get(marker, b"")
@@ -385,7 +385,7 @@ class RedisStore:
         self._take_generation(marker, answer)
         return answer
 
-    def _take_generation(self, marker: Word, answer: Answer) -> None:
+    def _take_generation(self, marker: Word, answer: RedisReply) -> None:
         """Remember the generation that stands before a reply, unless the reply is older than what we know."""
         match answer.value:
             case [bytes() as generation, value]:
@@ -395,7 +395,7 @@ class RedisStore:
             case _:
                 pass
 
-    async def _follow(self, error: ReplyError, address: Address, call: "_Call") -> Answer:
+    async def _follow(self, error: ReplyError, address: RedisAddress, call: "_Call") -> RedisReply:
         """Go where a MOVED or an ASK of a cluster says, and on from there if need be; else say what the error means."""
         for _ in range(HOPS):
             if error.code not in ELSEWHERE:
@@ -415,19 +415,19 @@ class RedisStore:
                 raise
         raise explain(address, error) from error
 
-    async def _find(self, name: str, until: float) -> Address:
+    async def _find(self, name: str, until: float) -> RedisAddress:
         """Ask the topology; if all names have moved to another server, listen there from now on."""
         address = await self._topology.server(name, until)
         if self._home is not None and address != self._home:
             await self._settle(address, until)
         return address
 
-    def _refused(self, address: Address, error: ReplyError) -> Exception:
+    def _refused(self, address: RedisAddress, error: ReplyError) -> Exception:
         if error.code in STALE:
             self._topology.doubt(address)
         return explain(address, error)
 
-    def _too_few(self, answer: Answer) -> str:
+    def _too_few(self, answer: RedisReply) -> str:
         return (
             f"the server has it, but {answer.acknowledged} of {self._rules.replicas} replicas acknowledged it in time: "
             "it does not count; check the replicas, or ask for fewer with replicas="
@@ -436,7 +436,7 @@ class RedisStore:
     def _marker(self, name: str) -> str:
         return self._markers.of(slot_of(name)) if self._clustered else NODE
 
-    def _link(self, address: Address) -> Link:
+    def _link(self, address: RedisAddress) -> RedisLink:
         link = self._links.get(address)
         if link is None:
             made = self._deployment.link(self._runtime, address, self._hearing)
@@ -445,7 +445,7 @@ class RedisStore:
 
     # -- pushes --------------------------------------------------------------------------------------------
 
-    async def _settle(self, address: Address, until: float) -> None:
+    async def _settle(self, address: RedisAddress, until: float) -> None:
         """Listen at the server that holds all names; at another one no more, if it was another before."""
         before, self._home = self._home, address
         channel = f"holdfast:channel:{self._channel}"
@@ -479,7 +479,7 @@ class RedisStore:
             await self._link(before[0]).ignore(self._channel_of(name))
         await self._drop_idle_channels()
 
-    async def _listen_at(self, address: Address, name: str, until: float) -> None:
+    async def _listen_at(self, address: RedisAddress, name: str, until: float) -> None:
         for _ in range(HOPS):
             try:
                 await self._link(address).listen(self._channel_of(name), until)

@@ -14,7 +14,7 @@ from holdfast.stores.redis import wire
 from holdfast.stores.redis.link import ReplyError
 
 
-class Waiter:
+class SubscriptionWaiter:
     """Somebody who waits for a subscription."""
 
     __slots__ = ("_wake", "error")
@@ -43,7 +43,7 @@ class Subscription:
     """It has confirmed that."""
     settled: bool = False
     """It was confirmed on some connection: it is now wanted until it is given up."""
-    waiters: list[Waiter] = field(default_factory=list[Waiter])
+    waiters: list[SubscriptionWaiter] = field(default_factory=list[SubscriptionWaiter])
 
     def tell(self, error: StoreError | ReplyError | None = None) -> None:
         """End the wait of all waiters."""
@@ -53,7 +53,7 @@ class Subscription:
 
 
 @dataclass(slots=True)
-class Request:
+class SubscriptionRequest:
     """Something that the server has yet to answer."""
 
     verb: bytes
@@ -75,7 +75,7 @@ class Subscriptions:
         self._message = kind.lower() + b"message"
         self._demanded: dict[bytes, Subscription] = {}
         self._unwanted: list[Subscription] = []
-        self._expected: deque[Request] = deque()
+        self._expected: deque[SubscriptionRequest] = deque()
         self._missed = False
 
     def __bool__(self) -> bool:
@@ -84,14 +84,14 @@ class Subscriptions:
 
     # What others want.
 
-    def demand(self, channel: bytes, waiter: Waiter) -> bool:
+    def demand(self, channel: bytes, waiter: SubscriptionWaiter) -> bool:
         """Want a channel; return whether `waiter` will be told about it, or it is heard already."""
         subscription = self._demanded.setdefault(channel, Subscription(channel))
         if not subscription.confirmed:
             subscription.waiters.append(waiter)
         return not subscription.confirmed
 
-    def stop_waiting(self, channel: bytes, waiter: Waiter) -> None:
+    def stop_waiting(self, channel: bytes, waiter: SubscriptionWaiter) -> None:
         """Leave nothing of a waiter: a channel that nobody else ever wanted is given up."""
         subscription = self._demanded.get(channel)
         if subscription is not None and waiter in subscription.waiters:
@@ -113,8 +113,8 @@ class Subscriptions:
     def requests(self) -> bytes:
         """Return what the server is to be told of what has changed, as it travels."""
         fresh = [each for each in self._demanded.values() if not each.asked]
-        requests = [Request(self._unsubscribe, each) for each in self._unwanted]
-        requests += [Request(self._subscribe, each) for each in fresh]
+        requests = [SubscriptionRequest(self._unsubscribe, each) for each in self._unwanted]
+        requests += [SubscriptionRequest(self._subscribe, each) for each in fresh]
         self._unwanted.clear()
         for each in fresh:
             each.asked = True
@@ -122,9 +122,9 @@ class Subscriptions:
 
     def probe(self) -> bytes:
         """Return a PING, as it travels."""
-        return self._expect(Request(b"PING"))
+        return self._expect(SubscriptionRequest(b"PING"))
 
-    def _expect(self, *requests: Request) -> bytes:
+    def _expect(self, *requests: SubscriptionRequest) -> bytes:
         self._expected.extend(requests)
         return b"".join(each.pack() for each in requests)
 
@@ -144,7 +144,7 @@ class Subscriptions:
         return None
 
     def _answered(self, verb: bytes, channel: bytes) -> None:
-        request = self._expected[0] if self._expected else Request(b"")
+        request = self._expected[0] if self._expected else SubscriptionRequest(b"")
         if request.verb == verb and (request.subscription is None or request.subscription.channel == channel):
             self._expected.popleft()
             if request.subscription is not None and verb == self._subscribe:

@@ -13,11 +13,11 @@ from typing import Any, NoReturn, TypeVar
 from holdfast.errors import StoreUnavailable
 from holdfast.runtimes.threads import ThreadsRuntime
 from holdfast.stores.redis import wire
-from holdfast.stores.redis.access import Access
-from holdfast.stores.redis.link import Address, Answer, Hearing, ReplyError, Word
-from holdfast.stores.redis.listener import Listener
+from holdfast.stores.redis.access import RedisAccess
+from holdfast.stores.redis.link import RedisAddress, RedisHearing, RedisReply, ReplyError, Word
+from holdfast.stores.redis.listener import RedisListener
 from holdfast.stores.redis.scripts import Script
-from holdfast.stores.redis.sockets import BROKEN, Connection, Unsent, connect
+from holdfast.stores.redis.sockets import BROKEN, RedisConnection, RedisUnsent, connect
 from holdfast.transport.pool import ConnectionPool
 
 T = TypeVar("T")
@@ -28,15 +28,15 @@ Keys = tuple[Word, ...]
 Pack = Callable[[Script, Keys, Keys, bytes], bytes]
 
 
-class ThreadLink:
+class RedisThreadLink:
     """A way to one server, for the threads of one client."""
 
     def __init__(
         self,
         runtime: ThreadsRuntime,
-        access: Access,
-        address: Address,
-        hearing: Hearing,
+        access: RedisAccess,
+        address: RedisAddress,
+        hearing: RedisHearing,
         *,
         identify: wire.Identify = wire.WHO,
         sharded: bool = False,
@@ -50,19 +50,19 @@ class ThreadLink:
         self._access = access
         self._address = address
         self._identify = identify
-        self._make_listener = partial(Listener, runtime, address, hearing, self._dial_channel, sharded=sharded)
+        self._make_listener = partial(RedisListener, runtime, address, hearing, self._dial_channel, sharded=sharded)
         self._closed = False
         self._start_anew()
 
     def __repr__(self) -> str:
-        return f"<ThreadLink to {self._address}>"
+        return f"<RedisThreadLink to {self._address}>"
 
-    async def run(self, script: Script, keys: Keys, args: Keys, until: float) -> Answer:
+    async def run(self, script: Script, keys: Keys, args: Keys, until: float) -> RedisReply:
         """Run a script. The way of every acquisition: it takes no detour over `_exchange`, which costs."""
         connection = self._take(until)
         try:
             reply = connection.exchange(wire.evalsha(script, keys, args, connection.run_id), until - connection.used)
-        except Unsent:
+        except RedisUnsent:
             self._pool.lose(connection)
             return self._run_text(self._connect(until), script, keys, args, until)
         except BaseException as error:  # noqa: BLE001 - it is raised again
@@ -72,29 +72,29 @@ class ThreadLink:
         self._pool.put_back(connection)
         if type(reply) is ReplyError:
             raise reply
-        return Answer(reply, connection.run_id)
+        return RedisReply(reply, connection.run_id)
 
-    async def run_replicated(self, script: Script, keys: Keys, args: Keys, until: float, replicas: int) -> Answer:
+    async def run_replicated(self, script: Script, keys: Keys, args: Keys, until: float, replicas: int) -> RedisReply:
         """Run a script, and learn how many replicas have what it wrote. They are waited for most of the time left."""
 
-        def attempt(connection: Connection, pack: Pack) -> Answer:
+        def attempt(connection: RedisConnection, pack: Pack) -> RedisReply:
             left = until - self._now()
             packed = pack(script, keys, args, connection.run_id)
             reply = connection.exchange(packed + wire.wait(replicas, left), left)
-            return Answer(reply, connection.run_id, connection.reply(until - self._now()))
+            return RedisReply(reply, connection.run_id, connection.reply(until - self._now()))
 
         answer = self._exchange(lambda connection: _known(connection, attempt), until)
         wire.raise_if_error(answer.value)
         wire.raise_if_error(answer.acknowledged)
         return answer
 
-    async def run_after_asking(self, script: Script, keys: Keys, args: Keys, until: float) -> Answer:
+    async def run_after_asking(self, script: Script, keys: Keys, args: Keys, until: float) -> RedisReply:
         """Run a script right after an ASKING."""
 
-        def attempt(connection: Connection, pack: Pack) -> Answer:
+        def attempt(connection: RedisConnection, pack: Pack) -> RedisReply:
             packed = pack(script, keys, args, connection.run_id)
             connection.exchange(ASKING + packed, until - self._now())  # what it says against that, it says once more
-            return Answer(connection.reply(until - self._now()), connection.run_id)
+            return RedisReply(connection.reply(until - self._now()), connection.run_id)
 
         answer = self._exchange(lambda connection: _known(connection, attempt), until)
         wire.raise_if_error(answer.value)
@@ -134,10 +134,10 @@ class ThreadLink:
 
     def _start_anew(self) -> None:
         self._mutex = threading.Lock()
-        self._listener: Listener | None = None
-        self._pool: ConnectionPool[Connection] = ConnectionPool()
+        self._listener: RedisListener | None = None
+        self._pool: ConnectionPool[RedisConnection] = ConnectionPool()
 
-    def _channel(self) -> Listener:
+    def _channel(self) -> RedisListener:
         with self._mutex:
             self._check_open()
             if self._listener is None:
@@ -150,22 +150,24 @@ class ThreadLink:
 
     # Requests.
 
-    def _run_text(self, connection: Connection, script: Script, keys: Keys, args: Keys, until: float) -> Answer:
+    def _run_text(
+        self, connection: RedisConnection, script: Script, keys: Keys, args: Keys, until: float
+    ) -> RedisReply:
         """Run a script that the server does not know."""
         packed = wire.eval_text(script, keys, args, connection.run_id)
         reply = self._carry_out(connection, lambda connection: connection.exchange(packed, until - self._now()))
         wire.raise_if_error(reply)
-        return Answer(reply, connection.run_id)
+        return RedisReply(reply, connection.run_id)
 
-    def _exchange(self, exchange: Callable[[Connection], T], until: float) -> T:
+    def _exchange(self, exchange: Callable[[RedisConnection], T], until: float) -> T:
         """Have a request and its replies on any connection."""
         connection = self._take(until)
         try:
             return self._carry_out(connection, exchange)
-        except Unsent:
+        except RedisUnsent:
             return self._carry_out(self._connect(until), exchange)
 
-    def _carry_out(self, connection: Connection, exchange: Callable[[Connection], T]) -> T:
+    def _carry_out(self, connection: RedisConnection, exchange: Callable[[RedisConnection], T]) -> T:
         """Have a request and its replies on a connection, and keep it only if all went well."""
         try:
             said = exchange(connection)
@@ -174,39 +176,41 @@ class ThreadLink:
         self._pool.put_back(connection)
         return said
 
-    def _take(self, until: float) -> Connection:
+    def _take(self, until: float) -> RedisConnection:
         """Return a connection on which no reply is due."""
         now = self._now()
         if now >= until:
             raise StoreUnavailable(f"no time was left to ask the Redis server at {self._address}; allow more")
         return self._pool.take(now) or self._connect(until)
 
-    def _connect(self, until: float) -> Connection:
+    def _connect(self, until: float) -> RedisConnection:
         self._check_open()
         until = min(until, self._now() + self._access.connect_timeout)
         connection = self._dial(until, self._identify)
         self._pool.add(connection, self._now())
         return connection
 
-    def _dial(self, until: float, identify: wire.Identify) -> Connection:
+    def _dial(self, until: float, identify: wire.Identify) -> RedisConnection:
         return connect(self._access, self._address, self._now, until, identify)
 
-    def _dial_channel(self, on_stage: Callable[[OSError], None]) -> Connection:
+    def _dial_channel(self, on_stage: Callable[[OSError], None]) -> RedisConnection:
         until = self._now() + self._access.connect_timeout
         return connect(self._access, self._address, self._now, until, None, on_stage)
 
-    def _fail(self, connection: Connection, error: BaseException) -> NoReturn:
+    def _fail(self, connection: RedisConnection, error: BaseException) -> NoReturn:
         """Drop a connection on which something went wrong, and say what."""
-        if not isinstance(error, (Unsent, *BROKEN)):
+        if not isinstance(error, (RedisUnsent, *BROKEN)):
             self._pool.discard(connection)
             raise error
         self._pool.lose(connection)
-        if isinstance(error, Unsent):
-            raise Unsent(f"the Redis server at {self._address} closed the connection; ask again") from error.__cause__
+        if isinstance(error, RedisUnsent):
+            raise RedisUnsent(
+                f"the Redis server at {self._address} closed the connection; ask again"
+            ) from error.__cause__
         raise wire.unanswered(self._address, error) from error
 
 
-def _known(connection: Connection, attempt: Callable[[Connection, Pack], Answer]) -> Answer:
+def _known(connection: RedisConnection, attempt: Callable[[RedisConnection, Pack], RedisReply]) -> RedisReply:
     """Run a script by its digest, and by its text if the server does not know it."""
     answer = attempt(connection, wire.evalsha)
     return attempt(connection, wire.eval_text) if wire.is_error(answer.value, "NOSCRIPT") else answer

@@ -10,10 +10,10 @@ from typing import Protocol
 from holdfast.contracts.runtime import Event, Runtime
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.stores.redis.errors import elsewhere, explain
-from holdfast.stores.redis.link import Address, Link, ReplyError
+from holdfast.stores.redis.link import RedisAddress, RedisLink, ReplyError
 from holdfast.stores.redis.names import SLOTS, slot_of
 
-OpenLink = Callable[[Address], Link]
+OpenLink = Callable[[RedisAddress], RedisLink]
 
 
 class Topology(Protocol):
@@ -22,22 +22,22 @@ class Topology(Protocol):
     clustered: bool
 
     @property
-    def known(self) -> Address | None:
+    def known(self) -> RedisAddress | None:
         """The one server that holds all names, if there is one and it is beyond doubt."""
         ...
 
-    async def server(self, name: str, until: float) -> Address:
+    async def server(self, name: str, until: float) -> RedisAddress:
         """Return the server that holds a name. Raises StoreUnavailable if nobody can tell."""
         ...
 
-    async def masters(self, until: float) -> list[Address]:
+    async def masters(self, until: float) -> list[RedisAddress]:
         """Return every server that holds names."""
         ...
 
-    def doubt(self, address: Address) -> None:
+    def doubt(self, address: RedisAddress) -> None:
         """Note that a server did not answer, or not as a master does."""
 
-    def moved(self, error: ReplyError, asked: Address) -> Address:
+    def moved(self, error: ReplyError, asked: RedisAddress) -> RedisAddress:
         """Take a MOVED or ASK, and return where to go instead."""
         ...
 
@@ -53,22 +53,22 @@ class OneServer:
 
     clustered = False
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: RedisAddress) -> None:
         """Use the server at `address`."""
         self._address = self.known = address
 
-    async def server(self, name: str, until: float) -> Address:  # noqa: ARG002 - whatever the name
+    async def server(self, name: str, until: float) -> RedisAddress:  # noqa: ARG002 - whatever the name
         """Return the one."""
         return self._address
 
-    async def masters(self, until: float) -> list[Address]:  # noqa: ARG002 - known
+    async def masters(self, until: float) -> list[RedisAddress]:  # noqa: ARG002 - known
         """Return the one."""
         return [self._address]
 
-    def doubt(self, address: Address) -> None:
+    def doubt(self, address: RedisAddress) -> None:
         """Keep to it: there is no other."""
 
-    def moved(self, error: ReplyError, asked: Address) -> Address:
+    def moved(self, error: ReplyError, asked: RedisAddress) -> RedisAddress:
         """Refuse: only a Cluster moves things."""
         raise StoreError(f"the Redis server at {asked} is part of a cluster; write redis+cluster:// ({error})")
 
@@ -82,11 +82,11 @@ class OneServer:
 class _Discovered:
     """What the topologies that request around share: one asks at a time, and the others wait for it."""
 
-    def __init__(self, runtime: Runtime, guides: list[Address], open_link: OpenLink) -> None:
+    def __init__(self, runtime: Runtime, guides: list[RedisAddress], open_link: OpenLink) -> None:
         self._runtime = runtime
         self._guides = guides
         self._open_link = open_link
-        self._links: dict[Address, Link] = {}
+        self._links: dict[RedisAddress, RedisLink] = {}
         self._mutex = runtime.mutex()
         self._asking: Event | None = None
 
@@ -124,13 +124,13 @@ class _Discovered:
                 first = first or error
         raise first or StoreUnavailable(self._nobody_knows())
 
-    async def _exchange(self, guide: Address, until: float) -> bool:
+    async def _exchange(self, guide: RedisAddress, until: float) -> bool:
         raise NotImplementedError
 
     def _nobody_knows(self) -> str:
         raise NotImplementedError
 
-    def _link(self, address: Address) -> Link:
+    def _link(self, address: RedisAddress) -> RedisLink:
         link = self._links.get(address)
         if link is None:
             link = self._links[address] = self._open_link(address)
@@ -152,13 +152,13 @@ class Sentinels(_Discovered):
 
     clustered = False
 
-    def __init__(self, runtime: Runtime, sentinels: list[Address], service: str, open_link: OpenLink) -> None:
+    def __init__(self, runtime: Runtime, sentinels: list[RedisAddress], service: str, open_link: OpenLink) -> None:
         """Ask `sentinels`, over links that `open_link` makes, who is the master of `service`."""
         super().__init__(runtime, sentinels, open_link)
         self._service = service
-        self.known: Address | None = None
+        self.known: RedisAddress | None = None
 
-    async def server(self, name: str, until: float) -> Address:  # noqa: ARG002 - one master for all names
+    async def server(self, name: str, until: float) -> RedisAddress:  # noqa: ARG002 - one master for all names
         """Return the master."""
         master = self.known
         while master is None:
@@ -168,24 +168,24 @@ class Sentinels(_Discovered):
                 raise StoreUnavailable(self._nobody_knows())
         return master
 
-    async def masters(self, until: float) -> list[Address]:
+    async def masters(self, until: float) -> list[RedisAddress]:
         """Return the master."""
         return [await self.server("", until)]
 
-    def doubt(self, address: Address) -> None:
+    def doubt(self, address: RedisAddress) -> None:
         """Ask again who is the master."""
         if self.known == address:
             self.known = None
 
-    def moved(self, error: ReplyError, asked: Address) -> Address:
+    def moved(self, error: ReplyError, asked: RedisAddress) -> RedisAddress:
         """Refuse: only a Cluster moves things."""
         raise StoreError(f"the Redis server at {asked} is part of a cluster; write redis+cluster:// ({error})")
 
-    async def _exchange(self, guide: Address, until: float) -> bool:
+    async def _exchange(self, guide: RedisAddress, until: float) -> bool:
         reply = await self._link(guide).command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._service, until=until)
         if reply is None:
             return False
-        self.known = Address(reply[0].decode(), int(reply[1]))
+        self.known = RedisAddress(reply[0].decode(), int(reply[1]))
         return True
 
     def _nobody_knows(self) -> str:
@@ -201,14 +201,14 @@ class Cluster(_Discovered):
     clustered = True
     known = None
 
-    def __init__(self, runtime: Runtime, nodes: list[Address], link: OpenLink) -> None:
+    def __init__(self, runtime: Runtime, nodes: list[RedisAddress], link: OpenLink) -> None:
         """Ask `nodes` first, and then whom they name."""
         super().__init__(runtime, nodes, link)
         self._seeds = list(nodes)
-        self._slots: list[Address | None] = [None] * SLOTS
+        self._slots: list[RedisAddress | None] = [None] * SLOTS
         self._stale = True
 
-    async def server(self, name: str, until: float) -> Address:
+    async def server(self, name: str, until: float) -> RedisAddress:
         """Return the master of the slot of a name."""
         slot = slot_of(name)
         address = self._slots[slot]
@@ -219,17 +219,17 @@ class Cluster(_Discovered):
             raise StoreUnavailable(f"no node of the cluster serves the slot of {name!r}, {slot}; see CLUSTER INFO")
         return address
 
-    async def masters(self, until: float) -> list[Address]:
+    async def masters(self, until: float) -> list[RedisAddress]:
         """Return all masters."""
         if self._stale:
             await self._look(until)
         return sorted({address for address in self._slots if address is not None}, key=str)
 
-    def doubt(self, address: Address) -> None:  # noqa: ARG002 - any of them may have changed
+    def doubt(self, address: RedisAddress) -> None:  # noqa: ARG002 - any of them may have changed
         """Ask again who serves what."""
         self._stale = True
 
-    def moved(self, error: ReplyError, asked: Address) -> Address:
+    def moved(self, error: ReplyError, asked: RedisAddress) -> RedisAddress:
         """Note where a slot went for good (MOVED); for the time of a migration (ASK) it is only said."""
         slot, address = elsewhere(error, asked)
         if error.code == "MOVED":
@@ -237,12 +237,12 @@ class Cluster(_Discovered):
             self._stale = True
         return address
 
-    async def _exchange(self, guide: Address, until: float) -> bool:
+    async def _exchange(self, guide: RedisAddress, until: float) -> bool:
         reply = await self._link(guide).command("CLUSTER", "SLOTS", until=until)
-        slots: list[Address | None] = [None] * SLOTS
+        slots: list[RedisAddress | None] = [None] * SLOTS
         for first, last, master, *_replicas in reply:
             host = master[0].decode() if master[0] else guide.host
-            slots[first : last + 1] = [Address(host, int(master[1]))] * (last - first + 1)
+            slots[first : last + 1] = [RedisAddress(host, int(master[1]))] * (last - first + 1)
         if slots.count(None) == SLOTS:
             return False
         self._slots, self._stale = slots, False
@@ -250,7 +250,7 @@ class Cluster(_Discovered):
         self._guides = [guide, *(masters - {guide}), *(seed for seed in self._seeds if seed not in masters | {guide})]
         return True
 
-    def _link(self, address: Address) -> Link:
+    def _link(self, address: RedisAddress) -> RedisLink:
         return self._open_link(address)  # a node that is asked is one that is used
 
     def _nobody_knows(self) -> str:

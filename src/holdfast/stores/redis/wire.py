@@ -15,7 +15,7 @@ import hiredis
 import redis.exceptions as from_redis
 
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
-from holdfast.stores.redis.link import Address, ReplyError, Word
+from holdfast.stores.redis.link import RedisAddress, ReplyError, Word
 from holdfast.stores.redis.scripts import Script
 from holdfast.transport.handshake import HandshakeFailed, advice
 
@@ -110,7 +110,7 @@ def run_id_of(info: bytes) -> bytes:
     return found[1] if found else b""
 
 
-def identity_of(address: Address, reply: Any, copies: Any = None, how: Any = None) -> bytes:  # noqa: ANN401 - whatever they answer
+def identity_of(address: RedisAddress, reply: Any, copies: Any = None, how: Any = None) -> bytes:  # noqa: ANN401 - whatever they answer
     """Return who a server is by its replies to WHO or WHO_AND_HOW. Raises StoreError if it does not tell its run id.
 
     It is RUN_ID@OFFSET: a process that was a replica in between goes on by another offset, that of its promotion. A
@@ -137,7 +137,7 @@ def _is_durable(how: Any) -> bool:  # noqa: ANN401
     return settings.get(b"appendonly") == b"yes" and settings.get(b"appendfsync") == b"always"
 
 
-def cannot_connect(address: Address, error: Exception) -> StoreError:
+def cannot_connect(address: RedisAddress, error: Exception) -> StoreError:
     """Say why there is no connection: StoreUnavailable where asking again may help, else StoreError.
 
     Takes the errors of redis-py and of sockets, and a ReplyError.
@@ -153,7 +153,7 @@ def cannot_connect(address: Address, error: Exception) -> StoreError:
     )
 
 
-def unanswered(address: Address, error: Exception) -> OutcomeUnknown:
+def unanswered(address: RedisAddress, error: Exception) -> OutcomeUnknown:
     """Say that a request went out and no reply came back."""
     return OutcomeUnknown(
         f"the Redis server at {address} did not answer ({_why(error)}); "

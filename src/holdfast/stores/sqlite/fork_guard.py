@@ -15,7 +15,7 @@ QUIESCE_WITHIN = 1.0
 """How long a fork waits for the transaction of another thread to end, in seconds."""
 
 
-class Quiescable(Protocol):
+class QuiescableDatabase(Protocol):
     """A database that can be quiesced."""
 
     def quiesce(self, within: float) -> bool:
@@ -40,12 +40,12 @@ class ForkGuard:
     def __init__(self) -> None:
         """Create the fork guard and register it, so that every later fork quiesces its databases."""
         self.lock = threading.Lock()
-        self._databases: weakref.WeakSet[Quiescable] = weakref.WeakSet()
-        self._resting: list[Quiescable] = []
+        self._databases: weakref.WeakSet[QuiescableDatabase] = weakref.WeakSet()
+        self._resting: list[QuiescableDatabase] = []
         self._held = False
         fork.watch_quiescable(self)
 
-    def watch(self, database: Quiescable) -> None:
+    def watch(self, database: QuiescableDatabase) -> None:
         """Quiesce `database` before each fork."""
         self._databases.add(database)
 

@@ -10,7 +10,7 @@ from holdfast.contracts.runtime import Runtime
 from holdfast.contracts.store import StoreSource
 from holdfast.errors import UsageError
 from holdfast.stores.ordered.store import CAPABILITIES, OrderedStore
-from holdfast.stores.zookeeper.options import Access, access_of
+from holdfast.stores.zookeeper.options import ZooKeeperAccess, access_of
 
 __all__ = ["zookeeper_url_source"]
 
@@ -37,7 +37,7 @@ def _is_too_old(kazoo: str) -> bool:
     return tuple(map(int, re.findall(r"\d+", kazoo)[:2])) < OLDEST
 
 
-def _make(access: Access, runtime: Runtime) -> OrderedStore:
+def _make(access: ZooKeeperAccess, runtime: Runtime) -> OrderedStore:
     from holdfast.stores.zookeeper.directory import ZooKeeperDirectory
 
     return OrderedStore(runtime, ZooKeeperDirectory(runtime, access))

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 
 from holdfast.stores.zookeeper.errors import ANSWERS, UNKNOWN, Code, code_of
-from holdfast.stores.zookeeper.library import Client, Event, Result
+from holdfast.stores.zookeeper.library import KazooClient, KazooEvent, Result
 from holdfast.stores.zookeeper.names import CHANNELS, session_name
 
 log = logging.getLogger("holdfast")
@@ -37,7 +37,7 @@ def write_box(count: int, messages: list[str]) -> bytes:
 class ZooKeeperChannel:
     """The channel of whatever session a client has."""
 
-    def __init__(self, client: Client, root: str, deliver: Callable[[str], None]) -> None:
+    def __init__(self, client: KazooClient, root: str, deliver: Callable[[str], None]) -> None:
         """Prepare."""
         self.session = 0
         """The session that it was made for."""
@@ -100,7 +100,7 @@ class ZooKeeperChannel:
             if ready:
                 self.on_ready()
 
-    def _changed(self, event: Event) -> None:
+    def _changed(self, event: KazooEvent) -> None:
         if event.path is not None:
             self._read()
 

@@ -18,12 +18,12 @@ from holdfast.stores.zookeeper import names
 from holdfast.stores.zookeeper.channel import path_of, read_box, write_box
 from holdfast.stores.zookeeper.clock import Clock
 from holdfast.stores.zookeeper.errors import ANSWERS, Code, explain
-from holdfast.stores.zookeeper.library import Client, Event, Result, Stat, codes
-from holdfast.stores.zookeeper.link import Answers, Hearing, Link
+from holdfast.stores.zookeeper.library import KazooClient, KazooEvent, Result, Stat, codes
+from holdfast.stores.zookeeper.link import Answers, ZooKeeperHearing, ZooKeeperLink
 from holdfast.stores.zookeeper.names import OURS, node_of
-from holdfast.stores.zookeeper.options import Access
+from holdfast.stores.zookeeper.options import ZooKeeperAccess
 from holdfast.stores.zookeeper.proofs import NEVER, Proofs
-from holdfast.stores.zookeeper.watches import Watches
+from holdfast.stores.zookeeper.watches import ZooKeeperWatches
 
 UNUSED = 60.0
 """After how many seconds the node of a name that is empty, and that we used, is removed."""
@@ -35,7 +35,7 @@ MANY = 200
 class ZooKeeperDirectory:
     """One client's session, and what it sees."""
 
-    def __init__(self, runtime: Runtime, access: Access) -> None:
+    def __init__(self, runtime: Runtime, access: ZooKeeperAccess) -> None:
         """Prepare; nothing is connected."""
         self._runtime = runtime
         self._access = access
@@ -43,15 +43,15 @@ class ZooKeeperDirectory:
         self._title = access.title
         self._proofs = Proofs(access.options["timeout"])
         self.trust, self.proved_at = self._proofs.trust, NEVER
-        self._link = Link(
+        self._link = ZooKeeperLink(
             runtime,
             access,
-            Hearing(self._began, self._resumed, self._suspended, self._ended, self._told),
+            ZooKeeperHearing(self._began, self._resumed, self._suspended, self._ended, self._told),
         )
         self._watcher: Watcher | None = None
         self._clock = Clock(runtime.now)
         self._mutex = runtime.mutex()
-        self._watches = Watches(runtime.mutex())
+        self._watches = ZooKeeperWatches(runtime.mutex())
         self._joined: dict[tuple[str, str], Entry | None] = {}
         """The contenders of this session, by name and request; None if a join was not answered."""
         self._used: dict[str, float] = {}
@@ -159,7 +159,7 @@ class ZooKeeperDirectory:
         self._joined[mark] = None  # from now on it may be there
         self._used[name] = self._runtime.now()
 
-        def send(client: Client) -> list[Result]:
+        def send(client: KazooClient) -> list[Result]:
             path, data = f"{parent}/{names.stem(record)}", names.write_data(0.0, record.text)
             create = client.create_async(path, data, ephemeral=True, sequence=True, include_data=True)
             return [create, client.get_children_async(parent, include_data=True)]
@@ -334,7 +334,7 @@ class ZooKeeperDirectory:
         """Send a transaction; return which part of it was refused, and why, if one was."""
         self._used[name] = self._runtime.now()
 
-        def send(client: Client) -> list[Result]:
+        def send(client: KazooClient) -> list[Result]:
             transaction = client.transaction()
             if beside is not None:
                 transaction.check(self._path_of(name, beside), -1)
@@ -387,7 +387,7 @@ class ZooKeeperDirectory:
         found = await self._each(until, paths, lambda client, path: client.get_async(path), writes=False)
         there = {path: each for path, each in zip(paths, found, strict=True) if not isinstance(each, Code)}
 
-        def write(client: Client, path: str) -> Result:
+        def write(client: KazooClient, path: str) -> Result:
             data, stat = there[path]
             return client.set_async(path, data, stat.version)  # if it has changed, that has woken them
 
@@ -409,7 +409,7 @@ class ZooKeeperDirectory:
             self._wake([request_id])
         return True
 
-    def _fired(self, event: Event) -> None:
+    def _fired(self, event: KazooEvent) -> None:
         """Hear of a change, in kazoo's thread."""
         if event.path is not None:
             self._runtime.post(partial(self._changed, event.path))
@@ -458,7 +458,7 @@ class ZooKeeperDirectory:
         paths = [self._path_of(name, entry) for name, entry in entries]
         session = self._link.session
 
-        def send(client: Client) -> list[Result]:
+        def send(client: KazooClient) -> list[Result]:
             return [client.sync_async(self._root), *(client.exists_async(path) for path in paths)]
 
         answers = await self._link.exchange(until, send, writes=False)
@@ -508,7 +508,7 @@ class ZooKeeperDirectory:
         return written
 
     async def _each(
-        self, until: float, paths: Sequence[str], send: Callable[[Client, str], Result], *, writes: bool
+        self, until: float, paths: Sequence[str], send: Callable[[KazooClient, str], Result], *, writes: bool
     ) -> list[Any]:
         """Ask the same of several nodes, side by side."""
         values: list[Any] = []
@@ -525,7 +525,7 @@ class ZooKeeperDirectory:
             raise StoreUnavailable(f"others at {self._title} were faster, again and again; ask again")
 
 
-def _send_each(send: Callable[[Client, str], Result], paths: Sequence[str], client: Client) -> list[Result]:
+def _send_each(send: Callable[[KazooClient, str], Result], paths: Sequence[str], client: KazooClient) -> list[Result]:
     return [send(client, path) for path in paths]
 
 

@@ -3,7 +3,7 @@
 from enum import IntEnum
 
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
-from holdfast.stores.zookeeper.options import Access
+from holdfast.stores.zookeeper.options import ZooKeeperAccess
 
 
 class Code(IntEnum):
@@ -56,7 +56,7 @@ def code_of(error: BaseException | None) -> int:
     return code if isinstance(code, int) else 0
 
 
-def answer_of(access: Access, error: Exception, *, writes: bool) -> Code:
+def answer_of(access: ZooKeeperAccess, error: Exception, *, writes: bool) -> Code:
     """Return the answer that an error is. Raises StoreError if it is none."""
     code = code_of(error)
     if code in ANSWERS:
@@ -69,7 +69,7 @@ def refused_login(title: str) -> StoreError:
     return StoreError(f"{title} refused the login; see the user and the password in the URL")
 
 
-def ended(access: Access, error: BaseException | None) -> StoreError:
+def ended(access: ZooKeeperAccess, error: BaseException | None) -> StoreError:
     """Return what users get when kazoo has given up, for this reason if there is one."""
     title = access.title
     if code_of(error) in LASTING:
@@ -78,11 +78,11 @@ def ended(access: Access, error: BaseException | None) -> StoreError:
     return StoreUnavailable(f"the connection to {title} has come to an end{why}; ask again")
 
 
-def _lasting(access: Access, code: int) -> StoreError:
+def _lasting(access: ZooKeeperAccess, code: int) -> StoreError:
     return StoreError(f"{access.title}: {LASTING[code].format(root=access.root)}.")
 
 
-def explain(access: Access, error: Exception, *, writes: bool) -> StoreError:
+def explain(access: ZooKeeperAccess, error: Exception, *, writes: bool) -> StoreError:
     """Return what an error means, as the error that users get."""
     title, code = access.title, code_of(error)
     if code in LASTING:

@@ -17,7 +17,7 @@ from typing import Any
 from holdfast.contracts.runtime import Runtime
 from holdfast.stores.zookeeper.attempts import CLOSED, CONNECTED, Attempts, Host, failure_of
 from holdfast.stores.zookeeper.library import Result, make_result
-from holdfast.stores.zookeeper.options import Access
+from holdfast.stores.zookeeper.options import ZooKeeperAccess
 from holdfast.transport.polling import READABLE, WRITABLE, new_poll
 
 CONNECT = 5.0
@@ -50,7 +50,7 @@ def _shut_down(connection: socket.socket) -> None:
         socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
 
-class Wire:
+class ZooKeeperConnection:
     """A connection to a server, which notes what the server says of the session's timeout."""
 
     def __init__(self, connection: Any, attempts: Attempts, opened_at: float) -> None:  # noqa: ANN401 - a socket
@@ -172,7 +172,7 @@ class Handler:
     lock_object = staticmethod(threading.Lock)
     rlock_object = staticmethod(threading.RLock)
 
-    def __init__(self, access: Access, runtime: Runtime) -> None:
+    def __init__(self, access: ZooKeeperAccess, runtime: Runtime) -> None:
         """Prepare; of the runtime only its clock and its chance are used, as all of this runs in kazoo's thread."""
         self.attempts = Attempts(access.servers, runtime.now)
         self._tls = access.tls
@@ -188,7 +188,7 @@ class Handler:
         """What others have for the thread to do."""
         self._reminder: Reminder | None = None
         self._sockets: weakref.WeakSet[Any] = weakref.WeakSet()
-        self.wire: Wire | None = None
+        self.wire: ZooKeeperConnection | None = None
         """The connection that was opened last."""
 
     def start(self) -> None:
@@ -269,10 +269,12 @@ class Handler:
         self, readers: Sequence[Any], writers: Sequence[Any], _errors: Sequence[Any], timeout: float | None = None
     ) -> tuple[list[Any], list[Any], list[Any]]:
         """Wait for sockets: without a descriptor of its own, which a forked child would inherit."""
-        pending = [each for each in readers if isinstance(each, Wire) and each.has_pending()]
+        pending = [each for each in readers if isinstance(each, ZooKeeperConnection) and each.has_pending()]
         if pending:
             return pending, [], []
-        if timeout is not None and any(isinstance(each, Wire) and not each.is_greeted() for each in readers):
+        if timeout is not None and any(
+            isinstance(each, ZooKeeperConnection) and not each.is_greeted() for each in readers
+        ):
             timeout = min(timeout, GREETS)
         until = None if timeout is None else time.monotonic() + timeout
         ready = new_poll()
@@ -301,7 +303,9 @@ class Handler:
         self.carry_out()
         return reminder.has_requests()
 
-    def create_connection(self, address: Host, hostname: str, timeout: float, **_options: object) -> Wire:
+    def create_connection(
+        self, address: Host, hostname: str, timeout: float, **_options: object
+    ) -> ZooKeeperConnection:
         """Connect to a server."""
         opened_at = self._now()
         self.attempts.trying(hostname, address)
@@ -311,7 +315,7 @@ class Handler:
             self.attempts.note(failure_of(error))
             raise
         self.attempts.note(CONNECTED)
-        self.wire = Wire(made, self.attempts, opened_at)
+        self.wire = ZooKeeperConnection(made, self.attempts, opened_at)
         return self.wire
 
     def _open(self, address: Host, hostname: str, timeout: float) -> socket.socket:

@@ -38,7 +38,7 @@ class Stat(Protocol):
     """The session to which it belongs; 0: none."""
 
 
-class Event(Protocol):
+class KazooEvent(Protocol):
     """What a watch is called with."""
 
     path: str | None
@@ -76,7 +76,7 @@ class Transaction(Protocol):
         ...
 
 
-class Client(Protocol):
+class KazooClient(Protocol):
     """A client of an ensemble: its session, and the connection that goes with it from server to server."""
 
     last_zxid: int
@@ -116,11 +116,11 @@ class Client(Protocol):
         """Make a node; its path, or path and Stat."""
         ...
 
-    def exists_async(self, path: str, watch: Callable[[Event], None] | None = None) -> Result:
+    def exists_async(self, path: str, watch: Callable[[KazooEvent], None] | None = None) -> Result:
         """Return the Stat, or None."""
         ...
 
-    def get_async(self, path: str, watch: Callable[[Event], None] | None = None) -> Result:
+    def get_async(self, path: str, watch: Callable[[KazooEvent], None] | None = None) -> Result:
         """Return data and Stat."""
         ...
 
@@ -152,13 +152,13 @@ TICK = 0.02
 """For how long kazoo believes to pause; how long it does is up to the handler. It would call it anew every 0.1 s."""
 
 
-def make_client(hosts: str, handler: Sleeper, logger: object, options: dict[str, Any], *, private: bool) -> Client:
+def make_client(hosts: str, handler: Sleeper, logger: object, options: dict[str, Any], *, private: bool) -> KazooClient:
     """Make a client that is not connected yet. What it makes is for whoever is logged in as it is, if `private`.
 
     It connects again for ever, and repeats no request: that may only be done by who knows what it means. Each time when
     it has tried all servers, it calls `sleep_func`, once.
     """
-    make: Callable[..., Client] = import_module("kazoo.client").KazooClient
+    make: Callable[..., KazooClient] = import_module("kazoo.client").KazooClient
     return make(
         hosts=hosts,
         handler=handler,

@@ -27,8 +27,8 @@ from holdfast.stores.zookeeper.errors import (
     refused_login,
 )
 from holdfast.stores.zookeeper.handler import Handler
-from holdfast.stores.zookeeper.library import Client, Result
-from holdfast.stores.zookeeper.options import Access
+from holdfast.stores.zookeeper.library import KazooClient, Result
+from holdfast.stores.zookeeper.options import ZooKeeperAccess
 
 log = logging.getLogger("holdfast")
 
@@ -55,7 +55,7 @@ BREAKING = 1.0
 
 
 @dataclass(slots=True)
-class Hearing:
+class ZooKeeperHearing:
     """What is done with what is heard. All are called where the runtime runs its code."""
 
     began: Callable[[int, float, float], None]
@@ -88,9 +88,9 @@ class Answers:
 class _Question:
     """Requests that are sent together."""
 
-    client: Client
+    client: KazooClient
     answers: Answers
-    send: Callable[[Client], Sequence[Result]]
+    send: Callable[[KazooClient], Sequence[Result]]
     done: Event
     """Set when all came of them that will."""
     tell: Callable[[Callable[[], None]], None]
@@ -126,10 +126,10 @@ class _Question:
         self.tell(self.done.set)
 
 
-class Link:
+class ZooKeeperLink:
     """A client of kazoo for a runtime."""
 
-    def __init__(self, runtime: Runtime, access: Access, hearing: Hearing) -> None:
+    def __init__(self, runtime: Runtime, access: ZooKeeperAccess, hearing: ZooKeeperHearing) -> None:
         """Prepare; nothing is connected."""
         self._runtime = runtime
         self._access = access
@@ -143,14 +143,14 @@ class Link:
         """Since when an answer of the server is due, if nothing was heard of it since."""
         self._drops = 0
         """How many times the connection was lost, as far as it is known here."""
-        self._client: Client | None = None
+        self._client: KazooClient | None = None
         self._handler: Handler | None = None
         self.session = 0
         """Its number; 0: there is none, or its channel is not made yet."""
 
     # -- asking ----------------------------------------------------------------------------------------------
 
-    async def ready(self, until: float) -> Client:
+    async def ready(self, until: float) -> KazooClient:
         """Return the client once it has a connection and a session.
 
         Raises StoreError if not in time, or if meanwhile all servers were tried and refused.
@@ -176,7 +176,7 @@ class Link:
             )
         return handler.attempts.error()
 
-    async def exchange(self, until: float, send: Callable[[Client], Sequence[Result]], *, writes: bool) -> Answers:
+    async def exchange(self, until: float, send: Callable[[KazooClient], Sequence[Result]], *, writes: bool) -> Answers:
         """Send requests together, and return what comes of them.
 
         Raises OutcomeUnknown (StoreUnavailable if they change nothing) if an answer is missing.
@@ -218,7 +218,7 @@ class Link:
             if drops == self._drops:
                 self._up.clear()
 
-    async def _await(self, event: Event, client: Client, until: float) -> bool:
+    async def _await(self, event: Event, client: KazooClient, until: float) -> bool:
         """Wait for an event, and ask for something else when it is slow to come.
 
         A server of an ensemble may leave a request lying, with nothing else to do, until the next one wakes it.
@@ -246,7 +246,7 @@ class Link:
             if refusal is not None and self._runtime.now() >= began + GRACE:
                 raise refusal
 
-    def _nudge(self, client: Client) -> None:
+    def _nudge(self, client: KazooClient) -> None:
         def nudge() -> None:
             if client.connected:
                 client.exists_async(self._access.root)
@@ -278,9 +278,9 @@ class Link:
 
     # -- life ------------------------------------------------------------------------------------------------
 
-    def _begin(self) -> Client:
+    def _begin(self) -> KazooClient:
         """Return the client, made if there is none."""
-        client: Client | None = None
+        client: KazooClient | None = None
         try:
             with self._mutex:
                 self._refuse_if_closed()
@@ -300,7 +300,7 @@ class Link:
         if self._closed:
             raise StoreUnavailable(f"the link to {self._access.title} is closed; make a new client")
 
-    def _make(self) -> Client:
+    def _make(self) -> KazooClient:
         access, logger = self._access, library.QuietLogger()
         self._handler = handler = Handler(access, self._runtime)
         client = library.make_client(access.hosts, handler, logger, access.options, private=access.private)
@@ -313,7 +313,7 @@ class Link:
         return client
 
     def _listen(
-        self, client: Client, handler: Handler, channel: ZooKeeperChannel, logger: library.QuietLogger, state: str
+        self, client: KazooClient, handler: Handler, channel: ZooKeeperChannel, logger: library.QuietLogger, state: str
     ) -> None:
         """Hear of a change, in kazoo's thread."""
         if state != library.CONNECTED:
@@ -327,12 +327,12 @@ class Link:
             channel.suspended()
             self._post(partial(self._ended, client, client.client_state, logger.raised))
 
-    def _from_thread(self, client: Client, handler: Handler, channel: ZooKeeperChannel) -> None:
+    def _from_thread(self, client: KazooClient, handler: Handler, channel: ZooKeeperChannel) -> None:
         wire = handler.wire
         if wire is not None:
             self._post(partial(self._ready, client, channel.session, wire.session_timeout(), wire.opened_at))
 
-    def _ready(self, client: Client, session: int, timeout: float, opened_at: float) -> None:
+    def _ready(self, client: KazooClient, session: int, timeout: float, opened_at: float) -> None:
         """Note that there is a connection, and the session's channel."""
         if client is not self._client or self._closed:
             return
@@ -344,7 +344,7 @@ class Link:
             self._hearing.began(session, timeout, opened_at)
         self._up.set()
 
-    def _suspended(self, client: Client) -> None:
+    def _suspended(self, client: KazooClient) -> None:
         if client is self._client and not self._closed:
             log.log(
                 logging.WARNING if self.session else logging.DEBUG,
@@ -356,7 +356,7 @@ class Link:
                 self._up.clear()
             self._hearing.suspended()
 
-    def _ended(self, client: Client, state: str, error: BaseException | None) -> None:
+    def _ended(self, client: KazooClient, state: str, error: BaseException | None) -> None:
         """Note that the session has ended; kazoo begins another, or is at its end."""
         if client is not self._client or self._closed:
             return
@@ -371,7 +371,7 @@ class Link:
         if had:
             self._hearing.ended()
 
-    def _failed(self, client: Client, error: Exception) -> None:
+    def _failed(self, client: KazooClient, error: Exception) -> None:
         """Tell who waits for the session that it is of no use."""
         if client is self._client and not self._closed:
             self._let_go(explain(self._access, error, writes=False))
@@ -388,7 +388,7 @@ class Link:
         if stuck is not None:
             threading.Thread(target=_stop, args=stuck, name="holdfast-zookeeper-close", daemon=True).start()
 
-    def _take(self) -> tuple[Client, Handler] | None:
+    def _take(self) -> tuple[KazooClient, Handler] | None:
         with self._mutex:
             client, handler = self._client, self._handler
             self._client = self._handler = None
@@ -425,7 +425,7 @@ class Link:
             self._handler.abandon()
 
 
-def _stop(client: Client, handler: Handler) -> None:
+def _stop(client: KazooClient, handler: Handler) -> None:
     """End a session, and release what it has; ends by itself, though maybe late."""
     try:
         client.stop()

@@ -28,7 +28,7 @@ LONGEST_SESSION = 3600.0
 
 
 @dataclass(slots=True, frozen=True)
-class Access:
+class ZooKeeperAccess:
     """How to reach an ensemble."""
 
     hosts: str
@@ -57,7 +57,7 @@ class Access:
         return f"ZooKeeper at {self.hosts}{self.root.removesuffix(ROOT)}"
 
 
-def access_of(parts: SplitResult) -> Access:
+def access_of(parts: SplitResult) -> ZooKeeperAccess:
     """Read a URL. Raises UsageError if it can't be understood."""
     url = UrlParts(parts, "ZooKeeper", FORM)
     given = url.take(url.query(OPTIONS), OPTIONS)
@@ -67,7 +67,7 @@ def access_of(parts: SplitResult) -> Access:
     tls = _tls(given)
     if private and not options.keys() & {"auth_data", "sasl_options"}:
         raise UsageError(f"acl=creator is for who logs in; {FORM}.")
-    return Access(_hosts(url), _root(url), options, private, tls)
+    return ZooKeeperAccess(_hosts(url), _root(url), options, private, tls)
 
 
 def _hosts(url: UrlParts) -> str:

@@ -4,7 +4,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 
-class Watches:
+class ZooKeeperWatches:
     """Which request watches what. A server tells each change of a path once, whoever watches it."""
 
     def __init__(self, mutex: AbstractContextManager[Any]) -> None:
