@@ -1,8 +1,6 @@
 """The link of the asyncio runtime: connections as protocols of the loop, without a thread and without a task."""
 
 import asyncio
-import os
-import socket
 from collections import deque
 from typing import cast
 
@@ -11,6 +9,7 @@ from holdfast.stores.etcd import errors
 from holdfast.stores.etcd.http import BROKEN, HttpConversation, piece
 from holdfast.stores.etcd.link import EtcdAddress, EtcdHearing, EtcdReply, EtcdRequest, Stream
 from holdfast.stores.etcd.options import EtcdDeployment
+from holdfast.transport.forked import abandon_transport
 from holdfast.transport.handshake import understood
 from holdfast.transport.keep_alive import keep_transport_alive
 
@@ -72,7 +71,7 @@ class EtcdAsyncConnection(asyncio.Protocol):
     def abandon(self) -> None:
         """In a forked child: let go of the socket, and leave the loop, which is the parent's, alone."""
         if self._transport is not None:
-            blank(self._transport)
+            abandon_transport(self._transport)
 
     def _write(self, packed: bytes) -> None:
         if self._transport is not None and not self._transport.is_closing():
@@ -132,16 +131,6 @@ class _Unread(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Read nothing for now."""
         cast("asyncio.Transport", transport).pause_reading()
-
-
-def blank(transport: asyncio.BaseTransport) -> None:
-    """In a forked child: put a blank socket in place of a transport's own, which closes this copy of it.
-
-    The loop's selector is shared with the parent, and must not be told; and a number that was set free would go to
-    another file.
-    """
-    with socket.socket(socket.AF_UNIX) as nothing:
-        os.dup2(nothing.fileno(), transport.get_extra_info("socket").fileno(), inheritable=False)
 
 
 class EtcdAsyncLink:

@@ -19,8 +19,9 @@ from holdfast.errors import OutcomeUnknown, StoreError
 from holdfast.runtimes.aio import AsyncioRuntime
 from holdfast.stores.redis import wire
 from holdfast.stores.redis.access import RedisAccess
-from holdfast.stores.redis.aio_pipeline import NotSentError, Pipeline, SilenceLimits, blank
+from holdfast.stores.redis.aio_pipeline import NotSentError, Pipeline, SilenceLimits
 from holdfast.stores.redis.link import RedisAddress
+from holdfast.transport.forked import abandon_transport
 from holdfast.transport.handshake import HandshakeFailed, understood
 from holdfast.transport.keep_alive import keep_transport_alive
 
@@ -182,7 +183,7 @@ class RedisLine:
         if self._latest is not None:
             self._latest.abandon()
         if (writer := self._dialled_writer()) is not None:
-            blank(writer.transport)
+            abandon_transport(writer.transport)
 
     def _dialled_writer(self) -> asyncio.StreamWriter | None:
         return None if self._dialled is None else _writer_of(self._dialled)

@@ -8,8 +8,6 @@ is read and dropped, and never answers another.
 
 import asyncio
 import logging
-import os
-import socket
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,6 +18,7 @@ import hiredis
 from holdfast.runtimes.aio import AsyncioRuntime
 from holdfast.stores.redis import wire
 from holdfast.stores.redis.link import RedisAddress
+from holdfast.transport.forked import abandon_transport
 
 log = logging.getLogger("holdfast")
 
@@ -217,7 +216,7 @@ class Pipeline(asyncio.Protocol):
         """In a forked child: let go of the socket, unless that is done anyway."""
         if not self.lost:
             self.lost = True
-            blank(self._transport)
+            abandon_transport(self._transport)
 
     # -- what the event loop calls -------------------------------------------------------------------------
 
@@ -269,13 +268,3 @@ def _look_at_error(future: "asyncio.Future[Any]") -> None:
     """Keep asyncio from complaining of an error that nobody is left to hear of."""
     if not future.cancelled():
         future.exception()
-
-
-def blank(transport: asyncio.BaseTransport) -> None:
-    """In a forked child: put a blank socket in place of a transport's own, which closes this copy of it.
-
-    The event loop's selector is shared with the parent: to take the descriptor out of it here would take it out there
-    as well. And a number that was set free would go to another file, which the transport might then write to or close.
-    """
-    with socket.socket(socket.AF_UNIX) as nothing:
-        os.dup2(nothing.fileno(), transport.get_extra_info("socket").fileno(), inheritable=False)
