@@ -88,7 +88,7 @@ class OwnScripts:
         self._ask = AcquireRequest(name, "", self.channel, "host/1234", micros(TTL), 1_000_000, 4_000_000)
         words = ("PUBLISH", 1, 60_000_000)
         self._client_words = messagepack.pack(*words)
-        self._pack_request = messagepack.pack(*words, *codec.request_words(self._ask))
+        self._pack_request = messagepack.pack(*words, *codec.request_fields(self._ask))
         self._seen = b""
         self._state = state_key(prefix)
         self._seen, granted = bare.exchange(

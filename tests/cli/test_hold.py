@@ -16,7 +16,7 @@ def test_it_holds_until_its_input_ends(command: Command, client: holdfast.Client
     name, token = first_line(holding).split("\t")
     (holder,) = client.inspect("job").holders
     assert (name, int(token)) == ("job", holder.token)
-    holding.communicate("what comes is thrown away\n", timeout=TEST_TIMEOUT)
+    holding.communicate("the input is discarded\n", timeout=TEST_TIMEOUT)
     assert holding.returncode == 0
     assert client.inspect("job").holders == []
 
@@ -47,7 +47,8 @@ def test_it_says_that_it_was_asked_to_let_go(command: Command, client: holdfast.
     first_line(holding)
     assert holding.stderr is not None
     client.revoke("job")
-    assert holding.stderr.readline() == "holdfast: somebody asks for 'job' by `holdfast revoke`.\n"
+    told = holding.stderr.readline()
+    assert told == "holdfast: `holdfast revoke` asks this process to release 'job'; end this process to release it.\n"
     assert len(client.inspect("job").holders) == 1
 
 

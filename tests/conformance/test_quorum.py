@@ -30,9 +30,9 @@ class TestQuorumOfTables(StoreConformance):
 @pytest.mark.parametrize(
     "check",
     [
-        circles.one_of_two_that_wait_for_each_other_is_told,
-        circles.one_of_many_that_wait_in_a_circle_is_told,
-        circles.cancelled_while_it_looks_for_deadlocks_leaves_nothing,
+        circles.deadlock_of_two_is_detected,
+        circles.deadlock_of_four_is_detected,
+        circles.cancelled_deadlock_detection_leaves_nothing,
     ],
     ids=str,
 )

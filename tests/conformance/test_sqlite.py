@@ -54,11 +54,11 @@ def test_a_forgotten_name_is_not_taken_for_the_one_that_was_known(tmp_path: Path
         drive(raw.open())
     old, new = raws
     request = old.request("name")
-    drive(old.release(request, drive(old.win(request))))
+    drive(old.release(request, drive(old.acquire_free(request))))
     clock.now += 3 * HOUR
-    drive(old.win(old.request("other")))  # which sweeps
+    drive(old.acquire_free(old.request("other")))  # which sweeps
     newer = new.request("name", ttl=60)
-    token = drive(new.win(newer))
+    token = drive(new.acquire_free(newer))
     drive(new.renew(newer, token, 60))
     assert isinstance(drive(old.acquire(old.request("name"))), Queued)
     for raw in raws:

@@ -225,7 +225,7 @@ WRONG_SCRIPTS: dict[str, tuple[type[StoreMachine], str, str]] = {
     "wanted": (WAITING, "if h_told then push", "if false then push"),
     "heavier": (WAITING, "math.min(holder[WEIGHT], weighs)", "weighs"),
     "adjusted by anyone": (WAITING, "held = holder and (holder[TOKEN] == token or", "held = holder and (true or"),
-    "not passed on": (WAITING, "pass_on()\nsave()\nreturn held", "save()\nreturn held"),
+    "not passed on": (WAITING, "serve_queue()\nsave()\nreturn held", "save()\nreturn held"),
     "kept": (WAITING, "now + keeps, 0", "holder[EXPIRES], 0"),
     "kept at once": (WAITING, "used <= now and keeps == 0", "used <= now"),
     "kept silently": (WAITING, "        head_before = nil\n", ""),

@@ -311,7 +311,7 @@ def test_wrong_credentials(server: RedisServer) -> None:
     with server.connect() as wire:
         wire.command("ACL", "SETUSER", "default", "resetpass", f">{secret}")
         try:
-            refused(server.url, r"credentials|wants a password")
+            refused(server.url, r"credentials|requires a password")
         finally:
             wire.command("ACL", "SETUSER", "default", "nopass")
 

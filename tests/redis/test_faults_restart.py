@@ -218,7 +218,7 @@ def test_a_promoted_replica_gives_nothing_before_old_leases_end(tmp_path: Path, 
                 holder, waiter = kit.client(), kit.client()
                 lease = await holder.lock("name", ttl=TTL).acquire()
                 raw = await kit.raw()
-                silent = await raw.win(raw.request("silent", ttl=TTL))
+                silent = await raw.acquire_free(raw.request("silent", ttl=TTL))
                 after_lease = kit.start(lambda: waiter.lock("name", ttl=TTL).acquire())
                 after_silent = kit.start(lambda: waiter.lock("silent", ttl=TTL).acquire())
                 await kit.waiters(waiter, "name", 1)

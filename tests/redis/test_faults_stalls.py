@@ -245,7 +245,9 @@ def test_a_clock_that_jumps_back_keeps_nobody_waiting(timed: RedisServer, clock:
 
     async def scene(kit: Kit) -> None:
         raw, client = await kit.raw(), kit.client()
-        tokens = {name: await raw.win(raw.request(name, ttl=ttl)) for name in ("waited for", "asked for later")}
+        tokens = {
+            name: await raw.acquire_free(raw.request(name, ttl=ttl)) for name in ("waited for", "asked for later")
+        }
         waiting = [kit.start(lambda: client.lock("waited for", ttl=20).acquire())]
         await kit.waiters(client, "waited for", 1)
         clock.step(-3600)

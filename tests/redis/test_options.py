@@ -112,17 +112,17 @@ def test_the_rules(url: str, query: str, rules: Rules) -> None:
 WRONG = {
     "redis://host?unknown=1": "'unknown' is no option",
     "redis://host?socket_timeout=1": "'socket_timeout' is no option",
-    "redis://host?guard=maybe": "guard is one of off, observed, uptime, strict",
+    "redis://host?guard=maybe": "`guard` must be one of off, observed, uptime, strict",
     "redis://host?replicas=-1": "must be a whole number from 0 on",
-    "redis://host?replicas=one": "replicas and max_ttl are numbers",
-    "redis://host?max_ttl=0": "max_ttl is the longest ttl",
-    "redis://host?max_ttl=nan": "max_ttl is the longest ttl",
-    "redis://host?max_ttl=long": "replicas and max_ttl are numbers",
+    "redis://host?replicas=one": "replicas and max_ttl must be numbers",
+    "redis://host?max_ttl=0": "`max_ttl` must be the longest ttl",
+    "redis://host?max_ttl=nan": "`max_ttl` must be the longest ttl",
+    "redis://host?max_ttl=long": "replicas and max_ttl must be numbers",
     "redis://host?db=first": "option db",
     "rediss://host?ssl_check_hostname=maybe": "option ssl_check_hostname",
     "rediss://host?ssl_cert_reqs=sometimes": "option ssl_cert_reqs",
     "redis://host?ssl_ca_certs=/ca": "write rediss://",
-    "redis://host/first": "database of a Redis URL is a number",
+    "redis://host/first": "database of a Redis URL must be a number",
     "redis://host:port": "host or a port",
     "redis://host:0": "host or a port",
     "redis://host:65536": "host or a port",
@@ -130,8 +130,8 @@ WRONG = {
     "redis://a,,b": "host or a port",
     "redis://host#frag": "nothing after `#`",
     "redis://user:wo/rd@host": "write %40 for `@`",
-    "redis+sentinel://a": "ends with the service",
-    "redis+sentinel://a/main/first": "database of a Redis URL is a number",
+    "redis+sentinel://a": "must end with the service",
+    "redis+sentinel://a/main/first": "database of a Redis URL must be a number",
     "redis+cluster://a/3": "only database 0",
     "redis+cluster://a?db=3": "only database 0",
     "unix://socket": "absolute path",
@@ -360,7 +360,7 @@ def test_a_source_of_a_client_takes_the_rules() -> None:
     """What a URL says after the question mark is said of a client by arguments."""
     source = redis_source(redis.Redis(), guard="strict", replicas=2, max_ttl=9)
     assert (source.capabilities.max_ttl, source.capabilities.pushes_count) == (9, False)
-    with pytest.raises(UsageError, match="guard is one of"):
+    with pytest.raises(UsageError, match="`guard` must be one of"):
         redis_source(redis.Redis(), guard="lax")
 
 

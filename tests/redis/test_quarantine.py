@@ -41,10 +41,10 @@ def test_a_quarantine_is_shown(tmp_path: Path, capfd: pytest.CaptureFixture[str]
         assert 0 < json.loads(output)["quarantined_for"] <= 40
         status, output, errors = run(capfd, "ls", "--url", strict)
         assert (status, output) == (0, "")
-        assert "may have forgotten who holds what" in errors
+        assert "may have forgotten leases" in errors
         status, _, errors = run(capfd, "wait", "orders", "--timeout", "0", "--url", strict)
         assert status == 75
-        assert "may have forgotten who holds what" in errors
+        assert "may have forgotten leases" in errors
         assert run(capfd, "show", "orders", "--url", f"{server.url}?guard=off")[1] == "free\n"
 
 
@@ -129,7 +129,7 @@ def test_the_command_asks_before_it_ends_one(
             assert client.lock("orders").try_acquire() is None
         assert run(capfd, "quarantine", "end", strict)[::2] == (
             64,
-            "holdfast: the quarantine was left as it is: --yes ends it without a question.\n",
+            "holdfast: the quarantine was not ended, for it was not confirmed. --yes ends it without a question.\n",
         )
         for said, status in [("n\n", 64), ("", 64), ("yes\n", 0)]:
             answers = io.StringIO(said)

@@ -15,6 +15,7 @@ from holdfast.stores.redis.access import Access
 from holdfast.stores.redis.link import Address, Hearing, ReplyError
 from holdfast.stores.redis.listener import Listener
 from holdfast.stores.redis.threads import ThreadLink
+from holdfast.transport import listener_thread
 from tests.redis.threaded import TEST_TIMEOUT, Driven, at_once, linked
 from tests.servers import Cluster, Proxy, RedisServer, wait_until
 
@@ -284,7 +285,7 @@ def test_errors_are_not_shared(redis_server: RedisServer) -> None:
 
 def test_a_listener_closes_while_it_connects(monkeypatch: pytest.MonkeyPatch, redis_server: RedisServer) -> None:
     """Close does not wait for a server that does not answer; the thread goes by itself."""
-    monkeypatch.setattr(listener, "CLOSING", 0.05)
+    monkeypatch.setattr(listener_thread, "CLOSING", 0.05)
     with Proxy(redis_server.address) as proxy:
         proxy.blackhole()
         with linked(proxy.address, access=Access(connect_timeout=0.5)) as driven:

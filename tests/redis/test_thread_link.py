@@ -17,9 +17,9 @@ import pytest
 
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from holdfast.runtimes.threads import drive
-from holdfast.stores.redis import threads
 from holdfast.stores.redis.access import Access
 from holdfast.stores.redis.link import Address, ReplyError
+from holdfast.transport import pool
 from tests.hazards.helpers import Script
 from tests.redis.threaded import COUNT, ECHO, TEST_TIMEOUT, WHOLE, Driven, at_once, linked, script
 from tests.servers import Clock, Proxy, RedisServer, RedisTlsServer, wait_until
@@ -68,7 +68,7 @@ def connect(driven: Driven, count: int) -> None:
         barrier.wait(TEST_TIMEOUT)
         driven.command("BLPOP", "nothing", "0.1")
 
-    while len(driven.link._idle) < count:
+    while len(driven.link._pool.idle) < count:
         at_once([hold] * count)
 
 
@@ -230,7 +230,7 @@ def test_a_reply_in_drops_is_not_waited_for_to_its_end() -> None:
         serving = threading.Thread(target=serve, args=(server,), daemon=True)
         serving.start()
         with linked(Address(*server.getsockname()), identify=None) as driven:
-            driven.link._put_back(driven.link._take(driven.soon()))  # connected
+            driven.link._pool.put_back(driven.link._take(driven.soon()))  # connected
             with pytest.raises(OutcomeUnknown):
                 driven.run(ECHO, "slow", within=0.2)
         gone.set()
@@ -276,7 +276,7 @@ def test_without_time_nothing_is_sent(proxy: Proxy) -> None:
 
 def test_a_restart_between_requests_goes_unnoticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Idle connections of a server that was restarted are replaced before anything is sent on them."""
-    monkeypatch.setattr(threads, "IDLE", 0.0)
+    monkeypatch.setattr(pool, "SURELY_OPEN", 0.0)
     with RedisServer(tmp_path) as server, linked(server) as driven:
         connect(driven, 4)
         first = driven.ask(ECHO, "before").run_id
@@ -287,7 +287,7 @@ def test_a_restart_between_requests_goes_unnoticed(tmp_path: Path, monkeypatch: 
 
 def test_a_restart_costs_one_unknown_outcome(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once one connection turns out dead, the other idle ones are not tried."""
-    monkeypatch.setattr(threads, "IDLE", TEST_TIMEOUT)
+    monkeypatch.setattr(pool, "SURELY_OPEN", TEST_TIMEOUT)
     with Proxy(("127.0.0.1", 1)) as proxy, RedisServer(tmp_path) as server:
         proxy.target = server.address
         with linked(proxy.address) as driven:
@@ -296,7 +296,7 @@ def test_a_restart_costs_one_unknown_outcome(tmp_path: Path, monkeypatch: pytest
             with pytest.raises(OutcomeUnknown):
                 driven.run(ECHO, "lost")
             proxy.heal()
-            assert not driven.link._idle
+            assert not driven.link._pool.idle
             assert driven.run(ECHO, "after") == b"after"
 
 
@@ -305,23 +305,23 @@ def test_a_connection_that_answered_since_is_kept(proxy: Proxy) -> None:
     with linked(proxy.address) as driven:
         connect(driven, 2)
         held, other = driven.link._take(driven.soon()), driven.link._take(driven.soon())
-        driven.link._put_back(other)
+        driven.link._pool.put_back(other)
         assert driven.link._take(driven.soon()) is other
-        driven.link._put_back(other)
-        driven.link._lose(held)
-        assert list(driven.link._idle) == [other]
+        driven.link._pool.put_back(other)
+        driven.link._pool.lose(held)
+        assert list(driven.link._pool.idle) == [other]
 
 
 def test_a_request_that_could_not_be_sent_goes_over_another_connection(
     proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where nothing was sent, the request is sent once more, and nobody notices."""
-    monkeypatch.setattr(threads, "IDLE", TEST_TIMEOUT)
+    monkeypatch.setattr(pool, "SURELY_OPEN", TEST_TIMEOUT)
     with linked(proxy.address) as driven:
         for way in (partial(driven.run, ECHO), partial(driven.command, "ECHO")):
             connect(driven, 2)
             proxy.cut()
-            for each in driven.link._idle:
+            for each in driven.link._pool.idle:
                 wait_until(each.is_stale, "a reset that has arrived")
             assert way("sent") == b"sent"
 
@@ -530,7 +530,7 @@ def test_close_while_others_are_inside(redis_server: RedisServer) -> None:
     for _ in range(10):
         with linked(redis_server) as driven:
             at_once([partial(end, driven), *[partial(work, driven)] * 8])
-            assert not driven.link._idle
+            assert not driven.link._pool.idle
             assert open_files() == files
 
 
@@ -545,7 +545,7 @@ files = lambda: len(os.listdir("/dev/fd"))
 driven.listen("parent")
 stuck = threading.Thread(target=driven.command, args=("BLPOP", "stuck", 0))
 stuck.start()
-while not driven.link._all:
+while not driven.link._pool.all:
     pass
 first = driven.command("CLIENT", "ID")
 to_child, from_parent = os.pipe()

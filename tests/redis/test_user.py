@@ -78,7 +78,7 @@ async def everything(kit: Kit) -> None:
     raw = await kit.raw()
     await raw.withdraw(raw.request("name"), unsure=True)
     left = await kit.raw()
-    await raw.win(raw.request("many", capacity=3))
+    await raw.acquire_free(raw.request("many", capacity=3))
     await left.acquire(left.request("many", capacity=3, weight=3))
     await left.close()
     await raw.acquire(raw.request("many", capacity=3))
@@ -191,7 +191,7 @@ def test_a_user_who_may_too_little_is_told_so(plain: RedisServer, lacks: str) ->
     plain.command("ACL", "DELUSER", USER)
     plain.command(*documented_user())
     plain.command("ACL", "SETUSER", USER, WITHOUT.get(lacks, lacks.replace("+", "-")))
-    told = pytest.raises(StoreError, match=r"allow this user|docs/redis\.md")
+    told = pytest.raises(StoreError, match=r"denies this user|allow this user|docs/redis\.md")
     with Client(plain.url_for(USER, SECRET)) as client, told as caught:
         client.lock(lacks).acquire()
     assert not isinstance(caught.value, StoreUnavailable)

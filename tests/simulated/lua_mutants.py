@@ -164,7 +164,7 @@ LUA_MUTANTS: Sequence[Mutant] = (
         ("if before and call('ZRANK', Q, seat) then", "call('ZREM', Q, request) if false then"),
     ),
     lua(
-        "who is granted stays in the queue", ("dequeue(request)\n        if request == asking", "if request == asking")
+        "who is granted stays in the queue", ("dequeue(request)\n        if request == caller", "if request == caller")
     ),
     lua(
         "the last to come is served first",
@@ -214,7 +214,7 @@ LUA_MUTANTS: Sequence[Mutant] = (
     # leaving
     lua(
         "a release does not hand off",
-        ("pass_on()\nsave()\nreturn (kept", "save()\nreturn (kept"),
+        ("serve_queue()\nsave()\nreturn (kept", "save()\nreturn (kept"),
         ("usual = expires >= now + RETENTION * 3 / 4", "usual = false"),
         scenario="redis_calm",
     ),
@@ -278,7 +278,7 @@ LUA_MUTANTS: Sequence[Mutant] = (
     ),
     lua(
         "the quarantine is for the ttl of who asks",
-        ("marker[3], changed = marker[2] + marker[4], true", "marker[3], changed = marker[2] + asked, true"),
+        ("marker[3], changed = marker[2] + marker[4], true", "marker[3], changed = marker[2] + needed, true"),
         scenario="redis_strict",
         aim=fail_over,
     ),

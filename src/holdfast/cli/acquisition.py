@@ -1,4 +1,4 @@
-"""How `holdfast run` and `holdfast lock` get what they hold: which lock the options ask for, and the wait for it."""
+"""The acquisition of `holdfast run` and `holdfast lock`: the lock that the options describe, and the wait for it."""
 
 import signal
 import threading
@@ -17,32 +17,32 @@ from holdfast.primitives.multilock import MultiLease
 Lease = OneLease | MultiLease
 
 TO_GROUP = known_signals("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
-"""The signals that end a wait; `run` passes them on to all processes of the command."""
+"""The signals that end a wait; `run` forwards them to all processes of the command."""
 
 CLOSING = 10.0
-"""The longest to wait for an acquisition that was told to end, in seconds."""
+"""How long to wait, in seconds, for an interrupted acquisition to end."""
 
 
-RIDE_OUT = 10.0
-"""For how long a store that does not answer is ridden out, in seconds, if no --timeout says so."""
+RETRY_FOR = 10.0
+"""For how long, in seconds, a request to a store that does not answer is repeated if there is no --timeout."""
 
 
-def ride_out(timeout: float | None) -> float:
-    """Return for how long a store that does not answer is ridden out, by whoever would wait for so long."""
-    return RIDE_OUT if timeout is None else timeout
+def retry_for(timeout: float | None) -> float:
+    """Return for how many seconds to repeat requests to a store that does not answer, given the timeout of the wait."""
+    return RETRY_FOR if timeout is None else timeout
 
 
 class Lock(Protocol):
-    """What can be acquired, of whatever kind."""
+    """A lock of any kind."""
 
     def acquire(self) -> Lease:
-        """Acquire as the lock was made to."""
+        """Acquire with the timeout that the lock was made with."""
         ...
 
 
 @dataclass(slots=True)
-class Wish:
-    """What the options ask for."""
+class LockOptions:
+    """The options that describe the lock to acquire."""
 
     names: Sequence[str]
     ttl: float
@@ -55,7 +55,7 @@ class Wish:
     lock_delay: float = 0.0
 
     def lock(self, client: Client) -> Lock:
-        """Return the lock. Raises UsageError if the options contradict."""
+        """Return the lock. Raises UsageError if the options contradict each other."""
         kinds = {"--shared": self.shared, "--exclusive": self.exclusive, "--permits": self.permits is not None}
         given = [option for option, on in kinds.items() if on]
         if len(given) > 1:
@@ -73,7 +73,7 @@ class Wish:
 
     def _of_several(self, client: Client, refused: Sequence[str]) -> Lock:
         if refused:
-            raise UsageError(f"{refused[0]} is for one name; leave it out, or give one name.")
+            raise UsageError(f"{refused[0]} applies to a single name; leave it out, or give one name.")
         return client.multilock(self.names, self.ttl, self.timeout, lock_delay=self.lock_delay, max_hold=self.max_hold)
 
 
@@ -81,32 +81,36 @@ class InterruptedWait(Exception):
     """A signal ended the wait for the lock."""
 
     def __init__(self, number: int) -> None:
-        """Note which signal."""
+        """Record the signal by its number."""
         super().__init__(number)
         self.status = Status.SIGNALLED + number
 
 
 def acquire(client: Client, lock: Lock, wakeups: Wakeups) -> Lease:
-    """Wait for the lock. Raises InterruptedWait if a signal ended that, and what the acquisition raises."""
-    asking = _Acquisition(lock, wakeups.wake)
-    asking.start()
+    """Wait for the lock. Raises InterruptedWait if a signal ended the wait, and what the acquisition raises."""
+    acquisition = _Acquisition(lock, wakeups.wake)
+    acquisition.start()
     while True:
         for number in wakeups.wait(None):
             if number in TO_GROUP:
-                client.close()  # wakes the waiter, lets it leave the queue, and releases what was just granted
-                asking.join(CLOSING)
+                client.close()  # wakes the waiter, withdraws its request, and releases a lease that was just granted
+                acquisition.join(CLOSING)
                 raise InterruptedWait(number)
             if number == signal.SIGTSTP:
                 stop_oneself()
-        lease = asking.result()
+        lease = acquisition.result()
         if lease is not None:
             if isinstance(lease, OneLease):
-                lease.on_revoke(lambda asked: tell(f"somebody asks for {asked.name!r} by `holdfast revoke`."))
+                lease.on_revoke(_tell_of_revocation)
             return lease
 
 
+def _tell_of_revocation(lease: OneLease) -> None:
+    tell(f"`holdfast revoke` asks this process to release {lease.name!r}; end this process to release it.")
+
+
 class _Acquisition(threading.Thread):
-    """An acquisition in a thread, so that a signal never strikes in the middle of it."""
+    """An acquisition in a thread of its own, so that a signal never interrupts it half-way."""
 
     def __init__(self, lock: Lock, done: Callable[[], None]) -> None:
         super().__init__(name="holdfast-acquisition", daemon=True)
@@ -123,7 +127,7 @@ class _Acquisition(threading.Thread):
         self._tell()
 
     def result(self) -> Lease | None:
-        """Return the lease, or None while it is not granted; raise what the acquisition raised."""
+        """Return the lease, or None while the lock is not granted; raise the error of the acquisition."""
         if self.error is not None:
             raise self.error
         return self.lease
@@ -135,7 +139,7 @@ def tokens_of(lease: Lease) -> dict[str, int]:
 
 
 def loss_of(lease: Lease) -> str:
-    """Say that a lease is lost, and why."""
+    """Return the message that says that a lease is lost, and why."""
     try:
         lease.check()
     except LeaseLost as loss:

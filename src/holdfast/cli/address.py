@@ -1,7 +1,7 @@
-"""Where the command finds the URL of its store, and what of it the command under a lock gets to see.
+"""The URL of the command's store: where it is found, and how much of it a command under a lock gets.
 
-A password stands in no list of processes unasked: it is read from the environment or from a file, and the command under
-a lock finds it in its environment only with `--pass-url`.
+The rule: no password appears in a list of processes unless the user put it there. A password is read from the
+environment or from a file, and a command under a lock finds it in its environment only with `--pass-url`.
 """
 
 import os
@@ -16,13 +16,13 @@ from holdfast.errors import UsageError
 from holdfast.stores.urls import FILE_VARIABLE, VARIABLE, read_url
 
 HINT = (
-    "every user of this machine can read the password in --url from the list of processes. Put the URL into the "
-    f"environment as {VARIABLE}, or into a file, and give that as --url-file."
+    "every user of this machine can read the password in --url from the list of processes. Set the environment "
+    f"variable {VARIABLE} to the URL, or write the URL into a file and give the file as --url-file."
 )
 
 ALONE = (
-    "memory:// is in the memory of this process: no other process sees what is held there, nor waits for it. Give the "
-    "URL of a store that they share, as redis://host, or leave it out for the lock file of this user."
+    "memory:// keeps its locks in the memory of this process: no other process sees them or waits for them. Give the "
+    "URL of a store that the processes share, such as redis://host, or give none to use the lock file of this user."
 )
 
 
@@ -31,30 +31,30 @@ class Address:
     """The URL of a store, and where it was found."""
 
     url: str | None
-    """None: the lock file of this user."""
+    """None stands for the lock file of this user."""
     file: Path | None = None
-    """The file that it was read from, if any."""
+    """The file that the URL was read from, if any."""
     in_the_open: bool = False
-    """Whether it stands in the list of processes, with a password."""
+    """Whether the list of processes shows the URL with a password."""
 
     def client(self, **options: Any) -> Client:  # noqa: ANN401 - those of a client
-        """Return a client of the store, and warn if others can read its password, or cannot see the store."""
+        """Return a client of the store; warn if others can read its password or cannot reach the store."""
         client = Client(self.url, **options)
         self.warn()
         return client
 
     def warn(self) -> None:
-        """Tell if others can read the password, or cannot see the store."""
+        """Print a warning if other users can read the password, or if other processes cannot reach the store."""
         if self.in_the_open:
             tell(HINT)
         if self.url is not None and self.url.startswith("memory:"):
             tell(ALONE)
 
     def environment(self, *, pass_url: bool) -> dict[str, str | None]:
-        """Return what a command under a lock finds in its environment, to lock in the same store.
+        """Return the environment variables by which a command under a lock finds the same store.
 
-        A URL with a password loses it, so that the command is refused by the store: without the variable it would
-        lock in another one. None stands for what the command does not find.
+        The URL is passed without its password, so that the store refuses the command: without the variable the command
+        would lock in another store. None stands for a variable that is removed.
         """
         if self.url is None:
             return {}
@@ -66,7 +66,7 @@ class Address:
 
 
 def find_address(url: str | None, file: Path | None) -> Address:
-    """Return the address that the options give, else the environment. Raises UsageError if they contradict."""
+    """Return the address from the options, else from the environment. Raises UsageError if the options contradict."""
     if url is not None and file is not None:
         raise UsageError("--url and --url-file contradict each other; give one of them.")
     if url is not None:
@@ -79,7 +79,7 @@ def find_address(url: str | None, file: Path | None) -> Address:
 
 
 def without_password(url: str) -> str:
-    """Return a URL without its passwords; "" if it cannot be read."""
+    """Return a URL without its passwords; "" if the URL cannot be parsed."""
     try:
         parts = urlsplit(url)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The commands and their options. What they do is in the files beside this one."""
+"""The commands and their options. The files beside this one contain what the commands do."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ from typing import Annotated, Any, cast
 import typer
 from typer.core import TyperGroup
 
-from holdfast.cli.acquisition import Lock, Wish, ride_out
+from holdfast.cli.acquisition import Lock, LockOptions, retry_for
 from holdfast.cli.address import Address, find_address
 from holdfast.cli.hold import hold_lock
 from holdfast.cli.look import end_quarantine, list_names, release_name, revoke_name, show_name, wait_for_name
@@ -47,15 +47,15 @@ IN_PYTHON = "take the lock in a Python program"
 
 
 class Commands(TyperGroup):
-    """All commands, which end as a pipe ends everything when nobody reads what they print."""
+    """All commands. A command whose output nobody reads any more ends with the status of SIGPIPE."""
 
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override] # noqa: ANN401 - typer's own is of click
-        """Run the command that was asked for."""
+        """Run the command that the arguments name."""
         try:
             status = super().invoke(ctx)
             sys.stdout.flush()
         except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter writes the rest at its end
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes the rest at exit
             return Status.SIGNALLED + int(getattr(signal, "SIGPIPE", SIGPIPE))
         return status
 
@@ -63,7 +63,7 @@ class Commands(TyperGroup):
 app = typer.Typer(cls=Commands, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 CLICK_ERROR = cast("type[typer.BadParameter]", typer.BadParameter.__mro__[2])
-"""The base of all errors in arguments; which module it is in depends on the version of typer."""
+"""The base class of all errors in arguments; its module depends on the version of typer."""
 
 
 def run_app(arguments: list[str] | None = None) -> int:
@@ -71,7 +71,7 @@ def run_app(arguments: list[str] | None = None) -> int:
     try:
         return int(app(arguments, prog_name="holdfast", standalone_mode=False) or 0)
     except CLICK_ERROR as error:
-        tell(_in_words(error))
+        tell(_usage_message(error))
         return Status.USAGE
     except HoldfastError as error:
         tell(error)
@@ -80,8 +80,8 @@ def run_app(arguments: list[str] | None = None) -> int:
         return Status.SIGNALLED + signal.SIGINT
 
 
-def _in_words(error: typer.BadParameter) -> str:
-    """Say what is wrong with the arguments, and where to read on."""
+def _usage_message(error: typer.BadParameter) -> str:
+    """Return the message that says what is wrong with the arguments, and which help to read."""
     path = error.ctx.command_path if error.ctx else "holdfast"
     after = " Write `--` before the command." if path.endswith(" run") and hasattr(error, "option_name") else ""
     what = error.format_message().rstrip(".")
@@ -100,8 +100,8 @@ def holdfast(
 ) -> None:
     """Distributed locks that you can trust.
 
-    What every command exits with: 0 if it did what it was asked; 64: wrong usage; 69: the store failed; 128+N: signal N
-    ended it. The help of a command says what else it exits with.
+    Every command exits with 0 if it succeeded; 64: wrong usage; 69: the store failed; 128+N: signal N ended the
+    command. The help of a command lists its other statuses.
     """
     if version:
         from holdfast import __version__
@@ -116,10 +116,10 @@ def holdfast(
 def run(  # noqa: PLR0917 - typer tells options from arguments by their annotations
     context: typer.Context,
     names: Annotated[
-        list[str], typer.Argument(metavar="NAME... -- COMMAND...", help="What is locked, `--`, and what is run.")
+        list[str], typer.Argument(metavar="NAME... -- COMMAND...", help="The names to lock, `--`, the command to run.")
     ],
     shell: Annotated[
-        str | None, typer.Option("-c", metavar="SCRIPT", help="Run this by /bin/sh, instead of COMMAND.")
+        str | None, typer.Option("-c", metavar="SCRIPT", help="Run this script with /bin/sh instead of COMMAND.")
     ] = None,
     ttl: Ttl = DEFAULT_TTL,
     timeout: Timeout = None,
@@ -129,7 +129,7 @@ def run(  # noqa: PLR0917 - typer tells options from arguments by their annotati
     permits: Permits = None,
     max_hold: MaxHold = None,
     min_hold: Annotated[
-        float, typer.Option(help="Seconds after the grant for which nobody else gets it, however quick the command is.")
+        float, typer.Option(help="Seconds after the grant before anybody else is granted, even if the command ends.")
     ] = 0.0,
     lock_delay: LockDelay = 0.0,
     grace: Annotated[float, typer.Option(min=0, help="Seconds from SIGTERM to SIGKILL if the lease is lost.")] = 10.0,
@@ -142,9 +142,9 @@ def run(  # noqa: PLR0917 - typer tells options from arguments by their annotati
 ) -> int:
     """Run a command under a lock, or under several: `holdfast run NAME... -- COMMAND...`.
 
-    The command gets its fencing token in HOLDFAST_TOKEN, the name in HOLDFAST_NAME (of several names, one a line), the
-    store in HOLDFAST_URL without its password, and the signals sent to holdfast. If the lease is lost, the command and
-    all it started get SIGTERM, and SIGKILL after the grace.
+    The command finds its fencing token in HOLDFAST_TOKEN, the name in HOLDFAST_NAME (one line for each of several
+    names), and the store in HOLDFAST_URL, without its password. It gets the signals sent to holdfast. If the lease is
+    lost, the command and all processes that it started get SIGTERM, and SIGKILL after the grace.
 
     Exits with the status of the command (128+N if signal N ended it); 64: wrong usage; 69: the store failed; 75 (or
     that of -E): not granted in time; 76: the lease was lost; 126: the command cannot be run; 127: it is not found.
@@ -152,8 +152,8 @@ def run(  # noqa: PLR0917 - typer tells options from arguments by their annotati
     require_posix("holdfast run, which passes signals to the command,", IN_PYTHON)
     locked, command = _split(names, cast("list[str] | None", context.meta.get(AFTER_DASHES)), shell)
     address, wait = find_address(url, url_file), _wait(timeout, no_wait=no_wait)
-    wish = Wish(locked, ttl, wait, shared, exclusive, permits, max_hold, min_hold, lock_delay)
-    client, lock = _prepare(address, wish, namespace, owner)
+    options = LockOptions(locked, ttl, wait, shared, exclusive, permits, max_hold, min_hold, lock_delay)
+    client, lock = _prepare(address, options, namespace, owner)
     job = Job(command, locked, grace, address.environment(pass_url=pass_url))
     try:
         return run_job(client, lock, job)
@@ -165,7 +165,7 @@ def _split(names: list[str], after_dashes: list[str] | None, shell: str | None) 
     """Return the names and the command. Without `--` and -c, the first word is the name."""
     if shell is not None:
         if after_dashes:
-            raise UsageError("give the command after `--` or by -c, not both.")
+            raise UsageError("the command is given twice, after `--` and by -c. Leave one of them out.")
         return names, ["/bin/sh", "-c", shell]
     command = names[1:] if after_dashes is None else after_dashes
     if not command:
@@ -174,16 +174,16 @@ def _split(names: list[str], after_dashes: list[str] | None, shell: str | None) 
 
 
 def _wait(timeout: float | None, *, no_wait: bool) -> float | None:
-    """Return for how long to wait. Raises UsageError if that is contradictory."""
+    """Return for how long to wait. Raises UsageError if the options contradict each other."""
     if no_wait and timeout is not None:
         raise UsageError("--no-wait and --timeout contradict each other; give one of them.")
     return 0 if no_wait else timeout
 
 
-def _prepare(address: Address, wish: Wish, namespace: str, owner: str | None) -> tuple[Client, Lock]:
-    """Return a client that waits for its store as long as it may wait for the lock, and the lock."""
-    client = address.client(namespace=namespace, owner=owner, retry_for=ride_out(wish.timeout))
-    return client, wish.lock(client)
+def _prepare(address: Address, options: LockOptions, namespace: str, owner: str | None) -> tuple[Client, Lock]:
+    """Return the lock, and a client that waits for its store for as long as for the lock."""
+    client = address.client(namespace=namespace, owner=owner, retry_for=retry_for(options.timeout))
+    return client, options.lock(client)
 
 
 def _not_granted(error: LockTimeout, status: int) -> int:
@@ -193,7 +193,7 @@ def _not_granted(error: LockTimeout, status: int) -> int:
 
 @app.command("lock")
 def hold(  # noqa: PLR0917 - typer tells options from arguments by their annotations
-    names: Annotated[list[str], typer.Argument(metavar="NAME", help="What is locked.", show_default=False)],
+    names: Annotated[list[str], typer.Argument(metavar="NAME", help="The names to lock.", show_default=False)],
     ttl: Ttl = DEFAULT_TTL,
     timeout: Timeout = None,
     no_wait: NoWait = False,  # noqa: FBT002 - a flag
@@ -209,16 +209,17 @@ def hold(  # noqa: PLR0917 - typer tells options from arguments by their annotat
     owner: Owner = None,
     as_json: AsJson = False,  # noqa: FBT002 - a flag
 ) -> int:
-    """Hold a lock without a command, until the standard input ends or a signal comes: `holdfast lock NAME`.
+    """Hold a lock without a command, until the standard input ends or a signal arrives: `holdfast lock NAME`.
 
     Prints a line for each name once all are held: the name, a tab, and the fencing token.
 
-    Exits with 0 if its input ended, and 128+N if signal N came: then it has let go; 64: wrong usage; 69: the store
-    failed; 75 (or that of -E): not granted in time; 76: the lease was lost.
+    Exits with 0 if its input ended and the lock was released, with 128+N if signal N arrived and the lock was released;
+    64: wrong usage; 69: the store failed; 75 (or that of -E): not granted in time; 76: the lease was lost.
     """
     require_posix("holdfast lock, which ends by signals,", IN_PYTHON)
-    wish = Wish(names, ttl, _wait(timeout, no_wait=no_wait), shared, exclusive, permits, max_hold, 0.0, lock_delay)
-    client, lock = _prepare(find_address(url, url_file), wish, namespace, owner)
+    wait = _wait(timeout, no_wait=no_wait)
+    options = LockOptions(names, ttl, wait, shared, exclusive, permits, max_hold, 0.0, lock_delay)
+    client, lock = _prepare(find_address(url, url_file), options, namespace, owner)
     try:
         return hold_lock(client, lock, as_json=as_json)
     except LockTimeout as error:
@@ -231,19 +232,19 @@ def wait(  # noqa: PLR0917 - typer tells options from arguments by their annotat
     timeout: Annotated[
         float | None, typer.Option("-w", "--timeout", min=0, help="Seconds to wait. Default: for ever.")
     ] = None,
-    change: Annotated[bool, typer.Option("--change", help="Also end when somebody else holds it than now.")] = False,  # noqa: FBT002 - a flag
+    change: Annotated[bool, typer.Option("--change", help="Also end when the holder changes.")] = False,  # noqa: FBT002 - a flag
     url: Url = None,
     url_file: UrlFile = None,
     namespace: Namespace = "",
     as_json: AsJson = False,  # noqa: FBT002 - a flag
 ) -> int:
-    """Wait until nobody holds a name. It looks twice a second, and stands in no queue: it keeps nobody waiting.
+    """Wait until nobody holds a name. The command polls twice a second and joins no queue, so it delays no waiter.
 
-    When it ends, others may be granted the name at once. To do something while nobody else holds it, use
+    When it ends, others may be granted the name at once. To do something while nobody else holds the name, use
     `holdfast run`.
 
-    Exits with 0 if nobody holds it (with --change: or somebody else); 64: wrong usage; 69: the store failed; 75: it was
-    held all the time.
+    Exits with 0 if nobody holds the name (with --change: or another holder does); 64: wrong usage; 69: the store
+    failed; 75: the name was held all the time.
     """
     with find_address(url, url_file).client(namespace=namespace) as client:
         return wait_for_name(client, name, timeout, change=change, as_json=as_json)
@@ -254,7 +255,7 @@ def list_(
     pattern: Annotated[
         str | None,
         typer.Argument(
-            metavar="PATTERN", help="List names like this only: * ? [abc] as in a shell. Quote it.", show_default=False
+            metavar="PATTERN", help="List only matching names: * ? [abc] as in a shell. Quote it.", show_default=False
         ),
     ] = None,
     url: Url = None,
@@ -262,10 +263,10 @@ def list_(
     namespace: Namespace = "",
     as_json: AsJson = False,  # noqa: FBT002 - a flag
 ) -> int:
-    """List what is held or waited for.
+    """List the names that are held or waited for.
 
-    Into a pipe, a name is one line with tabs between its fields: name, holders, tokens, seconds held, seconds until it
-    expires, number of waiters.
+    Into a pipe, a name is one line with tabs between its fields: name, holders, tokens, seconds held, seconds until the
+    lease expires, number of waiters.
 
     Exits with 0, also if there is nothing to list; 64: wrong usage; 69: the store failed.
     """
@@ -283,12 +284,12 @@ def show(
 ) -> int:
     """Show who holds a name, and who waits for it, in order.
 
-    Into a pipe, each is one line with tabs between its fields: `holder`, owner, token, seconds held, seconds until it
-    expires; `waiter` (or `gone`, if it will be skipped), owner, seconds waited; or `free`; or `blocked`, for so many
-    seconds. Before them stands `quarantined` if the store may have forgotten grants and grants nothing for so many
-    seconds.
+    Into a pipe, each is one line with tabs between its fields: `holder`, owner, token, seconds held, seconds until the
+    lease expires; `waiter` (or `gone`, if it will be skipped), owner, seconds waited. A name that nobody holds is
+    `free`, or `blocked` and for how many seconds. The first line is `quarantined` and for how many seconds, if the
+    store may have forgotten grants and grants nothing for that time.
 
-    Exits with 0, also if nobody holds it; 64: wrong usage; 69: the store failed.
+    Exits with 0, also if nobody holds the name; 64: wrong usage; 69: the store failed.
     """
     with find_address(url, url_file).client(namespace=namespace) as client:
         return show_name(client, name, as_json=as_json)
@@ -302,12 +303,12 @@ def revoke(
     namespace: Namespace = "",
     as_json: AsJson = False,  # noqa: FBT002 - a flag
 ) -> int:
-    """Ask the holders of a name to let go. They may go on: nothing is lost.
+    """Ask the holders of a name to release it. They may go on: no lease is lost.
 
-    A program hears of it by `on_revoke`; `holdfast run` and `holdfast lock` say so on standard error, and go on. To
-    take the name whatever its holders do, there is `holdfast release NAME --force`.
+    A program receives the request by `on_revoke`; `holdfast run` and `holdfast lock` print a line on standard error,
+    and go on. `holdfast release NAME --force` takes the name whatever its holders do.
 
-    Exits with 0 if somebody was asked; 1: nobody held it; 64: wrong usage; 69: the store failed.
+    Exits with 0 if a holder was asked; 1: nobody held the name; 64: wrong usage; 69: the store failed.
     """
     with find_address(url, url_file).client(namespace=namespace) as client:
         return revoke_name(client, name, as_json=as_json)
@@ -316,23 +317,23 @@ def revoke(
 @app.command()
 def release(  # noqa: PLR0917 - typer tells options from arguments by their annotations
     name: Name,
-    force: Annotated[bool, typer.Option("--force", help="Take it from whoever holds it.")] = False,  # noqa: FBT002
+    force: Annotated[bool, typer.Option("--force", help="Take the name from all its holders.")] = False,  # noqa: FBT002
     token: Annotated[
-        int | None, typer.Option(help="Take it only from the holder that `holdfast show` shows with this token.")
+        int | None, typer.Option(help="Take the name only from the holder with this token in `holdfast show`.")
     ] = None,
     url: Url = None,
     url_file: UrlFile = None,
     namespace: Namespace = "",
     as_json: AsJson = False,  # noqa: FBT002 - a flag
 ) -> int:
-    """Take a name from whoever holds it: `holdfast release NAME --force`, or `holdfast release NAME --token N`.
+    """Take a name from its holders: `holdfast release NAME --force`, or `holdfast release NAME --token N`.
 
-    See first who that is, by `holdfast show NAME`. With --token N it is taken only from the holder with that token, and
-    not from another one that was granted it meanwhile. The lease is lost at once, and the next in the queue gets the
-    name. The holder is told, and a command of `holdfast run` is ended; but what it writes until then can be refused
-    only by checking fencing tokens.
+    Look first at the holders, with `holdfast show NAME`. With --token N the name is taken only from the holder with
+    that token, and not from a holder that was granted the name meanwhile. The lease is lost at once, and the next
+    waiter is granted the name. The holder is notified, and a command of `holdfast run` is ended; but only a check of
+    fencing tokens can refuse what it writes until then.
 
-    Exits with 0 if it was taken from somebody; 1: nobody held it (by that token); 64: without --force or --token
+    Exits with 0 if the name was taken; 1: nobody held it (by that token); 64: without --force or --token
     nothing is done; 69: the store failed.
     """
     with find_address(url, url_file).client(namespace=namespace) as client:
@@ -345,7 +346,7 @@ app.add_typer(quarantine, name="quarantine")
 
 @quarantine.callback()
 def warn_of_quarantine() -> None:
-    """End the time in which a store that may have forgotten who holds what grants nothing."""
+    """End a quarantine: the time in which a store that may have forgotten its leases grants nothing."""
 
 
 @quarantine.command("end")
@@ -354,17 +355,18 @@ def end(
         str | None, typer.Argument(metavar="URL", help="The store. Default: HOLDFAST_URL in the environment.")
     ] = None,
     url_file: UrlFile = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,  # noqa: FBT002
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,  # noqa: FBT002
     as_json: AsJson = False,  # noqa: FBT002 - a flag
 ) -> int:
-    """Have a store that restarted, failed over or is new grant again at once.
+    """Let a store that restarted, failed over or is new grant locks again at once.
 
-    It may have forgotten who holds what, so it grants nothing until the longest lease has run out. If a holder from
-    before is still at work, the next one is at work beside it, and only fencing tokens keep them apart: end it only if
-    you know that there is none. `holdfast ls` and `show` say for how long it lasts.
+    Such a store may have forgotten leases, so it grants nothing until the longest of them has expired. If a holder
+    from before is still at work, the next holder works beside it, and only fencing tokens keep them apart: end the
+    quarantine only if you know that there is no such holder. `holdfast ls` and `show` say how long the quarantine
+    lasts.
 
-    Exits with 0 if it was ended; 1: there was none; 64: nobody said yes, or the store never forgets; 69: the store
-    failed.
+    Exits with 0 if the quarantine was ended; 1: there was none; 64: it was not confirmed, or the store never forgets;
+    69: the store failed.
     """
     with find_address(url, url_file).client() as client:
         return end_quarantine(client, sure=yes, as_json=as_json)
@@ -372,16 +374,16 @@ def end(
 
 @app.command()
 def demo(
-    log: Annotated[Path | None, typer.Argument(help="An access log (may be .gz). Default: one made up.")] = None,
-    workers: Annotated[int, typer.Option(min=3, max=64, help="How many processes work on it.")] = 8,
-    out: Annotated[Path | None, typer.Option(help="Folder for a file a day. Default: a fresh temporary one.")] = None,
-    url: Annotated[str | None, typer.Option(help="The store. Default: a fresh lock file.")] = None,
+    log: Annotated[Path | None, typer.Argument(help="An access log (may be .gz). Default: an invented one.")] = None,
+    workers: Annotated[int, typer.Option(min=3, max=64, help="How many processes count it.")] = 8,
+    out: Annotated[Path | None, typer.Option(help="Folder for a file a day. Default: a new temporary one.")] = None,
+    url: Annotated[str | None, typer.Option(help="The store. Default: a new lock file.")] = None,
     as_json: AsJson = False,  # noqa: FBT002 - a flag
 ) -> int:
-    """See what a lock is good for: processes that count a web access log into one shared record.
+    """See what a lock is good for: several processes count a web access log into one shared record.
 
-    First without the lock, then under it, with one process killed and one stopped for too long. Exits with 1 if a
-    single count under the lock is wrong, with 2 if the log cannot be read.
+    They count first without the lock, then under it, while one process is killed and one is stopped for too long. Exits
+    with 1 if a count under the lock is wrong, with 2 if the log cannot be read.
     """
     if url is not None:
         find_address(url, None).warn()

@@ -1,8 +1,8 @@
-"""The command under the lock: a process group of its own, so that all of it can be ended at once.
+"""The command under the lock: a process group of its own, so that all its processes can be ended at once.
 
-In a terminal that makes it a background job, which may write but not read. So the terminal is lent to it the moment
-the kernel stops it for wanting it, as a shell would do beforehand. Most commands never ask: for them Ctrl-C reaches
-holdfast (and the script around it), and is passed on.
+In a terminal the command is therefore a background job, which may write but not read. So holdfast lends the terminal to
+the command as soon as the kernel stops the command for using it; a shell would lend it beforehand. Most commands never
+read from the terminal: for them Ctrl-C reaches holdfast (and the script around it), and holdfast forwards it.
 """
 
 import contextlib
@@ -17,20 +17,20 @@ TERMINAL_STOPS = known_signals("SIGTTIN", "SIGTTOU")
 JOB_STOPS = TERMINAL_STOPS | known_signals("SIGTSTP")
 
 RESTORED = tuple(known_signals("SIGPIPE", "SIGXFSZ", "SIGCHLD"))
-"""Signals that Python, or a parent, may have set to be ignored; a command expects their defaults."""
+"""Signals that Python or a parent may ignore; the command starts with their defaults."""
 
 
 class Child:
     """A running command, the leader of its process group."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        """Start it. Raises FileNotFoundError if there is no such command, OSError if it can't be run."""
+        """Start the command. Raises FileNotFoundError if there is no such command, OSError if it can't be run."""
         self.pid = os.posix_spawnp(command[0], list(command), environment, setpgroup=0, setsigdef=RESTORED)
         self._status: int | None = None
         self._terminal = Terminal()
 
     def poll(self) -> int | None:
-        """Return the exit status, as a shell gives it, once the command has ended; see to its stops on the way."""
+        """Return the exit status, as a shell gives it, once the command has ended; handle its stops until then."""
         while self._status is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG | os.WUNTRACED)
             if not pid:
@@ -47,12 +47,12 @@ class Child:
             os.kill(self.pid, number)
 
     def signal_all(self, number: int) -> None:
-        """Send a signal to the command and all that it started in its group."""
+        """Send a signal to the command and all processes of its group."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
 
     def wait(self) -> None:
-        """Wait for its end."""
+        """Wait until the command has ended."""
         if self._status is None:
             self._ended(os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1]))
 
@@ -61,7 +61,7 @@ class Child:
         self._terminal.take_back()
 
     def _stopped(self, by: int) -> None:
-        """Lend the terminal to a command that wants it; stop with one that was stopped from the keyboard."""
+        """Lend the terminal to a command that reads from it; stop together with a command stopped by Ctrl-Z."""
         if by in TERMINAL_STOPS and self._terminal.lend(self.pid):
             self.signal_all(signal.SIGCONT)
         elif by in JOB_STOPS:
@@ -73,7 +73,7 @@ class Child:
 
 
 def stop_oneself() -> None:
-    """Stop, as Ctrl-Z would have it, until continued. Nothing is renewed meanwhile: the lease may be lost then."""
+    """Stop this process, like Ctrl-Z, until it is continued. While stopped it renews nothing, and may lose leases."""
     handler = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
     os.kill(os.getpid(), signal.SIGTSTP)
     signal.signal(signal.SIGTSTP, handler)
@@ -83,11 +83,11 @@ class Terminal:
     """The terminal that this process was started from, if any."""
 
     def __init__(self) -> None:
-        """Lend nothing yet."""
+        """Start with the terminal not lent."""
         self._lent = False
 
     def lend(self, group: int) -> bool:
-        """Make `group` the one in the foreground, if it is ours to give; return whether it was."""
+        """Put process group `group` in the foreground if this process is there; return whether it was."""
         try:
             with _Tty() as tty:
                 if os.tcgetpgrp(tty) != os.getpgrp():
@@ -99,7 +99,7 @@ class Terminal:
         return True
 
     def take_back(self) -> bool:
-        """Be in the foreground again, if the terminal was lent; return whether it was."""
+        """Put this process in the foreground again if the terminal was lent; return whether it was."""
         lent, self._lent = self._lent, False
         if lent:
             with contextlib.suppress(OSError), _Tty() as tty:
@@ -108,7 +108,7 @@ class Terminal:
 
 
 class _Tty:
-    """The controlling terminal, open, and SIGTTOU held back: a background process may not else take it over."""
+    """The open controlling terminal, with SIGTTOU blocked: else the kernel stops a background process that takes it."""
 
     def __enter__(self) -> int:
         self._descriptor = os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC)

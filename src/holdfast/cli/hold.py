@@ -1,8 +1,8 @@
-"""`holdfast lock`: hold a name without a command, for as long as whoever started it keeps its standard input open.
+"""`holdfast lock`: hold names without a command, until the standard input ends.
 
-It prints one line a name once it has them all: the name, a tab, the fencing token. It lets go at a signal, or when its
-input ends, as it does when the script that opened it dies. A job of a terminal in the background may not read from it,
-and so holds until a signal.
+The command prints one line a name once it holds all names: the name, a tab, the fencing token. It releases them at a
+signal, or when its input ends, for instance because the script that opened the input died. A background job of a
+terminal may not read from the terminal, and so holds its names until a signal.
 """
 
 import errno
@@ -73,7 +73,7 @@ def _hold(lease: Lease, wakeups: Wakeups) -> int:
 
 
 class _Input(threading.Thread):
-    """Reads the standard input to its end, and throws away what comes."""
+    """Reads the standard input to its end, and discards it."""
 
     def __init__(self, done: Callable[[], None]) -> None:
         super().__init__(name="holdfast-input", daemon=True)
@@ -81,12 +81,12 @@ class _Input(threading.Thread):
         self.ended = False
 
     def run(self) -> None:
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTIN})  # else a job in the background would be stopped
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTIN})  # the kernel would stop a background job
         try:
             while sys.stdin is not None and os.read(STDIN, PIECE):
                 pass
         except OSError as error:
-            if error.errno == errno.EIO:  # a terminal that is not ours to read from now
+            if error.errno == errno.EIO:  # a background job may not read from the terminal
                 return
         self.ended = True
         self._tell()

@@ -1,4 +1,4 @@
-"""Look at locks, wait for one, get one from its holder, and have a store grant again."""
+"""The commands that inspect names and take them back: `ls`, `show`, `wait`, `revoke`, `release`, `quarantine end`."""
 
 import math
 import sys
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from shlex import quote
 
 from holdfast.cli import output
-from holdfast.cli.acquisition import ride_out
+from holdfast.cli.acquisition import retry_for
 from holdfast.cli.say import Status, seconds, tell
 from holdfast.client import Client
 from holdfast.contracts.messages import HolderView, NameView
@@ -15,14 +15,14 @@ from holdfast.errors import LockTimeout, StoreUnavailable
 from holdfast.escaping import escape
 
 INTERVAL = 0.5
-"""How often `wait` looks, in seconds."""
+"""How often `wait` inspects the name, in seconds."""
 
 ANY_NAME = "holdfast"
-"""What `ls` looks at to see whether a store without names is quarantined."""
+"""The name that `ls` inspects to learn whether a store without names is quarantined."""
 
 
 def list_names(client: Client, pattern: str | None, *, as_json: bool) -> int:
-    """Print the names that match a pattern and are held or waited for, as the store shows them."""
+    """Print the names that match a pattern and are held or waited for, each as soon as the store has returned it."""
     views = _views(client, pattern)
     if not as_json:
         views = _noting_quarantine(client, views)
@@ -35,7 +35,7 @@ def list_names(client: Client, pattern: str | None, *, as_json: bool) -> int:
         from holdfast.cli.tables import print_names
 
         if not print_names(views):
-            print("Nothing is locked." if pattern is None else f"Nothing like {escape(pattern)} is locked.")
+            print("No name is held." if pattern is None else f"No name that matches {escape(pattern)} is held.")
     return Status.DONE
 
 
@@ -47,7 +47,7 @@ def _views(client: Client, pattern: str | None) -> Iterator[NameView]:
 
 
 def _noting_quarantine(client: Client, views: Iterator[NameView]) -> Iterator[NameView]:
-    """Yield names as they come, and say at the end if the store is quarantined, also if it has no names."""
+    """Yield the names, and report at the end whether the store is quarantined, also if it has no names."""
     longest, any_name = 0.0, False
     for view in views:
         longest, any_name = max(longest, view.quarantined_for), True
@@ -56,8 +56,8 @@ def _noting_quarantine(client: Client, views: Iterator[NameView]) -> Iterator[Na
         longest = client.inspect(ANY_NAME).quarantined_for
     if longest:
         tell(
-            f"the store may have forgotten who holds what, and grants nothing for {seconds(longest)} "
-            "(`holdfast quarantine end` ends that)."
+            f"the store is quarantined: it may have forgotten leases, and grants nothing for {seconds(longest)}. "
+            "`holdfast quarantine end` ends the quarantine."
         )
 
 
@@ -69,7 +69,7 @@ def show_name(client: Client, name: str, *, as_json: bool) -> int:
     elif output.is_terminal():
         from holdfast.cli.tables import print_name
 
-        way_out = " `holdfast quarantine end` ends that." if view.quarantined_for else ""
+        way_out = " `holdfast quarantine end` ends the quarantine." if view.quarantined_for else ""
         print_name(_summary(view) + way_out, view)
     else:
         _print_lines(view)
@@ -93,9 +93,9 @@ def _print_lines(view: NameView) -> None:
 
 
 def wait_for_name(client: Client, name: str, timeout: float | None, *, change: bool, as_json: bool) -> int:
-    """Wait until nobody holds a name, or with `change` until somebody else does, and return the status.
+    """Wait until nobody holds a name, or with `change` until its holders change, and return the status.
 
-    Raises LockTimeout if that does not come in time.
+    Raises LockTimeout if that does not happen in time.
     """
     give_up_at = math.inf if timeout is None else time.monotonic() + timeout
     view = first = _look(client, name, give_up_at)
@@ -111,8 +111,8 @@ def wait_for_name(client: Client, name: str, timeout: float | None, *, change: b
 
 
 def _look(client: Client, name: str, give_up_at: float) -> NameView:
-    """Look at a name, again and again while the store does not answer."""
-    give_up_at = time.monotonic() + ride_out(None) if give_up_at == math.inf else give_up_at
+    """Inspect a name; repeat the request while the store does not answer."""
+    give_up_at = time.monotonic() + retry_for(None) if give_up_at == math.inf else give_up_at
     while True:
         try:
             return client.inspect(name)
@@ -127,13 +127,17 @@ def _is_free(view: NameView) -> bool:
 
 
 class _Quarantine:
-    """Tells when a quarantine is over that nobody began: to look begins none, but what was forgotten runs out."""
+    """The end of a quarantine, as `wait` sees it.
+
+    A store begins its quarantine with the first acquire request, not when a name is inspected. So `wait` counts the
+    time itself: after it every forgotten lease has expired.
+    """
 
     def __init__(self) -> None:
         self._ends_at = math.inf
 
     def is_over(self, view: NameView) -> bool:
-        """Tell whether nobody holds a name, after as long as the quarantine was when it was seen first."""
+        """Tell whether nobody holds the name, once the quarantine that was seen first has gone by."""
         now = time.monotonic()
         if view.holders or not view.quarantined_for:
             self._ends_at = math.inf
@@ -150,34 +154,34 @@ def _tokens(view: NameView) -> set[int]:
 
 
 def revoke_name(client: Client, name: str, *, as_json: bool) -> int:
-    """Ask the holders of a name to let go, and say who was asked."""
-    return _told("Asked {} to let go of {} (token {}).", name, client.revoke(name), as_json=as_json)
+    """Ask the holders of a name to release it, and report which holders were asked."""
+    return _report("Asked {} to release {} (token {}).", name, client.revoke(name), as_json=as_json)
 
 
 def release_name(client: Client, name: str, token: int | None, *, force: bool, as_json: bool) -> int:
-    """Take a name from whoever holds it, or from the holder of a token, and say from whom."""
+    """Take a name from all its holders, or from the holder with a token, and report from which."""
     if not force and token is None:
         tell(
-            f"{name!r} was not released: its holder does not know and may be writing just now. If it must be, use "
-            "--force: its lease is lost at once, and only what checks fencing tokens will refuse its late writes. "
-            f"`holdfast show {quote(name)}` tells who it is; --token takes it from that one only."
+            f"{name!r} was not released: its holder may be writing just now. See its holder with "
+            f"`holdfast show {quote(name)}`. To take the name from it, use --token with its token, or --force for all "
+            "holders: their leases are lost at once, and only a check of fencing tokens refuses their late writes."
         )
         return Status.USAGE
     victims = client.revoke(name, force=True, token=token)
     by = "" if token is None else f" by token {token}"
-    return _told("Took {1} from {0} (token {2}).", name, victims, by, as_json=as_json)
+    return _report("Took {1} from {0} (token {2}).", name, victims, by, as_json=as_json)
 
 
 def end_quarantine(client: Client, *, sure: bool, as_json: bool) -> int:
-    """Have a quarantined store grant again, if whoever asks for it is sure, and say what that did."""
+    """End the quarantine of a store, if the user is sure, and report what was ended."""
     if not sure and not _is_sure():
-        tell("the quarantine was left as it is: --yes ends it without a question.")
+        tell("the quarantine was not ended, for it was not confirmed. --yes ends it without a question.")
         return Status.USAGE
     ended = client.end_quarantine()
     if as_json:
         output.print_json({"ended": ended})
     elif ended:
-        tell(f"the store grants again; it would have granted nothing for another {seconds(ended)}.")
+        tell(f"the quarantine was ended {seconds(ended)} early: the store grants locks again.")
     else:
         tell("the store is not quarantined.")
     return Status.DONE if ended else Status.NOBODY
@@ -188,15 +192,15 @@ def _is_sure() -> bool:
         return False
     print(
         "The store may have forgotten leases that are held. If a holder from before its restart or failover is still\n"
-        "at work, the next one that is granted is at work beside it; only fencing tokens keep them apart.",
+        "at work, the next holder is at work beside it; only fencing tokens keep them apart.",
         file=sys.stderr,
     )
     print("End the quarantine? [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 
-def _told(sentence: str, name: str, holders: Sequence[HolderView], by: str = "", *, as_json: bool) -> int:
-    """Say what was done to the holders of a name (by a token); if it has none, that nothing was."""
+def _report(sentence: str, name: str, holders: Sequence[HolderView], by: str = "", *, as_json: bool) -> int:
+    """Print what was done to each holder of a name (with a token), or that nobody held the name."""
     if as_json:
         output.print_json([{"name": name, **output.holder_json(holder)} for holder in holders])
     for holder in () if as_json else holders:
@@ -213,7 +217,7 @@ def _told(sentence: str, name: str, holders: Sequence[HolderView], by: str = "",
 
 
 def _name_fields(view: NameView) -> Iterator[object]:
-    """Yield the fields of a name in a line of `ls`; of several holders all are in one field."""
+    """Yield the fields of a name in a line of `ls`; a field contains the values of all holders."""
     yield view.name
     yield output.join(holder.owner for holder in view.holders)
     for values in zip(*map(_holder_fields, view.holders), strict=True) if view.holders else [()] * 3:
@@ -229,11 +233,11 @@ def _summary(view: NameView) -> str:
     holders = " and ".join(escape(holder.owner) for holder in view.holders)
     state = f"is held by {holders}" if holders else "is free"
     if not holders and view.blocked_for:
-        state = f"is kept from everyone for {seconds(view.blocked_for)} by a lock delay"
+        state = f"is blocked for everyone for {seconds(view.blocked_for)} by a lock delay"
     if view.quarantined_for:
         known = f"{state}, as far as the store knows" if holders else "may be held"
         state = (
-            f"{known}: the store may have forgotten who holds what, and grants nothing for "
+            f"{known}: the store is quarantined, may have forgotten leases, and grants nothing for "
             f"{seconds(view.quarantined_for)}"
         )
     waiting = f"; {len(view.waiters)} waiting" if view.waiters else ""

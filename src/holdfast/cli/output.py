@@ -1,10 +1,10 @@
-"""In which form a command prints what it found: a table for a terminal, lines for a pipe, JSON if asked for.
+"""The formats of a command's output: a table for a terminal, lines for a pipe, JSON with --json.
 
-*   A line for a pipe is one name, holder or waiter. Its fields stand between tabs, it has no heading and is never
-    wrapped, and nothing is printed of nothing.
-*   JSON has the fields that docs/cli.md lists, in ASCII. A field is never renamed or removed, but one may be added.
+*   A line for a pipe is one name, holder or waiter. Tabs separate its fields. It has no heading and is never
+    wrapped. An empty result prints no line.
+*   JSON is ASCII and has the fields that docs/cli.md lists. A field is never renamed or removed; fields may be added.
 
-Every text that came from outside is escaped: a tab or the end of a line in a name is no tab and no end of a line here.
+Every text from outside is escaped, so that a tab or a newline in a name cannot forge a field or a line.
 """
 
 import json
@@ -20,7 +20,7 @@ Json = dict[str, Any]
 
 
 def is_terminal() -> bool:
-    """Tell whether a person reads what is printed."""
+    """Tell whether the standard output is a terminal."""
     return sys.stdout.isatty()
 
 
@@ -28,7 +28,7 @@ def is_terminal() -> bool:
 
 
 def print_line(*fields: object) -> None:
-    """Print fields between tabs, as one line, at once: the next one may take a request."""
+    """Print one line of fields separated by tabs, and flush it, for the next line may need a request to the store."""
     print(*(escape(str(each)) for each in fields), sep="\t", flush=True)
 
 
@@ -46,12 +46,12 @@ def plain(duration: float) -> str:
 
 
 def print_json(value: object) -> None:
-    """Print JSON in ASCII, without a control character in it."""
+    """Print a value as JSON in ASCII, without control characters."""
     print(_json(value))
 
 
 def print_json_list(values: Iterable[object]) -> None:
-    """Print a JSON list as `print_json` does, each value when it comes."""
+    """Print a JSON list as `print_json` does, and flush each value as soon as the iterable yields it."""
     before, end = "[\n", "[]"
     for value in values:
         print(before, indent(_json(value), "  "), sep="", end="", flush=True)
@@ -64,7 +64,7 @@ def _json(value: object) -> str:
 
 
 def name_json(view: NameView) -> Json:
-    """Return what is known of a name."""
+    """Return the JSON of a name."""
     return {
         **_fields(view, "name", "capacity", "last_token", "blocked_for", "quarantined_for"),
         "holders": [holder_json(holder) for holder in view.holders],
@@ -73,12 +73,12 @@ def name_json(view: NameView) -> Json:
 
 
 def holder_json(holder: HolderView) -> Json:
-    """Return what is known of a holder."""
+    """Return the JSON of a holder."""
     return _fields(holder, "owner", "token", "weight", "held_for", "expires_in", "ttl", "value")
 
 
 def waiter_json(waiter: WaiterView) -> Json:
-    """Return what is known of a waiter."""
+    """Return the JSON of a waiter."""
     return _fields(waiter, "owner", "weight", "waited_for", "alive")
 
 

@@ -1,15 +1,14 @@
 """`holdfast run`: a command under a lock.
 
-What holds for the command:
+The rules:
 
-*   It runs in a process group of its own. SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on to the whole group, as
-    a terminal would do; SIGUSR1 and SIGUSR2 to the command alone.
-*   If the lease is lost, the group gets SIGTERM at once (another holder may be at work already, there is nothing to
-    wait for) and SIGKILL after the grace, or as soon as the command itself has ended.
-*   It finds its fencing token in HOLDFAST_TOKEN, the name in HOLDFAST_NAME; of several, one a line,
-    in the order in which they were given. If holdfast itself
-    is killed or stopped, nobody is there to end the command; then the token is the net: what the command writes to must
-    refuse the smaller one.
+*   The command runs in a process group of its own. SIGINT, SIGTERM, SIGHUP and SIGQUIT are forwarded to the whole
+    group, as a terminal does; SIGUSR1 and SIGUSR2 to the command alone.
+*   If the lease is lost, the group gets SIGTERM at once, for another holder may be at work already. It gets SIGKILL
+    after the grace, or as soon as the command itself has ended.
+*   The command finds its fencing token in HOLDFAST_TOKEN and the name in HOLDFAST_NAME; several are one a line, in the
+    order in which they were given. If holdfast itself is killed or stopped, no process ends the command. Then only
+    the token protects the resource that the command writes to: the resource must refuse the smaller token.
 """
 
 import os
@@ -36,8 +35,8 @@ class Job:
     names: Sequence[str]
     grace: float
     environment: Mapping[str, str | None]
-    """What the command finds in its environment, besides all that is in ours, its names and its tokens. None: what it
-    does not find."""
+    """Variables of the command's environment, besides those of this process, its names and its tokens. None removes a
+    variable."""
 
 
 def run_job(client: Client, lock: Lock, job: Job) -> int:
@@ -52,7 +51,7 @@ def run_job(client: Client, lock: Lock, job: Job) -> int:
         except InterruptedWait as interrupted:
             return interrupted.status
         try:
-            return _under(lease, job, wakeups)
+            return _run_under(lease, job, wakeups)
         finally:
             lease.release()
 
@@ -60,7 +59,7 @@ def run_job(client: Client, lock: Lock, job: Job) -> int:
 # -- under the lock ------------------------------------------------------------------------------------------
 
 
-def _under(lease: Lease, job: Job, wakeups: Wakeups) -> int:
+def _run_under(lease: Lease, job: Job, wakeups: Wakeups) -> int:
     lease.on_lost(lambda _loss: wakeups.wake())
     tokens = tokens_of(lease)
     facts = {
@@ -87,16 +86,16 @@ def _cannot_run(command: str, error: OSError) -> int:
 
 
 def _watch(child: Child, lease: Lease, wakeups: Wakeups) -> int | None:
-    """Pass signals on until the command ends (its status) or the lease is lost (None)."""
+    """Forward signals until the command ends (return its status) or the lease is lost (return None)."""
     while (status := child.poll()) is None:
         if lease.lost:
             return None
         for number in wakeups.wait(lease.remaining()):
-            _pass(number, child)
+            _forward(number, child)
     return status
 
 
-def _pass(number: int, child: Child) -> None:
+def _forward(number: int, child: Child) -> None:
     if number in TO_COMMAND:
         child.signal(number)
     elif number != signal.SIGCHLD:
@@ -104,14 +103,14 @@ def _pass(number: int, child: Child) -> None:
 
 
 def _end_after_loss(child: Child, lease: Lease, wakeups: Wakeups, grace: float) -> int:
-    """End the command: asked first, then by force, and with it what it leaves behind in its group."""
+    """End the command and its process group: with SIGTERM, then with SIGKILL."""
     tell(f"{loss_of(lease)} Ending the command: SIGTERM now, SIGKILL after {grace:g} s.")
     child.signal_all(signal.SIGTERM)
     child.signal_all(signal.SIGCONT)
     give_up_at = time.monotonic() + grace
     while child.poll() is None and (left := give_up_at - time.monotonic()) > 0:
         for number in wakeups.wait(left):
-            _pass(number, child)
+            _forward(number, child)
     child.signal_all(signal.SIGKILL)
     child.wait()
     return Status.LEASE_LOST
@@ -120,5 +119,5 @@ def _end_after_loss(child: Child, lease: Lease, wakeups: Wakeups, grace: float) 
 def _release(lease: Lease, status: int) -> int:
     if lease.release().kept:
         return status
-    tell(f"{loss_of(lease)} The command had just ended by itself, with status {status}.")
+    tell(f"{loss_of(lease)} The command had just ended with status {status}.")
     return Status.LEASE_LOST

@@ -1,6 +1,6 @@
-"""What the command prints, and the statuses it exits with.
+"""The messages of the command on standard error, and its exit statuses.
 
-Every text that came from outside is escaped before it is printed.
+The rule: every text from outside is escaped before it is printed.
 """
 
 import logging
@@ -12,22 +12,22 @@ from holdfast.escaping import escape
 
 
 class Status(IntEnum):
-    """Exit statuses, after sysexits.h where it has one that fits."""
+    """Exit statuses, those of sysexits.h where one fits."""
 
     DONE = 0
     NOBODY = 1
     """`release`: nobody held the name."""
     USAGE = 64
     STORE = 69
-    """The store did not do what was asked."""
+    """The store failed."""
     NOT_GRANTED = 75
-    """The lock was not granted within --timeout, or not at once with --no-wait. Worth trying again later."""
+    """The lock was not granted within --timeout, or not at once with --no-wait. A later attempt may succeed."""
     LEASE_LOST = 76
     """The lease was lost while the command ran; the command was ended."""
     CANNOT_RUN = 126
     NOT_FOUND = 127
     SIGNALLED = 128
-    """Plus the number of the signal that ended the command, or the wait for the lock."""
+    """Add the number of the signal that ended the command or the wait for the lock."""
 
 
 def tell(message: object) -> None:
@@ -44,8 +44,8 @@ def seconds(duration: float) -> str:
     return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"
 
 
-class _Teller(logging.Handler):
-    """Tells the library's warnings, but not the loss of a lease: the command tells that itself."""
+class _WarningHandler(logging.Handler):
+    """Prints the library's warnings, except the loss of a lease: the command itself reports it."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if not (isinstance(record.args, tuple) and any(isinstance(arg, LeaseLost) for arg in record.args)):
@@ -53,8 +53,8 @@ class _Teller(logging.Handler):
 
 
 def tell_warnings() -> None:
-    """Have the library's warnings told as this command tells things."""
+    """Print the library's warnings in the format of this command's messages."""
     log = logging.getLogger("holdfast")
-    if not any(isinstance(handler, _Teller) for handler in log.handlers):
-        log.addHandler(_Teller(logging.WARNING))
+    if not any(isinstance(handler, _WarningHandler) for handler in log.handlers):
+        log.addHandler(_WarningHandler(logging.WARNING))
         log.propagate = False

@@ -1,4 +1,4 @@
-"""What a terminal is shown: tables in its width. Only this file imports rich, which takes long, and only if needed."""
+"""Tables for a terminal, in its width. Only this file imports rich, and only when needed: the import takes long."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
@@ -13,13 +13,13 @@ from holdfast.contracts.messages import HolderView, NameView, WaiterView
 from holdfast.escaping import escape
 
 ROWS = 100
-"""Of how many names a table is at most: a long list is not waited for."""
+"""The greatest number of names in one table, so that a long list is printed in parts as it arrives."""
 
 FACTS = ("Token", "Held for", "Expires in")
 
 
 def print_names(views: Iterator[NameView]) -> bool:
-    """Print tables of names, each when its names have come; tell whether there were any."""
+    """Print tables of names, each as soon as its names have arrived; return whether there were any names."""
     console, any_name = Console(), False
     while some := list(islice(views, ROWS)):
         console.print(_names_table(some))
@@ -28,7 +28,7 @@ def print_names(views: Iterator[NameView]) -> bool:
 
 
 def print_name(summary: str, view: NameView) -> None:
-    """Print what is to be said of a name, and tables of its holders and its waiters."""
+    """Print the summary of a name, and tables of its holders and its waiters."""
     console = Console()
     console.print(Text(summary))
     if view.holders:
@@ -70,7 +70,7 @@ def _facts(holder: HolderView) -> tuple[str, str, str]:
 
 
 def _table(*headings: str, numbers: Iterable[str] = ()) -> Table:
-    """Return a table with columns of texts, which may be broken, and then of numbers, which are not."""
+    """Return a table with columns of text, which may wrap, followed by columns of numbers, which never wrap."""
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for heading in headings:
         made.add_column(heading, overflow="fold")
@@ -80,5 +80,5 @@ def _table(*headings: str, numbers: Iterable[str] = ()) -> Table:
 
 
 def _cell(text: str) -> Text:
-    """Return a text from outside for a table."""
+    """Return a text from outside as a cell of a table, escaped."""
     return Text(escape(text))

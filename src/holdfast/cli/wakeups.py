@@ -1,7 +1,7 @@
-"""One place to wait: signals and other threads both arrive as bytes in one pair of sockets.
+"""One place where the main thread waits: signals and wake-ups from other threads arrive as bytes in a socket pair.
 
-So nothing ever happens inside a signal handler, and no exception is thrown into the middle of anything: the main
-thread reads what came, in order, when it is ready for it.
+The rule: no work is done inside a signal handler, and no handler raises an exception. The main thread reads the
+signals in their order when it is ready for them.
 """
 
 import contextlib
@@ -22,10 +22,10 @@ def known_signals(*names: str) -> frozenset[signal.Signals]:
 
 
 class Wakeups:
-    """What wakes the main thread: the given signals, and `wake` from any thread."""
+    """The wake-up pipe of the main thread: the given signals and `wake` write to it."""
 
     def __init__(self, signals: Iterable[int]) -> None:
-        """Prepare to take `signals`; one that is ignored (as nohup does) stays ignored."""
+        """Prepare to receive `signals`; a signal that is ignored, as nohup ignores SIGHUP, stays ignored."""
         self._signals = list(signals)
         self._before: dict[int, object] = {}
         self._reader, self._writer = socket.socketpair()
@@ -39,7 +39,7 @@ class Wakeups:
             self._writer.send(bytes([WAKE]))
 
     def wait(self, timeout: float | None) -> list[int]:
-        """Wait for a signal, a poke or the time; return the signals that came, in order."""
+        """Wait for a signal, a wake-up or the timeout; return the signals that arrived, in order."""
         if not select.select([self._reader], [], [], timeout)[0]:
             return []
         return [number for number in self._reader.recv(READ) if number != WAKE]

@@ -26,11 +26,11 @@ def sqlite_url_source(parts: SplitResult) -> StoreSource:
     _refuse_extras(parts)
     require_posix("a lock file (sqlite://)", SERVERS)
     if parts.netloc or not parts.path.strip("/"):
-        message = "a lock file is given as sqlite:///absolute/path, sqlite:///~/path or sqlite:relative/path"
+        message = "a lock file must be given as sqlite:///absolute/path, sqlite:///~/path or sqlite:relative/path"
         raise UsageError(message)
     path = unquote(parts.path)
     if "\0" in path:
-        message = "a path cannot contain a NUL character; give another one"
+        message = "the path of the lock file contains a NUL character; give another path"
         raise UsageError(message)
     if path.startswith("/~"):
         try:

@@ -7,20 +7,16 @@ and do not wait.
 import contextlib
 import logging
 import selectors
-import threading
 from collections.abc import Callable
 from functools import partial
 
 from holdfast.stores.etcd.http import BROKEN, piece
 from holdfast.stores.etcd.link import Address, Hearing
 from holdfast.stores.etcd.sockets import Connection
+from holdfast.transport.listener_thread import ListenerThread
 from holdfast.transport.polling import Selector
-from holdfast.transport.wakeup_pipe import WakeUpPipe
 
 log = logging.getLogger("holdfast")
-
-CLOSING = 2.0
-"""The longest that close() waits for the thread, in seconds."""
 
 
 class ThreadStream:
@@ -48,18 +44,15 @@ class ThreadStream:
         self.listener.drop(self)
 
 
-class Listener:
+class Listener(ListenerThread):
     """Hears streams. Its thread runs from the first one to `close`."""
 
     def __init__(self) -> None:
         """Prepare to listen."""
-        self._mutex = threading.Lock()
-        self._wakeup_pipe = WakeUpPipe()
+        super().__init__("holdfast-etcd-streams")
         self._streams: set[ThreadStream] = set()
         self._new: list[ThreadStream] = []
         self._gone: list[ThreadStream] = []
-        self._stopped = False
-        self._thread: threading.Thread | None = None
 
     def hear(self, connection: Connection, hearing: Hearing) -> ThreadStream | None:
         """Take over a connection on which a stream was asked for; None if the listener is closed."""
@@ -67,10 +60,7 @@ class Listener:
         with self._mutex:
             if self._stopped:
                 return None
-            if self._thread is None:
-                thread = threading.Thread(target=self._work, name="holdfast-etcd-streams", daemon=True)
-                thread.start()
-                self._thread = thread
+            self._start()
             self._streams.add(stream)
             self._new.append(stream)
         self._wakeup_pipe.wake()
@@ -99,20 +89,9 @@ class Listener:
             self.drop(stream)
             self._end(stream)
 
-    def close(self) -> None:
-        """Stop the thread, which closes what is open. Idempotent."""
-        with self._mutex:
-            self._stopped = True
-            thread = self._thread
-        self._wakeup_pipe.wake()
-        if thread is None:
-            self._wakeup_pipe.close()
-        elif thread is not threading.current_thread():
-            thread.join(CLOSING)
-
     def abandon(self) -> None:
         """In a forked child: close its copies. The thread is not here."""
-        self._wakeup_pipe.close()
+        super().abandon()
         for stream in [*self._streams, *self._gone]:
             stream.connection.abandon()
 
@@ -132,7 +111,6 @@ class Listener:
             self._sort(ready)
         for stream in self._streams:
             stream.connection.close()
-        self._wakeup_pipe.close()
 
     def _sort(self, ready: selectors.BaseSelector) -> None:
         """Add what is new, and close what is gone."""

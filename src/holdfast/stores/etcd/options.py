@@ -35,14 +35,14 @@ TLS_OPTIONS: Mapping[str, Option] = {
     "ssl_certfile": text("ssl_certfile", "/etc/ssl/client.pem"),
     "ssl_keyfile": text("ssl_keyfile", "/etc/ssl/client.key"),
     "ssl_password": text("ssl_password", "%2A%2A%2A"),
-    "ssl_cert_reqs": Option(one_of(*TRUST), "is none, optional or required, as ?ssl_cert_reqs=required"),
+    "ssl_cert_reqs": Option(one_of(*TRUST), "must be none, optional or required, as ?ssl_cert_reqs=required"),
     "ssl_check_hostname": switch("ssl_check_hostname"),
 }
 """The TLS options, with the names that redis-py, and so a Redis URL, gives them."""
 
 OPTIONS: Mapping[str, Option] = {
     "session_timeout": Option(
-        _session_timeout, f"is a whole number of seconds from 1 to {LONGEST}, as ?session_timeout=30"
+        _session_timeout, f"must be a whole number of seconds from 1 to {LONGEST}, as ?session_timeout=30"
     ),
     **TLS_OPTIONS,
 }

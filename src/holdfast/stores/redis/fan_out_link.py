@@ -30,7 +30,7 @@ class FanOutLink(ThreadLink):
         try:
             connection.send(wire.evalsha_alike(script, keys, args, connection.run_id), until - connection.used)
         except Unsent:
-            self._lose(connection)
+            self._pool.lose(connection)
             connection = self._connect(until)
             return await self._run_text_beside(connection, script, keys, args, until)
         except BaseException as error:  # noqa: BLE001 - it is raised again
@@ -51,7 +51,7 @@ class FanOutLink(ThreadLink):
         return self._answer(connection, await self._reply(connection, until))
 
     def _answer(self, connection: Connection, reply: Any) -> Answer:  # noqa: ANN401 - whatever the server answers
-        self._put_back(connection)
+        self._pool.put_back(connection)
         if type(reply) is ReplyError:
             raise reply
         return Answer(reply, connection.run_id)
@@ -66,7 +66,7 @@ class FanOutLink(ThreadLink):
                 self._unheard.discard(connection)  # before it is read, which lets other threads look
                 reply = self._read(connection, until)
         except GeneratorExit:
-            self._discard(connection)
+            self._pool.discard(connection)
             raise
         finally:
             self._unheard.discard(connection)

@@ -6,7 +6,6 @@ then says that messages may have been missed.
 """
 
 import logging
-import threading
 from collections.abc import Callable
 
 from holdfast.errors import StoreError, StoreUnavailable
@@ -15,8 +14,8 @@ from holdfast.stores.redis import wire
 from holdfast.stores.redis.link import Address, Hearing
 from holdfast.stores.redis.sockets import BROKEN, Connection
 from holdfast.stores.redis.subscriptions import Subscriptions, Waiter
+from holdfast.transport.listener_thread import ListenerThread
 from holdfast.transport.polling import READABLE, new_poll
-from holdfast.transport.wakeup_pipe import WakeUpPipe
 
 log = logging.getLogger("holdfast")
 
@@ -24,11 +23,8 @@ FIRST_PAUSE = 0.02
 LONGEST_PAUSE = 1.0
 """How long to wait between attempts to connect, in seconds: at first, and at most."""
 
-CLOSING = 2.0
-"""The longest that close() waits for the thread, in seconds. It may be stuck in connecting, and ends by itself then."""
 
-
-class Listener:
+class Listener(ListenerThread):
     """Hears one server for one client. Its thread runs from the first `listen` to `close`."""
 
     quiet = 5.0
@@ -44,15 +40,12 @@ class Listener:
         sharded: bool,
     ) -> None:
         """Prepare to listen. `dial` connects, and tells what went wrong if the step that begins then is never done."""
+        super().__init__("holdfast-redis-channel")
         self._runtime = runtime
         self._address = address
         self._hearing = hearing
         self._dial = dial
-        self._mutex = threading.Lock()
         self._subscriptions = Subscriptions(sharded=sharded)
-        self._wakeup_pipe = WakeUpPipe()
-        self._stopped = False
-        self._thread: threading.Thread | None = None
         # The rest belongs to the thread.
         self._connection: Connection | None = None
         self._lacking: OSError | None = None
@@ -90,20 +83,9 @@ class Listener:
         """Give a subscription up."""
         self._change(lambda: self._subscriptions.drop(channel.encode()))
 
-    def close(self) -> None:
-        """Stop the thread, which closes what is open. Idempotent."""
-        with self._mutex:
-            self._stopped = True
-            thread = self._thread
-        self._wakeup_pipe.wake()
-        if thread is None:
-            self._wakeup_pipe.close()
-        elif thread is not threading.current_thread():
-            thread.join(CLOSING)
-
     def abandon(self) -> None:
         """In a forked child: close its copies. The thread is not here."""
-        self._wakeup_pipe.close()
+        super().abandon()
         if self._connection is not None:
             self._connection.abandon()
 
@@ -116,12 +98,6 @@ class Listener:
             self._start()
         self._wakeup_pipe.wake()
         return True
-
-    def _start(self) -> None:
-        if self._thread is None:
-            thread = threading.Thread(target=self._work, name="holdfast-redis-channel", daemon=True)
-            thread.start()
-            self._thread = thread
 
     def _change(self, change: Callable[[], None]) -> None:
         with self._mutex:
@@ -144,7 +120,6 @@ class Listener:
                 log.exception("the channel at %s met an error that it should have handled", self._address)
                 self._start_over(error)
         self._disconnect()
-        self._wakeup_pipe.close()
 
     def _attend(self) -> None:
         """Connect once anything is wanted, and hear. Returns when stopped; raises StoreError or BROKEN."""

@@ -1,6 +1,6 @@
-"""What a URL, or a redis-py client, says: which servers, how to reach them, and how safe to be.
+"""The options of a Redis URL, or of a redis-py client: the servers, the access to them, and the rules.
 
-No error of this file repeats a value of the URL: it may be a password.
+No error of this file repeats a value of the URL, because it may be a password.
 """
 
 import ssl
@@ -28,7 +28,7 @@ REDIS_PORT = 6379
 
 
 def deployment_of(parts: SplitResult, guard: str = "observed") -> Deployment:
-    """Read a URL, which may name another guard. Raises UsageError if it can't be understood."""
+    """Parse a Redis URL, which may name another guard. Raises UsageError if it can't be understood."""
     scheme, _, shape = parts.scheme.replace("valkey", "redis").partition("+")
     url = UrlParts(parts, "Redis", FORMS)
     query = url.query(KNOWN)
@@ -40,12 +40,12 @@ def deployment_of(parts: SplitResult, guard: str = "observed") -> Deployment:
     path = unquote(url.path()).strip("/")
     tls = scheme == "rediss"
     if not tls and (given := [each for each in options if each.startswith("ssl_")]):
-        raise UsageError(f"{given[0]} concerns TLS; write rediss:// instead of redis://.")
+        raise UsageError(f"the option {given[0]} is for TLS only; write rediss:// instead of redis://.")
     access = Access(options, tls)
     if shape == "sentinel":
         service, _, database = path.partition("/")
         if not service:
-            raise UsageError(f"a Sentinel URL ends with the service, as /mymaster; {FORMS}.")
+            raise UsageError(f"a Sentinel URL must end with the service, as in /mymaster; {FORMS}.")
         guides = Access(guide_login | {key: value for key, value in options.items() if key.startswith("ssl_")}, tls)
         options |= _database(database)
         return Deployment(shape, _hosts(url, SENTINEL_PORT), Access(options, tls), rules, service, guides)
@@ -60,12 +60,12 @@ def deployment_of(parts: SplitResult, guard: str = "observed") -> Deployment:
 
 
 def rules_of(guard: str, replicas: int, max_ttl: float) -> Rules:
-    """Check the rules that a caller gives. Raises UsageError if one can't be right."""
+    """Check the rules that a caller gives. Raises UsageError if one is not valid."""
     if guard not in GUARDS:
-        raise UsageError(f"guard is one of {', '.join(GUARDS)}; see docs/redis.md for what each of them keeps.")
+        raise UsageError(f"`guard` must be one of {', '.join(GUARDS)}; docs/redis.md tells what each of them guards.")
     check_count(replicas, "replicas, how many replicas must acknowledge a grant,")
     if not 0 < max_ttl <= 10**7:
-        raise UsageError("max_ttl is the longest ttl in use, in seconds: a positive number.")
+        raise UsageError("`max_ttl` must be the longest ttl in use, in seconds: a positive number.")
     return Rules(GUARDS[guard], replicas, float(max_ttl))
 
 
@@ -88,7 +88,7 @@ def _socket(parts: SplitResult) -> Address:
     require_posix("a Unix socket (unix://)", HOST_AND_PORT)
     path = unquote(parts.path)
     if not path.startswith("/") or parts.netloc.rpartition("@")[2]:
-        raise UsageError("a socket is given by its absolute path, as unix:///run/redis/redis.sock.")
+        raise UsageError("a Unix socket must be given by its absolute path, as unix:///run/redis/redis.sock.")
     return Address("", 0, path)
 
 
@@ -96,7 +96,7 @@ def _database(text: str) -> dict[str, int]:
     if not text:
         return {}
     if not text.isdecimal():
-        raise UsageError(f"the database of a Redis URL is a number; {FORMS}.")
+        raise UsageError(f"the database of a Redis URL must be a number; {FORMS}.")
     return {"db": int(text)}
 
 
@@ -109,7 +109,7 @@ def _take_rules(query: dict[str, str], guard: str) -> Rules:
     try:
         replicas, max_ttl = int(given.get("replicas", "0")), float(given.get("max_ttl", "60"))
     except ValueError:
-        raise UsageError("replicas and max_ttl are numbers, as in redis://host?replicas=1&max_ttl=60.") from None
+        raise UsageError("replicas and max_ttl must be numbers, as in redis://host?replicas=1&max_ttl=60.") from None
     return rules_of(given.get("guard", guard), replicas, max_ttl)
 
 
@@ -118,7 +118,7 @@ RULES = ("guard", "replicas", "max_ttl")
 GUIDE_LOGIN = ("sentinel_username", "sentinel_password")
 
 OPTIONS: Mapping[str, Option] = {
-    "db": Option(number, "is the number of a database, as ?db=3"),
+    "db": Option(number, "must be the number of a database, as ?db=3"),
     "client_name": text("client_name", "billing"),
     "username": text("username", "holdfast"),
     "password": text("password", "%2A%2A%2A"),
@@ -128,11 +128,11 @@ OPTIONS: Mapping[str, Option] = {
     "ssl_keyfile": text("ssl_keyfile", "/etc/ssl/client.key"),
     "ssl_password": text("ssl_password", "%2A%2A%2A"),
     "ssl_cert_reqs": Option(
-        one_of("none", "optional", "required"), "is none, optional or required, as ?ssl_cert_reqs=required"
+        one_of("none", "optional", "required"), "must be none, optional or required, as ?ssl_cert_reqs=required"
     ),
     "ssl_check_hostname": switch("ssl_check_hostname"),
 }
-"""What a URL may say of a connection, as redis-py names it."""
+"""The options of a connection in a URL, with the names that redis-py gives them."""
 
 KNOWN = (*RULES, *OPTIONS, *GUIDE_LOGIN)
 
@@ -143,12 +143,14 @@ TAKEN_OVER = frozenset(
     {"db", "username", "password", "credential_provider", "client_name", "lib_name", "lib_version", "socket_keepalive"}
     | {"socket_keepalive_options", "socket_type", "driver_info", "redis_connect_func"}
 )
-"""The settings of a redis-py client that are ours too; also all that begin with `ssl_`. Timeouts and retries are not:
-a wait must not be cut short, and a request not be repeated by somebody else."""
+"""The settings that are taken over from a redis-py client, besides all that begin with `ssl_`.
+
+Timeouts and retries are not: they would cut a wait short, or repeat a request.
+"""
 
 
 def deployment_of_client(client: Any, rules: Rules) -> Deployment:  # noqa: ANN401 - any client of redis-py
-    """Take over the settings of a Redis, Sentinel-managed or RedisCluster client. Raises UsageError for another."""
+    """Take over the settings of a Redis, Sentinel or RedisCluster client. Raises UsageError for any other."""
     manager = getattr(client, "nodes_manager", None)
     if manager is not None:
         return _of_cluster(client, manager, rules)

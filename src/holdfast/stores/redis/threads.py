@@ -5,14 +5,10 @@ One on which anything went wrong is closed, and the idle ones that have had no a
 likely to be as dead.
 """
 
-import contextlib
-import math
 import threading
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NoReturn, TypeVar
-from weakref import WeakSet
 
 from holdfast.errors import StoreUnavailable
 from holdfast.runtimes.threads import ThreadsRuntime
@@ -22,9 +18,7 @@ from holdfast.stores.redis.link import Address, Answer, Hearing, ReplyError, Wor
 from holdfast.stores.redis.listener import Listener
 from holdfast.stores.redis.scripts import Script
 from holdfast.stores.redis.sockets import BROKEN, Connection, Unsent, connect
-
-IDLE = 0.1
-"""After how many idle seconds to see whether the server has closed a connection, before it is used."""
+from holdfast.transport.pool import ConnectionPool
 
 T = TypeVar("T")
 
@@ -69,13 +63,13 @@ class ThreadLink:
         try:
             reply = connection.exchange(wire.evalsha(script, keys, args, connection.run_id), until - connection.used)
         except Unsent:
-            self._lose(connection)
+            self._pool.lose(connection)
             return self._run_text(self._connect(until), script, keys, args, until)
         except BaseException as error:  # noqa: BLE001 - it is raised again
             self._fail(connection, error)
         if type(reply) is ReplyError and reply.code == "NOSCRIPT":
             return self._run_text(connection, script, keys, args, until)
-        self._put_back(connection)
+        self._pool.put_back(connection)
         if type(reply) is ReplyError:
             raise reply
         return Answer(reply, connection.run_id)
@@ -127,14 +121,13 @@ class ThreadLink:
         with self._mutex:
             self._closed = True
             listener = self._listener
-        self._drop_idle()
+        self._pool.close()
         if listener is not None:
             listener.close()
 
     def abandon(self) -> None:
         """In a forked child: close its copies of all sockets, and be as new."""
-        for connection in self._all:
-            connection.abandon()
+        self._pool.abandon()
         if self._listener is not None:
             self._listener.abandon()
         self._start_anew()
@@ -142,9 +135,7 @@ class ThreadLink:
     def _start_anew(self) -> None:
         self._mutex = threading.Lock()
         self._listener: Listener | None = None
-        self._idle: deque[Connection] = deque()
-        self._all: WeakSet[Connection] = WeakSet()
-        """Those in use too: a forked child has copies of all."""
+        self._pool: ConnectionPool[Connection] = ConnectionPool()
 
     def _channel(self) -> Listener:
         with self._mutex:
@@ -180,7 +171,7 @@ class ThreadLink:
             said = exchange(connection)
         except BaseException as error:  # noqa: BLE001 - it is raised again
             self._fail(connection, error)
-        self._put_back(connection)
+        self._pool.put_back(connection)
         return said
 
     def _take(self, until: float) -> Connection:
@@ -188,22 +179,13 @@ class ThreadLink:
         now = self._now()
         if now >= until:
             raise StoreUnavailable(f"no time was left to ask the Redis server at {self._address}; allow more")
-        while True:
-            try:
-                connection = self._idle.pop()
-            except IndexError:
-                return self._connect(until)
-            if now - connection.used < IDLE or not connection.is_stale():
-                connection.used = now
-                return connection
-            self._discard(connection)
+        return self._pool.take(now) or self._connect(until)
 
     def _connect(self, until: float) -> Connection:
         self._check_open()
         until = min(until, self._now() + self._access.connect_timeout)
         connection = self._dial(until, self._identify)
-        connection.used = self._now()
-        self._all.add(connection)
+        self._pool.add(connection, self._now())
         return connection
 
     def _dial(self, until: float, identify: wire.Identify) -> Connection:
@@ -213,41 +195,15 @@ class ThreadLink:
         until = self._now() + self._access.connect_timeout
         return connect(self._access, self._address, self._now, until, None, on_stage)
 
-    def _drop_idle(self, before: float = math.inf) -> None:
-        """Close the idle connections that were last taken before an instant."""
-        kept: list[Connection] = []
-        while self._idle:
-            with contextlib.suppress(IndexError):  # others take them meanwhile
-                connection = self._idle.popleft()
-                if connection.used < before:
-                    self._discard(connection)
-                else:
-                    kept.append(connection)
-        self._idle.extend(kept)
-
     def _fail(self, connection: Connection, error: BaseException) -> NoReturn:
         """Drop a connection on which something went wrong, and say what."""
         if not isinstance(error, (Unsent, *BROKEN)):
-            self._discard(connection)
+            self._pool.discard(connection)
             raise error
-        self._lose(connection)
+        self._pool.lose(connection)
         if isinstance(error, Unsent):
             raise Unsent(f"the Redis server at {self._address} closed the connection; ask again") from error.__cause__
         raise wire.unanswered(self._address, error) from error
-
-    def _lose(self, connection: Connection) -> None:
-        """Drop a connection that is dead, and those that are likely so too."""
-        self._discard(connection)
-        self._drop_idle(connection.used)
-
-    def _put_back(self, connection: Connection) -> None:
-        self._idle.append(connection)
-        if self._closed:
-            self._drop_idle()
-
-    def _discard(self, connection: Connection) -> None:
-        connection.close()
-        self._all.discard(connection)
 
 
 def _known(connection: Connection, attempt: Callable[[Connection, Pack], Answer]) -> Answer:

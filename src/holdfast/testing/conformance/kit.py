@@ -159,7 +159,7 @@ class RawClient:
         """Ask for several names in one step, for the first time or again."""
         return await self.store.acquire_many(requests, self._until())
 
-    async def win(self, request: AcquireRequest) -> int:
+    async def acquire_free(self, request: AcquireRequest) -> int:
         """Ask for what must be granted; return the token."""
         reply = await self.acquire(request)
         if not isinstance(reply, Granted):

@@ -32,7 +32,7 @@ async def _lingering(client: AsyncClient, linger: float = LONG) -> AsyncLock | N
 
 
 @check(queue=True)
-async def lingering_lease_is_had_again(kit: Kit) -> None:
+async def lingering_lease_is_reused(kit: Kit) -> None:
     """A lease that lingers is had again by its client, with a larger token each time; to others the name is held."""
     here, there = kit.client(), kit.client()
     lock = await _lingering(here)
@@ -73,7 +73,7 @@ async def waiter_ends_linger(kit: Kit) -> None:
 
 
 @check(queue=True)
-async def asking_ends_linger(kit: Kit) -> None:
+async def try_acquire_ends_linger(kit: Kit) -> None:
     """Whoever asks elsewhere without waiting finds a name that lingers held, and has it soon if nobody wants it."""
     here, there = kit.client(), kit.client()
     if await _lingering(here) is None:
@@ -100,7 +100,7 @@ async def linger_ends_in_time(kit: Kit) -> None:
 
 
 @check(queue=True)
-async def lease_lost_while_it_lingers_is_nobodys(kit: Kit) -> None:
+async def lost_lingering_lease_is_not_reused(kit: Kit) -> None:
     """A lease that is taken by force while it lingers is not had again."""
     here, there = kit.client(), kit.client()
     lock = await _lingering(here)
@@ -124,7 +124,7 @@ async def lease_lost_while_it_lingers_is_nobodys(kit: Kit) -> None:
 
 
 @check()
-async def reentrant_lock_is_entered_again(kit: Kit) -> None:
+async def reentrant_lock_is_reacquired_by_its_holder(kit: Kit) -> None:
     """A reentrant lock is acquired again by who holds it, with the same token, and held until the last release."""
     here, there = kit.client(), kit.client()
     lock = here.lock("name", ttl=TTL, reentrant=True)
@@ -145,7 +145,7 @@ async def reentrant_lock_is_entered_again(kit: Kit) -> None:
 
 
 @check()
-async def nobody_waits_for_oneself(kit: Kit) -> None:
+async def holder_never_waits_for_itself(kit: Kit) -> None:
     """Who holds a lock and acquires it again without a timeout is told so, and leaves nothing in the queue."""
     here = kit.client()
     lease = await here.lock("name", ttl=TTL).acquire()
@@ -161,7 +161,7 @@ async def nobody_waits_for_oneself(kit: Kit) -> None:
 
 
 @check(queue=True, weights=True)
-async def nobody_waits_behind_a_writer_for_oneself(kit: Kit) -> None:
+async def reader_never_waits_for_itself_behind_a_writer(kit: Kit) -> None:
     """Who reads and asks to read again, behind a writer that waits for the first, is told so and stands in no queue."""
     here, there = kit.client(), kit.client()
     rwlock = here.rwlock("name", ttl=TTL)
@@ -182,7 +182,7 @@ async def nobody_waits_behind_a_writer_for_oneself(kit: Kit) -> None:
 
 
 @check(queue=True, weights=True)
-async def nobody_waits_behind_a_request_for_ones_own_permits(kit: Kit) -> None:
+async def holder_never_waits_for_its_own_permits(kit: Kit) -> None:
     """Who holds permits and asks for more, behind a waiter that needs those, is told so; not if others make room."""
     here, there = kit.client(), kit.client()
     semaphore, theirs = here.semaphore("name", 4, ttl=TTL), there.semaphore("name", 4, ttl=TTL)

@@ -26,7 +26,7 @@ def _silent(kit: Kit) -> AsyncClient:
 
 
 @check()
-async def body_releases_on_the_way_out(kit: Kit) -> None:
+async def body_releases_on_exit(kit: Kit) -> None:
     """Leaving a body releases the lock, by its end as by an error, which is passed on as it is."""
     here, there = kit.client(), kit.client()
     async with here.lock("name", ttl=LONG):
@@ -47,7 +47,7 @@ async def body_releases_on_the_way_out(kit: Kit) -> None:
 
 
 @check()
-async def body_that_lost_the_lease_is_told(kit: Kit) -> None:
+async def lost_lease_raises_on_exit(kit: Kit) -> None:
     """A body whose lease was lost ends in LeaseLost."""
     caught: LeaseLost | None = None
     lease: AsyncLease | None = None
@@ -97,7 +97,7 @@ async def loss_cancels_the_body(kit: Kit) -> None:
 
 
 @check(forms=("asyncio",))
-async def foreign_cancellation_is_not_swallowed(kit: Kit) -> None:
+async def outside_cancellation_is_not_swallowed(kit: Kit) -> None:
     """A cancellation from elsewhere passes through a body, whether or not the lease is lost then as well."""
     entered: list[AsyncLease] = []
 
@@ -127,7 +127,7 @@ async def foreign_cancellation_is_not_swallowed(kit: Kit) -> None:
 
 
 @check(forms=("asyncio",))
-async def cancellation_wins_over_loss(kit: Kit) -> None:
+async def cancellation_takes_precedence_over_loss(kit: Kit) -> None:
     """A body that is cancelled by its loss and by somebody else at once ends in the cancellation."""
 
     async def body() -> None:

@@ -40,7 +40,7 @@ async def name_is_not_free_before_min_hold(kit: Kit) -> None:
 
 
 @check(queue=True)
-async def waiter_is_let_in_when_min_hold_ends(kit: Kit) -> None:
+async def waiter_is_granted_when_min_hold_ends(kit: Kit) -> None:
     """Who waits gets the name soon after min_hold, long before the lease would have ended."""
     here, there = kit.client(), kit.client()
     before = kit.now()
@@ -53,7 +53,7 @@ async def waiter_is_let_in_when_min_hold_ends(kit: Kit) -> None:
 
 
 @check()
-async def min_hold_costs_a_long_job_nothing(kit: Kit) -> None:
+async def min_hold_does_not_delay_a_later_release(kit: Kit) -> None:
     """Who held a name for longer than min_hold releases it at once."""
     here, there = kit.client(), kit.client()
     lease = await here.lock("name", ttl=LONG, min_hold=0.05).acquire()
@@ -63,7 +63,7 @@ async def min_hold_costs_a_long_job_nothing(kit: Kit) -> None:
 
 
 @check()
-async def lost_reply_to_an_early_release_is_no_loss(kit: Kit) -> None:
+async def early_release_survives_a_lost_reply(kit: Kit) -> None:
     """A release whose reply was lost is repeated, and keeps the name as the first one did."""
     wire = Wire()
     here, there = kit.client(wire), kit.client()
@@ -82,7 +82,7 @@ async def _read(client: AsyncClient) -> AsyncLease:
 
 
 @check(weights=True, queue=True)
-async def downgrade_lets_readers_in_and_no_writer(kit: Kit) -> None:
+async def downgrade_admits_readers_but_no_writer(kit: Kit) -> None:
     """A writer that becomes a reader has the name all the time; readers that waited are let in, writers are not."""
     here, watcher = kit.client(), kit.client()
     lease = await here.rwlock("name", ttl=LONG).write().acquire()
@@ -108,7 +108,7 @@ async def downgrade_lets_readers_in_and_no_writer(kit: Kit) -> None:
 
 
 @check(weights=True)
-async def lost_reply_to_a_downgrade_is_no_loss(kit: Kit) -> None:
+async def downgrade_survives_a_lost_reply(kit: Kit) -> None:
     """A downgrade whose reply was lost is repeated, and is one downgrade."""
     wire = Wire()
     here, there = kit.client(wire), kit.client()
@@ -134,7 +134,7 @@ async def _refusal(refused: Coroutine[Any, Any, object]) -> str:
 
 
 @check(weights=True, queue=True)
-async def more_permits_let_waiters_in(kit: Kit) -> None:
+async def larger_semaphore_admits_waiters(kit: Kit) -> None:
     """A semaphore that grows lets in those who waited, without their asking again for another number."""
     here, there = kit.client(), kit.client()
     semaphore = here.semaphore("name", 2, ttl=LONG)
@@ -151,7 +151,7 @@ async def more_permits_let_waiters_in(kit: Kit) -> None:
 
 
 @check(weights=True, queue=True)
-async def more_permits_let_waiters_of_one_client_in(kit: Kit) -> None:
+async def larger_semaphore_admits_waiters_of_its_client(kit: Kit) -> None:
     """A semaphore of one permit that grows lets in those of the same client who waited, and keeps its number."""
     client = kit.client()
     semaphore = client.semaphore("name", 1, ttl=LONG)
@@ -166,7 +166,7 @@ async def more_permits_let_waiters_of_one_client_in(kit: Kit) -> None:
 
 
 @check(weights=True, queue=True)
-async def fewer_permits_take_nothing_away(kit: Kit) -> None:
+async def smaller_semaphore_revokes_no_lease(kit: Kit) -> None:
     """A semaphore that shrinks leaves holders what they hold, and waiters their places, but who wants too much."""
     here, there = kit.client(), kit.client()
     semaphore = here.semaphore("name", 3, ttl=LONG)
@@ -188,7 +188,7 @@ async def fewer_permits_take_nothing_away(kit: Kit) -> None:
 
 
 @check(weights=True)
-async def permits_are_resized_by_who_knows_them(kit: Kit) -> None:
+async def resize_requires_the_current_capacity(kit: Kit) -> None:
     """A number of permits is changed only by a semaphore that has it; any other is told both, and changes nothing."""
     here, there = kit.client(), kit.client()
     semaphore = here.semaphore("name", 3, ttl=LONG)
@@ -208,7 +208,7 @@ async def permits_are_resized_by_who_knows_them(kit: Kit) -> None:
 
 
 @check()
-async def who_is_asked_to_let_go_hears_of_it_once(kit: Kit) -> None:
+async def holder_is_notified_of_a_revocation_request_once(kit: Kit) -> None:
     """A holder that is asked for the name is told once, is named, and loses nothing; nor does a lease after it."""
     here, judge = kit.client(owner="holder"), kit.client()
     expect(await judge.revoke("name") == [], "nobody is there to be asked")
@@ -240,7 +240,7 @@ async def who_is_asked_to_let_go_hears_of_it_once(kit: Kit) -> None:
 
 
 @check()
-async def late_question_touches_no_later_lease(kit: Kit) -> None:
+async def late_revocation_request_reaches_no_later_lease(kit: Kit) -> None:
     """What asked for an earlier lease, and comes late, does not reach the next one of the same client."""
     wire = Wire()
     here = kit.client(wire)

@@ -58,20 +58,20 @@ async def _circle(kit: Kit, clients: Sequence[AsyncClient]) -> None:
 
 
 @check(queue=True)
-async def one_of_two_that_wait_for_each_other_is_told(kit: Kit) -> None:
+async def deadlock_of_two_is_detected(kit: Kit) -> None:
     """Of two who each wait for what the other holds, one gets DeadlockDetected; the other is granted then."""
     await _circle(kit, [kit.client(owner="this"), kit.client(owner="that")])
 
 
 @check(queue=True)
-async def one_of_many_that_wait_in_a_circle_is_told(kit: Kit) -> None:
+async def deadlock_of_four_is_detected(kit: Kit) -> None:
     """The same for four in a circle, two of them of one client."""
     here, there = kit.client(owner="here"), kit.client(owner="there")
     await _circle(kit, [here, there, here, kit.client(owner="elsewhere")])
 
 
 @check(queue=True, weights=True)
-async def a_deadlock_of_readers_and_writers_is_found(kit: Kit) -> None:
+async def deadlock_of_readers_and_writers_is_detected(kit: Kit) -> None:
     """It is no matter whether what waits in a circle are locks, readers or writers."""
     here, there = kit.client(), kit.client()
     read = await here.rwlock("shared", ttl=LONG, detect_deadlock=True).read().acquire()
@@ -99,7 +99,7 @@ async def _hold_and_write(client: AsyncClient) -> bool:
 
 
 @check(queue=True, weights=True)
-async def what_is_no_deadlock_is_not_taken_for_one(kit: Kit) -> None:
+async def waits_without_a_circle_are_no_deadlock(kit: Kit) -> None:
     """Nobody is told who waits for permits that another could give back, or for one who does not wait."""
     here, there, elsewhere = kit.client(), kit.client(), kit.client()
     mine = await here.lock("mine", ttl=LONG, detect_deadlock=True).acquire()
@@ -135,8 +135,8 @@ async def deadlocks_of_others_are_listed(kit: Kit) -> None:
         for actor, held in (("1", "left"), ("2", "right"))
         for name in ("left", "right")
     }
-    await raw.win(requests["1", "left"])
-    token = await raw.win(requests["2", "right"])
+    await raw.acquire_free(requests["1", "left"])
+    token = await raw.acquire_free(requests["2", "right"])
     await raw.acquire(requests["1", "right"])
     expect(await watcher.deadlocks() == [], "one of them does not wait yet")
     await raw.acquire(requests["2", "left"])
@@ -149,7 +149,7 @@ async def deadlocks_of_others_are_listed(kit: Kit) -> None:
 
 
 @check(forms=("asyncio",), queue=True)
-async def cancelled_while_it_looks_for_deadlocks_leaves_nothing(kit: Kit) -> None:
+async def cancelled_deadlock_detection_leaves_nothing(kit: Kit) -> None:
     """An acquisition that is cancelled, at whatever step of looking who waits for whom, leaves the queue."""
     here, there = kit.client(), kit.client()
     lease = await there.lock("name", ttl=LONG).acquire()

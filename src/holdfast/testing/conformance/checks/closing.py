@@ -11,7 +11,7 @@ TTL = 20.0
 
 
 @check()
-async def close_releases(kit: Kit) -> None:
+async def close_releases_every_lease(kit: Kit) -> None:
     """Closing a client releases what it holds at once, and hands it to whoever waits."""
     here, there = kit.client(), kit.client()
     leases = [await here.lock(name, ttl=TTL).acquire() for name in ("name", "other")]
@@ -26,7 +26,7 @@ async def close_releases(kit: Kit) -> None:
 
 
 @check()
-async def close_dismisses_waiters(kit: Kit) -> None:
+async def close_ends_every_wait(kit: Kit) -> None:
     """Whoever waits at a client that closes is told by UsageError, and leaves the queue."""
     here, there = kit.client(), kit.client()
     lease = await here.lock("name", ttl=TTL).acquire()
@@ -48,7 +48,7 @@ async def _refused(client: AsyncClient) -> bool:
 
 
 @check()
-async def closed_client_is_refused(kit: Kit) -> None:
+async def closed_client_refuses_operations(kit: Kit) -> None:
     """A closed client can be closed again, and refuses everything else by UsageError."""
     client, other = kit.client(), kit.client()
     lock = client.lock("name", ttl=TTL)

@@ -23,11 +23,11 @@ async def _pushed(kit: Kit, raw: RawClient, request: AcquireRequest, what: str) 
 
 
 @check()
-async def asked_again_holds_once(kit: Kit) -> None:
+async def repeated_request_holds_once(kit: Kit) -> None:
     """The same request asked again gets the same grant: the same token, and one holder."""
     raw = await kit.raw()
     request = raw.request("name")
-    token = await raw.win(request)
+    token = await raw.acquire_free(request)
     again = await raw.acquire(request)
     expect(isinstance(again, Granted), f"the same request is granted again, not {again}")
     expect(isinstance(again, Granted) and again.token == token, "it is granted by the same token")
@@ -36,11 +36,11 @@ async def asked_again_holds_once(kit: Kit) -> None:
 
 
 @check(queue=True)
-async def asked_again_keeps_its_place(kit: Kit) -> None:
+async def repeated_request_keeps_its_place(kit: Kit) -> None:
     """The same request asked again keeps its place in the queue, and has but one."""
     raw = await kit.raw()
     holder, first, second = raw.request("name"), raw.request("name"), raw.request("name")
-    token = await raw.win(holder)
+    token = await raw.acquire_free(holder)
     for request, place in ((first, 0), (second, 1), (first, 0), (second, 1)):
         reply = await raw.acquire(request)
         expect(isinstance(reply, Queued), f"a held name is waited for, not {reply}")
@@ -56,7 +56,7 @@ async def release_grants_the_first_waiter(kit: Kit) -> None:
     """A release grants the first waiter in the same step, by a push that carries the token."""
     raw = await kit.raw()
     holder, first, second = raw.request("name"), raw.request("name"), raw.request("name")
-    token = await raw.win(holder)
+    token = await raw.acquire_free(holder)
     for request in (first, second):
         await raw.acquire(request)
     expect(await raw.release(holder, token) is Outcome.RELEASED, "a held name is released")
@@ -69,11 +69,11 @@ async def release_grants_the_first_waiter(kit: Kit) -> None:
 
 
 @check(queue=True)
-async def unheard_grant_is_passed_on(kit: Kit) -> None:
+async def unconfirmed_grant_expires(kit: Kit) -> None:
     """A grant by push that nobody answers runs out after its ttl, and the next one asking gets the name."""
     raw = await kit.raw()
     holder, silent, next_one = raw.request("name"), raw.request("name", ttl=0.2), raw.request("name")
-    token = await raw.win(holder)
+    token = await raw.acquire_free(holder)
     for request in (silent, next_one):
         await raw.acquire(request)
     await raw.release(holder, token)
@@ -93,11 +93,11 @@ async def _pushed_or_shown(raw: RawClient) -> int:
 
 
 @check(queue=True)
-async def leave_passes_a_grant_on(kit: Kit) -> None:
+async def withdrawal_hands_off_a_crossing_grant(kit: Kit) -> None:
     """Whoever leaves just as the name was granted to it passes the grant on to the next waiter."""
     raw = await kit.raw()
     holder, first, second = raw.request("name"), raw.request("name"), raw.request("name")
-    token = await raw.win(holder)
+    token = await raw.acquire_free(holder)
     for request in (first, second):
         await raw.acquire(request)
     await raw.release(holder, token)
@@ -110,11 +110,11 @@ async def leave_passes_a_grant_on(kit: Kit) -> None:
 
 
 @check(queue=True)
-async def leave_gives_up_the_place(kit: Kit) -> None:
+async def withdrawal_gives_up_the_place(kit: Kit) -> None:
     """Whoever leaves the queue is granted nothing later, and is told whom it waited for."""
     raw = await kit.raw()
     holder, first = raw.request("name"), raw.request("name")
-    token = await raw.win(holder)
+    token = await raw.acquire_free(holder)
     await raw.acquire(first)
     left = await raw.withdraw(first)
     expect(left.holders == ("raw",), "the holders that it waited for are told")
@@ -126,28 +126,28 @@ async def leave_gives_up_the_place(kit: Kit) -> None:
 
 
 @check()
-async def given_up_requests_are_refused(kit: Kit) -> None:
+async def withdrawn_request_is_refused(kit: Kit) -> None:
     """A request that was given up while it was under way is refused when it arrives."""
     raw = await kit.raw()
     left, released, free = raw.request("name"), raw.request("name"), raw.request("name")
     await raw.withdraw(left, unsure=True)
     expect(isinstance(await raw.acquire(left), Withdrawn), "a request that left before it arrived is gone")
-    token = await raw.win(released)
+    token = await raw.acquire_free(released)
     await raw.release(released, token, unsure=True)
     expect(isinstance(await raw.acquire(released), Withdrawn), "a request whose lease was released is gone")
     expect(not (await raw.inspect("name")).holders, "nobody holds the name")
-    expect(await raw.win(free) > token, "others are granted")
+    expect(await raw.acquire_free(free) > token, "others are granted")
 
 
 @check()
-async def release_asked_again_answers_the_same(kit: Kit) -> None:
+async def repeated_release_gets_the_same_reply(kit: Kit) -> None:
     """A release whose reply was lost is told RELEASED when it asks again, and unknown leases are told their fate."""
     raw = await kit.raw()
     request, other = raw.request("name"), raw.request("name")
-    token = await raw.win(request)
+    token = await raw.acquire_free(request)
     for _ in range(2):
         expect(await raw.release(request, token) is Outcome.RELEASED, "a release asked again is no error")
-    newer = await raw.win(other)
+    newer = await raw.acquire_free(other)
     expect(await raw.renew(request, token, 20.0) is Outcome.TAKEN_OVER, "a lease that another followed is taken over")
     expect(await raw.release(raw.request("name"), token) is Outcome.TAKEN_OVER, "an unknown old lease is taken over")
     view = await raw.inspect("name")
@@ -159,7 +159,7 @@ async def renewal_never_shortens(kit: Kit) -> None:
     """A renewal keeps a lease for at least as long as it would have lived without, and wants the right token."""
     raw = await kit.raw()
     request = raw.request("name", ttl=20.0)
-    token = await raw.win(request)
+    token = await raw.acquire_free(request)
     expect(await raw.renew(request, token, 0.5) is None, "a held lease is renewed")
     expect((await raw.inspect("name")).holders[0].expires_in > 10, "a shorter renewal shortens nothing")
     expect(await raw.renew(request, token - 1, 20.0) is not None, "an older token renews nothing")
@@ -171,12 +171,12 @@ async def capacities_must_agree(kit: Kit) -> None:
     """A name in use with one capacity is refused to whoever asks for it with another, until it is free."""
     raw = await kit.raw()
     three, one = raw.request("name", capacity=3), raw.request("name", capacity=1)
-    token = await raw.win(three)
+    token = await raw.acquire_free(three)
     reply = await raw.acquire(one)
     expect(isinstance(reply, CapacityMismatch), f"another capacity is refused, not {reply}")
     expect(isinstance(reply, CapacityMismatch) and reply.capacity == 3, "the capacity in use is told")
     await raw.release(three, token)
-    expect(await raw.win(one) > token, "a free name takes a new capacity")
+    expect(await raw.acquire_free(one) > token, "a free name takes a new capacity")
 
 
 @check(weights=True)
@@ -184,7 +184,7 @@ async def weights_fill_the_capacity(kit: Kit) -> None:
     """As much is granted as the capacity holds, and no more; what is released makes room for the next."""
     raw = await kit.raw()
     singles = [raw.request("name", capacity=3) for _ in range(3)]
-    tokens = [await raw.win(request) for request in singles]
+    tokens = [await raw.acquire_free(request) for request in singles]
     expect(tokens == sorted(set(tokens)), "each holder has a token of its own")
     double = raw.request("name", capacity=3, weight=2)
     expect(not isinstance(await raw.acquire(double), Granted), "a full name is not granted")
@@ -197,13 +197,13 @@ async def weights_fill_the_capacity(kit: Kit) -> None:
 
 
 @check(queue=True, weights=True)
-async def readers_and_writers_alternate(kit: Kit) -> None:
+async def waiting_writer_precedes_later_readers(kit: Kit) -> None:
     """Readers share; a writer waits for all of them; a reader that comes after a waiting writer waits for it."""
     raw = await kit.raw()
     every = 1_000
     early, late = ([raw.request("name", capacity=every) for _ in range(2)] for _ in range(2))
     writer = raw.request("name", capacity=every, weight=every)
-    tokens = [await raw.win(request) for request in early]
+    tokens = [await raw.acquire_free(request) for request in early]
     for request in (writer, *late):
         expect(isinstance(await raw.acquire(request), Queued), "a writer waits, and readers behind it")
     await raw.release(early[0], tokens[0])

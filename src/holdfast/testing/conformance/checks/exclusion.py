@@ -75,7 +75,7 @@ async def one_holder_at_a_time(kit: Kit) -> None:
 
 
 @check()
-async def try_acquire_answers_at_once(kit: Kit) -> None:
+async def try_acquire_returns_at_once(kit: Kit) -> None:
     """try_acquire gives a lease if the name is free, else None, and never leaves a place in the queue."""
     here, there = kit.client(), kit.client()
     lease = await here.lock("name", ttl=20).try_acquire()
@@ -92,7 +92,7 @@ async def try_acquire_answers_at_once(kit: Kit) -> None:
 
 
 @check()
-async def names_are_told_apart(kit: Kit) -> None:
+async def names_are_distinct(kit: Kit) -> None:
     """Any text of up to 512 bytes of UTF-8 is a name of its own, whatever characters it is made of."""
     here, there = kit.client(), kit.client()
     leases: list[AsyncLease] = []
@@ -123,7 +123,7 @@ async def namespaces_are_separate(kit: Kit) -> None:
 
 
 @check()
-async def inspect_and_names_tell_the_truth(kit: Kit) -> None:
+async def inspect_and_names_show_holders_and_waiters(kit: Kit) -> None:
     """Inspect and names show who holds and who waits, and nobody who does not."""
     here, there = kit.client(owner="holder"), kit.client(owner="waiter")
     expect(await here.names() == [], "a name that was never used is not listed")

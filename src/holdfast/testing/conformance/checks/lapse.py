@@ -51,7 +51,7 @@ async def lease_lasts_its_whole_ttl(kit: Kit) -> None:
 
 
 @check()
-async def lease_that_was_waited_for_lasts_its_whole_ttl(kit: Kit) -> None:
+async def lease_of_a_waiter_lasts_its_whole_ttl(kit: Kit) -> None:
     """A lease that is handed on to a waiter lasts as long as its ttl from the last request of the waiter."""
     here, there = kit.client(), kit.client()
     first = await here.lock("name", ttl=KEPT).acquire()
@@ -89,7 +89,7 @@ async def silent_holder_loses_the_lease(kit: Kit) -> None:
 
 
 @check()
-async def hanging_renewal_hides_no_loss(kit: Kit) -> None:
+async def lease_is_lost_while_a_renewal_hangs(kit: Kit) -> None:
     """A lease is lost at its local deadline even while a renewal hangs."""
     wire = Wire()
     wire.stalled = True
@@ -151,7 +151,7 @@ async def renewed_lease_outlives_its_ttl(kit: Kit) -> None:
     raw, there = await kit.raw(), kit.client()
     while True:
         request, asked_at = raw.request("name", ttl=SHORT), kit.now()
-        token = await raw.win(request)
+        token = await raw.acquire_free(request)
         if await raw.renew(request, token, LONG) is None:
             break
         expect(kit.now() - asked_at >= SHORT, "a renewal in time is not refused")
@@ -239,7 +239,7 @@ async def lock_delay_follows_expiry_only(kit: Kit) -> None:
 
 
 @check()
-async def release_tells_what_happened(kit: Kit) -> None:
+async def release_returns_the_outcome(kit: Kit) -> None:
     """A release answers RELEASED if the lease was ours to the end, EXPIRED if it ran out, TAKEN_OVER if others came."""
     there = kit.client()
     lease = await there.lock("name", ttl=LONG).acquire()
@@ -266,7 +266,7 @@ async def release_is_idempotent(kit: Kit) -> None:
 
 
 @check()
-async def old_holder_harms_nobody(kit: Kit) -> None:
+async def late_release_harms_no_later_holder(kit: Kit) -> None:
     """A holder whose lease ran out can release it late without any harm to the holder after it."""
     there = kit.client()
     old = await _fallen_silent(kit)

@@ -58,7 +58,7 @@ async def leaders_follow_each_other(kit: Kit) -> None:
 
 
 @check()
-async def what_a_leader_publishes_arrives(kit: Kit) -> None:
+async def published_value_arrives_unchanged(kit: Kit) -> None:
     """Whatever text of up to 4096 bytes a leader publishes, with its campaign or later, others see it unchanged."""
     here, there = kit.client(owner="here"), kit.client()
     election, watching = here.election("boss", ttl=LONG), there.election("boss", ttl=LONG)
@@ -78,7 +78,7 @@ async def what_a_leader_publishes_arrives(kit: Kit) -> None:
 
 
 @check()
-async def candidate_that_gives_up_leaves_nothing(kit: Kit) -> None:
+async def timed_out_candidate_leaves_nothing(kit: Kit) -> None:
     """A candidate that was not elected in time is told who leads, and leaves no trace."""
     here, there = kit.client(owner="somebody"), kit.client()
     term = await here.election("boss", ttl=LONG).campaign("one")
@@ -109,7 +109,7 @@ async def cancelled_candidate_leaves_nothing(kit: Kit) -> None:
 
 
 @check()
-async def silent_leader_is_followed(kit: Kit) -> None:
+async def silent_leader_is_replaced(kit: Kit) -> None:
     """A leader that fell silent is followed when its ttl has run out, and does not believe that it leads by then."""
     wire = Wire()
     wire.cut = True
@@ -134,7 +134,7 @@ async def _refused(term: AsyncLeadership) -> bool:
 
 
 @check()
-async def stuck_leader_is_followed_at_max_hold(kit: Kit) -> None:
+async def stuck_leader_is_replaced_at_max_hold(kit: Kit) -> None:
     """A leader that lives, but does nothing, is followed when `max_hold` has passed."""
     stuck = kit.client().election("boss", ttl=LONG, max_hold=SHORT)
     term = await stuck.campaign("stuck")
@@ -144,7 +144,7 @@ async def stuck_leader_is_followed_at_max_hold(kit: Kit) -> None:
 
 
 @check()
-async def deposed_leader_is_told(kit: Kit) -> None:
+async def revoked_leader_is_notified(kit: Kit) -> None:
     """A leader from whom the name is taken by force leads no more once it hears of it, and cannot publish."""
     here, there = kit.client(), kit.client()
     election = here.election("boss", ttl=LONG)
@@ -161,7 +161,7 @@ async def _not(holds: Callable[[], bool]) -> bool:
 
 
 @check()
-async def observers_see_leaders_come_and_go(kit: Kit) -> None:
+async def observers_see_every_change_of_leader(kit: Kit) -> None:
     """An observer is told the present leader first, then each change: another value, another leader, or none."""
     here, there = kit.client(owner="here"), kit.client()
     election = here.election("boss", ttl=LONG)

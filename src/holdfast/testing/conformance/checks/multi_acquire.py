@@ -104,7 +104,7 @@ async def multilock_waits_in_the_order_of_names(kit: Kit) -> None:
 
 
 @check()
-async def multilock_that_times_out_leaves_nothing(kit: Kit) -> None:
+async def timed_out_multilock_leaves_nothing(kit: Kit) -> None:
     """LockTimeout says which name was not to be had and who holds it; no name is held or waited for then."""
     here, there = kit.client(owner="somebody"), kit.client()
     lease = await here.lock("b", ttl=LONG).acquire()
@@ -118,7 +118,7 @@ async def multilock_that_times_out_leaves_nothing(kit: Kit) -> None:
 
 
 @check(weights=True)
-async def multilock_that_fails_halfway_leaves_nothing(kit: Kit) -> None:
+async def failed_multilock_leaves_nothing(kit: Kit) -> None:
     """A name that cannot be locked, for it is in use as something else, is an error that leaves no other name held."""
     here, there = kit.client(), kit.client()
     permits = await here.semaphore("b", 3, ttl=LONG).acquire()
@@ -169,7 +169,7 @@ async def multilock_is_lost_with_any_name(kit: Kit) -> None:
 
 
 @check()
-async def silent_multilock_runs_out(kit: Kit) -> None:
+async def silent_multilock_expires(kit: Kit) -> None:
     """Names whose holder fell silent are free when its leases have run out, and it knows of that before."""
     wire = Wire()
     wire.cut = True
@@ -181,7 +181,7 @@ async def silent_multilock_runs_out(kit: Kit) -> None:
 
 
 @check()
-async def multilock_is_kept_and_extended(kit: Kit) -> None:
+async def multilock_is_renewed_and_extended(kit: Kit) -> None:
     """The leases of a multilock are renewed in the background, and `extend` renews all of them."""
     wire = Wire()
     here, there = kit.client(wire), kit.client()
@@ -224,7 +224,7 @@ async def multilock_survives_lost_replies(kit: Kit) -> None:
 
 
 @check()
-async def multilock_that_is_refused_after_a_lost_reply_leaves_nothing(kit: Kit) -> None:
+async def refused_multilock_leaves_nothing_after_a_lost_reply(kit: Kit) -> None:
     """If the reply to a request that was refused is lost too, nothing is left behind."""
     wire = Wire()
     here, there = kit.client(), kit.client(wire)
@@ -256,11 +256,11 @@ async def free_names_cost_one_request(kit: Kit) -> None:
 
 
 @check(multi_acquire=True)
-async def requests_in_one_step_stop_at_the_first_that_is_not_granted(kit: Kit) -> None:
+async def acquire_many_stops_at_the_first_refusal(kit: Kit) -> None:
     """Asks in one step are granted in order up to the first that is not; asked again, they get the same answers."""
     here, there = await kit.raw(), await kit.raw()
     held = there.request("b")
-    token = await there.win(held)
+    token = await there.acquire_free(held)
     requests = [here.request(name) for name in ("a", "b", "c")]
     first = await here.acquire_many(requests)
     expect([type(reply) for reply in first] == [Granted, Queued], f"one granted, one queued: {first}")

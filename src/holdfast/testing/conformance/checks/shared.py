@@ -129,7 +129,7 @@ async def semaphore_is_first_come_first_served(kit: Kit) -> None:
 
 
 @check(queue=True, weights=True)
-async def semaphore_waiter_that_gives_up_makes_room(kit: Kit) -> None:
+async def timed_out_semaphore_waiter_lets_others_pass(kit: Kit) -> None:
     """A waiter too heavy to fit, that gives up, lets those behind it in at once."""
     here, there = kit.client(), kit.client()
     lease = await here.semaphore("name", 2, ttl=LONG).acquire()
@@ -143,7 +143,7 @@ async def semaphore_waiter_that_gives_up_makes_room(kit: Kit) -> None:
 
 
 @check(weights=True)
-async def dead_holders_permits_run_out(kit: Kit) -> None:
+async def permits_of_a_dead_holder_expire(kit: Kit) -> None:
     """Permits of a holder that fell silent run out with its lease, which it knows to be lost; the others stay."""
     wire = Wire()
     wire.cut = True
@@ -256,7 +256,7 @@ async def reader_does_not_overtake_a_waiting_writer(kit: Kit) -> None:
 
 
 @check(weights=True)
-async def dead_reader_lets_the_writer_in(kit: Kit) -> None:
+async def writer_is_granted_after_a_dead_reader_expires(kit: Kit) -> None:
     """A reader that fell silent keeps a writer out for no longer than its lease lasts, and knows that it is lost."""
     wire = Wire()
     wire.cut = True
@@ -267,7 +267,7 @@ async def dead_reader_lets_the_writer_in(kit: Kit) -> None:
 
 
 @check(forms=("asyncio",), queue=True, weights=True)
-async def cancelled_writer_lets_readers_in(kit: Kit) -> None:
+async def cancelled_writer_admits_readers(kit: Kit) -> None:
     """Readers that wait behind a writer are let in at once when it is cancelled."""
     client = kit.client()
     lease = await _acquire(client, "reader")

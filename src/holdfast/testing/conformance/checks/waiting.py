@@ -90,7 +90,7 @@ async def waiters_of_a_client_are_served_in_order(kit: Kit) -> None:
 
 
 @check(queue=True)
-async def a_client_shares_the_name_with_others(kit: Kit) -> None:
+async def contended_client_hands_the_name_over(kit: Kit) -> None:
     """A client whose own waiters never run out still hands the name over to a client that waits."""
     here, there = kit.client(), kit.client()
     ended = False
@@ -126,7 +126,7 @@ async def newcomer_does_not_overtake(kit: Kit) -> None:
 
 
 @check(queue=True)
-async def release_hands_over_at_once(kit: Kit) -> None:
+async def release_hands_off_at_once(kit: Kit) -> None:
     """A release passes the name to the next waiter in the same step, not when that one asks again."""
     here, there = kit.client(), kit.client()
     took: list[float] = []
@@ -161,7 +161,7 @@ async def impatient_waiter(
 
 
 @check(queue=True)
-async def who_gives_up_is_passed_over(kit: Kit) -> None:
+async def timed_out_waiter_is_skipped(kit: Kit) -> None:
     """A waiter that timed out holds up nobody behind it."""
     here, there = kit.client(), kit.client()
     lease = await here.lock("name", ttl=TTL).acquire()
@@ -201,7 +201,7 @@ async def _second(kit: Kit, client: AsyncClient) -> None:
 
 
 @check(queue=True)
-async def lost_push_only_delays(kit: Kit) -> None:
+async def lost_notification_only_delays(kit: Kit) -> None:
     """A waiter whose push was lost learns of its grant when it asks again, before the grant has run out."""
     wire = Wire()
     wire.deaf = True
@@ -218,7 +218,7 @@ async def lost_push_only_delays(kit: Kit) -> None:
 
 
 @check(queue=True)
-async def old_push_is_ignored(kit: Kit) -> None:
+async def old_notification_is_ignored(kit: Kit) -> None:
     """A push that is not newer than the waiter's last reply belongs to an earlier grant, and is ignored."""
     wire = Wire()
     here, there = kit.client(), kit.client(wire)
@@ -237,7 +237,7 @@ async def old_push_is_ignored(kit: Kit) -> None:
 
 
 @check()
-async def lost_reply_loses_nothing(kit: Kit) -> None:
+async def lost_reply_loses_no_lease(kit: Kit) -> None:
     """An acquisition whose reply was lost asks again and holds once; a release whose reply was lost still tells it."""
     wire = Wire()
     here, there = kit.client(wire), kit.client()
