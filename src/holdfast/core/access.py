@@ -20,7 +20,7 @@ from holdfast.core.renewer import Renewer
 from holdfast.core.spec import LockSpec
 from holdfast.core.stop import Stop
 from holdfast.errors import StoreUnavailable, UsageError
-from holdfast.escaping import told
+from holdfast.escaping import quoted
 from holdfast.runtimes.single import SingleFlight
 
 T = TypeVar("T")
@@ -258,7 +258,7 @@ class StoreAccess:
         log.warning(
             "the store has not answered for %.1f s (%s); asking for %r again for another %.1f s",
             now - since,
-            told(error),
+            quoted(error),
             name,
             max(0.0, give_up_at - now),
         )

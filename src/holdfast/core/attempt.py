@@ -36,7 +36,7 @@ from holdfast.core.lease import CoreLease
 from holdfast.core.self_deadlock import refuse_to_wait_behind_oneself, refuse_to_wait_for_oneself
 from holdfast.core.spec import LockSpec
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable, UsageError
-from holdfast.escaping import told
+from holdfast.escaping import quoted
 
 if TYPE_CHECKING:
     from holdfast.contracts.runtime import Event
@@ -345,7 +345,7 @@ class Attempt:
                 logging.DEBUG if _lasts(error) and ended_by is not None and _lasts(ended_by) else logging.WARNING,
                 "could not leave the queue of %r (%s); what is left there lapses within %.1f s",
                 self._spec.name,
-                told(error),
+                quoted(error),
                 lapse,
             )
         self._engaged = False

@@ -22,7 +22,7 @@ from holdfast.contracts.deadlines import DRIFT, EPSILON, MICROS, NEVER, valid_un
 from holdfast.contracts.messages import AcquireRequest, RenewRequest
 from holdfast.contracts.runtime import Event, Runtime
 from holdfast.errors import ForkedLeaseError, LeaseLost
-from holdfast.escaping import told
+from holdfast.escaping import quoted
 from holdfast.outcome import Outcome
 
 log = logging.getLogger("holdfast")
@@ -239,7 +239,7 @@ class CoreLease:
         """Tell why it is lost, and why it could not be renewed; "" while it is not."""
         if self.last_error is None:
             return self.lost_because
-        return f"{self.lost_because}; the last renewal failed: {told(self.last_error)}"
+        return f"{self.lost_because}; the last renewal failed: {quoted(self.last_error)}"
 
     def state(self) -> LeaseState:
         """Return the state; a lease whose local deadline has passed is LOST."""

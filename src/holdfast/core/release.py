@@ -11,7 +11,7 @@ from holdfast.core.access import BRIEF, StoreAccess
 from holdfast.core.lease import CoreLease
 from holdfast.core.local_queue import LocalQueue, LocalQueues
 from holdfast.errors import StoreError, StoreUnavailable
-from holdfast.escaping import told
+from holdfast.escaping import quoted
 from holdfast.outcome import Outcome
 
 log = logging.getLogger("holdfast")
@@ -122,7 +122,7 @@ class Releases:
                 )
         except StoreError as error:
             level = logging.DEBUG if lease.lost_because or self._access.closed else logging.WARNING
-            log.log(level, "%r could not be released (%s); it ends at its ttl at the latest", lease.name, told(error))
+            log.log(level, "%r could not be released (%s); it ends at its ttl at the latest", lease.name, quoted(error))
             outcome = Outcome.UNKNOWN
         if not outcome.kept and not lease.lost_because and self._runtime.now() < lease.valid_until:
             outcome = Outcome.RELEASED  # it cannot have run out yet: the first attempt did it, and its reply was lost

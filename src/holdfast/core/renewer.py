@@ -21,7 +21,7 @@ from holdfast.contracts.runtime import Runtime, Task
 from holdfast.contracts.store import Store
 from holdfast.core.agenda import Agenda
 from holdfast.core.lease import CoreLease, report_loss, why_refused
-from holdfast.escaping import told
+from holdfast.escaping import quoted
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -367,7 +367,7 @@ class Renewer:
                 "the lease of %r %s at risk: a renewal failed (%s); trying again for %.1f s",
                 first.name,
                 f"and {len(at_risk) - 1} more are" if len(at_risk) > 1 else "is",
-                told(error),
+                quoted(error),
                 max(0.0, first.valid_until - now),
             )
 
