@@ -344,9 +344,8 @@ class OrderedStore:
         With `keep` the name must stay blocked for a while: then the contender keeps the end of its lease.
         """
         if release.keep:
-            contender.ends_at = max(
-                contender.ends_at, until + OPERATION
-            )  # a repeated release must still find the contender
+            # A repeated release must still find the contender.
+            contender.ends_at = max(contender.ends_at, until + OPERATION)
         else:
             contender.holds, contender.ends_at = False, until + WOKEN_TTL
             self._caretaker.look_by(contender.ends_at)
@@ -357,10 +356,8 @@ class OrderedStore:
         self._refuse_while_ending(name, request_id)
         contender = self._contenders.live.get(request_id)
         if contender is not None:
-            contender.holds, contender.ends_at = (
-                False,
-                until + WOKEN_TTL,
-            )  # it expires even if this request is not repeated
+            # The contender expires even if this request is not repeated.
+            contender.holds, contender.ends_at = False, until + WOKEN_TTL
             self._caretaker.look_by(contender.ends_at)
         reading = read((await self.directory.look(name, until)).entries)
         left = NotGranted(await self._inspector.owners(name, reading, until), reading.place(request_id))
