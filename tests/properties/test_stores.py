@@ -196,7 +196,7 @@ WRONG_SCRIPTS: dict[str, tuple[type[StoreMachine], str, str]] = {
     "queued": (RESTARTS, "capacity = fills\n    dequeue(request)", "capacity = fills"),
     "in one order": (RESTARTS, "counter = math.max(before, token)", ""),
     "released in quarantine": (RESTARTS, "bury(request) -- a late renewal", "-- a late renewal"),
-    "unbound": (RESTARTS, "local length = math.max(bound, asked)", "local length = bound"),
+    "unbound": (RESTARTS, "local length = math.max(bound, needed)", "local length = bound"),
     "trusting": (RESTARTS, "seen ~= '' and seen ~= marker[1]) then", "false) then"),
     "promoted again": (RedisMachine, " or promoted < promoted_here", ""),
     "promoted since the connection": (RedisMachine, "promoted < promoted_here", "promoted ~= promoted_here"),

@@ -129,7 +129,7 @@ BAD: dict[str, tuple[Callable[[Path], None], str]] = {
     "foreign": (_foreign, "another program"),
     "newer": (_newer, "newer version"),
     "torn": (_torn, "damaged"),
-    "folder": (Path.mkdir, "is not a file|is a folder"),
+    "folder": (Path.mkdir, "is not a regular file|is a folder"),
     "no folder": (_no_folder, "does not exist"),
 }
 

@@ -1,4 +1,4 @@
-"""From a URL to a store that needs no server: a lock file, or a table in this process."""
+"""The mapping from URLs to the stores without a server: a lock file, or a table in this process."""
 
 from pathlib import Path
 from urllib.parse import SplitResult, unquote
@@ -11,7 +11,7 @@ SERVERS = "use a server, as redis://, etcd:// or zookeeper://, or memory:// for 
 
 
 def memory_url_source(parts: SplitResult) -> StoreSource:
-    """Return the store of a URL of `memory://`."""
+    """Return the source of stores on the table of a `memory://` URL."""
     from holdfast.stores.memory import memory_source, shared_table
 
     _refuse_extras(parts)
@@ -20,7 +20,7 @@ def memory_url_source(parts: SplitResult) -> StoreSource:
 
 
 def sqlite_url_source(parts: SplitResult) -> StoreSource:
-    """Return the store of a URL of a lock file. Raises UsageError if it can't be understood."""
+    """Return the source of stores on the lock file of a URL. Raises UsageError if the URL can't be understood."""
     from holdfast.stores.sqlite import sqlite_source
 
     _refuse_extras(parts)

@@ -41,17 +41,17 @@ class Inspector:
     async def request_revocation(self, name: str, until: float) -> list[HolderView]:
         """Send a revocation request to the holders of a name; return the holders."""
         reading = read((await self._directory.look(name, until)).entries)
-        asked = await self._details(name, reading.holders, until)
-        await self._tell(NotificationKind.REVOCATION_REQUESTED, asked, until)
-        return [holder_view(entry, detail) for entry, detail in asked]
+        holders = await self._details(name, reading.holders, until)
+        await self._tell(NotificationKind.REVOCATION_REQUESTED, holders, until)
+        return [holder_view(entry, detail) for entry, detail in holders]
 
     async def revoke(self, name: str, until: float, token: int = 0) -> list[HolderView]:
         """Remove the holder with a token, or with 0 all holders, and notify them. Their lock delays begin."""
         while True:
             entries = (await self._directory.look(name, until)).entries
             reading = read(entries)
-            held = await self._details(name, [*reading.holders, *_kept_by_holders(reading)], until)
-            victims = [each for each in held if token in (0, holder_view(*each).token)]
+            holders = await self._details(name, [*reading.holders, *_kept_by_holders(reading)], until)
+            victims = [each for each in holders if token in (0, holder_view(*each).token)]
             if not victims:
                 return []
             request_ids = {entry.request_id for entry, _ in victims}

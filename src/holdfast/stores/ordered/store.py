@@ -60,11 +60,11 @@ LATER = 0.2
 
 LONGEST_RETRY = 20.0
 
-HEARD = 1.0
+WOKEN_TTL = 1.0
 """The least time, in seconds, in which a waiter that was woken must send its request again."""
 
 SESSION_ENDED = "this client's session has ended: the servers had not heard of it for longer than a session lasts"
-GONE = "its entry is gone: this client's session has ended, or somebody has removed the entry"
+GONE = "its entry is gone: this client's session has ended, or the entry was removed"
 """The reasons for which a renewal is refused."""
 
 CAPABILITIES = Capabilities(
@@ -122,7 +122,7 @@ class OrderedStore:
         """Have a waiter repeat its request, which tells whether it holds the name. If it doesn't, it expires soon."""
         contender = self._contenders.live.get(request_id)
         if contender is not None:
-            self._contenders.wake(contender, self._runtime.now() + max(seconds(contender.request.ttl), HEARD))
+            self._contenders.wake(contender, self._runtime.now() + max(seconds(contender.request.ttl), WOKEN_TTL))
             self._caretaker.look_by(contender.ends_at)
             self._deliver(Notification("", NotificationKind.HEAD, request_id))
 
@@ -207,7 +207,7 @@ class OrderedStore:
 
     def _revive(self, contender: Contender) -> bool:
         """Have a contender removed once more that joined after it was ended."""
-        revived = self._contenders.revive(contender, self._runtime.now() + HEARD)
+        revived = self._contenders.revive(contender, self._runtime.now() + WOKEN_TTL)
         if revived:
             self._caretaker.look_by(contender.ends_at)
         return revived
@@ -344,11 +344,10 @@ class OrderedStore:
         With `keep` the name must stay blocked for a while: then the contender keeps the end of its lease.
         """
         if release.keep:
-            contender.ends_at = max(
-                contender.ends_at, until + OPERATION
-            )  # a repeated release must still find the contender
+            # A repeated release must still find the contender.
+            contender.ends_at = max(contender.ends_at, until + OPERATION)
         else:
-            contender.holds, contender.ends_at = False, until + HEARD
+            contender.holds, contender.ends_at = False, until + WOKEN_TTL
             self._caretaker.look_by(contender.ends_at)
 
     async def withdraw(self, withdraw: WithdrawRequest, until: float) -> NotGranted:
@@ -357,7 +356,8 @@ class OrderedStore:
         self._refuse_while_ending(name, request_id)
         contender = self._contenders.live.get(request_id)
         if contender is not None:
-            contender.holds, contender.ends_at = False, until + HEARD  # it expires even if this request is not repeated
+            # The contender expires even if this request is not repeated.
+            contender.holds, contender.ends_at = False, until + WOKEN_TTL
             self._caretaker.look_by(contender.ends_at)
         reading = read((await self.directory.look(name, until)).entries)
         left = NotGranted(await self._inspector.owners(name, reading, until), reading.place(request_id))
@@ -435,12 +435,12 @@ class OrderedStore:
         """
         sent = self._runtime.now()
         contenders = [self._renewable(renewal, until) for renewal in renewals]
-        asked = [
+        entries = [
             (contender.request.name, contender.entry)
             for contender in contenders
             if contender is not None and contender.entry is not None
         ]
-        there = iter(await self.directory.check(asked, until) if asked else [])
+        there = iter(await self.directory.check(entries, until) if entries else [])
         replies: list[RenewReply] = []
         for renewal, contender in zip(renewals, contenders, strict=True):
             if contender is None or not next(there):

@@ -295,8 +295,8 @@ class QuorumStore:
             works = [self._node_set.of(node, node.store.release, release, until) for node in self._nodes]
             await self._node_set.send_to_all(works, outcomes, lambda: outcomes.count(Outcome.RELEASED) >= self._quorum)
             return self._fate(outcomes)
-        nobody: Replies[Outcome] = []
-        await self._runtime.race((), nobody, 0, _enough)  # late replies tell which nodes hold a vote
+        nothing: Replies[Outcome] = []
+        await self._runtime.race((), nothing, 0, _enough)  # late replies tell which nodes hold a vote
         leaves = [WithdrawRequest(release.name, votes.request.request_id, unsure=True)]
         if votes.request.wait:
             leaves.append(WithdrawRequest(release.name, votes.base, unsure=False))

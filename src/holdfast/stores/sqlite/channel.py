@@ -47,7 +47,7 @@ class SqliteChannel:
             self._sweep()
             self._receiver = self._bind()
         except OSError as error:
-            log.info("no wake-ups in %s (%s): waiters poll instead", self._folder, error)
+            log.info("no notifications in %s (%s): waiters poll instead", self._folder, error)
             return ""
         self._stop = runtime.listen(self._receiver, lambda datagram: self._receive(deliver, datagram))
         return self._name
@@ -107,7 +107,7 @@ class SqliteChannel:
         try:
             notification = codec.load_notification(self._name, datagram)
         except (ValueError, TypeError, RecursionError):
-            log.warning("ignored a datagram that is no notification, in %s", self._folder)
+            log.warning("ignored a datagram in %s that is no notification", self._folder)
             return
         deliver(notification)
 

@@ -62,12 +62,12 @@ def _make_file(path: Path) -> tuple[int, int]:
     except OSError as error:
         explain_file(path, error)
     if not stat.S_ISREG(found.st_mode):
-        raise StoreError(f"{path} is not a file; give the path of a file, or of one that can be made.")
+        raise StoreError(f"{path} is not a regular file; give the path of a file, or a path where one can be created.")
     return found.st_dev, found.st_ino
 
 
 def _check_owner(path: Path, connection: sqlite3.Connection) -> None:
-    connection.execute("BEGIN")  # all in one look, or whoever makes the file could come between two questions
+    connection.execute("BEGIN")  # one snapshot, so that another process cannot create the file between the queries
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     layout = connection.execute("PRAGMA user_version").fetchone()[0]
     foreign = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
@@ -93,7 +93,9 @@ def _prepare(path: Path, connection: sqlite3.Connection, inode: int) -> None:
                 execute("UPDATE names SET state = ?, idle_after = 0", (IDLE_STATE,))
             else:
                 _disown(connection)
-                log.warning("%s is a copy of a lock file: nobody has its leases any more, and they run out", path)
+                log.warning(
+                    "%s is a copy of a lock file: its leases have no holders and block names until they end", path
+                )
             execute("UPDATE meta SET boot = ?", (place,))
         execute("COMMIT")
     except BaseException:

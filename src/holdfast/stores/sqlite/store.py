@@ -106,7 +106,7 @@ class SqliteStore(TabledStore):
                 return work()
             except LockedError as error:
                 if (left := until - self._runtime.now()) <= 0:
-                    message = f"{self._title}: other processes kept the file locked all the time"
+                    message = f"{self._title}: other processes kept the file locked until the timeout; raise `timeout`"
                     raise StoreUnavailable(message) from error
             await self._runtime.sleep(min(left, pause * (0.5 + self._runtime.random())))
             pause = min(pause * 1.5, LONGEST_PAUSE)
