@@ -1,4 +1,4 @@
-"""The link of the asyncio runtime: connections as protocols of the loop, without a thread and without a task."""
+"""The link to etcd for asyncio: connections are protocols of the event loop, with no thread and no task."""
 
 import asyncio
 from collections import deque
@@ -15,7 +15,7 @@ from holdfast.transport.keep_alive import keep_transport_alive
 
 
 class EtcdAsyncConnection(asyncio.Protocol):
-    """One connection: for one request at a time, or for a stream."""
+    """One connection, for one request at a time or for a stream."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, address: EtcdAddress) -> None:
         """Wait to be connected."""
@@ -30,46 +30,46 @@ class EtcdAsyncConnection(asyncio.Protocol):
         self._error: Exception | None = None
 
     def is_ready(self) -> bool:
-        """Tell whether a request may be sent on it."""
+        """Tell whether the connection can carry a request now."""
         transport = self._transport
         return transport is not None and not transport.is_closing() and self._conversation.goes_on()
 
     def has_heard(self) -> bool:
-        """Tell whether the server has ever said anything."""
+        """Tell whether the server has ever sent anything."""
         return self._conversation.has_heard()
 
     def exchange(self, request: EtcdRequest) -> "asyncio.Future[EtcdReply]":
-        """Send a request; the future is its answer, or one of BROKEN."""
+        """Send a request. The future gets its reply, or one of BROKEN."""
         self._write(self._conversation.pack(request))
         self._answer = self._loop.create_future()
         return self._answer
 
     def stream(self, request: EtcdRequest, hearing: EtcdHearing) -> None:
-        """Begin a request that is said and answered by and by."""
+        """Start a stream: a request whose body is sent piece by piece, while replies come."""
         self._hearing = hearing
         self._write(self._conversation.begin(request))
 
     def say(self, body: bytes) -> None:
-        """Say more."""
+        """Send another piece of the request."""
         self._write(piece(body))
 
     def is_stream(self) -> bool:
-        """Tell whether a stream comes on it."""
+        """Tell whether this connection carries a stream."""
         return self._hearing is not None
 
     def close(self) -> None:
-        """Close it at once, and tell nobody but who waits for an answer: nobody else would."""
+        """Close the connection at once. A task that waits for a reply gets an error; a stream gets no callback."""
         self._hearing = None
         self.cut(ConnectionAbortedError("the connection was closed"))
 
     def cut(self, error: Exception) -> None:
-        """Close it at once; whoever waits here is told why."""
+        """Close the connection at once. A task that waits, or the stream, gets the error."""
         if self._transport is not None:
             self._transport.abort()
         self._end(error)
 
     def abandon(self) -> None:
-        """In a forked child: let go of the socket, and leave the loop, which is the parent's, alone."""
+        """In a forked child: let go of the socket, and leave the event loop alone, which is the parent's."""
         if self._transport is not None:
             abandon_transport(self._transport)
 
@@ -77,10 +77,10 @@ class EtcdAsyncConnection(asyncio.Protocol):
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(packed)
 
-    # What the loop calls.
+    # What the event loop calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
+        """Take over the transport."""
         self._transport = cast("asyncio.Transport", transport)
         keep_transport_alive(transport)
 
@@ -93,12 +93,12 @@ class EtcdAsyncConnection(asyncio.Protocol):
             self.cut(error)
 
     def eof_received(self) -> bool:
-        """Hear that the server closes the connection."""
+        """Take the end of what the server sends."""
         self.data_received(b"")
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Hear that the connection is no more."""
+        """Note that the connection is gone."""
         self._end(exc or ConnectionResetError("the server closed the connection"))
         if not self.gone.done():
             self.gone.set_result(None)
@@ -113,7 +113,7 @@ class EtcdAsyncConnection(asyncio.Protocol):
                 self._answer.set_result(said)
             return
         for each in self._conversation.pieces():
-            if self.is_stream():  # it may have been closed by what came before
+            if self.is_stream():  # the last callback may have closed it
                 self._hearing.on_said(each)
 
     def _end(self, error: Exception) -> None:
@@ -126,7 +126,7 @@ class EtcdAsyncConnection(asyncio.Protocol):
 
 
 class _Unread(asyncio.Protocol):
-    """Leaves all that a server says to the TLS that comes next."""
+    """Reads nothing, so that TLS, which takes over next, gets all that the server sends."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Read nothing for now."""
@@ -134,7 +134,7 @@ class _Unread(asyncio.Protocol):
 
 
 class EtcdAsyncLink:
-    """A way to the servers, for one event loop."""
+    """The link to the servers, for one event loop."""
 
     def __init__(self, runtime: AsyncioRuntime, deployment: EtcdDeployment) -> None:
         """Prepare; nothing is connected yet."""
@@ -145,7 +145,7 @@ class EtcdAsyncLink:
         self._closed = False
 
     async def exchange(self, address: EtcdAddress, request: EtcdRequest, until: float) -> EtcdReply:
-        """Ask a server, on a connection that is open or on a new one."""
+        """Send a request on an open connection or on a new one, and return the reply."""
         line = self._take(address) or await self._connect(address, until)
         answered = False
         too_late = TimeoutError("the answer did not come in time")
@@ -162,13 +162,13 @@ class EtcdAsyncLink:
         return result
 
     async def stream(self, address: EtcdAddress, request: EtcdRequest, hearing: EtcdHearing, until: float) -> Stream:
-        """Begin a stream on a connection of its own."""
+        """Start a stream, on a connection of its own."""
         line = await self._connect(address, until)
         line.stream(request, hearing)
         return line
 
     def forsake(self, address: EtcdAddress) -> None:
-        """End the streams of a server that does not answer, and let go of its connections."""
+        """End the streams of a server that does not answer, and close its idle connections."""
         for line in [each for each in self._all if each.address == address and each.is_stream()]:
             line.cut(ConnectionAbortedError("the server does not answer"))
         for line in [each for each in self._idle if each.address == address]:
@@ -185,13 +185,13 @@ class EtcdAsyncLink:
             await asyncio.wait({line.gone for line in lines}, timeout=1.0)
 
     def abandon(self) -> None:
-        """In a forked child: let go of the sockets. The event loop, which is the parent's, is not touched."""
+        """In a forked child: let go of the sockets, and leave the event loop alone, which is the parent's."""
         self._closed = True
         for line in self._all:
             line.abandon()
 
     def _take(self, address: EtcdAddress) -> EtcdAsyncConnection | None:
-        """Return an open connection on which no answer is due."""
+        """Return an open connection on which no reply is due."""
         for line in [each for each in reversed(self._idle) if each.address == address]:
             self._idle.remove(line)
             if line.is_ready():
@@ -210,11 +210,11 @@ class EtcdAsyncLink:
             async with asyncio.timeout(max(0.0, left)):
                 if tls is None:
                     await loop.create_connection(lambda: line, *address)
-                else:  # in two steps, to know in which of them it ends
+                else:  # in two steps, to know which one fails
                     plain, _ = await loop.create_connection(_Unread, *address)
                     shaking_hands = True
                     secured = await loop.start_tls(plain, line, tls, server_hostname=address.host)
-                    line.connection_made(secured or plain)  # nothing, if it is closed again already
+                    line.connection_made(secured or plain)  # None if it is closed again already
         except OSError as error:
             line.close()
             raise errors.cannot_connect(address, understood(error) if shaking_hands else error) from error

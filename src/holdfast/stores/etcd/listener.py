@@ -1,7 +1,7 @@
-"""The thread that hears all streams of a client: one for all of them, whatever their number.
+"""The thread that receives all streams of a client: one thread for any number of streams.
 
-Only this thread touches a stream's connection once it has been taken over. Others say what to add or end, ring a bell,
-and do not wait.
+Only this thread touches the connection of a stream once it has taken it over. Other threads note which stream to add or
+to end, wake this thread, and do not wait.
 """
 
 import contextlib
@@ -20,32 +20,32 @@ log = logging.getLogger("holdfast")
 
 
 class ThreadStream:
-    """A stream that the listener hears."""
+    """A stream that the listener receives."""
 
     __slots__ = ("connection", "ended", "hearing", "listener", "unsaid")
 
     def __init__(self, connection: EtcdConnection, hearing: EtcdHearing, listener: "EtcdListener") -> None:
-        """Belong to a listener."""
+        """Make a stream of a listener."""
         self.connection = connection
         self.hearing = hearing
         self.listener = listener
         self.ended = False
-        """Nothing of it is told any more."""
+        """Its callbacks are not called any more."""
         self.unsaid = b""
-        """What is still to be sent."""
+        """The bytes still to be sent."""
 
     def say(self, body: bytes) -> None:
-        """Say more."""
+        """Send another piece of the request."""
         self.listener.say(self, piece(body))
 
     def close(self) -> None:
-        """Hear no more."""
+        """End the stream, without a callback."""
         self.ended = True
         self.listener.drop(self)
 
 
 class EtcdListener(ListenerThread):
-    """Hears streams. Its thread runs from the first one to `close`."""
+    """Receives streams. Its thread runs from the first stream to `close`."""
 
     def __init__(self) -> None:
         """Prepare to listen."""
@@ -55,7 +55,7 @@ class EtcdListener(ListenerThread):
         self._gone: list[ThreadStream] = []
 
     def hear(self, connection: EtcdConnection, hearing: EtcdHearing) -> ThreadStream | None:
-        """Take over a connection on which a stream was asked for; None if the listener is closed."""
+        """Take over the connection of a new stream. Return None if the listener is closed."""
         stream = ThreadStream(connection, hearing, self)
         with self._mutex:
             if self._stopped:
@@ -67,7 +67,7 @@ class EtcdListener(ListenerThread):
         return stream
 
     def say(self, stream: ThreadStream, data: bytes) -> None:
-        """Send something on a stream, soon."""
+        """Have the thread send something on a stream."""
         with self._mutex:
             stream.unsaid += data
         self._wakeup_pipe.wake()
@@ -82,7 +82,7 @@ class EtcdListener(ListenerThread):
         self._wakeup_pipe.wake()
 
     def forsake(self, address: EtcdAddress) -> None:
-        """End the streams of a server, as if it had closed them."""
+        """End the streams of a server, as if the server had closed them."""
         with self._mutex:
             lost = [stream for stream in self._streams if stream.connection.address == address]
         for stream in lost:
@@ -95,10 +95,10 @@ class EtcdListener(ListenerThread):
         for stream in [*self._streams, *self._gone]:
             stream.connection.abandon()
 
-    # The thread.
+    # What the thread does
 
     def _work(self) -> None:
-        with Selector() as ready:  # which has no descriptor of its own that a fork would share
+        with Selector() as ready:  # it has no descriptor of its own, which a fork would share
             ready.register(self._wakeup_pipe, selectors.EVENT_READ)
             while not self._stopped:
                 self._sort(ready)
@@ -113,7 +113,7 @@ class EtcdListener(ListenerThread):
             stream.connection.close()
 
     def _sort(self, ready: selectors.BaseSelector) -> None:
-        """Add what is new, and close what is gone."""
+        """Register the new streams, and close the ended ones."""
         with self._mutex:
             new, self._new = self._new, []
             gone, self._gone = self._gone, []
@@ -121,14 +121,14 @@ class EtcdListener(ListenerThread):
             if stream not in gone:
                 stream.connection.never_wait()
                 ready.register(stream.connection, selectors.EVENT_READ, stream)
-                self._take(stream)  # TLS may have read more than it has shown
+                self._take(stream)  # TLS may have read more than the socket shows
         for stream in gone:
             with contextlib.suppress(KeyError, ValueError):
                 ready.unregister(stream.connection)
             stream.connection.close()
 
     def _speak(self, ready: selectors.BaseSelector) -> None:
-        """Send what can be sent; wait until more can be, where something is left."""
+        """Send what the sockets take; wait for those with bytes left to take more."""
         for key in list(ready.get_map().values()):
             stream = key.data
             if isinstance(stream, ThreadStream) and (stream.unsaid or key.events & selectors.EVENT_WRITE):
@@ -163,7 +163,7 @@ class EtcdListener(ListenerThread):
 
 
 def _guarded(call: Callable[[], None]) -> None:
-    """Let no error of a listener end the thread."""
+    """Call a callback whose errors must not end the thread."""
     try:
         call()
     except Exception:

@@ -1,6 +1,6 @@
-"""The link of the threads runtime: a pool of connections for requests, and one thread that hears all streams.
+"""The link to etcd for threads: pools of connections for requests, and one thread that receives all streams.
 
-Every `async def` here blocks in place. A request takes the connection that was used last, so that few stay in use.
+Every `async def` here blocks in place, in the thread that calls it.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from holdfast.transport.pool import ConnectionPool
 
 
 class EtcdThreadLink:
-    """A way to the servers, for the threads of one client."""
+    """The link to the servers, for the threads of one client."""
 
     def __init__(self, runtime: ThreadsRuntime, deployment: EtcdDeployment) -> None:
         """Prepare; nothing is connected yet."""
@@ -27,7 +27,7 @@ class EtcdThreadLink:
         self._closed = False
 
     async def exchange(self, address: EtcdAddress, request: EtcdRequest, until: float) -> EtcdReply:
-        """Ask a server, on a connection that is open or on a new one."""
+        """Send a request on an open connection or on a new one, and return the reply."""
         connection = self._pool(address).take(self._now())
         if connection is not None:
             try:
@@ -40,7 +40,7 @@ class EtcdThreadLink:
             raise EtcdNotSent(*errors.cannot_connect(address, error).args) from error
 
     async def stream(self, address: EtcdAddress, request: EtcdRequest, hearing: EtcdHearing, until: float) -> Stream:
-        """Begin a stream on a connection of its own."""
+        """Start a stream, on a connection of its own."""
         connection = self._connect(address, until)
         try:
             connection.begin(request, self._left(until))
@@ -54,12 +54,12 @@ class EtcdThreadLink:
         return stream
 
     def forsake(self, address: EtcdAddress) -> None:
-        """End the streams of a server that does not answer, and let go of its connections."""
+        """End the streams of a server that does not answer, and close its idle connections."""
         self._pool(address).drop_idle()
         self._listener.forsake(address)
 
     async def close(self) -> None:
-        """Disconnect. Requests that are under way end by themselves."""
+        """Close the idle connections, and end the listener. Requests under way go on to their end."""
         self._closed = True
         for pool in list(self._pools.values()):
             pool.close()
@@ -73,7 +73,7 @@ class EtcdThreadLink:
         self._listener.abandon()
 
     def _exchange(self, connection: EtcdConnection, request: EtcdRequest, until: float) -> EtcdReply:
-        """Have a request and its answer on a connection, and keep it only if all went well."""
+        """Carry out a request on a connection, and put the connection back only if all went well."""
         pool = self._pool(connection.address)
         try:
             answer = connection.exchange(request, self._left(until))

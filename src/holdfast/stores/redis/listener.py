@@ -1,8 +1,7 @@
-"""The thread that hears a server's messages, on a connection of its own.
+"""The thread that receives a server's messages, on a connection of its own.
 
-Only this thread touches the connection, because Python's TLS sockets are not made for two at once. Others say what
-they want to hear, ring a bell, and wait. When a connection is lost, the thread makes another, subscribes again, and
-then says that messages may have been missed.
+Other threads note a subscription, wake this thread, and wait for the server to confirm it. When the connection is lost,
+the thread makes another one, subscribes again, and then reports that messages may have been missed.
 """
 
 import logging
@@ -21,14 +20,14 @@ log = logging.getLogger("holdfast")
 
 FIRST_PAUSE = 0.02
 LONGEST_PAUSE = 1.0
-"""How long to wait between attempts to connect, in seconds: at first, and at most."""
+"""The shortest and the longest pause between attempts to connect, in seconds."""
 
 
 class RedisListener(ListenerThread):
-    """Hears one server for one client. Its thread runs from the first `listen` to `close`."""
+    """Receives the messages of one server for one client. Its thread runs from the first `listen` to `close`."""
 
     quiet = 5.0
-    """After how many seconds of silence to ask whether the server is there, and how many to wait for its answer."""
+    """After how many seconds of silence the listener sends a PING, and for how many it waits for the reply."""
 
     def __init__(
         self,
@@ -39,17 +38,17 @@ class RedisListener(ListenerThread):
         *,
         sharded: bool,
     ) -> None:
-        """Prepare to listen. `dial` connects, and tells what went wrong if the step that begins then is never done."""
+        """Prepare. `dial` connects, and passes on at each step the error that applies if that step never ends."""
         super().__init__("holdfast-redis-channel")
         self._runtime = runtime
         self._address = address
         self._hearing = hearing
         self._dial = dial
         self._subscriptions = Subscriptions(sharded=sharded)
-        # The rest belongs to the thread.
+        # Only the thread uses what follows.
         self._connection: RedisConnection | None = None
         self._lacking: OSError | None = None
-        """While there is no connection: what went wrong if there never will be one."""
+        """While there is no connection: the error that applies if the step under way never ends."""
         self._failures = 0
         self._heard = 0.0
         self._probed = False
@@ -80,7 +79,7 @@ class RedisListener(ListenerThread):
         )
 
     def ignore(self, channel: str) -> None:
-        """Give a subscription up."""
+        """End a subscription."""
         self._change(lambda: self._subscriptions.drop(channel.encode()))
 
     def abandon(self) -> None:
@@ -104,7 +103,7 @@ class RedisListener(ListenerThread):
             change()
         self._wakeup_pipe.wake()
 
-    # The thread.
+    # What the thread does
 
     def _work(self) -> None:
         while not self._stopped:
@@ -122,7 +121,7 @@ class RedisListener(ListenerThread):
         self._disconnect()
 
     def _attend(self) -> None:
-        """Connect once anything is wanted, and hear. Returns when stopped; raises StoreError or BROKEN."""
+        """Connect once there is a subscription, and listen until stopped. Raises StoreError or BROKEN."""
         while not self._subscriptions:
             if self._stopped:
                 return
@@ -155,7 +154,7 @@ class RedisListener(ListenerThread):
                     news |= self._take(connection)
 
     def _request(self, connection: RedisConnection) -> None:
-        """Tell the server what has changed in what is wanted, and ask a silent one whether it is there."""
+        """Send what has changed in the subscriptions, and a PING if the server has been silent."""
         with self._mutex:
             packed = self._subscriptions.requests()
             if self._is_suspect():
@@ -174,16 +173,16 @@ class RedisListener(ListenerThread):
         return True
 
     def _notify(self) -> None:
-        """Let the silence begin anew."""
+        """Note that the server was heard now."""
         self._heard = self._runtime.now()
         self._probed = False
 
     def _patience(self) -> float:
-        """Return for how long to hear before the silence is suspect, in milliseconds."""
+        """Return after how many milliseconds the silence calls for a PING."""
         return max(0.0, self._heard + self.quiet - self._runtime.now()) * 1000 + 1
 
     def _take(self, connection: RedisConnection) -> bool:
-        """Take what came; return whether it was more than messages. Whoever is woken by one waits for us to be done."""
+        """Take what came, and return whether any of it was more than a message."""
         self._notify()
         answered = False
         for reply in connection.heard():
@@ -204,7 +203,7 @@ class RedisListener(ListenerThread):
             log.exception("a message could not be taken; whoever waits for it asks again by itself")
 
     def _catch_up(self) -> None:
-        """Once the server has answered for all that is wanted: say so if messages may have been missed."""
+        """Report a gap in the messages, once the server has confirmed all subscriptions."""
         with self._mutex:
             if self._subscriptions.is_complete():
                 self._failures = 0
@@ -217,7 +216,7 @@ class RedisListener(ListenerThread):
             log.exception("a gap could not be told; whoever waits asks again by itself")
 
     def _start_over(self, error: Exception) -> None:
-        """Let the connection go, and wait a little, longer each time, before the next is made."""
+        """Close the connection, and pause before the next one: longer each time, up to LONGEST_PAUSE."""
         log.log(
             logging.WARNING if self._subscriptions and not self._failures else logging.DEBUG,
             "the channel at %s has no connection (%s); until it has one again, waiters ask by themselves",
@@ -230,7 +229,7 @@ class RedisListener(ListenerThread):
         self._pause(longest * (1 + self._runtime.random()) / 2)
 
     def _pause(self, seconds: float | None) -> None:
-        """Wait for the bell."""
+        """Wait until woken, for so many seconds at most."""
         ready = new_poll()
         ready.register(self._wakeup_pipe, READABLE)
         ready.poll(None if seconds is None else seconds * 1000)

@@ -1,8 +1,6 @@
-"""A link of the threads runtime: a pool of connections for requests, and a thread that listens.
+"""The link to a Redis server for threads: a pool of connections for requests, and a thread that listens.
 
-Every `async def` here blocks in place. A request takes the connection that was used last, so that few stay in use.
-One on which anything went wrong is closed, and the idle ones that have had no answer since go with it: they are
-likely to be as dead.
+Every `async def` here blocks in place, in the thread that calls it.
 """
 
 import threading
@@ -29,7 +27,7 @@ Pack = Callable[[Script, Keys, Keys, bytes], bytes]
 
 
 class RedisThreadLink:
-    """A way to one server, for the threads of one client."""
+    """The link to one server, for the threads of one client."""
 
     def __init__(
         self,
@@ -43,8 +41,8 @@ class RedisThreadLink:
     ) -> None:
         """Prepare; nothing is connected yet.
 
-        Without `identify` the server is not asked for its run id, and scripts get an empty one. Channels are
-        `sharded` in a cluster.
+        Without `identify`, the link does not ask the server for its run id, and scripts get an empty one. A cluster has
+        `sharded` channels.
         """
         self._now = runtime.now
         self._access = access
@@ -58,7 +56,7 @@ class RedisThreadLink:
         return f"<ThreadLink to {self._address}>"
 
     async def run(self, script: Script, keys: Keys, args: Keys, until: float) -> RedisReply:
-        """Run a script. The way of every acquisition: it takes no detour over `_exchange`, which costs."""
+        """Run a script. Every acquisition does this, so it does not go through `_exchange`, which costs more."""
         connection = self._take(until)
         try:
             reply = connection.exchange(wire.evalsha(script, keys, args, connection.run_id), until - connection.used)
@@ -75,7 +73,7 @@ class RedisThreadLink:
         return RedisReply(reply, connection.run_id)
 
     async def run_replicated(self, script: Script, keys: Keys, args: Keys, until: float, replicas: int) -> RedisReply:
-        """Run a script, and learn how many replicas have what it wrote. They are waited for most of the time left."""
+        """Run a script, and count the replicas that have what it wrote; the server waits for them."""
 
         def attempt(connection: RedisConnection, pack: Pack) -> RedisReply:
             left = until - self._now()
@@ -93,7 +91,9 @@ class RedisThreadLink:
 
         def attempt(connection: RedisConnection, pack: Pack) -> RedisReply:
             packed = pack(script, keys, args, connection.run_id)
-            connection.exchange(ASKING + packed, until - self._now())  # what it says against that, it says once more
+            connection.exchange(
+                ASKING + packed, until - self._now()
+            )  # if the server refuses ASKING, it refuses the script, too
             return RedisReply(connection.reply(until - self._now()), connection.run_id)
 
         answer = self._exchange(lambda connection: _known(connection, attempt), until)
@@ -112,12 +112,12 @@ class RedisThreadLink:
         await self._channel().listen(channel, until)
 
     async def ignore(self, channel: str) -> None:
-        """Give a subscription up."""
+        """End a subscription."""
         if self._listener is not None:
             self._listener.ignore(channel)
 
     async def close(self) -> None:
-        """Disconnect. Requests that are under way end by themselves."""
+        """Close the idle connections, and end the listener. Requests under way go on to their end."""
         with self._mutex:
             self._closed = True
             listener = self._listener
@@ -126,7 +126,7 @@ class RedisThreadLink:
             listener.close()
 
     def abandon(self) -> None:
-        """In a forked child: close its copies of all sockets, and be as new."""
+        """In a forked child: close its copies of all sockets, and start anew."""
         self._pool.abandon()
         if self._listener is not None:
             self._listener.abandon()
@@ -148,7 +148,7 @@ class RedisThreadLink:
         if self._closed:
             raise StoreUnavailable(f"the link to the Redis server at {self._address} is closed; make a new client")
 
-    # Requests.
+    # Requests
 
     def _run_text(
         self, connection: RedisConnection, script: Script, keys: Keys, args: Keys, until: float
@@ -160,7 +160,7 @@ class RedisThreadLink:
         return RedisReply(reply, connection.run_id)
 
     def _exchange(self, exchange: Callable[[RedisConnection], T], until: float) -> T:
-        """Have a request and its replies on any connection."""
+        """Carry out an exchange on an idle connection, or on a new one."""
         connection = self._take(until)
         try:
             return self._carry_out(connection, exchange)
@@ -168,7 +168,7 @@ class RedisThreadLink:
             return self._carry_out(self._connect(until), exchange)
 
     def _carry_out(self, connection: RedisConnection, exchange: Callable[[RedisConnection], T]) -> T:
-        """Have a request and its replies on a connection, and keep it only if all went well."""
+        """Carry out an exchange on a connection, and put the connection back only if all went well."""
         try:
             said = exchange(connection)
         except BaseException as error:  # noqa: BLE001 - it is raised again
@@ -180,7 +180,10 @@ class RedisThreadLink:
         """Return a connection on which no reply is due."""
         now = self._now()
         if now >= until:
-            raise StoreUnavailable(f"no time was left to ask the Redis server at {self._address}; allow more")
+            raise StoreUnavailable(
+                f"the request to the Redis server at {self._address} timed out before it was sent: "
+                "raise `timeout` or `operation_timeout`"
+            )
         return self._pool.take(now) or self._connect(until)
 
     def _connect(self, until: float) -> RedisConnection:
@@ -198,7 +201,7 @@ class RedisThreadLink:
         return connect(self._access, self._address, self._now, until, None, on_stage)
 
     def _fail(self, connection: RedisConnection, error: BaseException) -> NoReturn:
-        """Drop a connection on which something went wrong, and say what."""
+        """Close a connection on which something went wrong, and raise what the caller has to know."""
         if not isinstance(error, (RedisUnsent, *BROKEN)):
             self._pool.discard(connection)
             raise error
