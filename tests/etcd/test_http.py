@@ -43,9 +43,7 @@ def said_by_h11(body: bytes, parts: Sequence[int], headers: Sequence[tuple[bytes
 def read_by_h11(said: bytes) -> tuple[int, bytes, bool] | None:
     """Return the status and the body of an answer, and whether the connection goes on; None if it is none."""
     client = h11.Connection(h11.CLIENT)
-    client.send(
-        h11.Request(method="POST", target="/v3/kv/txn", headers=[("Host", "server"), ("Content-Length", "0")])
-    )
+    client.send(h11.Request(method="POST", target="/v3/kv/txn", headers=[("Host", "server"), ("Content-Length", "0")]))
     client.send(h11.EndOfMessage())
     client.receive_data(said)
     client.receive_data(b"")
