@@ -150,8 +150,8 @@ def test_a_holder_sees_the_states() -> None:
     async def main() -> None:
         async with AsyncClient(store=virtual.source()) as client:
             lease = await client.lock("name").acquire()
-            assert lease.state is LeaseState.HELD
+            seen = [lease.state]
             await lease.release()
-            assert lease.state is LeaseState.RELEASED
+            assert [*seen, lease.state] == [LeaseState.HELD, LeaseState.RELEASED]
 
     virtual.run(main)
