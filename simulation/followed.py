@@ -110,11 +110,11 @@ class FollowedStore:
         except StoreUnavailable:  # nothing was done
             self.unsure.difference_update(set(request_ids) - known)
             raise
-        for request_id, reply in zip(requests, replies, strict=False):
+        for request_id, reply in zip(request_ids, replies, strict=False):
             self._say(f"{request_id} hears {reply}")
             if isinstance(reply, Busy | CapacityMismatch | Withdrawn):
                 self.unsure.discard(request_id)
-        self.unsure.difference_update(set(requests[len(replies) :]) - self._unanswered)
+        self.unsure.difference_update(set(request_ids[len(replies) :]) - self._unanswered)
         return replies
 
     async def release(self, release: ReleaseRequest, until: float) -> Outcome:

@@ -86,9 +86,9 @@ class OwnScripts:
         self.channel = f"{prefix}-0"
         self._requests = (f"{prefix}-{n:x}" for n in itertools.count(1))
         self._ask = AcquireRequest(name, "", self.channel, "host/1234", micros(TTL), 1_000_000, 4_000_000)
-        about = ("PUBLISH", 1, 60_000_000)
-        self._about = messagepack.pack(*about)
-        self._pack_request = messagepack.pack(*about, *codec.about_request(self._ask))
+        words = ("PUBLISH", 1, 60_000_000)
+        self._client_words = messagepack.pack(*words)
+        self._pack_request = messagepack.pack(*words, *codec.request_fields(self._ask))
         self._seen = b""
         self._state = state_key(prefix)
         self._seen, granted = bare.exchange(
@@ -109,12 +109,12 @@ class OwnScripts:
 
     def release(self, token: int) -> tuple[Word, ...]:
         """Return the release of the last acquire."""
-        return self._evalsha(scripts.RELEASE, self._about, self._ask.request_id, number(token), b"0", b"0")
+        return self._evalsha(scripts.RELEASE, self._client_words, self._ask.request_id, number(token), b"0", b"0")
 
-    def _evalsha(self, script: scripts.Script, about: bytes, request: str, *args: Word) -> tuple[Word, ...]:
+    def _evalsha(self, script: scripts.Script, words: bytes, request: str, *args: Word) -> tuple[Word, ...]:
         state = self._state
         keys = (NODE, state, state + ":q", f"{state}:t:{request}")
-        return (b"EVALSHA", script.digest, number(len(keys)), *keys, about, self._seen, request, *args, self._run_id)
+        return (b"EVALSHA", script.digest, number(len(keys)), *keys, words, self._seen, request, *args, self._run_id)
 
 
 class BareHandle:

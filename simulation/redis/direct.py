@@ -5,7 +5,7 @@ from typing import Any
 
 from holdfast.contracts.runtime import Runtime
 from holdfast.stores.redis.deployment import Rules
-from holdfast.stores.redis.link import Address, Answer, Hearing, Link, ReplyError, Word
+from holdfast.stores.redis.link import RedisAddress, RedisHearing, RedisLink, RedisReply, ReplyError, Word
 from holdfast.stores.redis.scripts import Script
 from holdfast.stores.redis.topology import OneServer, OpenLink, Topology
 from simulation.redis.server import Server
@@ -16,13 +16,13 @@ Words = tuple[Word, ...]
 class DirectLink:
     """A link to whatever process is there at the moment. Its coroutines never suspend."""
 
-    def __init__(self, reach: Callable[[], Server], hearing: Hearing) -> None:
+    def __init__(self, reach: Callable[[], Server], hearing: RedisHearing) -> None:
         """Talk to the process that `reach` gives."""
         self._reach = reach
         self._hearing = hearing
         self._channels: list[str] = []
 
-    async def run(self, script: Script, keys: Words, args: Words, until: float) -> Answer:  # noqa: ARG002 - at once
+    async def run(self, script: Script, keys: Words, args: Words, until: float) -> RedisReply:  # noqa: ARG002 - at once
         """Run a script."""
         server = self._reach()
         try:
@@ -31,14 +31,14 @@ class DirectLink:
             if error.code != "NOSCRIPT":
                 raise
             value = server.eval(script.text, keys, (*args, server.identity()))
-        return Answer(value, server.identity())
+        return RedisReply(value, server.identity())
 
     run_after_asking = run
 
-    async def run_replicated(self, script: Script, keys: Words, args: Words, until: float, replicas: int) -> Answer:
+    async def run_replicated(self, script: Script, keys: Words, args: Words, until: float, replicas: int) -> RedisReply:
         """Run a script, and claim that all replicas have what it wrote."""
         answer = await self.run(script, keys, args, until)
-        return Answer(answer.value, answer.run_id, replicas)
+        return RedisReply(answer.value, answer.run_id, replicas)
 
     async def command(self, *words: Word, until: float) -> Any:  # noqa: ANN401, ARG002 - whatever it answers, at once
         """Send a plain command."""
@@ -79,9 +79,9 @@ class DirectDeployment:
 
     def topology(self, runtime: Runtime, open_link: OpenLink) -> Topology:  # noqa: ARG002 - there is one server
         """Return the one server."""
-        return OneServer(Address("here"))
+        return OneServer(RedisAddress("here"))
 
-    def link(self, runtime: Runtime, address: Address, hearing: Hearing) -> Link:  # noqa: ARG002 - there is one
+    def link(self, runtime: Runtime, address: RedisAddress, hearing: RedisHearing) -> RedisLink:  # noqa: ARG002 - there is one
         """Make a link to it."""
         link = DirectLink(self._reach, hearing)
         self.links.append(link)

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.runtimes.simulated import SimRuntime
-from holdfast.stores.redis.link import Answer, Hearing, ReplyError, Word
+from holdfast.stores.redis.link import RedisHearing, RedisReply, ReplyError, Word
 from holdfast.stores.redis.scripts import Script
 from simulation import network
 from simulation.redis.node import RedisNode
@@ -29,7 +29,7 @@ SHORTEST, LONGEST = 0.01, 0.5
 """The first and the longest pause before the channel is connected again, in seconds."""
 
 
-class RedisLink:
+class SimulatedRedisLink:
     """A way to one server, for one client: requests, and a channel on a connection of its own."""
 
     def __init__(
@@ -38,7 +38,7 @@ class RedisLink:
         wire: network.Link,
         node: RedisNode,
         reach: Callable[[], Server | None],
-        hearing: Hearing,
+        hearing: RedisHearing,
     ) -> None:
         """Talk over `wire` to the process that `reach` gives, which is of `node`; nothing is connected yet."""
         self._runtime = runtime
@@ -59,7 +59,7 @@ class RedisLink:
 
     # -- requests ------------------------------------------------------------------------------------------
 
-    async def run(self, script: Script, keys: Words, args: Words, until: float) -> Answer:
+    async def run(self, script: Script, keys: Words, args: Words, until: float) -> RedisReply:
         """Run a script."""
         server = await self._connect(until)
         args = (*args, server.identity())
@@ -70,9 +70,9 @@ class RedisLink:
                 raise
             self._wire.happened["script not known"] += 1
             value = await self._exchange(server, lambda: server.eval(script.text, keys, args), until)
-        return Answer(value, server.identity())
+        return RedisReply(value, server.identity())
 
-    async def run_replicated(self, script: Script, keys: Words, args: Words, until: float, replicas: int) -> Answer:
+    async def run_replicated(self, script: Script, keys: Words, args: Words, until: float, replicas: int) -> RedisReply:
         """Run a script, and wait for replicas to have what it wrote."""
         server = await self._connect(until)
         args = (*args, server.identity())
@@ -83,7 +83,7 @@ class RedisLink:
                 raise
             return await self._replicated(server, lambda: server.eval(script.text, keys, args), until, replicas)
 
-    async def run_after_asking(self, script: Script, keys: Words, args: Words, until: float) -> Answer:
+    async def run_after_asking(self, script: Script, keys: Words, args: Words, until: float) -> RedisReply:
         """Refuse: no slot moves here."""
         raise NotImplementedError
 
@@ -135,10 +135,10 @@ class RedisLink:
 
         return await self._wire.exchange(serve, until, self._takes)
 
-    async def _replicated(self, server: Server, work: Callable[[], Any], until: float, replicas: int) -> Answer:
+    async def _replicated(self, server: Server, work: Callable[[], Any], until: float, replicas: int) -> RedisReply:
         left = (until - self._runtime.now()) * 0.8
 
-        def serve(answer: network.Answer[Answer]) -> None:
+        def serve(answer: network.Answer[RedisReply]) -> None:
             if not server.alive or self._node.is_down():
                 return
             try:
@@ -148,7 +148,7 @@ class RedisLink:
                 return
 
             def tell(count: int) -> None:
-                answer.resolve(Answer(value, server.identity(), count))
+                answer.resolve(RedisReply(value, server.identity(), count))
 
             self._node.wait(replicas, left, tell)
 

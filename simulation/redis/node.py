@@ -16,7 +16,7 @@ from holdfast.contracts.messages import ReleaseRequest, RenewRequest
 from holdfast.errors import StoreError
 from holdfast.runtimes.simulated import EPOCH, Process, SimRuntime, World
 from holdfast.stores.redis.deployment import NO_GUARD, STRICT, Rules
-from holdfast.stores.redis.link import Address
+from holdfast.stores.redis.link import RedisAddress
 from holdfast.stores.redis.names import NODE, name_of, state_key
 from holdfast.stores.redis.store import RedisStore
 from holdfast.table.state import NameState
@@ -30,7 +30,7 @@ from simulation.redis.server import Server
 class Replica:
     """A server that does what the master did, a little later."""
 
-    def __init__(self, address: Address, keys: Keyspace, lag: float, skew: float) -> None:
+    def __init__(self, address: RedisAddress, keys: Keyspace, lag: float, skew: float) -> None:
         """Start with what it has; `lag` is how many seconds it is behind, `skew` how far its clock is ahead."""
         self.address = address
         self.keys = keys
@@ -74,9 +74,9 @@ class RedisNode(Node):
         """Counts the masters that there were: what an earlier one did goes to nobody any more."""
         self._names: dict[str, NameState | None] = {}
         """All names that the master has; with their states, as far as somebody looked at them."""
-        self.address = Address("node-1")
+        self.address = RedisAddress("node-1")
         self.replicas = [
-            Replica(Address(f"node-{number}"), Keyspace(), lag, skew)
+            Replica(RedisAddress(f"node-{number}"), Keyspace(), lag, skew)
             for number, (lag, skew) in enumerate(zip(lags, skews[1:], strict=True), 2)
         ]
         self._waiting: list[_Waiting] = []
@@ -139,7 +139,7 @@ class RedisNode(Node):
 
     # -- servers -------------------------------------------------------------------------------------------
 
-    def server_at(self, address: Address) -> Server | None:
+    def server_at(self, address: RedisAddress) -> Server | None:
         """Return the process that listens at an address; None if there is none."""
         return self.server if address == self.address and not self.is_down() else None
 

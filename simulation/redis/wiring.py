@@ -4,16 +4,16 @@ from collections.abc import Callable
 
 from holdfast.contracts.runtime import Runtime
 from holdfast.runtimes.simulated import SimRuntime
-from holdfast.stores.redis.link import Address, Hearing, Link, ReplyError, Word
+from holdfast.stores.redis.link import RedisAddress, RedisHearing, RedisLink, ReplyError, Word
 from holdfast.stores.redis.names import NODE
 from holdfast.stores.redis.store import RedisStore
 from holdfast.stores.redis.topology import OneServer, OpenLink, Sentinels, Topology
 from simulation import network
-from simulation.redis.link import RedisLink
+from simulation.redis.link import SimulatedRedisLink
 from simulation.redis.node import RedisNode
 from simulation.redis.server import Server
 
-SENTINEL = Address("sentinel", 26379)
+SENTINEL = RedisAddress("sentinel", 26379)
 
 
 class Sentinel(Server):
@@ -37,7 +37,7 @@ class SimulatedDeployment:
     def __init__(self, node: RedisNode, wire: network.Link) -> None:
         """Reach `node` over `wire`; if it has replicas, a Sentinel says who is the master."""
         self.rules = node.rules
-        self.links: list[RedisLink] = []
+        self.links: list[SimulatedRedisLink] = []
         self._node = node
         self._wire = wire
 
@@ -48,13 +48,13 @@ class SimulatedDeployment:
         sentinel = Sentinel(self._node)
         return Sentinels(runtime, [SENTINEL], "holdfast", lambda _: self._link(runtime, lambda: sentinel, _deaf()))
 
-    def link(self, runtime: Runtime, address: Address, hearing: Hearing) -> Link:
+    def link(self, runtime: Runtime, address: RedisAddress, hearing: RedisHearing) -> RedisLink:
         """Make a link to a server."""
         return self._link(runtime, lambda: self._node.server_at(address), hearing)
 
-    def _link(self, runtime: Runtime, reach: Callable[[], Server | None], hearing: Hearing) -> RedisLink:
+    def _link(self, runtime: Runtime, reach: Callable[[], Server | None], hearing: RedisHearing) -> SimulatedRedisLink:
         assert isinstance(runtime, SimRuntime)  # noqa: S101 - who else would simulate
-        link = RedisLink(runtime, self._wire, self._node, reach, hearing)
+        link = SimulatedRedisLink(runtime, self._wire, self._node, reach, hearing)
         self.links.append(link)
         return link
 
@@ -75,5 +75,5 @@ class SimulatedRedisStore(RedisStore):
             link.vanish()
 
 
-def _deaf() -> Hearing:
-    return Hearing(lambda payload: None, lambda: None)  # noqa: ARG005
+def _deaf() -> RedisHearing:
+    return RedisHearing(lambda payload: None, lambda: None)  # noqa: ARG005

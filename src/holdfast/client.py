@@ -1,4 +1,7 @@
-"""A client: one store, one renewer, one channel, and any number of locks. Make one a process and keep it."""
+"""The two clients: a client has one store, one renewer, one channel and any number of locks.
+
+Make one client per process, and keep it.
+"""
 
 import inspect
 import os
@@ -42,14 +45,14 @@ from holdfast.stores.urls import store_source
 DEFAULT_TTL = 30.0
 
 COMMON = ("name", "ttl", "timeout")
-"""What everything that can be locked takes."""
+"""The arguments that every primitive takes."""
 PLAIN, SHARED = PlainOptions.__optional_keys__, Options.__optional_keys__
 TOGETHER, ELECTION = MultiLockOptions.__optional_keys__, ElectionOptions.__optional_keys__
-"""What else."""
+"""The options of each kind of primitive."""
 
 
 def _literal(pattern: str | None) -> str:
-    """Return what all names that match a pattern begin with."""
+    """Return the prefix of all names that match a pattern."""
     return re.split(r"[*?\[]", pattern or "", maxsplit=1)[0]
 
 
@@ -58,7 +61,7 @@ def _this_process() -> str:
 
 
 class _ClientBase:
-    """All of a client that needs no store."""
+    """What both clients share: everything that needs no store."""
 
     def __init__(
         self,
@@ -75,34 +78,33 @@ class _ClientBase:
         quorum: Sequence[object] | None = None,
         **unknown: Never,
     ) -> None:
-        """Prepare a client; the store is opened by the first operation.
+        """Make a client. Its first operation opens the store.
 
         Args:
-            url: the store, or a redis-py client whose servers are used; default: the environment's HOLDFAST_URL, else
-                an embedded lock file of this user.
+            url: the URL of the store, or a redis-py client whose servers to use; default: the environment's
+                HOLDFAST_URL, else an embedded lock file of this user.
             namespace: a prefix of all names, so that programs can share a store.
-            owner: who this client is, for people who look at a lock: up to 512 bytes of UTF-8; default: host and
+            owner: the name of this client, for people who inspect a lock: up to 512 bytes of UTF-8; default: host and
                 process id.
-            operation_timeout: the longest, in seconds, that one request to the store may take.
-            retry_for: how long, in seconds, an acquisition rides out a store that does not answer, or cannot be opened
-                yet; never beyond its own `timeout`. What does not wait asks once.
-            fairness_count: how often this client hands a name on among its own threads or tasks, while somebody outside
-                waits for it; 0: always to whoever waits outside.
-            fairness_time: for how many seconds it does.
-            on_event: called with a LockEvent whenever one of this client's locks is waited for, acquired, renewed,
-                lost, handed on or released, in the thread or event loop where that happens: it must not block. Its
-                errors are logged.
-            store: the source of a store of your own, instead of a URL.
-            quorum: the independent nodes, at least three, of which a majority must agree (Redlock), instead of a URL:
-                each a URL, or a redis-py client whose server is used.
+            operation_timeout: the longest time, in seconds, that one request to the store may take.
+            retry_for: how long, in seconds, an acquisition retries while the store does not answer or cannot be opened;
+                never beyond its own `timeout`. An acquisition that does not wait asks once.
+            fairness_count: how often this client may hand a name over among its own threads or tasks while another
+                client waits for it; 0: never.
+            fairness_time: how long, in seconds, this client may do so.
+            on_event: called with a LockEvent whenever a lock of this client is waited for, acquired, renewed, lost,
+                handed over or released, in the thread or event loop where that happens: it must not block. Its errors
+                are logged.
+            store: the source of your own store, instead of a URL.
+            quorum: at least three independent nodes, of which a majority must agree (Redlock), instead of a URL: each
+                is a URL, or a redis-py client whose server to use.
 
-        Raises UsageError if something can't be right.
+        Raises UsageError if an argument is wrong.
         """
         if unknown:
             refuse_unknown(type(self).__name__, unknown, inspect.signature(_ClientBase).parameters.keys() - {"unknown"})
         if sum(each is not None for each in (url, store, quorum)) > 1:
-            message = "give one of url, store and quorum"
-            raise UsageError(message)
+            raise UsageError("a client has one store: give only one of `url`, `store` and `quorum`")
         self.namespace = check_name(namespace, "a namespace") if namespace else ""
         self._settings = Settings(
             check_name(owner, "an owner") if owner else _this_process(),
@@ -114,7 +116,7 @@ class _ClientBase:
                 check_count(fairness_count, "fairness_count"), check_duration(fairness_time, "fairness_time")
             ),
         )
-        self._own_label = owner is not None
+        self._owner_given = owner is not None
         self._source = store or (store_source(url) if quorum is None else _quorum_of(quorum))
         self._session: Session | None = None
         self._closed = False
@@ -122,10 +124,10 @@ class _ClientBase:
         fork.watch(self)
 
     def after_fork_in_child(self) -> None:
-        """Start anew in a forked child: nothing of the parent's is used."""
+        """Start anew in a forked child, which uses nothing of its parent's."""
         session, self._session = self._session, None
-        self._beginning = ThreadsRuntime().mutex()  # a thread that is not here may have held the old one
-        if not self._own_label:
+        self._beginning = ThreadsRuntime().mutex()  # a thread that the child does not have may hold the old mutex
+        if not self._owner_given:
             self._settings.owner = _this_process()
         if session is not None:
             session.abandon()
@@ -159,11 +161,11 @@ class _ClientBase:
         return made
 
     def _shared(self, kind: str) -> None:
-        """Raise UsageError if the store cannot let several hold a name."""
+        """Raise UsageError if the store cannot let several holders share a name."""
         if not self._source.capabilities.weights:
             raise UsageError(
-                f"{self._source.title} keeps no {kind}: of a name it knows only whether it is held. Use lock(), or "
-                "another store, such as sqlite:///path or redis://host."
+                f"{self._source.title} keeps no {kind}: a name has one holder there. Use lock(), or another store, "
+                "such as sqlite:///path or redis://host."
             )
 
     def _full(self, name: str) -> str:
@@ -173,7 +175,7 @@ class _ClientBase:
         return f"{self.namespace}:" if self.namespace else ""
 
     def _matching(self, names: Iterable[str], pattern: str | None) -> Iterator[str]:
-        """Yield those of this client's namespace that match a pattern, without the prefix of the namespace."""
+        """Yield the names of this client's namespace that match a pattern, without the prefix of the namespace."""
         for name in names:
             short = name.removeprefix(self._prefix())
             if pattern is None or fnmatchcase(short, pattern):
@@ -185,12 +187,12 @@ class _ClientBase:
 
 
 class Client(_ClientBase):
-    """Locks for threads. Safe to share by all threads; close it, or use it with `with`, to stop its own.
+    """Locks for threads. All threads can share a client; close it, or use it with `with`, to stop its own threads.
 
-    It starts two daemon threads when first used: the channel, which hears of grants, and the renewer, which renews
-    leases in the background for as long as they are held. In a coroutine use `AsyncClient`: this one would block the
-    event loop while it waits. Do not call it in a signal handler, nor in a `__del__` of yours: like every lock of
-    threads, it would wait for ever for what the interrupted thread is just holding. Set a flag there.
+    The first operation starts two daemon threads: the channel, which receives notifications from the store, and the
+    renewer, which renews all leases in the background. In a coroutine use `AsyncClient`: a `Client` blocks the event
+    loop while it waits. Do not call a client in a signal handler or in a `__del__`: like every lock of threads, it
+    would wait for ever for a mutex of the interrupted thread. Set a flag there.
     """
 
     def lock(
@@ -203,27 +205,26 @@ class Client(_ClientBase):
         """Make a lock on `name`: any non-empty str of up to 512 bytes of UTF-8.
 
         Args:
-            name: what to lock; of a decorator it is a format string for the arguments of the call, else it is taken
-                as it stands.
-            ttl: the crash bound, in seconds: how long the lock outlives a holder that fell silent. A holder that
-                lives is renewed in the background, however long it works.
+            name: what to lock. In a decorator, a format string for the arguments of the call; otherwise used as it is.
+            ttl: the crash bound, in seconds: how long the lock stays locked after its holder fell silent. The lease of
+                a live holder is renewed in the background, however long it works.
             timeout: how long to wait, in seconds; None: for ever; 0: ask once.
-            lock_delay: for how many seconds nobody gets the lock after a lease ran out (not after a release).
+            lock_delay: how long, in seconds, nobody gets the lock after a lease expired (not after a release).
             max_hold: after how many seconds the lease is no longer renewed, so that a stuck holder loses it.
-            min_hold: for how many seconds after the grant nobody else gets the lock, even if it is released before: a
-                quick job is not run again by a node whose clock is a little behind. At most ttl and max_hold.
-            on_lost: called once with a LeaseLost when a lease is lost, in the thread that notices, mostly the
+            min_hold: how long, in seconds, after the grant nobody else gets the lock, even if it is released before:
+                another machine whose clock is a little behind does not run a quick job again. At most ttl and max_hold.
+            on_lost: called once with a LeaseLost when a lease is lost, in the thread that notices the loss, mostly the
                 renewer's. It must not block.
-            on_revoke: called once with the lease when somebody asks for the name by `revoke`. It must not block.
-            detect_deadlock: whether to look, while waiting, for others that wait for what this thread holds, in a
-                circle: then one of them gets DeadlockDetected. All must have asked for it. Each acquisition then has
-                its own place in the store's queue, and is not handed on within the process.
-            linger: for how many seconds a released lease is kept in case this client wants the name again, which it
-                then has without a word to the store. To everybody else the name is held meanwhile, and `inspect` shows
-                it so. Whoever asks for it elsewhere ends that at once: a waiter is granted it, and `try_acquire`,
-                which finds it held, will get it the next time.
-            reentrant: whether a thread (or task) that holds the lock may acquire it again: it gets a lease of its own
-                with the same token, and the name is released with the last of them.
+            on_revoke: called once with the lease when somebody requests a revocation by `revoke`. It must not block.
+            detect_deadlock: whether to look, while waiting, for threads or tasks that wait for each other in a circle:
+                one of them gets DeadlockDetected. All of them must have this option. Each acquisition then has its own
+                place in the store's queue, and there is no local hand-off.
+            linger: how long, in seconds, this client keeps a released lease, so that it can acquire the name again
+                without a request to the store. To all other clients the name is held meanwhile, also in `inspect`. A
+                request of another client ends that at once: a waiter is granted the name; `try_acquire` is refused once
+                and will succeed the next time.
+            reentrant: whether a thread (or task) that holds the lock may acquire it again: it gets another lease with
+                the same token, and the release of the last lease releases the name.
 
         Raises UsageError if a value is not allowed.
         """
@@ -238,11 +239,12 @@ class Client(_ClientBase):
         timeout: float | None = None,
         **options: Unpack[Options],
     ) -> Semaphore:
-        """Make a semaphore on `name`: leases take one or more of its `permits`, from 1 to 1048575.
+        """Make a semaphore on `name`: each lease takes one or more of its `permits` (from 1 to 1048575).
 
-        Everybody who uses the name at a time must give the same number, else acquiring raises UsageError: it may be
-        changed by `resize`, or when nobody holds or waits. A name is the same for locks, semaphores and reader/writer
-        locks. Waiters are served first come, first served, however many permits they want.
+        All users of the name must give the same number of permits, else acquiring raises UsageError. `resize` changes
+        the number; without it, the number can change only while nobody holds or waits. Locks, semaphores and
+        reader/writer locks share their names. Waiters are served first come, first served, however many permits they
+        ask for.
 
         The other arguments and errors are those of `lock`; also raises UsageError if the store keeps no semaphores.
         """
@@ -256,11 +258,11 @@ class Client(_ClientBase):
         timeout: float | None = None,
         **options: Unpack[Options],
     ) -> RWLock:
-        """Make a reader/writer lock on `name`: `read()` and `write()` of it are used as locks are.
+        """Make a reader/writer lock on `name`, with the locks `read()` and `write()`.
 
-        Readers hold it together (up to 1048576 of them), a writer alone. Readers and writers are served first come,
-        first served: neither starves. So no lease of it is reentrant, nor does a read lease become a write lease; but a
-        write lease can be downgraded.
+        Up to 1048576 readers share the lock; a writer holds it alone. Readers and writers are served first come, first
+        served, so neither starves. For this reason no lease is reentrant, and a read lease cannot become a write lease;
+        but a write lease can be downgraded.
 
         The arguments and errors are those of `lock`; also raises UsageError if the store keeps no reader/writer locks.
         """
@@ -274,16 +276,15 @@ class Client(_ClientBase):
         timeout: float | None = None,
         **options: Unpack[MultiLockOptions],
     ) -> MultiLock:
-        """Make a lock on several names (up to 1000), of which one holder has all or none.
+        """Make a lock on several names (up to 1000): a holder has all of them or none.
 
-        They are taken in one order, whatever order is given, so that users of overlapping names never wait for each
-        other in a circle; each of them is also kept out by a `lock` of that name, and keeps it out. If one is lost, all
-        are. The embedded store, `memory://` and a Redis server grant all names that are free in one step; a Redis
-        Cluster, whose names lie on several nodes, grants them one after another.
+        The names are acquired in one fixed order, whatever order you give, so that users of overlapping names never
+        deadlock. A multilock and a `lock` of one of its names exclude each other. If one lease of the group is lost,
+        all are. The embedded store, `memory://` and a Redis server grant all free names in one step; a Redis Cluster,
+        whose names lie on several nodes, grants them one after another.
 
-        The `timeout` counts for all names together, and `max_hold` from when all are held. As of a decorator, the names
-        are taken as they stand. The other arguments and errors are those of `lock`; also raises UsageError if a name
-        is given twice.
+        The `timeout` counts for all names together, and `max_hold` from the last grant. A decorator uses the names as
+        they are. The other arguments and errors are those of `lock`; also raises UsageError if a name is given twice.
         """
         return MultiLock(self, names, self._options("multilock", TOGETHER, ttl, timeout, cast("Options", options)))
 
@@ -294,16 +295,16 @@ class Client(_ClientBase):
         timeout: float | None = None,
         **options: Unpack[ElectionOptions],
     ) -> Election:
-        """Make an election by `name`: `campaign` in it to become the leader, or `observe` who leads.
+        """Make an election on `name`: `campaign` to become the leader, or `observe` the leaders.
 
-        A leader that died or hangs is followed when its ttl has run out; one that is alive but stuck is followed only
-        if there is a `max_hold`. The arguments and errors are those of `lock`, and so is the name: who holds a lock of
-        this name is the leader.
+        A leader that died is followed by another when its ttl has run out. A leader that is alive but stuck is followed
+        only if there is a `max_hold`. The arguments and errors are those of `lock`. The name is a lock's name: the
+        holder of a lock on this name is the leader.
         """
         return Election(self, name, self._options("election", ELECTION, ttl, timeout, cast("Options", options)))
 
     def inspect(self, name: str) -> NameView:
-        """Show who holds `name` and who waits for it."""
+        """Return who holds `name` and who waits for it."""
         return self._short(drive(self.session().inspect(self._full(name))))
 
     def names(self, pattern: str | None = None) -> list[str]:
@@ -311,11 +312,12 @@ class Client(_ClientBase):
         return sorted(self.iter_names(pattern))
 
     def iter_names(self, pattern: str | None = None) -> Iterator[str]:
-        """Yield the names that `names` lists, in no order, as the store lists them page by page.
+        """Yield the names that `names` returns, in no order, page by page as the store lists them.
 
-        The pattern is that of a shell: `*`, `?`, `[abc]`. What stands before the first of these is looked for by the
-        store, the rest here. A name that is in use all the time is yielded once; one that is acquired or released
-        meanwhile may be. Each page is asked for when it is needed, within `operation_timeout`. Raises StoreError.
+        The pattern is that of a shell: `*`, `?`, `[abc]`. The store finds the names that begin with the text before the
+        first of these characters; the client matches the rest. A name that is in use during the whole listing is
+        yielded exactly once; a name that is acquired or released meanwhile may be yielded or not. Each page is
+        requested when it is needed, within `operation_timeout`. Raises StoreError.
         """
         rest: object = None
         while True:
@@ -325,39 +327,40 @@ class Client(_ClientBase):
                 return
 
     def deadlocks(self) -> list[tuple[Wait, ...]]:
-        """List who waits for each other in a circle, for names of this client's namespace, in any process.
+        """Return all deadlocks on names of this client's namespace, of any process: each is a circle of waits.
 
-        Only locks made with `detect_deadlock=True` are seen. Asks the store for every name in use: meant for people.
+        Only locks with `detect_deadlock=True` are seen. Inspects every name in use: meant for people, not for programs.
         """
         return drive(self.session().deadlocks())
 
     def revoke(self, name: str, *, force: bool = False, token: int | None = None) -> list[HolderView]:
-        """Ask the holders of `name` to let go; with `force`, take it from them and hand it on. Returns who they are.
+        """Ask the holders of `name` to let go; with `force`, take it from them. Return these holders.
 
-        Who is asked hears of it by `lease.on_revoke` and `lease.revoking`, and may go on: nothing is lost. What asks
-        them can get lost, or not reach a lease that is a second old: ask again. By force their leases are lost at once,
-        and their late writes carry smaller fencing tokens than any lease after this.
+        A holder that is asked hears of it by `lease.on_revoke` and `lease.revoking`, and may go on: no lease is lost.
+        The revocation request can get lost, and may not reach a lease in its first second: repeat it. With `force`, the
+        leases are lost at once, the name is handed over, and late writes of the old holders carry smaller fencing
+        tokens than any later lease.
 
-        With `force` and a `token`, the name is taken only from the holder that `inspect` shows with this token: never
-        from somebody who was granted it since you looked, nor from others who hold permits of it.
+        With `force` and a `token`, only the holder that `inspect` shows with this token loses its lease: never a holder
+        that was granted the name since you looked, nor the holders of other permits.
         """
         only = _only(token, force=force)
         session, full = self.session(), self._full(name)
         return drive(session.revoke(full, only) if force else session.request_revocation(full))
 
     def end_quarantine(self) -> float:
-        """Have a quarantined store grant again at once; return for how many seconds it would have granted nothing.
+        """End the quarantine of the store at once; return how many seconds it would still have lasted.
 
-        A Redis that restarted, failed over or is new may have forgotten who holds what, so it grants nothing until the
-        longest lease has run out. End that only if you know that nobody works under a lease from before: such a holder
-        would not be alone. Returns 0.0 if it was not quarantined.
+        A Redis that restarted, failed over or is new may have forgotten leases, so it grants nothing until the longest
+        lease has run out. End the quarantine only if you know that nobody works under a lease from before: that holder
+        and the next one would work at the same time. Returns 0.0 if there was no quarantine.
 
-        Raises UsageError if the store never forgets, StoreError if it did not answer (then call it again).
+        Raises UsageError if the store never forgets, StoreError if the store did not answer (then call it again).
         """
         return drive(self.session().end_quarantine())
 
     def close(self) -> None:
-        """Release what is still held, and stop. Idempotent."""
+        """Release all leases, and stop. Idempotent."""
         session, self._session = self._session, None
         self._closed = True
         if session is not None:
@@ -371,7 +374,7 @@ class Client(_ClientBase):
     def _begin(self) -> Session:
         if in_event_loop():
             warnings.warn(
-                f"{self!r} is used in a thread that runs an event loop, which stands still while it waits: use "
+                f"{self!r} is used in a thread that runs an event loop, and blocks the loop while it waits: use "
                 "AsyncClient there, or asyncio.to_thread().",
                 BlockedEventLoop,
                 stacklevel=_stack_level(),
@@ -394,8 +397,8 @@ class Client(_ClientBase):
 class AsyncClient(_ClientBase):
     """Locks for asyncio. Belongs to the event loop that first uses it; close it, or use it with `async with`.
 
-    It starts one task, the renewer, which renews leases in the background for as long as they are held. A loop that
-    is blocked for longer than a lease lasts loses it: blocking work belongs into a thread.
+    The first operation starts one task, the renewer, which renews all leases in the background. If the event loop is
+    blocked for longer than the ttl of a lease, the lease is lost: run blocking work in a thread.
     """
 
     def lock(
@@ -453,7 +456,7 @@ class AsyncClient(_ClientBase):
         return AsyncElection(self, name, self._options("election", ELECTION, ttl, timeout, cast("Options", options)))
 
     async def inspect(self, name: str) -> NameView:
-        """Show who holds `name` and who waits for it."""
+        """Return who holds `name` and who waits for it."""
         return self._short(await self.session().inspect(self._full(name)))
 
     async def names(self, pattern: str | None = None) -> list[str]:
@@ -461,7 +464,7 @@ class AsyncClient(_ClientBase):
         return sorted([name async for name in self.iter_names(pattern)])
 
     async def iter_names(self, pattern: str | None = None) -> AsyncIterator[str]:
-        """Yield the names that `names` lists, in no order, as the store lists them. See `Client.iter_names`."""
+        """Yield the names that `names` returns, in no order, page by page. See `Client.iter_names`."""
         rest: object = None
         while True:
             page = await self.session().page(self._prefix() + _literal(pattern), rest)
@@ -471,28 +474,28 @@ class AsyncClient(_ClientBase):
                 return
 
     async def deadlocks(self) -> list[tuple[Wait, ...]]:
-        """List who waits for each other in a circle, in any process. See `Client.deadlocks`."""
+        """Return all deadlocks, of any process. See `Client.deadlocks`."""
         return await self.session().deadlocks()
 
     async def revoke(self, name: str, *, force: bool = False, token: int | None = None) -> list[HolderView]:
-        """Ask the holders of `name` to let go, or take it from them by `force`. See `Client.revoke`."""
+        """Ask the holders of `name` to let go; with `force`, take it from them. See `Client.revoke`."""
         only = _only(token, force=force)
         session, full = self.session(), self._full(name)
         return await (session.revoke(full, only) if force else session.request_revocation(full))
 
     async def end_quarantine(self) -> float:
-        """Have a quarantined store grant again at once. See `Client.end_quarantine`."""
+        """End the quarantine of the store at once. See `Client.end_quarantine`."""
         return await self.session().end_quarantine()
 
     async def close(self) -> None:
-        """Release what is still held, and stop. Idempotent. Cancelled, it is carried out all the same."""
+        """Release all leases, and stop. Idempotent. A cancellation does not stop it half-way."""
         session, self._session = self._session, None
         self._closed = True
         if session is None:
             return
         if self._runtime is not None and self._runtime.is_current():
             await self._runtime.finish(session.close())
-        else:  # its loop has ended, and with it all that could be cancelled
+        else:  # the loop has ended, so nothing can cancel this
             await session.close()
 
     def session(self) -> Session:
@@ -502,8 +505,7 @@ class AsyncClient(_ClientBase):
             runtime = self._runtime = AsyncioRuntime()
             self._session = self._start(runtime)
         elif not runtime.is_current():
-            message = "this AsyncClient belongs to another event loop; make one in each loop"
-            raise UsageError(message)
+            raise UsageError("this AsyncClient belongs to another event loop: make one in each loop")
         return self._session
 
     _runtime: AsyncioRuntime | None = None
@@ -511,7 +513,7 @@ class AsyncClient(_ClientBase):
     def __del__(self) -> None:
         if getattr(self, "_session", None) is not None:
             warnings.warn(
-                f"{self!r} was not closed: what it holds ends at its ttl. Use it with `async with`, or await close().",
+                f"{self!r} was not closed: its leases end at their ttl. Use it with `async with`, or await close().",
                 ResourceWarning,
                 stacklevel=2,
                 source=self,
@@ -527,16 +529,16 @@ class AsyncClient(_ClientBase):
 
 
 def _only(token: int | None, *, force: bool) -> int:
-    """Return the token of the only holder to take a name from; 0: all of them."""
+    """Return the token of the holder to revoke; 0: all holders."""
     if token is None:
         return 0
     if not force:
-        raise UsageError("a token says from whom a name is taken, so it goes with force=True; to ask, leave it out.")
+        raise UsageError("a token is only for revoke(force=True): without force all holders are asked, so leave it out")
     return check_number(token, "a token", MOST_TOKENS)
 
 
 def _stack_level() -> int:
-    """Return how far up the code is that called Holdfast, for a warning that is raised by the caller."""
+    """Return the `stacklevel` of the code that called Holdfast, for a warning."""
     package = f"{__name__.partition('.')[0]}."
     level, frame = 0, inspect.currentframe()
     while frame is not None and frame.f_globals.get("__name__", "").startswith(package):

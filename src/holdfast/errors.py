@@ -1,7 +1,7 @@
 """Every exception that Holdfast raises, in one tree.
 
-The rule of this file: a message is a sentence that says what happened and what to do about it, and it never
-contains a secret of a URL, nor text from others that is not escaped.
+The rule of this file: a message is a sentence that says what happened and what to do. It never contains a secret of a
+URL, and text that others chose is escaped.
 """
 
 from collections.abc import Sequence
@@ -15,64 +15,64 @@ class HoldfastError(Exception):
 
 
 class BlockedEventLoop(RuntimeWarning):
-    """A blocking `Client` is used in a thread that runs an event loop. A warning: filter it if that is meant."""
+    """A blocking `Client` is used in a thread that runs an event loop. Filter this warning if you mean it."""
 
 
 class UsageError(HoldfastError, ValueError):
-    """The call cannot be right, whatever the store says; the message tells what is allowed."""
+    """The call is wrong, whatever the state of the store; the message says what is allowed."""
 
 
 class UnknownArgument(UsageError, TypeError):
-    """A keyword that a call does not take; the message tells what was meant."""
+    """The call does not take this keyword; the message names the keyword that was probably meant."""
 
 
 class SelfDeadlock(UsageError):
-    """A thread or task that holds a lock would wait for itself, for ever. It does not, and stands in no queue."""
+    """A thread or task asked for a lock that it holds already, and would wait for ever. It is in no queue."""
 
     def __init__(self, name: str, token: int, advice: str) -> None:
-        """Name the lock, the token of the lease that is held, and what to do instead."""
+        """Name the lock, the token of its present lease, and what to do instead."""
         super().__init__(
-            f"this thread or task holds {name!r} already (token {token}), and would wait for itself for ever. {advice}"
+            f"this thread or task already holds {name!r} (token {token}), and would wait for itself for ever. {advice}"
         )
 
 
 @dataclass(slots=True, frozen=True)
 class Vote:
-    """What one of the nodes of a quorum said."""
+    """The reply of one node of a quorum."""
 
     node: str
-    """Which node, without secrets."""
+    """The node, without secrets."""
     said: str
-    """That it granted, by whom the name is held there, for how long it gives no vote, or what went wrong."""
+    """That the node granted, who holds the name there, how long the node gives no vote, or what went wrong."""
 
 
 class LockTimeout(HoldfastError, TimeoutError):
-    """The lock was not granted within the timeout. Nothing is held and no place in the queue is kept."""
+    """The lock was not granted within the timeout. Nothing is held, and the request has left the queue."""
 
     def __init__(self, message: str, votes: Sequence[Vote] = ()) -> None:
-        """Say what happened; on a quorum also what each node said."""
-        super().__init__(message + tell(votes))
+        """Say what happened; on a quorum also the reply of each node."""
+        super().__init__(message + _text_of(votes))
         self.votes = tuple(votes)
 
 
-def tell(votes: Sequence[Vote]) -> str:
-    """Tell what the nodes of a quorum said, to be added to what happened."""
+def _text_of(votes: Sequence[Vote]) -> str:
+    """Return the replies of a quorum's nodes as text, to append to a message."""
     return f" ({'; '.join(f'{vote.node}: {vote.said}' for vote in votes)})" if votes else ""
 
 
 @dataclass(slots=True, frozen=True)
 class Wait:
-    """One who waits for a name that another holds."""
+    """One waiter, and the holder that it waits for."""
 
     waiter: str
-    """The owner that waits."""
+    """The owner of the waiter."""
     name: str
     holder: str
-    """The owner that holds."""
+    """The owner of the lease."""
     waiting: str
-    """Which thread or task of the owner: an id, a space, and what it is called."""
+    """The thread or task that waits: an id, a space, and its name."""
     holding: str
-    """The same of the holder."""
+    """The thread or task that holds, in the same form."""
 
     def __str__(self) -> str:
         waiting, holding = self.waiting.partition(" ")[2], self.holding.partition(" ")[2]
@@ -83,27 +83,27 @@ class Wait:
 
 
 class DeadlockDetected(HoldfastError):
-    """Several wait for each other in a circle, and none would ever be granted. This one was told to give up.
+    """Several threads or tasks wait for each other in a circle; this one was chosen to give up.
 
-    It stands in no queue any more. Release what this thread or task holds, and begin again.
+    It has left the queue. Release the leases of this thread or task, and acquire them again.
     """
 
     def __init__(self, waits: Sequence[Wait]) -> None:
-        """Name every edge of the circle; the first is that of who is told."""
+        """Name every wait of the circle; the first is that of the thread or task that gets this error."""
         self.waits = tuple(waits)
-        told = "; ".join(map(str, waits))
+        circle = "; ".join(map(str, waits))
         super().__init__(
-            f"a deadlock: {told}. Release what you hold and begin again; and take these locks in the same order "
-            "everywhere, or all at once."
+            f"a deadlock was found: {circle}. Release your leases and try again. To avoid deadlocks, acquire these "
+            "locks in the same order everywhere, or all at once with a multilock."
         )
 
 
 class Stopped(HoldfastError):
-    """A thread was told to wait no more, by the `Stop` that it was given. Nothing is held or left behind."""
+    """The `Stop` of a waiting thread ended its wait. Nothing is held, and the request has left the queue."""
 
 
 class LeaseLost(HoldfastError):
-    """The lease can no longer be trusted: another holder may be at work. Stop, and do not write."""
+    """The lease has ended, or may have: another holder may be at work. Stop, and do not write."""
 
 
 class ForkedLeaseError(UsageError):
@@ -111,26 +111,26 @@ class ForkedLeaseError(UsageError):
 
 
 class StaleTokenError(HoldfastError):
-    """A protected resource has seen a newer fencing token than this one, and refused it."""
+    """A protected resource refused a fencing token because it has seen a newer one."""
 
 
 class StoreError(HoldfastError):
-    """The store could not do what was asked; the error of the store's own client is the cause."""
+    """The store could not carry out a request; the error of the store's client library is the cause."""
 
     def __init__(self, message: str) -> None:
-        """Say what happened. Part of it may be a server's own text: it is escaped, and what is too long is cut."""
+        """Say what happened. The message may quote a server, so it is escaped, and cut if it is too long."""
         super().__init__(shown(message, STORE_ERROR))
 
 
 class StoreUnavailable(StoreError):
-    """The store did not answer, or not in time. Asking again later may succeed."""
+    """The store did not answer in time. Trying again later may succeed."""
 
     def __init__(self, message: str, votes: Sequence[Vote] = ()) -> None:
         """Say what happened."""
         super().__init__(message)
         self.votes = tuple(votes)
-        """On a quorum: what each node said."""
+        """On a quorum: the reply of each node."""
 
 
 class OutcomeUnknown(StoreUnavailable):
-    """The store did not answer, and the request may or may not have been carried out."""
+    """The store did not answer in time, and may or may not have carried out the request."""

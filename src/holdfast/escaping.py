@@ -1,33 +1,33 @@
-"""How text from others is shown: names and owners are chosen by whoever takes a lock.
+"""How errors and logs show text that others chose, such as names, owners and errors of servers.
 
-Nothing of them may move a cursor, colour a line, begin a line of a log, or fill a page.
+The rule: such text must not move a cursor, colour a line, begin a line of a log, or fill a page.
 """
 
 import unicodedata
 
 MOST = 120
-"""How many characters of an owner stand in an error or a log."""
+"""The number of characters of an owner that an error or a log shows."""
 
 STORE_ERROR = 2000
-"""How many characters the text of an error has that a store raises: of a quorum it quotes those of all nodes."""
+"""The number of characters of a store's error message: that of a quorum quotes the errors of all nodes."""
 
 ERROR = 500
-"""How many of the text of an error, which a server may have written."""
+"""The number of characters of another error that an error or a log quotes: a server may have written it."""
 
 
 def escape(text: str) -> str:
-    """Return `text` on one line, with everything that is not plainly visible written as an escape sequence."""
+    """Return `text` on one line, with an escape sequence for every character that is not plainly visible."""
     return text if text.isascii() and text.isprintable() else "".join(map(_visible, text))
 
 
 def shown(text: str, most: int = MOST) -> str:
-    """Return an owner, or another text, as it stands in an error or a log: escaped, and not too long."""
+    """Return an owner or another text for an error or a log: escaped, and cut after `most` characters."""
     escaped = escape(text[: most + 1])
     return escaped if len(escaped) <= most else escaped[:most] + "..."
 
 
-def told(error: BaseException) -> str:
-    """Return the text of an error as it stands in a log or another error."""
+def quoted(error: BaseException) -> str:
+    """Return the text of an error, to quote it in a log or in another error."""
     return shown(str(error), ERROR).rstrip(".")
 
 

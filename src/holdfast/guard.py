@@ -1,7 +1,7 @@
-"""A condition for transactions of one's own in etcd: that a lock is still held, judged by the store that grants it.
+"""The guard of a lease: a condition for an etcd transaction that the lease still holds its lock.
 
-What is protected may be in the same etcd. Then no fence is needed: a transaction that compares the guard of a lease
-does what it should or nothing, in one step with the look at whether the lease is still there.
+A resource in the same etcd needs no fence: a transaction that compares the guard of a lease checks in one atomic step
+that the lease is still there, and otherwise does nothing.
 """
 
 from base64 import b64encode
@@ -11,14 +11,14 @@ from typing import Protocol, runtime_checkable
 
 @dataclass(slots=True, frozen=True)
 class Guard:
-    """The contender of a holding: a transaction that compares it does nothing once the holding is over."""
+    """The entry of a lease in etcd. A transaction that compares it does nothing once the lease has ended."""
 
     key: bytes
     create_revision: int
-    """Also the fencing token of the holding."""
+    """Also the fencing token of the lease."""
 
     def compare(self) -> dict[str, str]:
-        """Return the comparison as the JSON gateway wants it, for the list `compare` of a transaction."""
+        """Return the comparison for the list `compare` of a transaction, in the form of etcd's JSON gateway."""
         return {
             "key": b64encode(self.key).decode(),
             "target": "CREATE",
@@ -29,8 +29,8 @@ class Guard:
 
 @runtime_checkable
 class Guarding(Protocol):
-    """Something that knows guards."""
+    """A store whose leases have guards."""
 
     def guard(self, name: str, request_id: str, token: int) -> Guard | None:
-        """Return the guard of what a request holds by this token; None if nothing could compare it."""
+        """Return the guard of the lease of a request and its token; None if no transaction could compare it."""
         ...

@@ -1,24 +1,24 @@
-"""What became of a lease when its holder let go of it."""
+"""What became of a lease: the reply to its release."""
 
 from enum import Enum
 
 
 class Outcome(Enum):
-    """The answer to a release."""
+    """The reply to a release."""
 
     RELEASED = "released"
-    """It was ours to the end, and is free now or already passed to the next waiter."""
+    """The lease lasted until the release. The name is free now, or the next waiter holds it."""
 
     EXPIRED = "expired"
-    """It had run out before the release arrived; as far as the store remembers, nobody took it since."""
+    """The lease had expired before the release arrived. As far as the store remembers, nobody held the name since."""
 
     TAKEN_OVER = "taken over"
-    """It had run out, or was taken by force, and the store has since given out a newer token."""
+    """The lease had expired or was revoked, and the store has issued a newer token since."""
 
     UNKNOWN = "unknown"
     """The store did not answer. If the release did not arrive, the lease ends at its ttl."""
 
     @property
     def kept(self) -> bool:
-        """Whether nothing speaks against the lease having been ours until the release."""
+        """Whether the lease lasted until the release, as far as is known."""
         return self in (Outcome.RELEASED, Outcome.UNKNOWN)

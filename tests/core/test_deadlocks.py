@@ -96,7 +96,7 @@ def test_the_error_names_every_edge() -> None:
     error = DeadlockDetected([Wait("here", "x", "there", "1 main", "2 work"), Wait("there", "y", "here", "2 w", "1 m")])
     assert "here (main) waits for 'x', which there (work) holds" in str(error)
     assert "there (w) waits for 'y', which here (m) holds" in str(error)
-    with pytest.raises(DeadlockDetected, match="Release what you hold"):
+    with pytest.raises(DeadlockDetected, match="Release your leases"):
         raise error
 
 

@@ -24,7 +24,7 @@ from holdfast.escaping import MOST, escape, shown
 from holdfast.stores.memory import MemoryTable, memory_source
 from holdfast.stores.quorum.votes import say
 from holdfast.stores.redis.errors import explain
-from holdfast.stores.redis.link import Address, ReplyError
+from holdfast.stores.redis.link import RedisAddress, ReplyError
 from tests import virtual
 from tests.core.test_losses import Broken
 from tests.hazards.helpers import disturbed
@@ -69,7 +69,7 @@ def test_a_server_forges_nothing_in_an_error() -> None:
     for error in (StoreError(EVIL), StoreUnavailable(EVIL), OutcomeUnknown(EVIL), ReplyError(EVIL)):
         assert_harmless(str(error))
     assert len(str(StoreError("x" * 100_000))) < 2100
-    explained = explain(Address("localhost", 1), ReplyError(f"ERR {EVIL * 1000}"))
+    explained = explain(RedisAddress("localhost", 1), ReplyError(f"ERR {EVIL * 1000}"))
     assert_harmless(str(explained))
     assert len(str(explained)) < 1000
 

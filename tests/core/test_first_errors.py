@@ -59,7 +59,7 @@ def test_a_mistyped_scheme_is_told_which_was_meant(typed: str, meant: str) -> No
 )
 def test_a_mistyped_option_is_told_which_was_meant(url: str, meant: str) -> None:
     """And not all that there are."""
-    with pytest.raises(UsageError, match=rf"is no option of an? \w+ URL; did you mean {meant}\?$"):
+    with pytest.raises(UsageError, match=rf"is not an option of an? \w+ URL; did you mean {meant}\?$"):
         Client(url)
 
 
@@ -75,21 +75,21 @@ def test_what_may_be_the_rest_of_a_password_is_not_repeated(scheme: str, passwor
 @pytest.mark.parametrize(
     ("url", "takes"),
     [
-        ("redis://h?db=first", "db of the Redis URL is the number of a database, as ?db=3."),
-        ("rediss://h?ssl_check_hostname=maybe", "is true or false, as ?ssl_check_hostname=true."),
-        ("rediss://h?ssl_cert_reqs=some", "is none, optional or required, as ?ssl_cert_reqs=required."),
-        ("zookeeper://h?session_timeout=0", "is a number of seconds from 0.1 to 3600, as ?session_timeout=30."),
-        ("zookeeper://h?session_timeout=30s", "is a number of seconds from 0.1 to 3600, as ?session_timeout=30."),
-        ("zookeeper://h?acl=me", "is open or creator, as ?acl=creator."),
-        ("zookeeper://h?sasl_mechanism=PLAIN", "is DIGEST-MD5 or GSSAPI, as ?sasl_mechanism=GSSAPI."),
-        ("zookeeper://h?use_ssl=on", "is true or false, as ?use_ssl=true."),
+        ("redis://h?db=first", "db of the Redis URL must be the number of a database, as ?db=3."),
+        ("rediss://h?ssl_check_hostname=maybe", "must be true or false, as ?ssl_check_hostname=true."),
+        ("rediss://h?ssl_cert_reqs=some", "must be none, optional or required, as ?ssl_cert_reqs=required."),
+        ("zookeeper://h?session_timeout=0", "must be a number of seconds from 0.1 to 3600, as ?session_timeout=30."),
+        ("zookeeper://h?session_timeout=30s", "must be a number of seconds from 0.1 to 3600, as ?session_timeout=30."),
+        ("zookeeper://h?acl=me", "must be open or creator, as ?acl=creator."),
+        ("zookeeper://h?sasl_mechanism=PLAIN", "must be DIGEST-MD5 or GSSAPI, as ?sasl_mechanism=GSSAPI."),
+        ("zookeeper://h?use_ssl=on", "must be true or false, as ?use_ssl=true."),
         (
             "zookeeper://h?use_ssl=1&ca=/none",
-            "ca of the ZooKeeper URL is the path of a file that is there, as ?ca=/etc",
+            "ca of the ZooKeeper URL must be the path of an existing file, as ?ca=/etc",
         ),
-        ("etcd://h?session_timeout=2.5", "is a whole number of seconds from 1 to 3600, as ?session_timeout=30."),
-        ("etcds://h?ssl_cert_reqs=some", "is none, optional or required, as ?ssl_cert_reqs=required."),
-        ("etcds://h?ssl_check_hostname=on", "is true or false, as ?ssl_check_hostname=true."),
+        ("etcd://h?session_timeout=2.5", "must be a whole number of seconds from 1 to 3600, as ?session_timeout=30."),
+        ("etcds://h?ssl_cert_reqs=some", "must be none, optional or required, as ?ssl_cert_reqs=required."),
+        ("etcds://h?ssl_check_hostname=on", "must be true or false, as ?ssl_check_hostname=true."),
     ],
 )
 def test_a_value_that_makes_no_sense_is_told_what_does(url: str, takes: str) -> None:

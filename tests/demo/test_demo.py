@@ -12,7 +12,7 @@ import pytest
 import holdfast.demo
 from holdfast.cli.app import run_app
 from holdfast.demo.logs import make_up
-from holdfast.demo.record import Record
+from holdfast.demo.record import SharedRecord
 from holdfast.demo.tally import Tally
 from tests.cli.conftest import TEST_TIMEOUT, Command, until
 
@@ -70,14 +70,14 @@ def test_a_wrong_count_is_found(
     tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One hit too many in the record: the demo fails, says which, and writes no file."""
-    read = Record.read
+    read = SharedRecord.read
 
-    def tampered(record: Record) -> Tally:
+    def tampered(record: SharedRecord) -> Tally:
         tally = read(record)
         next(iter(tally.days.values())).hits += 1
         return tally
 
-    monkeypatch.setattr(Record, "read", tampered)
+    monkeypatch.setattr(SharedRecord, "read", tampered)
     assert run_app(["demo", str(log), "--workers", "3", "--out", str(tmp_path / "out")]) == 1
     assert "WRONG under the lock" in capsys.readouterr().out
     assert not list((tmp_path / "out").iterdir())

@@ -5,19 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.demo.record import Record
+from holdfast.demo.record import SharedRecord
 from holdfast.demo.tally import Tally
 from holdfast.errors import StaleTokenError
 
 
 @pytest.fixture
-def record(tmp_path: Path) -> Iterator[Record]:
+def record(tmp_path: Path) -> Iterator[SharedRecord]:
     """Yield a fresh record."""
-    with Record.create(tmp_path / "record.db") as made:
+    with SharedRecord.create(tmp_path / "record.db") as made:
         yield made
 
 
-def test_a_touch_shuts_out_older_holders(record: Record) -> None:
+def test_a_touch_shuts_out_older_holders(record: SharedRecord) -> None:
     """The later holder has only touched, not written yet: the earlier one's write is refused all the same."""
     record.touch(1)
     record.touch(2)
@@ -29,7 +29,7 @@ def test_a_touch_shuts_out_older_holders(record: Record) -> None:
     assert record.read().malformed == 2
 
 
-def test_a_holder_may_touch_and_write_again(record: Record) -> None:
+def test_a_holder_may_touch_and_write_again(record: SharedRecord) -> None:
     """An equal token is let in."""
     for malformed in (1, 2):
         record.touch(7)

@@ -1,21 +1,21 @@
 """The chart of who held the lock when."""
 
-from holdfast.demo.plan import Event, What
+from holdfast.demo.plan import DemoEvent, What
 from holdfast.demo.rounds import Story
 from holdfast.demo.timeline import Mark, chart, legend, spans
 
 EVENTS = [
-    Event(0, What.GRANTED, 0.0, 1),
-    Event(0, What.RELEASED, 1.0, 1),
-    Event(1, What.GRANTED, 1.0, 2),
-    Event(1, What.KILLED, 2.0, 2),
-    Event(2, What.GRANTED, 3.0, 3),
-    Event(2, What.STOPPED, 4.0, 3),
-    Event(0, What.GRANTED, 6.0, 4),
-    Event(2, What.CONTINUED, 7.0, 3),
-    Event(2, What.REFUSED, 7.5, 3),
-    Event(2, What.RELEASED, 7.6, 3),
-    Event(0, What.RELEASED, 8.0, 4),
+    DemoEvent(0, What.GRANTED, 0.0, 1),
+    DemoEvent(0, What.RELEASED, 1.0, 1),
+    DemoEvent(1, What.GRANTED, 1.0, 2),
+    DemoEvent(1, What.KILLED, 2.0, 2),
+    DemoEvent(2, What.GRANTED, 3.0, 3),
+    DemoEvent(2, What.STOPPED, 4.0, 3),
+    DemoEvent(0, What.GRANTED, 6.0, 4),
+    DemoEvent(2, What.CONTINUED, 7.0, 3),
+    DemoEvent(2, What.REFUSED, 7.5, 3),
+    DemoEvent(2, What.RELEASED, 7.6, 3),
+    DemoEvent(0, What.RELEASED, 8.0, 4),
 ]
 
 

@@ -40,7 +40,7 @@ def names_in(tree: ast.AST) -> Iterator[tuple[str, int]]:
 
 def words_of(name: str) -> set[str]:
     """Return the words of a name in any case: `_ask_again`, `AskAgain`, `ASK_AGAIN`."""
-    return {word.lower() for word in WORD.findall(name)}
+    return {word.lower() for word in WORD.findall(name.replace("ZooKeeper", "Zookeeper"))}
 
 
 def retired_names(source: str) -> list[str]:

@@ -9,7 +9,7 @@ from holdfast.contracts.messages import AcquireRequest, Busy, Granted, Queued, R
 from holdfast.contracts.runtime import Runtime
 from holdfast.outcome import Outcome
 from holdfast.stores.etcd import etcd_directory
-from holdfast.stores.etcd.link import Address, Answer, Request
+from holdfast.stores.etcd.link import EtcdAddress, EtcdReply, EtcdRequest
 from holdfast.stores.etcd.options import deployment_of
 from holdfast.stores.ordered.store import OrderedStore
 from tests.etcd.scenes import TEST_TIMEOUT, Run
@@ -32,7 +32,7 @@ class Counted:
         self._paths: list[str] = []
         self._exchange, self._link.exchange = self._link.exchange, self._count  # type: ignore[method-assign]
 
-    async def _count(self, address: Address, request: Request, until: float) -> Answer:
+    async def _count(self, address: EtcdAddress, request: EtcdRequest, until: float) -> EtcdReply:
         self._paths.append(request.path)
         return await self._exchange(address, request, until)
 

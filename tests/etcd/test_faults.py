@@ -13,7 +13,7 @@ import pytest
 from holdfast.contracts.runtime import Runtime
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from holdfast.stores.etcd.link import Said
-from holdfast.stores.etcd.session import Session
+from holdfast.stores.etcd.session import EtcdSession
 from holdfast.stores.ordered import Entry, Kind, Record
 from holdfast.testing.conformance.check import API_FORMS
 from holdfast.testing.conformance.kit import Kit
@@ -213,7 +213,7 @@ def test_an_channel_is_heard_again_whatever_went_wrong_first(
             assert session.watching is not None
             hear_again, tried = sessions._hear_again, runtime.event()
 
-            async def fail_once(which: Session) -> None:
+            async def fail_once(which: EtcdSession) -> None:
                 if not tried.is_set():
                     tried.set()
                     raise KeyError("header")
@@ -376,7 +376,7 @@ def test_a_waiter_that_was_ended_for_its_silence_waits_on(etcd_server: EtcdServe
         await lease.release()
         await (await behind.result()).release()
         await (await waiting.result()).release()
-        assert not cast("EtcdDirectory", party.store.directory)._wanted
+        assert not cast("EtcdDirectory", party.store.directory)._joining
 
     play(form, etcd_server.url, scene)
 
@@ -399,7 +399,7 @@ def test_a_join_that_is_under_way_when_it_is_given_up_stays_away(run: Run, proxy
                 return await exchange(path, body, until, **options)
 
             directory._gateway.exchange = give_up_first  # type: ignore[method-assign]
-            with pytest.raises(StoreUnavailable, match="given up meanwhile"):
+            with pytest.raises(StoreUnavailable, match="withdrawn while"):
                 await directory.join(name, contender("a"), a.soon())
             assert (await directory.look(name, a.soon())).entries == []
             entry, _ = await directory.join(name, contender("a"), a.soon())

@@ -11,9 +11,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.stores.etcd.http import BROKEN, HttpConversation, piece
-from holdfast.stores.etcd.link import Address, Answer, Request
+from holdfast.stores.etcd.link import EtcdAddress, EtcdReply, EtcdRequest
 
-ADDRESS = Address("server", 2379)
+ADDRESS = EtcdAddress("server", 2379)
 
 TEXTS = st.text(max_size=20)
 
@@ -22,7 +22,7 @@ BODIES = st.dictionaries(TEXTS, st.integers() | TEXTS | st.lists(TEXTS, max_size
 
 HEADERS = st.sampled_from([(b"Grpc-Metadata", b"\xe4"), (b"X-Empty", b""), (b"Date", b"Sun, 22 Nov")])
 
-ASK = Request("kv/txn", b'{"compare":[]}')
+ASK = EtcdRequest("kv/txn", b'{"compare":[]}')
 
 
 def said_by_h11(body: bytes, parts: Sequence[int], headers: Sequence[tuple[bytes, bytes]], *, chunked: bool) -> bytes:
@@ -85,7 +85,7 @@ def test_an_answer_is_read_however_it_comes(
             assert conversation.answer() is None
             assert not conversation.goes_on()
         conversation.feed(last)
-        assert conversation.answer() == Answer(200, body)
+        assert conversation.answer() == EtcdReply(200, body)
         assert conversation.goes_on()
 
 
@@ -140,7 +140,7 @@ def test_what_is_said_is_read_by_h11(first: bytes, second: bytes, token: str) ->
     """A request with its body, and one whose body goes on."""
     server = h11.Connection(h11.SERVER)
     conversation = HttpConversation(ADDRESS)
-    server.receive_data(conversation.pack(Request("kv/txn", first, token)))
+    server.receive_data(conversation.pack(EtcdRequest("kv/txn", first, token)))
     request, data, end = server.next_event(), server.next_event(), server.next_event()
     assert isinstance(request, h11.Request)
     assert (request.method, request.target) == (b"POST", b"/v3/kv/txn")
@@ -149,7 +149,7 @@ def test_what_is_said_is_read_by_h11(first: bytes, second: bytes, token: str) ->
     assert data.data == first
     assert isinstance(end, h11.EndOfMessage)
     server = h11.Connection(h11.SERVER)
-    server.receive_data(conversation.begin(Request("watch", b"", token)) + piece(first) + piece(second))
+    server.receive_data(conversation.begin(EtcdRequest("watch", b"", token)) + piece(first) + piece(second))
     request = server.next_event()
     assert isinstance(request, h11.Request)
     assert dict(request.headers)[b"connection"] == b"close"
@@ -170,14 +170,14 @@ def test_a_connection_that_is_to_be_closed_does_not_go_on() -> None:
         conversation = HttpConversation(ADDRESS)
         conversation.pack(ASK)
         conversation.feed(b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" + head + b"\r\n\r\n{}" + more)
-        assert conversation.answer() == Answer(200, {})
+        assert conversation.answer() == EtcdReply(200, {})
         assert not conversation.goes_on()
     conversation = HttpConversation(ADDRESS)
     conversation.pack(ASK)
     conversation.feed(b"HTTP/1.1 200\r\n\r\n{}")
     assert conversation.answer() is None
     conversation.feed(b"")
-    assert conversation.answer() == Answer(200, {})
+    assert conversation.answer() == EtcdReply(200, {})
     assert not conversation.goes_on()
 
 
@@ -198,4 +198,4 @@ def test_a_head_without_an_end_is_not_kept(without_end: bytes) -> None:
 def test_a_token_cannot_add_headers() -> None:
     """Whoever answers a login must not say what else we ask for."""
     with pytest.raises(BROKEN):
-        HttpConversation(ADDRESS).pack(Request("kv/txn", b"", "token\r\nX: y"))
+        HttpConversation(ADDRESS).pack(EtcdRequest("kv/txn", b"", "token\r\nX: y"))

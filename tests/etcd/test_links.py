@@ -12,14 +12,14 @@ from holdfast import Client
 from holdfast.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.runtimes.aio import AsyncioRuntime
 from holdfast.runtimes.threads import ThreadsRuntime, drive
-from holdfast.stores.etcd.aio import AsyncLink
-from holdfast.stores.etcd.link import Address, NotSent, Request
-from holdfast.stores.etcd.options import Deployment
-from holdfast.stores.etcd.sockets import Connection, Unsent
-from holdfast.stores.etcd.threads import ThreadLink
+from holdfast.stores.etcd.aio import EtcdAsyncLink
+from holdfast.stores.etcd.link import EtcdAddress, EtcdNotSent, EtcdRequest
+from holdfast.stores.etcd.options import EtcdDeployment
+from holdfast.stores.etcd.sockets import EtcdConnection, EtcdUnsent
+from holdfast.stores.etcd.threads import EtcdThreadLink
 from tests.etcd.scenes import TEST_TIMEOUT
 
-ASK = Request("kv/range", b"{}")
+ASK = EtcdRequest("kv/range", b"{}")
 
 LONG = 300.0
 """How long an operation may take that is to end long before, in seconds."""
@@ -29,9 +29,9 @@ def test_who_asks_is_told_that_the_link_was_closed() -> None:
     """At once: nobody else would tell a task that waits for an answer, and it would wait for ever."""
 
     async def scene(silent: socket.socket) -> None:
-        address = Address(*silent.getsockname())
+        address = EtcdAddress(*silent.getsockname())
         runtime = AsyncioRuntime()
-        link = AsyncLink(runtime, Deployment([address]))
+        link = EtcdAsyncLink(runtime, EtcdDeployment([address]))
         asking = asyncio.create_task(link.exchange(address, ASK, runtime.now() + LONG))
         taken, _ = await asyncio.to_thread(silent.accept)
         with closing(taken):
@@ -48,14 +48,14 @@ def test_a_server_that_hangs_up_on_who_connects_was_not_reached(monkeypatch: pyt
     """Another may be asked instead; and whoever asks is told what all are told, and not what the socket said."""
 
     def hang_up(*_: object) -> None:
-        raise Unsent("the server closed the connection before a request was sent")
+        raise EtcdUnsent("the server closed the connection before a request was sent")
 
-    monkeypatch.setattr(Connection, "_send", hang_up)
+    monkeypatch.setattr(EtcdConnection, "_send", hang_up)
     runtime = ThreadsRuntime()
     with closing(socket.create_server(("127.0.0.1", 0))) as server:
-        address = Address(*server.getsockname())
-        link = ThreadLink(runtime, Deployment([address]))
-        with pytest.raises(NotSent, match="closed the connection before a request was sent"):
+        address = EtcdAddress(*server.getsockname())
+        link = EtcdThreadLink(runtime, EtcdDeployment([address]))
+        with pytest.raises(EtcdNotSent, match="closed the connection before a request was sent"):
             drive(link.exchange(address, ASK, runtime.now() + TEST_TIMEOUT))
         drive(link.close())
 
@@ -78,7 +78,10 @@ def test_what_is_not_etcd_is_told_as_such(said: bytes) -> None:
         thread = threading.Thread(target=answer)
         thread.start()
         url = f"etcd://127.0.0.1:{server.getsockname()[1]}"
-        with Client(url) as client, pytest.raises(StoreUnavailable, match=r"no JSON gateway of etcd .*check the port"):
+        with (
+            Client(url) as client,
+            pytest.raises(StoreUnavailable, match=r"not a JSON gateway of etcd .*check the port"),
+        ):
             client.names()
         server.shutdown(socket.SHUT_RDWR)
         thread.join()

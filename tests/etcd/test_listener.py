@@ -4,9 +4,9 @@ import socket
 from threading import Event
 
 from holdfast.stores.etcd.http import piece
-from holdfast.stores.etcd.link import Address, Hearing, Request, Said
-from holdfast.stores.etcd.listener import Listener
-from holdfast.stores.etcd.sockets import Connection
+from holdfast.stores.etcd.link import EtcdAddress, EtcdHearing, EtcdRequest, Said
+from holdfast.stores.etcd.listener import EtcdListener
+from holdfast.stores.etcd.sockets import EtcdConnection
 from tests.etcd.scenes import TEST_TIMEOUT
 
 PIECE = b"x" * 100_000
@@ -24,9 +24,9 @@ def test_what_a_server_does_not_take_at_once_is_said_later() -> None:
     """Nobody waits for that, all of it comes in its order, and what the server says is heard meanwhile."""
     here, there = socket.socketpair()
     there.settimeout(TEST_TIMEOUT)
-    connection = Connection(here, Address("server"))
-    connection.begin(Request("watch", b""), lambda: TEST_TIMEOUT)
-    listener = Listener()
+    connection = EtcdConnection(here, EtcdAddress("server"))
+    connection.begin(EtcdRequest("watch", b""), lambda: TEST_TIMEOUT)
+    listener = EtcdListener()
     heard, told, ended = list[Said](), Event(), Event()
 
     def hear(said: Said) -> None:
@@ -34,7 +34,7 @@ def test_what_a_server_does_not_take_at_once_is_said_later() -> None:
         told.set()
 
     try:
-        stream = listener.hear(connection, Hearing(hear, ended.set))
+        stream = listener.hear(connection, EtcdHearing(hear, ended.set))
         assert stream is not None
         for number in range(50):
             stream.say(PIECE + b"%d" % number)

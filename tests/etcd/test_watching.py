@@ -14,13 +14,13 @@ from holdfast.runtimes.threads import ThreadsRuntime, drive
 from holdfast.stores.etcd import watching as module
 from holdfast.stores.etcd.admission import Admission
 from holdfast.stores.etcd.gateway import Gateway
-from holdfast.stores.etcd.link import Address, Answer, Hearing, Request, Said, Stream
-from holdfast.stores.etcd.options import Deployment
-from holdfast.stores.etcd.watching import Watches, Watching
+from holdfast.stores.etcd.link import EtcdAddress, EtcdHearing, EtcdReply, EtcdRequest, Said, Stream
+from holdfast.stores.etcd.options import EtcdDeployment
+from holdfast.stores.etcd.watching import EtcdWatches, Watching
 from tests.etcd.scenes import TEST_TIMEOUT, Meanwhile, run_asyncio
 
 if TYPE_CHECKING:
-    from holdfast.stores.etcd.link import Link
+    from holdfast.stores.etcd.link import EtcdLink
     from holdfast.stores.etcd.watching import Channel
 
 DENIED: Said = {"watch_id": "-1", "created": True, "canceled": True, "cancel_reason": "permission denied"}
@@ -35,7 +35,7 @@ class Script:
         self.streams: list[ScriptedStream] = []
         self._answers = answers
 
-    async def stream(self, path: str, hearing: Hearing, until: float) -> Stream:
+    async def stream(self, path: str, hearing: EtcdHearing, until: float) -> Stream:
         """Begin a stream."""
         assert path == "watch"
         assert until
@@ -51,7 +51,7 @@ class Script:
 class ScriptedStream:
     """One of its streams."""
 
-    def __init__(self, hearing: Hearing, answers: Callable[[Said], list[Said]]) -> None:
+    def __init__(self, hearing: EtcdHearing, answers: Callable[[Said], list[Said]]) -> None:
         """Answer soon what is said."""
         self.hearing = hearing
         self.closed = False
@@ -91,7 +91,7 @@ class Watcher:
         """Hear nothing yet."""
         self.heard: list[str] = []
         self._runtime = runtime
-        self._watches = Watches(runtime, cast("Gateway", script))
+        self._watches = EtcdWatches(runtime, cast("Gateway", script))
 
     async def watch(self, key: str, seconds: float = TEST_TIMEOUT) -> Watching:
         """Watch a key."""
@@ -246,12 +246,12 @@ class Guarded:
         """Let nobody in yet."""
         self.tokens: list[str] = []
 
-    async def exchange(self, *_: object) -> Answer:
+    async def exchange(self, *_: object) -> EtcdReply:
         """Let one log in, who is not told at once."""
         await asyncio.sleep(0)
-        return Answer(200, {"token": NEW})
+        return EtcdReply(200, {"token": NEW})
 
-    async def stream(self, _address: Address, request: Request, hearing: Hearing, _until: float) -> Stream:
+    async def stream(self, _address: EtcdAddress, request: EtcdRequest, hearing: EtcdHearing, _until: float) -> Stream:
         """Deny all who come with another token."""
         self.tokens.append(request.token)
         return ScriptedStream(hearing, lambda said: grant(0, said) if request.token == NEW else [DENIED])
@@ -262,9 +262,9 @@ def test_all_who_are_denied_a_watch_for_an_old_token_try_again() -> None:
 
     async def scene(runtime: Runtime) -> None:
         link = Guarded()
-        gateway = Gateway(runtime, Deployment([Address("server")], user="app"), cast("Link", link))
+        gateway = Gateway(runtime, EtcdDeployment([EtcdAddress("server")], user="app"), cast("EtcdLink", link))
         gateway._token = OLD
-        watches = Watches(runtime, gateway)
+        watches = EtcdWatches(runtime, gateway)
         until = runtime.now() + TEST_TIMEOUT
         make = partial(Watching, runtime, print, print)
         begun = await asyncio.gather(*(watches.begin(make, (key, ""), 1, until) for key in "abc"))
@@ -278,7 +278,7 @@ def test_one_stream_is_begun_however_many_want_one() -> None:
     """Also if another thread begins it between a look and the decision to do so."""
     runtime = ThreadsRuntime()
     script = Script(say_nothing)
-    watches = Watches(runtime, cast("Gateway", script))
+    watches = EtcdWatches(runtime, cast("Gateway", script))
     until = runtime.now() + TEST_TIMEOUT
     others: list[object] = []
     watches._opening._mutex = Meanwhile(lambda: others.append(drive(watches._open(until))))

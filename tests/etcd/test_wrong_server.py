@@ -7,7 +7,7 @@ import pytest
 
 from holdfast import StoreUnavailable
 from holdfast.stores.etcd.errors import unanswered
-from holdfast.stores.etcd.link import Address
+from holdfast.stores.etcd.link import EtcdAddress
 from tests.faults.scenes import API_FORMS
 from tests.servers import Certificates, EtcdServer
 from tests.wrong_servers import HOST, complaint, saying, silent
@@ -46,7 +46,7 @@ def test_an_etcd_with_tls(tmp_path: Path, form: str) -> None:
     """Which closes the connection before it has said a word."""
     with EtcdServer(tmp_path / "etcd", certificates=Certificates(tmp_path / "certificates")) as server:
         assert re.search(
-            "without an answer; write etcds:// if it wants TLS",
+            "without a reply; write etcds:// if it requires TLS",
             str(complaint(form, f"etcd://{HOST}:{server.port}", operation_timeout=60.0)),
         )
         assert re.search("is not trusted", str(complaint(form, server.url, operation_timeout=60.0)))
@@ -54,7 +54,7 @@ def test_an_etcd_with_tls(tmp_path: Path, form: str) -> None:
 
 def test_tls_is_not_mentioned_to_who_has_been_answered_without_it() -> None:
     """Nor where a connection ends for another reason."""
-    address = Address("host")
+    address = EtcdAddress("host")
     assert "etcds" not in str(unanswered(address, ConnectionResetError("closed")))
     assert "etcds" not in str(unanswered(address, TimeoutError(), plain=True))
     assert "etcds" in str(unanswered(address, ConnectionResetError("closed"), plain=True))

@@ -151,9 +151,9 @@ def child():
 pid = fork(child)
 while not client.inspect("childs").holders: time.sleep(0.005)
 assert client.lock("childs").try_acquire() is None
-until = lease._held.valid_until
+until = lease._core.valid_until
 client.session().renewer.hurry(0.0)
-while lease._held.valid_until == until: time.sleep(0.005)  # the parent's renewals go on
+while lease._core.valid_until == until: time.sleep(0.005)  # the parent's renewals go on
 say("renewed")
 while not client.inspect("parents").waiters: time.sleep(0.005)
 lease.release(); say(wait(pid)); client.close()

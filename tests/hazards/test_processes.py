@@ -237,8 +237,8 @@ def test_the_renewer_works_on_after_a_stop(url: str) -> None:
     """A holder that was stopped for less than its ttl goes on renewing when it continues."""
     with Client(url) as client:
         soon_due = """
-lease._held.due_at = clocks.steady() + 0.3
-client.session().renewer.moved(lease._held)
+lease._core.due_at = clocks.steady() + 0.3
+client.session().renewer.moved(lease._core)
 client.session().renewer._wake()
 print("due", flush=True)
 sys.stdin.readline()

@@ -8,7 +8,7 @@ import pytest
 
 from tests.servers.etcd import EtcdServer
 from tests.servers.redis import RedisServer
-from tests.servers.zookeeper import ZooRenewerServer
+from tests.servers.zookeeper import ZooKeeperServer
 
 CHILD = Path(__file__).with_name("without_posix.py")
 
@@ -45,7 +45,7 @@ class TestContention:
         """They share a server."""
         run("use", etcd_server.url)
 
-    def test_in_zookeeper(self, zookeeper_server: ZooRenewerServer) -> None:
+    def test_in_zookeeper(self, zookeeper_server: ZooKeeperServer) -> None:
         """They share a server."""
         run("use", zookeeper_server.url)
 

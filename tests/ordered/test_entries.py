@@ -55,7 +55,7 @@ def compare(entries: list[Entry], going: list[Entry]) -> None:
         if any(holder.request_id == gone.request_id for holder in state.holders):
             step.release(ReleaseRequest("name", gone.request_id, 0))
         else:
-            step._drop(gone.request_id)
+            step.state.queue.drop(gone.request_id)
             step._serve_queue()
         assert holders(there) == [holder.request_id for holder in state.holders]
 

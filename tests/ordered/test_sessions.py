@@ -177,7 +177,7 @@ BUGS: dict[str, Bug] = {
         adjust,
         OrderedStore,
         "adjust",
-        " or entry.session != self.directory.session()",
+        "or entry.session != self.directory.session()",
         "",
     ),
     "what belongs to a living session is given up after one try": Bug(

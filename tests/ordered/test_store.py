@@ -59,7 +59,7 @@ def test_what_has_run_out_is_not_released() -> None:
     granted = scene.hold(request)
     contender = scene.store._contenders.live[request.request_id]
     contender.lease_ends_at = scene.runtime.now()
-    with pytest.raises(StoreUnavailable, match="has run out"):
+    with pytest.raises(StoreUnavailable, match="has expired"):
         scene.release(request, granted)
     contender.ends_at = contender.lease_ends_at
     scene.end_the_silent(scene.runtime.now())

@@ -316,8 +316,8 @@ class Judge:
             frees_at = min((each.expires_at for each in taken.after.holders), default=taken.now)
         if taken.taken_up and taken.own in taken.stood[:1]:
             return  # it waited only in the mind of the store; the next one asks within its interval
-        asks_by = head.fresh_until - head.request.waiter_ttl + 2 * head.request.interval
-        told = frees_at < asks_by + MARGIN
+        retries_by = head.fresh_until - head.request.waiter_ttl + 2 * head.request.interval
+        told = frees_at < retries_by + MARGIN
         assert heads == ([head.request.request_id] if told else []), "a head was not told, or for nothing"
         assert [each.after for each in told_heads] == ([max(frees_at - taken.now, RETRY)] if told else [])
 

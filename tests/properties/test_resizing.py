@@ -160,7 +160,7 @@ WRONG_SCRIPTS = {
         "push(it[W_CHANNEL], string.format('H %.0f %s', RETRY, request))",
         "push(holders[1] and it[W_CHANNEL] or '', string.format('H %.0f %s', RETRY, request))",
     ),
-    "nobody is granted": ("pass_on()\nsave()\nreturn capacity", "save()\nreturn capacity"),
+    "nobody is granted": ("serve_queue()\nsave()\nreturn capacity", "save()\nreturn capacity"),
 }
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule, run_state_machine_as_test
 
 from holdfast.contracts.runtime import Runtime
-from holdfast.stores.redis.link import Address, Answer, Hearing, Link, ReplyError, Word
+from holdfast.stores.redis.link import RedisAddress, RedisHearing, RedisLink, RedisReply, ReplyError, Word
 from holdfast.stores.redis.scripts import Script
 from holdfast.table.step import Step
 from holdfast.table.times import TOMBSTONE
@@ -113,7 +113,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Real]:
 class DoubleLink(DirectLink):
     """A link to a simulated server and to a real one, which says the same or else fails."""
 
-    def __init__(self, reach: Callable[[], Server], hearing: Hearing, real: Real) -> None:
+    def __init__(self, reach: Callable[[], Server], hearing: RedisHearing, real: Real) -> None:
         """Talk to both."""
         super().__init__(reach, hearing)
         self._real = real
@@ -126,9 +126,9 @@ class DoubleLink(DirectLink):
             self._expected.append(payload)
             on_push(payload)
 
-        self._hearing = Hearing(push, hearing.on_gap)
+        self._hearing = RedisHearing(push, hearing.on_gap)
 
-    async def run(self, script: Script, keys: tuple[Word, ...], args: tuple[Word, ...], until: float) -> Answer:
+    async def run(self, script: Script, keys: tuple[Word, ...], args: tuple[Word, ...], until: float) -> RedisReply:
         """Run a script on both."""
         server = self._reach()
         self._real.set_clock(server._clock())
@@ -170,7 +170,7 @@ class DoubleDeployment(DirectDeployment):
         """Have the rules of a machine."""
         super().__init__(machine.guarded, reach)
 
-    def link(self, runtime: Runtime, address: Address, hearing: Hearing) -> Link:
+    def link(self, runtime: Runtime, address: RedisAddress, hearing: RedisHearing) -> RedisLink:
         """Make a link to both."""
         link = DoubleLink(self._reach, hearing, RealMachine.real)
         self.links.append(link)

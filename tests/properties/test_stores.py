@@ -10,7 +10,7 @@ from holdfast.runtimes.threads import ThreadsRuntime
 from holdfast.stores import memory, tabled
 from holdfast.stores.redis import scripts
 from holdfast.stores.redis.deployment import OBSERVED
-from holdfast.stores.redis.link import Answer
+from holdfast.stores.redis.link import RedisReply
 from holdfast.stores.redis.names import NODE
 from holdfast.stores.redis.store import RedisStore
 from holdfast.stores.sqlite import codec
@@ -196,7 +196,7 @@ WRONG_SCRIPTS: dict[str, tuple[type[StoreMachine], str, str]] = {
     "queued": (RESTARTS, "capacity = fills\n    dequeue(request)", "capacity = fills"),
     "in one order": (RESTARTS, "counter = math.max(before, token)", ""),
     "released in quarantine": (RESTARTS, "bury(request) -- a late renewal", "-- a late renewal"),
-    "unbound": (RESTARTS, "local length = math.max(bound, asked)", "local length = bound"),
+    "unbound": (RESTARTS, "local length = math.max(bound, needed)", "local length = bound"),
     "trusting": (RESTARTS, "seen ~= '' and seen ~= marker[1]) then", "false) then"),
     "promoted again": (RedisMachine, " or promoted < promoted_here", ""),
     "promoted since the connection": (RedisMachine, "promoted < promoted_here", "promoted ~= promoted_here"),
@@ -225,7 +225,7 @@ WRONG_SCRIPTS: dict[str, tuple[type[StoreMachine], str, str]] = {
     "wanted": (WAITING, "if h_told then push", "if false then push"),
     "heavier": (WAITING, "math.min(holder[WEIGHT], weighs)", "weighs"),
     "adjusted by anyone": (WAITING, "held = holder and (holder[TOKEN] == token or", "held = holder and (true or"),
-    "not passed on": (WAITING, "pass_on()\nsave()\nreturn held", "save()\nreturn held"),
+    "not passed on": (WAITING, "serve_queue()\nsave()\nreturn held", "save()\nreturn held"),
     "kept": (WAITING, "now + keeps, 0", "holder[EXPIRES], 0"),
     "kept at once": (WAITING, "used <= now and keeps == 0", "used <= now"),
     "kept silently": (WAITING, "        head_before = nil\n", ""),
@@ -293,7 +293,7 @@ WRONG_CLIENTS: dict[str, Callable[[RedisStore, bytes, bytes], None]] = {
 def test_a_client_that_remembers_wrongly_is_noticed(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a client remembers of the processes that it saw decides whether a server is quarantined."""
 
-    def take(self: RedisStore, marker: bytes, answer: Answer) -> None:
+    def take(self: RedisStore, marker: bytes, answer: RedisReply) -> None:
         match answer.value:
             case [bytes() as generation, value]:
                 answer.value = value
@@ -312,10 +312,10 @@ def test_an_older_reply_makes_a_client_forget_nothing() -> None:
     store = machine.make(ThreadsRuntime())
     assert isinstance(store, RedisStore)
     for generation in (b"2 b@0", b"1 a@0", b"2 c@0"):
-        answer = Answer([generation, 7], b"")
+        answer = RedisReply([generation, 7], b"")
         store._take_generation(NODE, answer)
         assert (answer.value, store._seen[NODE]) == (7, b"2 b@0")
-    store._take_generation(NODE, Answer([b"10 a@0", 7], b""))
+    store._take_generation(NODE, RedisReply([b"10 a@0", 7], b""))
     assert store._seen[NODE] == b"10 a@0"
     machine.teardown()
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.runtimes.aio import AsyncioRuntime
-from holdfast.stores.redis.access import Access
-from holdfast.stores.redis.aio import AsyncLink
+from holdfast.stores.redis.access import RedisAccess
+from holdfast.stores.redis.aio import RedisAsyncLink
 from holdfast.stores.redis.aio_pipeline import Pipeline
-from holdfast.stores.redis.link import Address, Hearing
+from holdfast.stores.redis.link import RedisAddress, RedisHearing
 from holdfast.stores.redis.scripts import Script
 
 TEST_TIMEOUT = 60.0
@@ -57,22 +57,22 @@ class Ears:
         self.pushes: asyncio.Queue[bytes] = asyncio.Queue()
         self.gaps: asyncio.Queue[None] = asyncio.Queue()
 
-    def hearing(self) -> Hearing:
+    def hearing(self) -> RedisHearing:
         """Return what to give to a link."""
-        return Hearing(self.pushes.put_nowait, lambda: self.gaps.put_nowait(None))
+        return RedisHearing(self.pushes.put_nowait, lambda: self.gaps.put_nowait(None))
 
 
 @asynccontextmanager
 async def link_to(
-    where: tuple[str, int] | Address,
+    where: tuple[str, int] | RedisAddress,
     ears: Ears | None = None,
-    access: Access | None = None,
+    access: RedisAccess | None = None,
     **options: Any,  # noqa: ANN401 - of any link
-) -> AsyncGenerator[AsyncLink]:
+) -> AsyncGenerator[RedisAsyncLink]:
     """Make a link to a server, and close it."""
     hearing = (ears or Ears()).hearing()
-    address = where if isinstance(where, Address) else Address(*where)
-    link = AsyncLink(AsyncioRuntime(), access or Access(), address, hearing, **options)
+    address = where if isinstance(where, RedisAddress) else RedisAddress(*where)
+    link = RedisAsyncLink(AsyncioRuntime(), access or RedisAccess(), address, hearing, **options)
     try:
         yield link
     finally:
@@ -84,20 +84,20 @@ def soon(seconds: float = TEST_TIMEOUT) -> float:
     return AsyncioRuntime().now() + seconds
 
 
-async def echo(link: AsyncLink, word: str, until: float | None = None) -> bytes:
+async def echo(link: RedisAsyncLink, word: str, until: float | None = None) -> bytes:
     """Have the server say a word, and see that the reply belongs to this request."""
     answer = await link.run(ECHO, (word,), (word,), until or soon())
     assert answer.value == [word.encode(), word.encode()]
     return answer.run_id
 
 
-async def client_id(link: AsyncLink) -> int:
+async def client_id(link: RedisAsyncLink) -> int:
     """Return what tells a link's connection from all others at the server."""
     number: int = await link.command("CLIENT", "ID", until=soon())
     return number
 
 
-def pipe_of(link: AsyncLink) -> Pipeline:
+def pipe_of(link: RedisAsyncLink) -> Pipeline:
     """Return the connection of a link."""
     pipe = link._line.pipe
     assert pipe is not None

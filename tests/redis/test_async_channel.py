@@ -7,9 +7,9 @@ import pytest
 
 from holdfast.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.runtimes.aio import AsyncioRuntime
-from holdfast.stores.redis.access import Access
-from holdfast.stores.redis.aio import AsyncLink
-from holdfast.stores.redis.link import Address, Hearing, ReplyError
+from holdfast.stores.redis.access import RedisAccess
+from holdfast.stores.redis.aio import RedisAsyncLink
+from holdfast.stores.redis.link import RedisAddress, RedisHearing, ReplyError
 from tests.redis.async_links import LOOPS, Ears, client_id, echo, happens, is_lost, link_to, pipe_of, run, soon
 from tests.redis.test_resharding import Move
 from tests.servers import Cluster, Proxy, RedisServer
@@ -60,7 +60,7 @@ def test_refused_channel(redis_acl: RedisServer) -> None:
 
     async def main() -> None:
         redis_acl.command("ACL", "SETUSER", "half-deaf", "on", ">pass", "+@all", "~*", "resetchannels", "&ours:*")
-        access = Access({"username": "half-deaf", "password": "pass"})
+        access = RedisAccess({"username": "half-deaf", "password": "pass"})
         async with link_to(redis_acl.address, access=access) as link:
             number = await client_id(link)
             ends = await asyncio.gather(
@@ -110,8 +110,8 @@ def test_gap(redis_server: RedisServer, loop: str) -> None:
     async def main() -> None:
         counts: asyncio.Queue[int] = asyncio.Queue()
         pushes: asyncio.Queue[bytes] = asyncio.Queue()
-        hearing = Hearing(pushes.put_nowait, lambda: counts.put_nowait(listeners(redis_server, "gap")))
-        link = AsyncLink(AsyncioRuntime(), Access(), Address(*redis_server.address), hearing)
+        hearing = RedisHearing(pushes.put_nowait, lambda: counts.put_nowait(listeners(redis_server, "gap")))
+        link = RedisAsyncLink(AsyncioRuntime(), RedisAccess(), RedisAddress(*redis_server.address), hearing)
         await link.listen("gap", soon())
         await link.listen("gap-too", soon())
         await link.listen("no-more", soon())
@@ -154,7 +154,7 @@ def test_refused_again(redis_acl: RedisServer) -> None:
     async def main() -> None:
         redis_acl.command("ACL", "SETUSER", "moody", "on", ">pass", "+@all", "~*", "&*")
         ears = Ears()
-        access = Access({"username": "moody", "password": "pass"})
+        access = RedisAccess({"username": "moody", "password": "pass"})
         async with link_to(redis_acl.address, ears, access) as link:
             await link.listen("moods", soon())
             pipe = pipe_of(link)
@@ -201,7 +201,7 @@ def test_pauses(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setattr(runtime, "random", lambda: 0.5)
         monkeypatch.setattr(runtime, "sleep", pause)
         ears = Ears()
-        link = AsyncLink(runtime, Access(), Address(*redis_server.address), ears.hearing())
+        link = RedisAsyncLink(runtime, RedisAccess(), RedisAddress(*redis_server.address), ears.hearing())
         await link.listen("pauses", soon())
         await asyncio.to_thread(redis_server.kill)
         await happens(lambda: len(pauses) >= 10)
@@ -255,7 +255,9 @@ def test_deaf_callback(redis_server: RedisServer, caplog: pytest.LogCaptureFixtu
         raise LookupError("not mine")
 
     async def main() -> None:
-        link = AsyncLink(AsyncioRuntime(), Access(), Address(*redis_server.address), Hearing(refuse, refuse))
+        link = RedisAsyncLink(
+            AsyncioRuntime(), RedisAccess(), RedisAddress(*redis_server.address), RedisHearing(refuse, refuse)
+        )
         await link.listen("deaf", soon())
         number = await client_id(link)
         assert await link.command("PUBLISH", "deaf", "?", until=soon()) == 1

@@ -11,10 +11,10 @@ import pytest
 
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from holdfast.runtimes.aio import AsyncioRuntime
-from holdfast.stores.redis.access import Access
-from holdfast.stores.redis.aio import AsyncLink
+from holdfast.stores.redis.access import RedisAccess
+from holdfast.stores.redis.aio import RedisAsyncLink
 from holdfast.stores.redis.aio_line import BREATH
-from holdfast.stores.redis.link import Address
+from holdfast.stores.redis.link import RedisAddress
 from tests.redis.async_links import (
     COUNT,
     LOOPS,
@@ -50,7 +50,7 @@ def test_nobody_there() -> None:
     """Where nobody listens, the error names the place, keeps the secrets, and comes at once, to each its own."""
 
     async def main() -> None:
-        access = Access({"username": "somebody", "password": SECRET})
+        access = RedisAccess({"username": "somebody", "password": SECRET})
         with_nobody = reserve()
         async with link_to(("127.0.0.1", with_nobody.port), access=access) as link:
             asking = [link.run(WHO, (), (), soon()) for _ in range(5)]
@@ -108,7 +108,7 @@ def test_slow_connection(proxy: Proxy) -> None:
     """Connecting ends after the time that it may take, whatever time the requests have."""
 
     async def main() -> None:
-        async with link_to(proxy.address, access=Access(connect_timeout=0.4)) as link:
+        async with link_to(proxy.address, access=RedisAccess(connect_timeout=0.4)) as link:
             proxy.blackhole()
             with pytest.raises(StoreUnavailable, match="timed out"):
                 await echo(link, "in vain")
@@ -118,7 +118,7 @@ def test_slow_connection(proxy: Proxy) -> None:
     run(main)
 
 
-async def insist(link: AsyncLink, until: float) -> None:
+async def insist(link: RedisAsyncLink, until: float) -> None:
     """Ask again while connecting takes too long: this machine may be busy."""
     while True:
         try:
@@ -176,14 +176,14 @@ def test_wrong_password(tmp_path: Path, unix: bool) -> None:
     path = tmp_path / "socket"
 
     async def main(server: RedisServer) -> None:
-        address = Address("", 0, str(path)) if unix else Address(*server.address)
-        async with link_to(address, access=Access({"password": SECRET})) as link:
+        address = RedisAddress("", 0, str(path)) if unix else RedisAddress(*server.address)
+        async with link_to(address, access=RedisAccess({"password": SECRET})) as link:
             with pytest.raises(StoreError, match="credentials") as caught:
                 await echo(link, "in vain")
             assert type(caught.value) is StoreError
             assert SECRET not in f"{caught.value!r} {caught.value.__cause__!r}"
             assert str(address) in str(caught.value)
-        async with link_to(address, access=Access({"password": "right"})) as link:
+        async with link_to(address, access=RedisAccess({"password": "right"})) as link:
             await echo(link, "right")
 
     options = ("--unixsocket", str(path), "--requirepass", "right")
@@ -196,7 +196,7 @@ def test_forbidden_info(redis_acl: RedisServer) -> None:
 
     async def main() -> None:
         redis_acl.command("ACL", "SETUSER", "blind", "on", ">pass", "~*", "&*", "+@all", "-info")
-        access = Access({"username": "blind", "password": "pass"})
+        access = RedisAccess({"username": "blind", "password": "pass"})
         before = sockets()
         async with link_to(redis_acl.address, access=access) as link:
             with pytest.raises(StoreError, match=r'(?s)\+info.*guard="off"') as caught:
@@ -216,12 +216,12 @@ def test_tls(redis_tls: RedisTlsServer, loop: str) -> None:
     async def main() -> None:
         before = sockets()
         ears = Ears()
-        access = Access({"ssl_ca_certs": str(redis_tls.certificates.authority)}, tls=True)
+        access = RedisAccess({"ssl_ca_certs": str(redis_tls.certificates.authority)}, tls=True)
         async with link_to(redis_tls.address, ears, access) as link:
             await asyncio.gather(link.listen("tls", soon()), *(echo(link, f"{n}" * 1000) for n in range(100)))
             await link.command("PUBLISH", "tls", "heard", until=soon())
             assert await ears.pushes.get() == b"heard"
-        async with link_to(redis_tls.address, access=Access(tls=True)) as link:
+        async with link_to(redis_tls.address, access=RedisAccess(tls=True)) as link:
             with pytest.raises(StoreError, match="certificate"):
                 await echo(link, "in vain")
         await happens(lambda: sockets() <= before)
@@ -233,7 +233,7 @@ def test_database(redis_server: RedisServer) -> None:
     """The database of the URL is the one that is used."""
 
     async def main() -> None:
-        async with link_to(redis_server.address, access=Access({"db": 3})) as link:
+        async with link_to(redis_server.address, access=RedisAccess({"db": 3})) as link:
             await link.command("SET", "key", "in three", until=soon())
         async with link_to(redis_server.address) as link:
             assert await link.command("GET", "key", until=soon()) is None
@@ -339,7 +339,7 @@ def test_refused_wait(redis_acl: RedisServer) -> None:
 
     async def main() -> None:
         redis_acl.command("ACL", "SETUSER", "hasty", "on", ">pass", "~*", "&*", "+@all", "-wait")
-        access = Access({"username": "hasty", "password": "pass"})
+        access = RedisAccess({"username": "hasty", "password": "pass"})
         async with link_to(redis_acl.address, access=access) as link:
             asking = [link.run_replicated(COUNT, ("refused",), (), soon(), 1) for _ in range(3)]
             ends = await asyncio.gather(*asking, return_exceptions=True)
@@ -362,20 +362,20 @@ def calls_of_wait(server: RedisServer) -> int:
 def test_close(redis_server: RedisServer, loop: str) -> None:
     """Closing leaves no task and no socket, however far the link had come; and it may be done twice."""
 
-    async def never_used(_link: AsyncLink) -> None:
+    async def never_used(_link: RedisAsyncLink) -> None:
         pass
 
-    async def connected(link: AsyncLink) -> None:
+    async def connected(link: RedisAsyncLink) -> None:
         await asyncio.gather(echo(link, "here"), link.run_replicated(COUNT, ("close",), (), soon(), 0))
 
-    async def listening(link: AsyncLink) -> None:
+    async def listening(link: RedisAsyncLink) -> None:
         await link.listen("close", soon())
 
-    async def just_ignored(link: AsyncLink) -> None:
+    async def just_ignored(link: RedisAsyncLink) -> None:
         await link.listen("close", soon())
         await link.ignore("close")
 
-    async def cut_off(link: AsyncLink) -> None:
+    async def cut_off(link: RedisAsyncLink) -> None:
         await link.listen("close", soon())
         pipe = pipe_of(link)
         redis_server.command("CLIENT", "KILL", "TYPE", "pubsub")
@@ -384,7 +384,9 @@ def test_close(redis_server: RedisServer, loop: str) -> None:
     async def main() -> None:
         for far in (never_used, connected, listening, just_ignored, cut_off):
             before = sockets()
-            link = AsyncLink(AsyncioRuntime(), Access(), Address(*redis_server.address), Ears().hearing())
+            link = RedisAsyncLink(
+                AsyncioRuntime(), RedisAccess(), RedisAddress(*redis_server.address), Ears().hearing()
+            )
             await far(link)
             await link.close()
             assert sockets() <= before, far.__name__
@@ -403,7 +405,9 @@ def test_close_while_connecting(redis_server: RedisServer, loop: str) -> None:
     async def main() -> None:
         for step in range(60):
             before = sockets()
-            link = AsyncLink(AsyncioRuntime(), Access(), Address(*redis_server.address), Ears().hearing())
+            link = RedisAsyncLink(
+                AsyncioRuntime(), RedisAccess(), RedisAddress(*redis_server.address), Ears().hearing()
+            )
             asking = asyncio.ensure_future(link.listen("step", soon()))
             for _ in range(step):
                 await asyncio.sleep(0)
@@ -422,7 +426,7 @@ def test_close_before_an_answer(redis_server: RedisServer, loop: str) -> None:
 
     async def main() -> None:
         redis_server.pause()
-        for access in (Access(connect_timeout=3600), Access({"password": SECRET}, connect_timeout=3600)):
+        for access in (RedisAccess(connect_timeout=3600), RedisAccess({"password": SECRET}, connect_timeout=3600)):
             before = sockets()
             async with link_to(redis_server.address, access=access) as link:
                 asking = [asyncio.ensure_future(echo(link, f"{n}")) for n in range(3)]
@@ -435,7 +439,7 @@ def test_close_before_an_answer(redis_server: RedisServer, loop: str) -> None:
     run(main, loop)
 
 
-def has_socket(link: AsyncLink) -> bool:
+def has_socket(link: RedisAsyncLink) -> bool:
     """Tell whether a link is connected, be it that nobody has answered yet."""
     dialled: Any = link._line._dialled
     return link._line.pipe is not None or (dialled is not None and dialled._writer is not None)
@@ -462,7 +466,7 @@ def test_cancelled_loop(redis_server: RedisServer) -> None:
     """A link can still be closed when its loop is about to end, and all tasks were cancelled."""
     closed: list[bool] = []
 
-    async def hold(link: AsyncLink, ready: asyncio.Event) -> None:
+    async def hold(link: RedisAsyncLink, ready: asyncio.Event) -> None:
         try:
             await link.listen("ending", soon())
             ready.set()
@@ -473,7 +477,7 @@ def test_cancelled_loop(redis_server: RedisServer) -> None:
 
     async def main() -> None:
         ready = asyncio.Event()
-        link = AsyncLink(AsyncioRuntime(), Access(), Address(*redis_server.address), Ears().hearing())
+        link = RedisAsyncLink(AsyncioRuntime(), RedisAccess(), RedisAddress(*redis_server.address), Ears().hearing())
         holding.append(asyncio.ensure_future(hold(link, ready)))
         await ready.wait()
 
@@ -492,7 +496,7 @@ def test_cancelled_loop(redis_server: RedisServer) -> None:
 def test_fork(redis_server: RedisServer, loop: str, far: str) -> None:
     """A forked child lets go of the connection without a word, and the parent goes on with it."""
 
-    def child_keeps(link: AsyncLink, inherited: set[tuple[int, int]]) -> int:
+    def child_keeps(link: RedisAsyncLink, inherited: set[tuple[int, int]]) -> int:
         child = os.fork()
         if child == 0:
             try:

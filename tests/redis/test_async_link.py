@@ -11,7 +11,7 @@ import hiredis
 import pytest
 
 from holdfast.errors import OutcomeUnknown, StoreUnavailable
-from holdfast.stores.redis.aio import AsyncLink
+from holdfast.stores.redis.aio import RedisAsyncLink
 from holdfast.stores.redis.link import ReplyError
 from tests.redis.async_links import (
     COUNT,
@@ -92,7 +92,7 @@ def test_script_flush(redis_server: RedisServer) -> None:
 def test_error_replies(redis_server: RedisServer) -> None:
     """An error is an answer: it goes to who asked, and disturbs nobody else."""
 
-    async def fail(link: AsyncLink, word: str) -> None:
+    async def fail(link: RedisAsyncLink, word: str) -> None:
         with pytest.raises(ReplyError) as caught:
             await link.run(FAIL, (), (word,), soon())
         assert (caught.value.code, str(caught.value)) == ("OUCH", f"OUCH {word}")
@@ -148,7 +148,7 @@ def test_many_deadlines(proxy: Proxy) -> None:
     run(main)
 
 
-def hold_up(link: AsyncLink, until: float) -> None:
+def hold_up(link: RedisAsyncLink, until: float) -> None:
     """Hold the event loop up until an instant, and until all replies have come, which nobody has read."""
     pipe = pipe_of(link)
     with socket.socket(fileno=os.dup(pipe._transport.get_extra_info("socket").fileno())) as peeked:
@@ -312,7 +312,7 @@ def test_unasked_reply(redis_server: RedisServer, caplog: pytest.LogCaptureFixtu
 def test_restart(redis_server: RedisServer) -> None:
     """A server that dies and comes back: every request ends, those after it are answered by the new process."""
 
-    async def insist(link: AsyncLink, word: str, run_ids: set[bytes], new: asyncio.Event) -> None:
+    async def insist(link: RedisAsyncLink, word: str, run_ids: set[bytes], new: asyncio.Event) -> None:
         while not new.is_set() or len(run_ids) < 2:
             try:
                 run_ids.add(await echo(link, word, soon(5)))
@@ -341,7 +341,7 @@ def test_hammer(redis_server: RedisServer, loop: str) -> None:
     """Callers cancelled at random, in haste, or patient, and a server that pauses: no reply ever goes astray."""
     chance = random.Random(7)
 
-    async def ask_often(link: AsyncLink, name: str, good: list[str]) -> None:
+    async def ask_often(link: RedisAsyncLink, name: str, good: list[str]) -> None:
         for turn in range(40):
             word = f"{name}-{turn}"
             haste = chance.choice((0.0005, 0.005, 10.0, 10.0))
@@ -415,7 +415,7 @@ def test_lost_under_backpressure(redis_server: RedisServer) -> None:
 def test_asking(redis_server: RedisServer) -> None:
     """An ASKING goes right before its script, and its own answer to nobody."""
 
-    async def request(link: AsyncLink, word: str) -> None:
+    async def request(link: RedisAsyncLink, word: str) -> None:
         assert (await link.run_after_asking(ECHO, (word,), (word,), soon())).value == [word.encode()] * 2
 
     async def main() -> None:

@@ -12,7 +12,7 @@ import pytest
 from holdfast import Client, LeaseState, LockTimeout, Outcome, OutcomeUnknown, StoreError, StoreUnavailable
 from holdfast.runtimes.clocks import steady
 from holdfast.stores.redis.errors import LASTING, PASSING, explain
-from holdfast.stores.redis.link import Address
+from holdfast.stores.redis.link import RedisAddress
 from holdfast.stores.redis.link import ReplyError as ReplyErrorOfLink
 from holdfast.stores.redis.names import slot_of
 from holdfast.stores.redis.options import deployment_of
@@ -72,10 +72,10 @@ def test_every_code_is_explained(server: RedisServer, code: str, form: str) -> N
 
     async def scene(kit: Kit) -> None:
         store = RedisStore(deployment_of(urlsplit(server.url)), kit._runtime())
-        link, until = store._link(Address(*server.address)), kit.now() + 10
+        link, until = store._link(RedisAddress(*server.address)), kit.now() + 10
         with pytest.raises(ReplyErrorOfLink, match=f"^{code} in its own words$") as caught:
             await link.command("DEBUG", "ERROR", f"{code} in its own words", until=until)
-        said = explain(Address(*server.address), caught.value)
+        said = explain(RedisAddress(*server.address), caught.value)
         assert isinstance(said, StoreUnavailable) == (code in PASSING)
         assert f"{code} in its own words" in str(said)
         assert MEANINGS[code] in str(said)
@@ -311,7 +311,7 @@ def test_wrong_credentials(server: RedisServer) -> None:
     with server.connect() as wire:
         wire.command("ACL", "SETUSER", "default", "resetpass", f">{secret}")
         try:
-            refused(server.url, r"credentials|wants a password")
+            refused(server.url, r"credentials|requires a password")
         finally:
             wire.command("ACL", "SETUSER", "default", "nopass")
 

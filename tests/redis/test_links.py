@@ -6,25 +6,27 @@ import pytest
 
 from holdfast.contracts.runtime import Runtime
 from holdfast.runtimes.threads import ThreadsRuntime
-from holdfast.stores.redis.deployment import Deployment
-from holdfast.stores.redis.link import Address, Hearing, Link
+from holdfast.stores.redis.deployment import RedisDeployment
+from holdfast.stores.redis.link import RedisAddress, RedisHearing, RedisLink
 from holdfast.stores.redis.options import deployment_of
 from holdfast.stores.redis.store import RedisStore
 
 
 def test_threads_that_need_a_node_at_once_share_a_link(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody would ever close a second one, nor end the thread that listens on it."""
-    node = Address("127.0.0.1", 1)
+    node = RedisAddress("127.0.0.1", 1)
     store = RedisStore(deployment_of(urlsplit("redis+cluster://127.0.0.1:1")), ThreadsRuntime())
-    make = Deployment.link
-    others: list[Link] = []
+    make = RedisDeployment.link
+    others: list[RedisLink] = []
 
-    def while_another_does_so_too(self: Deployment, runtime: Runtime, address: Address, hearing: Hearing) -> Link:
+    def while_another_does_so_too(
+        self: RedisDeployment, runtime: Runtime, address: RedisAddress, hearing: RedisHearing
+    ) -> RedisLink:
         if not others:
             others.append(make(self, runtime, address, hearing))
             others[0] = store._link(address)
         return make(self, runtime, address, hearing)
 
-    monkeypatch.setattr(Deployment, "link", while_another_does_so_too)
+    monkeypatch.setattr(RedisDeployment, "link", while_another_does_so_too)
     assert store._link(node) is others[0]
     assert store._link(node) is others[0]

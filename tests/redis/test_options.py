@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from holdfast import AsyncClient, Client, StoreError, UsageError
 from holdfast.runtimes.threads import ThreadsRuntime
 from holdfast.stores.redis import redis_source
-from holdfast.stores.redis.deployment import GUARDS, NO_GUARD, OBSERVED, STRICT, Deployment, Rules
-from holdfast.stores.redis.link import Address
+from holdfast.stores.redis.deployment import GUARDS, NO_GUARD, OBSERVED, STRICT, RedisDeployment, Rules
+from holdfast.stores.redis.link import RedisAddress
 from holdfast.stores.redis.names import state_key
 from holdfast.stores.redis.options import OPTIONS, deployment_of, deployment_of_client
 from holdfast.stores.urls import store_source
@@ -30,22 +30,22 @@ redis: Any = import_module("redis")  # so that type checkers don't take tests/re
 redis_asyncio: Any = import_module("redis.asyncio")
 
 
-def read(url: str) -> Deployment:
+def read(url: str) -> RedisDeployment:
     """Read a URL."""
     return deployment_of(urlsplit(url))
 
 
 # -- URLs --------------------------------------------------------------------------------------------------------
 
-ONE = [Address("host", 6379)]
-THREE = [Address("a", 1), Address("b", 2), Address("c", 3)]
+ONE = [RedisAddress("host", 6379)]
+THREE = [RedisAddress("a", 1), RedisAddress("b", 2), RedisAddress("c", 3)]
 
-FORMS: dict[str, tuple[str, list[Address], dict[str, object], bool]] = {
+FORMS: dict[str, tuple[str, list[RedisAddress], dict[str, object], bool]] = {
     "redis://host": ("single", ONE, {}, False),
-    "redis://": ("single", [Address("localhost")], {}, False),
-    "redis://host:7000/3": ("single", [Address("host", 7000)], {"db": 3}, False),
-    "redis://[::1]:7000": ("single", [Address("::1", 7000)], {}, False),
-    "redis://[::1]": ("single", [Address("::1")], {}, False),
+    "redis://": ("single", [RedisAddress("localhost")], {}, False),
+    "redis://host:7000/3": ("single", [RedisAddress("host", 7000)], {"db": 3}, False),
+    "redis://[::1]:7000": ("single", [RedisAddress("::1", 7000)], {}, False),
+    "redis://[::1]": ("single", [RedisAddress("::1")], {}, False),
     "redis://user:word@host": ("single", ONE, {"username": "user", "password": "word"}, False),
     "redis://:word@host": ("single", ONE, {"username": None, "password": "word"}, False),
     "redis://user@host": ("single", ONE, {"username": "user"}, False),
@@ -61,13 +61,23 @@ FORMS: dict[str, tuple[str, list[Address], dict[str, object], bool]] = {
     ),
     "valkey://host": ("single", ONE, {}, False),
     "valkeys://host": ("single", ONE, {}, True),
-    "unix:///run/redis.sock": ("single", [Address("", 0, "/run/redis.sock")], {}, False),
-    "unix:///run/a%20b.sock?db=2": ("single", [Address("", 0, "/run/a b.sock")], {"db": 2}, False),
-    "unix://user:word@/run/s": ("single", [Address("", 0, "/run/s")], {"username": "user", "password": "word"}, False),
+    "unix:///run/redis.sock": ("single", [RedisAddress("", 0, "/run/redis.sock")], {}, False),
+    "unix:///run/a%20b.sock?db=2": ("single", [RedisAddress("", 0, "/run/a b.sock")], {"db": 2}, False),
+    "unix://user:word@/run/s": (
+        "single",
+        [RedisAddress("", 0, "/run/s")],
+        {"username": "user", "password": "word"},
+        False,
+    ),
     "redis+sentinel://a:1,b:2,c:3/main": ("sentinel", THREE, {}, False),
-    "redis+sentinel://a/main/5": ("sentinel", [Address("a", 26379)], {"db": 5}, False),
-    "rediss+sentinel://:word@a/main": ("sentinel", [Address("a", 26379)], {"username": None, "password": "word"}, True),
-    "valkey+sentinel://a/main": ("sentinel", [Address("a", 26379)], {}, False),
+    "redis+sentinel://a/main/5": ("sentinel", [RedisAddress("a", 26379)], {"db": 5}, False),
+    "rediss+sentinel://:word@a/main": (
+        "sentinel",
+        [RedisAddress("a", 26379)],
+        {"username": None, "password": "word"},
+        True,
+    ),
+    "valkey+sentinel://a/main": ("sentinel", [RedisAddress("a", 26379)], {}, False),
     "redis+cluster://a:1,b:2,c:3": ("cluster", THREE, {}, False),
     "redis+cluster://host/0": ("cluster", ONE, {}, False),
     "rediss+cluster://user:word@host": ("cluster", ONE, {"username": "user", "password": "word"}, True),
@@ -88,7 +98,7 @@ def test_the_service_and_its_guides() -> None:
     url = "rediss+sentinel://user:word@a,b:7/main?sentinel_username=guide&sentinel_password=path&ssl_ca_certs=/ca"
     found = read(url)
     assert found.service == "main"
-    assert found.addresses == [Address("a", 26379), Address("b", 7)]
+    assert found.addresses == [RedisAddress("a", 26379), RedisAddress("b", 7)]
     assert dict(found.guides.options) == {"username": "guide", "password": "path", "ssl_ca_certs": "/ca"}
     assert found.guides.tls
     assert dict(found.access.options) == {"username": "user", "password": "word", "ssl_ca_certs": "/ca"}
@@ -112,17 +122,17 @@ def test_the_rules(url: str, query: str, rules: Rules) -> None:
 WRONG = {
     "redis://host?unknown=1": "'unknown' is no option",
     "redis://host?socket_timeout=1": "'socket_timeout' is no option",
-    "redis://host?guard=maybe": "guard is one of off, observed, uptime, strict",
+    "redis://host?guard=maybe": "`guard` must be one of off, observed, uptime, strict",
     "redis://host?replicas=-1": "must be a whole number from 0 on",
-    "redis://host?replicas=one": "replicas and max_ttl are numbers",
-    "redis://host?max_ttl=0": "max_ttl is the longest ttl",
-    "redis://host?max_ttl=nan": "max_ttl is the longest ttl",
-    "redis://host?max_ttl=long": "replicas and max_ttl are numbers",
+    "redis://host?replicas=one": "replicas and max_ttl must be numbers",
+    "redis://host?max_ttl=0": "`max_ttl` must be the longest ttl",
+    "redis://host?max_ttl=nan": "`max_ttl` must be the longest ttl",
+    "redis://host?max_ttl=long": "replicas and max_ttl must be numbers",
     "redis://host?db=first": "option db",
     "rediss://host?ssl_check_hostname=maybe": "option ssl_check_hostname",
     "rediss://host?ssl_cert_reqs=sometimes": "option ssl_cert_reqs",
     "redis://host?ssl_ca_certs=/ca": "write rediss://",
-    "redis://host/first": "database of a Redis URL is a number",
+    "redis://host/first": "database of a Redis URL must be a number",
     "redis://host:port": "host or a port",
     "redis://host:0": "host or a port",
     "redis://host:65536": "host or a port",
@@ -130,8 +140,8 @@ WRONG = {
     "redis://a,,b": "host or a port",
     "redis://host#frag": "nothing after `#`",
     "redis://user:wo/rd@host": "write %40 for `@`",
-    "redis+sentinel://a": "ends with the service",
-    "redis+sentinel://a/main/first": "database of a Redis URL is a number",
+    "redis+sentinel://a": "must end with the service",
+    "redis+sentinel://a/main/first": "database of a Redis URL must be a number",
     "redis+cluster://a/3": "only database 0",
     "redis+cluster://a?db=3": "only database 0",
     "unix://socket": "absolute path",
@@ -269,7 +279,7 @@ def test_a_login_a_database_and_a_name_arrive(server: RedisServer, form: str) ->
 # -- clients of redis-py -----------------------------------------------------------------------------------------
 
 
-def taken_over(client: Any) -> Deployment:  # noqa: ANN401 - any client
+def taken_over(client: Any) -> RedisDeployment:  # noqa: ANN401 - any client
     """Take over the settings of a client."""
     return deployment_of_client(client, Rules())
 
@@ -297,7 +307,7 @@ def test_the_settings_of_a_client_are_taken_over(module: Any) -> None:  # noqa: 
         )
     )
     options = dict(found.access.options)
-    assert (found.shape, found.addresses, found.access.tls) == ("single", [Address("there", 7000)], True)
+    assert (found.shape, found.addresses, found.access.tls) == ("single", [RedisAddress("there", 7000)], True)
     wanted = {"db": 3, "username": "user", "password": "word", "client_name": "me", "ssl_ca_certs": "/ca"}
     assert wanted.items() <= options.items()
     assert not options["ssl_check_hostname"]
@@ -307,7 +317,7 @@ def test_the_settings_of_a_client_are_taken_over(module: Any) -> None:  # noqa: 
 @pytest.mark.parametrize("module", [redis, redis_asyncio], ids=API_FORMS)
 def test_a_socket_of_a_client_is_taken_over(module: Any) -> None:  # noqa: ANN401 - of redis-py
     """A client of a Unix socket leads there."""
-    assert taken_over(module.Redis(unix_socket_path="/run/s")).addresses == [Address("", 0, "/run/s")]
+    assert taken_over(module.Redis(unix_socket_path="/run/s")).addresses == [RedisAddress("", 0, "/run/s")]
     assert taken_over(module.Redis.from_url("unix:///run/s?db=2")).access.options["db"] == 2
 
 
@@ -317,7 +327,11 @@ def test_the_settings_of_sentinels_are_taken_over(module: Any) -> None:  # noqa:
     guides = {"username": "guide", "password": "path"}
     sentinel = module.Sentinel([("a", 1), ("b", 2)], sentinel_kwargs=guides, password="word")  # noqa: S106
     found = taken_over(sentinel.master_for("main", db=2))
-    assert (found.shape, found.service, found.addresses) == ("sentinel", "main", [Address("a", 1), Address("b", 2)])
+    assert (found.shape, found.service, found.addresses) == (
+        "sentinel",
+        "main",
+        [RedisAddress("a", 1), RedisAddress("b", 2)],
+    )
     assert guides.items() <= found.guides.options.items()
     assert {"password": "word", "db": 2}.items() <= found.access.options.items()
 
@@ -360,7 +374,7 @@ def test_a_source_of_a_client_takes_the_rules() -> None:
     """What a URL says after the question mark is said of a client by arguments."""
     source = redis_source(redis.Redis(), guard="strict", replicas=2, max_ttl=9)
     assert (source.capabilities.max_ttl, source.capabilities.pushes_count) == (9, False)
-    with pytest.raises(UsageError, match="guard is one of"):
+    with pytest.raises(UsageError, match="`guard` must be one of"):
         redis_source(redis.Redis(), guard="lax")
 
 

@@ -47,7 +47,7 @@ def test_tokens_increase_from_lease_to_lease(servers: list[RedisServer]) -> None
     """Also when the counters of the nodes are far apart, so that they have to be asked a second time."""
     for number, server in enumerate(servers):
         with Client(server.url) as alone:
-            alone.session().note_token(alone.session().runtime.wall() + 1_000_000 * number)
+            alone.session().highest = alone.session().runtime.wall() + 1_000_000 * number
             alone.lock("name", ttl=TTL).acquire().release()
     with Client(store=source(servers)) as client:
         tokens: list[int] = []

@@ -5,7 +5,7 @@ import pytest
 from holdfast.errors import StoreUnavailable
 from holdfast.stores.redis import wire
 from holdfast.stores.redis.link import ReplyError
-from holdfast.stores.redis.subscriptions import Subscriptions, Waiter
+from holdfast.stores.redis.subscriptions import Subscriptions, SubscriptionWaiter
 
 SUBSCRIBE = wire.command("SUBSCRIBE", "a")
 UNSUBSCRIBE = wire.command("UNSUBSCRIBE", "a")
@@ -13,7 +13,7 @@ CONFIRMED = [b"subscribe", b"a", 1]
 ENDED = [b"unsubscribe", b"a", 0]
 
 
-class Told(Waiter):
+class Told(SubscriptionWaiter):
     """A waiter that counts how often it is told."""
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ def wanted() -> Subscriptions:
     """Want a channel, and have it confirmed."""
     subscriptions = Subscriptions(sharded=False)
     waiter = Told()
-    assert subscriptions.want(b"a", waiter)
+    assert subscriptions.demand(b"a", waiter)
     assert subscriptions.requests() == SUBSCRIBE
     assert subscriptions.requests() == b""
     assert not subscriptions.is_complete()
@@ -44,13 +44,13 @@ def wanted() -> Subscriptions:
 def test_a_message_is_told_from_an_answer(wanted: Subscriptions) -> None:
     """A payload that looks like an answer is a payload."""
     assert wanted.take([b"message", b"a", b"subscribe"]) == b"subscribe"
-    assert not wanted.want(b"a", Told())
+    assert not wanted.demand(b"a", Told())
 
 
 def test_channels_of_slots_have_verbs_of_their_own() -> None:
     """In a cluster it is SSUBSCRIBE and smessage."""
     subscriptions = Subscriptions(sharded=True)
-    subscriptions.want(b"a", Told())
+    subscriptions.demand(b"a", Told())
     assert subscriptions.requests() == wire.command("SSUBSCRIBE", "a")
     subscriptions.take([b"ssubscribe", b"a", 1])
     assert subscriptions.is_complete()
@@ -71,7 +71,7 @@ def test_what_was_never_confirmed_is_no_gap() -> None:
     """A connection that is lost before the first confirmation has lost no message."""
     subscriptions = Subscriptions(sharded=False)
     waiter = Told()
-    subscriptions.want(b"a", waiter)
+    subscriptions.demand(b"a", waiter)
     subscriptions.requests()
     subscriptions.lost()
     assert subscriptions.requests() == SUBSCRIBE
@@ -95,7 +95,7 @@ def test_given_up_and_wanted_again(wanted: Subscriptions) -> None:
     """An answer to what was asked before is not taken for one to what was asked since."""
     wanted.drop(b"a")
     waiter = Told()
-    assert wanted.want(b"a", waiter)
+    assert wanted.demand(b"a", waiter)
     assert wanted.requests() == UNSUBSCRIBE + SUBSCRIBE
     wanted.take(ENDED)
     assert waiter.count == 0
@@ -107,11 +107,11 @@ def test_wanted_again_before_the_first_answer() -> None:
     """The confirmation of a subscription that was given up meanwhile is not one of its successor."""
     subscriptions = Subscriptions(sharded=False)
     first, second = Told(), Told()
-    subscriptions.want(b"a", first)
+    subscriptions.demand(b"a", first)
     subscriptions.requests()
     subscriptions.drop(b"a")
     assert isinstance(first.error, StoreUnavailable)
-    subscriptions.want(b"a", second)
+    subscriptions.demand(b"a", second)
     assert subscriptions.requests() == UNSUBSCRIBE + SUBSCRIBE
     subscriptions.take(CONFIRMED)
     subscriptions.take(ENDED)
@@ -125,8 +125,8 @@ def test_who_stops_waiting_leaves_nothing() -> None:
     """A channel that nobody waits for any more, and nobody ever heard, is given up."""
     subscriptions = Subscriptions(sharded=False)
     first, second = Told(), Told()
-    subscriptions.want(b"a", first)
-    subscriptions.want(b"a", second)
+    subscriptions.demand(b"a", first)
+    subscriptions.demand(b"a", second)
     subscriptions.requests()
     subscriptions.stop_waiting(b"a", first)
     assert subscriptions
@@ -140,7 +140,7 @@ def test_who_stops_waiting_does_not_end_what_others_hear(wanted: Subscriptions) 
     """A channel that was heard once stays wanted, whoever waited for it in vain on another connection."""
     wanted.lost()
     waiter = Told()
-    wanted.want(b"a", waiter)
+    wanted.demand(b"a", waiter)
     wanted.stop_waiting(b"a", waiter)
     assert wanted.requests() == SUBSCRIBE
 
@@ -148,7 +148,7 @@ def test_who_stops_waiting_does_not_end_what_others_hear(wanted: Subscriptions) 
 def test_an_error_is_about_what_was_asked_first(wanted: Subscriptions) -> None:
     """An error does not say what it is about; the order does. One that answers nothing is a refusal of all."""
     waiter = Told()
-    wanted.want(b"b", waiter)
+    wanted.demand(b"b", waiter)
     wanted.probe()
     wanted.requests()
     wanted.take(ReplyError("NOPERM no ping"))
@@ -165,7 +165,7 @@ def test_an_error_is_about_what_was_asked_first(wanted: Subscriptions) -> None:
 def test_a_ping_is_answered_in_two_ways(wanted: Subscriptions, pong: object) -> None:
     """Its answer looks different while there are subscriptions."""
     assert wanted.probe() == wire.command("PING")
-    wanted.want(b"b", Told())
+    wanted.demand(b"b", Told())
     wanted.requests()
     wanted.take(pong)
     wanted.take([b"subscribe", b"b", 2])
@@ -176,8 +176,8 @@ def test_without_a_connection_those_who_wait_are_told(wanted: Subscriptions) -> 
     """What was heard before stays wanted; what never was does not."""
     wanted.lost()
     old, new = Told(), Told()
-    wanted.want(b"a", old)
-    wanted.want(b"b", new)
+    wanted.demand(b"a", old)
+    wanted.demand(b"b", new)
     wanted.refuse(StoreUnavailable("nobody there"))
     assert isinstance(old.error, StoreUnavailable)
     assert isinstance(new.error, StoreUnavailable)

@@ -11,10 +11,11 @@ import pytest
 from holdfast.errors import StoreUnavailable
 from holdfast.runtimes.threads import drive
 from holdfast.stores.redis import listener
-from holdfast.stores.redis.access import Access
-from holdfast.stores.redis.link import Address, Hearing, ReplyError
-from holdfast.stores.redis.listener import Listener
-from holdfast.stores.redis.threads import ThreadLink
+from holdfast.stores.redis.access import RedisAccess
+from holdfast.stores.redis.link import RedisAddress, RedisHearing, ReplyError
+from holdfast.stores.redis.listener import RedisListener
+from holdfast.stores.redis.threads import RedisThreadLink
+from holdfast.transport import listener_thread
 from tests.redis.threaded import TEST_TIMEOUT, Driven, at_once, linked
 from tests.servers import Cluster, Proxy, RedisServer, wait_until
 
@@ -107,20 +108,20 @@ def test_a_restart_of_the_server_is_a_gap(tmp_path: Path) -> None:
 
 def test_a_silent_peer_is_noticed(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection on which nothing comes any more, and which nobody closes, is given up for another."""
-    monkeypatch.setattr(Listener, "quiet", 0.05)
-    with linked(proxy.address, access=Access(connect_timeout=0.2)) as driven:
+    monkeypatch.setattr(RedisListener, "quiet", 0.05)
+    with linked(proxy.address, access=RedisAccess(connect_timeout=0.2)) as driven:
         driven.listen("half-open")
         first = driven.listener()._connection
         proxy.blackhole()
         wait_until(lambda: driven.listener()._connection is not first, "a connection that is given up")
-        monkeypatch.setattr(Listener, "quiet", TEST_TIMEOUT)
+        monkeypatch.setattr(RedisListener, "quiet", TEST_TIMEOUT)
         proxy.heal()
         driven.ear.gap()
 
 
 def test_a_peer_without_messages_is_kept(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that has nothing to say answers when it is asked whether it is there: with and without channels."""
-    monkeypatch.setattr(Listener, "quiet", TEST_TIMEOUT)
+    monkeypatch.setattr(RedisListener, "quiet", TEST_TIMEOUT)
     with linked(redis_server) as driven:
         driven.listen("quiet")
         first = driven.listener()._connection
@@ -160,9 +161,9 @@ def test_nobody_is_asked_in_a_loop(redis_server: RedisServer, monkeypatch: pytes
     """Attempts to connect are further and further apart, and not the same for all clients."""
     pauses: list[float] = []
     enough = threading.Event()
-    pause = Listener._pause
+    pause = RedisListener._pause
 
-    def note(self: Listener, seconds: float | None) -> None:
+    def note(self: RedisListener, seconds: float | None) -> None:
         if seconds is not None:
             pauses.append(seconds)
         if len(pauses) < 10:
@@ -172,7 +173,7 @@ def test_nobody_is_asked_in_a_loop(redis_server: RedisServer, monkeypatch: pytes
 
     with Proxy(redis_server.address) as proxy, linked(proxy.address) as driven:
         driven.listen("loop")
-        monkeypatch.setattr(Listener, "_pause", note)
+        monkeypatch.setattr(RedisListener, "_pause", note)
         proxy.refuse()
         proxy.cut()
         assert enough.wait(TEST_TIMEOUT)
@@ -190,8 +191,10 @@ def test_an_error_of_who_hears_is_survived(redis_server: RedisServer, caplog: py
         message = "cannot hear"
         raise ValueError(message)
 
-    driven = Driven(Address(*redis_server.address))
-    driven.link = ThreadLink(driven.runtime, Access(), Address(*redis_server.address), Hearing(fail, fail))
+    driven = Driven(RedisAddress(*redis_server.address))
+    driven.link = RedisThreadLink(
+        driven.runtime, RedisAccess(), RedisAddress(*redis_server.address), RedisHearing(fail, fail)
+    )
     try:
         driven.listen("failing")
         for _ in range(2):
@@ -222,7 +225,7 @@ def test_who_is_not_heard_in_time_leaves_nothing(redis_server: RedisServer) -> N
 def test_a_refused_subscription_is_told(redis_acl: RedisServer) -> None:
     """Whoever may not hear a channel gets the server's error, and others still hear theirs."""
     redis_acl.command("ACL", "SETUSER", "deaf", "on", ">deaf", "~*", "resetchannels", "&open", "+@all")
-    with linked(redis_acl, access=Access({"username": "deaf", "password": "deaf"})) as driven:
+    with linked(redis_acl, access=RedisAccess({"username": "deaf", "password": "deaf"})) as driven:
         driven.listen("open")
         for _ in range(2):
             with pytest.raises(ReplyError) as caught:
@@ -236,7 +239,7 @@ def test_a_subscription_that_is_refused_later_is_a_gap(redis_acl: RedisServer) -
     """A channel that may no longer be heard is not asked for again and again, but the gap is told."""
     user = ("ACL", "SETUSER", "fading", "on", ">fading", "~*", "resetchannels", "&open", "+@all")
     redis_acl.command(*user, "&fading")
-    with linked(redis_acl, access=Access({"username": "fading", "password": "fading"})) as driven:
+    with linked(redis_acl, access=RedisAccess({"username": "fading", "password": "fading"})) as driven:
         driven.listen("open")
         driven.listen("fading")
         redis_acl.command(*user)
@@ -284,10 +287,10 @@ def test_errors_are_not_shared(redis_server: RedisServer) -> None:
 
 def test_a_listener_closes_while_it_connects(monkeypatch: pytest.MonkeyPatch, redis_server: RedisServer) -> None:
     """Close does not wait for a server that does not answer; the thread goes by itself."""
-    monkeypatch.setattr(listener, "CLOSING", 0.05)
+    monkeypatch.setattr(listener_thread, "CLOSING", 0.05)
     with Proxy(redis_server.address) as proxy:
         proxy.blackhole()
-        with linked(proxy.address, access=Access(connect_timeout=0.5)) as driven:
+        with linked(proxy.address, access=RedisAccess(connect_timeout=0.5)) as driven:
             with pytest.raises(StoreUnavailable):
                 driven.listen("connecting", within=0.05)
             thread = driven.listener()._thread
@@ -298,13 +301,15 @@ def test_a_listener_closes_while_it_connects(monkeypatch: pytest.MonkeyPatch, re
 def test_a_callback_may_close(redis_server: RedisServer) -> None:
     """A link can be closed by what it hears."""
     closed = threading.Event()
-    driven = Driven(Address(*redis_server.address))
+    driven = Driven(RedisAddress(*redis_server.address))
 
     def close(_payload: bytes) -> None:
         driven.close()
         closed.set()
 
-    driven.link = ThreadLink(driven.runtime, Access(), Address(*redis_server.address), Hearing(close, close_nothing))
+    driven.link = RedisThreadLink(
+        driven.runtime, RedisAccess(), RedisAddress(*redis_server.address), RedisHearing(close, close_nothing)
+    )
     drive(driven.link.listen("closing", driven.soon()))
     redis_server.command("PUBLISH", "closing", "now")
     assert closed.wait(TEST_TIMEOUT)

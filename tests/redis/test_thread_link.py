@@ -17,9 +17,9 @@ import pytest
 
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from holdfast.runtimes.threads import drive
-from holdfast.stores.redis import threads
-from holdfast.stores.redis.access import Access
-from holdfast.stores.redis.link import Address, ReplyError
+from holdfast.stores.redis.access import RedisAccess
+from holdfast.stores.redis.link import RedisAddress, ReplyError
+from holdfast.transport import pool
 from tests.hazards.helpers import Script
 from tests.redis.threaded import COUNT, ECHO, TEST_TIMEOUT, WHOLE, Driven, at_once, linked, script
 from tests.servers import Clock, Proxy, RedisServer, RedisTlsServer, wait_until
@@ -68,7 +68,7 @@ def connect(driven: Driven, count: int) -> None:
         barrier.wait(TEST_TIMEOUT)
         driven.command("BLPOP", "nothing", "0.1")
 
-    while len(driven.link._idle) < count:
+    while len(driven.link._pool.idle) < count:
         at_once([hold] * count)
 
 
@@ -229,8 +229,8 @@ def test_a_reply_in_drops_is_not_waited_for_to_its_end() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         serving = threading.Thread(target=serve, args=(server,), daemon=True)
         serving.start()
-        with linked(Address(*server.getsockname()), identify=None) as driven:
-            driven.link._put_back(driven.link._take(driven.soon()))  # connected
+        with linked(RedisAddress(*server.getsockname()), identify=None) as driven:
+            driven.link._pool.put_back(driven.link._take(driven.soon()))  # connected
             with pytest.raises(OutcomeUnknown):
                 driven.run(ECHO, "slow", within=0.2)
         gone.set()
@@ -276,7 +276,7 @@ def test_without_time_nothing_is_sent(proxy: Proxy) -> None:
 
 def test_a_restart_between_requests_goes_unnoticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Idle connections of a server that was restarted are replaced before anything is sent on them."""
-    monkeypatch.setattr(threads, "IDLE", 0.0)
+    monkeypatch.setattr(pool, "SURELY_OPEN", 0.0)
     with RedisServer(tmp_path) as server, linked(server) as driven:
         connect(driven, 4)
         first = driven.ask(ECHO, "before").run_id
@@ -287,7 +287,7 @@ def test_a_restart_between_requests_goes_unnoticed(tmp_path: Path, monkeypatch: 
 
 def test_a_restart_costs_one_unknown_outcome(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once one connection turns out dead, the other idle ones are not tried."""
-    monkeypatch.setattr(threads, "IDLE", TEST_TIMEOUT)
+    monkeypatch.setattr(pool, "SURELY_OPEN", TEST_TIMEOUT)
     with Proxy(("127.0.0.1", 1)) as proxy, RedisServer(tmp_path) as server:
         proxy.target = server.address
         with linked(proxy.address) as driven:
@@ -296,7 +296,7 @@ def test_a_restart_costs_one_unknown_outcome(tmp_path: Path, monkeypatch: pytest
             with pytest.raises(OutcomeUnknown):
                 driven.run(ECHO, "lost")
             proxy.heal()
-            assert not driven.link._idle
+            assert not driven.link._pool.idle
             assert driven.run(ECHO, "after") == b"after"
 
 
@@ -305,23 +305,23 @@ def test_a_connection_that_answered_since_is_kept(proxy: Proxy) -> None:
     with linked(proxy.address) as driven:
         connect(driven, 2)
         held, other = driven.link._take(driven.soon()), driven.link._take(driven.soon())
-        driven.link._put_back(other)
+        driven.link._pool.put_back(other)
         assert driven.link._take(driven.soon()) is other
-        driven.link._put_back(other)
-        driven.link._lose(held)
-        assert list(driven.link._idle) == [other]
+        driven.link._pool.put_back(other)
+        driven.link._pool.lose(held)
+        assert list(driven.link._pool.idle) == [other]
 
 
 def test_a_request_that_could_not_be_sent_goes_over_another_connection(
     proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where nothing was sent, the request is sent once more, and nobody notices."""
-    monkeypatch.setattr(threads, "IDLE", TEST_TIMEOUT)
+    monkeypatch.setattr(pool, "SURELY_OPEN", TEST_TIMEOUT)
     with linked(proxy.address) as driven:
         for way in (partial(driven.run, ECHO), partial(driven.command, "ECHO")):
             connect(driven, 2)
             proxy.cut()
-            for each in driven.link._idle:
+            for each in driven.link._pool.idle:
                 wait_until(each.is_stale, "a reset that has arrived")
             assert way("sent") == b"sent"
 
@@ -360,8 +360,8 @@ def test_nobody_there(caplog: pytest.LogCaptureFixture) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         host, port = taken.getsockname()
-        access = Access({"username": "user", "password": "sesame"})
-        with linked(Address(host, port), access=access) as driven:
+        access = RedisAccess({"username": "user", "password": "sesame"})
+        with linked(RedisAddress(host, port), access=access) as driven:
             for request in (driven.command, driven.listen):
                 with pytest.raises(StoreUnavailable) as caught:
                     request("PING")
@@ -374,10 +374,10 @@ def test_nobody_there(caplog: pytest.LogCaptureFixture) -> None:
 def test_connecting_ends_in_time() -> None:
     """A server that takes connections and says nothing is given up by the time of the request, or of the option."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        address = Address(*silent.getsockname())
+        address = RedisAddress(*silent.getsockname())
         with linked(address) as driven, pytest.raises(StoreUnavailable):
             driven.run(ECHO, "no", within=0.05)
-        with linked(address, access=Access(connect_timeout=0.05)) as driven, pytest.raises(StoreUnavailable):
+        with linked(address, access=RedisAccess(connect_timeout=0.05)) as driven, pytest.raises(StoreUnavailable):
             driven.run(ECHO, "no")
 
 
@@ -407,20 +407,20 @@ def test_wrong_credentials_are_no_outage(redis_acl: RedisServer) -> None:
     user, password = ACL_LOGIN
     with linked(redis_acl) as driven, pytest.raises(StoreError, match="check the user and the password"):
         driven.run(ECHO, "out")
-    with linked(redis_acl, access=Access({"username": user, "password": "sesame"})) as driven:
+    with linked(redis_acl, access=RedisAccess({"username": user, "password": "sesame"})) as driven:
         for request in (driven.command, driven.listen):
             with pytest.raises(StoreError, match="check the user and the password") as caught:
                 request("PING")
             assert not isinstance(caught.value, StoreUnavailable)
             assert "sesame" not in "".join(traceback.format_exception(caught.value))
-    with linked(redis_acl, access=Access({"username": user, "password": password})) as driven:
+    with linked(redis_acl, access=RedisAccess({"username": user, "password": password})) as driven:
         assert driven.run(ECHO, "in") == b"in"
 
 
 def test_who_may_not_ask_for_the_run_id_is_told(redis_acl: RedisServer) -> None:
     """A user without INFO learns what to allow, or what to turn off."""
     redis_acl.command("ACL", "SETUSER", "blind", "on", ">blind", "~*", "&*", "+@all", "-info")
-    access = Access({"username": "blind", "password": "blind"})
+    access = RedisAccess({"username": "blind", "password": "blind"})
     with linked(redis_acl, access=access) as driven:
         with pytest.raises(StoreError, match=r'\+info.*guard="off"') as caught:
             driven.run(ECHO, "no")
@@ -443,8 +443,8 @@ def test_a_server_that_repeats_credentials_is_not_quoted() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         serving = threading.Thread(target=serve, args=(server,), daemon=True)
         serving.start()
-        access = Access({"username": "user", "password": "sesame"})
-        with linked(Address(*server.getsockname()), access=access) as driven, pytest.raises(StoreError) as caught:
+        access = RedisAccess({"username": "user", "password": "sesame"})
+        with linked(RedisAddress(*server.getsockname()), access=access) as driven, pytest.raises(StoreError) as caught:
             driven.run(ECHO, "no")
         assert "sesame" not in "".join(traceback.format_exception(caught.value))
         serving.join(TEST_TIMEOUT)
@@ -453,7 +453,7 @@ def test_a_server_that_repeats_credentials_is_not_quoted() -> None:
 def test_a_socket_in_the_file_system(tmp_path: Path) -> None:
     """A server is reached by its Unix socket as well."""
     path = str(tmp_path / "s")
-    with RedisServer(tmp_path, options=("--unixsocket", path)) as server, linked(Address("", path=path)) as driven:
+    with RedisServer(tmp_path, options=("--unixsocket", path)) as server, linked(RedisAddress("", path=path)) as driven:
         assert driven.run(ECHO, "in") == b"in"
         driven.listen("channel")
         server.command("PUBLISH", "channel", "hello")
@@ -462,7 +462,7 @@ def test_a_socket_in_the_file_system(tmp_path: Path) -> None:
 
 def test_tls(redis_tls: RedisTlsServer) -> None:
     """Requests and messages travel by TLS, large ones too."""
-    access = Access({"ssl_ca_certs": str(redis_tls.certificates.authority)}, tls=True)
+    access = RedisAccess({"ssl_ca_certs": str(redis_tls.certificates.authority)}, tls=True)
     text = random.Random(2).randbytes(300_000)
     with linked(redis_tls, access=access) as driven:
         assert driven.run(ECHO, text) == text
@@ -477,7 +477,7 @@ def test_tls(redis_tls: RedisTlsServer) -> None:
 
 def test_an_unknown_certificate_is_no_outage(redis_tls: RedisTlsServer) -> None:
     """A server whose certificate is not trusted will not be trusted later; one without TLS may be another."""
-    with linked(redis_tls, access=Access(tls=True)) as driven:
+    with linked(redis_tls, access=RedisAccess(tls=True)) as driven:
         with pytest.raises(StoreError, match="ssl_ca_certs") as caught:
             driven.run(ECHO, "no")
         assert not isinstance(caught.value, StoreUnavailable)
@@ -530,7 +530,7 @@ def test_close_while_others_are_inside(redis_server: RedisServer) -> None:
     for _ in range(10):
         with linked(redis_server) as driven:
             at_once([partial(end, driven), *[partial(work, driven)] * 8])
-            assert not driven.link._idle
+            assert not driven.link._pool.idle
             assert open_files() == files
 
 
@@ -545,7 +545,7 @@ files = lambda: len(os.listdir("/dev/fd"))
 driven.listen("parent")
 stuck = threading.Thread(target=driven.command, args=("BLPOP", "stuck", 0))
 stuck.start()
-while not driven.link._all:
+while not driven.link._pool.all:
     pass
 first = driven.command("CLIENT", "ID")
 to_child, from_parent = os.pipe()

@@ -12,7 +12,7 @@ import pytest
 from holdfast import AsyncClient, Client, LockTimeout, StoreError, StoreUnavailable
 from holdfast.stores.redis import store
 from holdfast.stores.redis.aio_pipeline import SilenceLimits
-from holdfast.stores.redis.listener import Listener
+from holdfast.stores.redis.listener import RedisListener
 from holdfast.testing.conformance.kit import Kit
 from tests.faults.scenes import API_FORMS, Scene, play
 from tests.redis.servers import DOCUMENT, PASSWORD, USER, ValkeyServer, clean, documented_user, tidy
@@ -102,7 +102,7 @@ def everything_at(*servers: RedisServer) -> Scene:
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have silent connections looked after, and idle channels dropped, at once."""
     monkeypatch.setattr(store, "IDLE_CHANNEL", -1.0)
-    monkeypatch.setattr(Listener, "quiet", 0.05)
+    monkeypatch.setattr(RedisListener, "quiet", 0.05)
     monkeypatch.setattr(SilenceLimits.__init__, "__defaults__", (1.0, 0.05, 5.0))
 
 
@@ -191,7 +191,7 @@ def test_a_user_who_may_too_little_is_told_so(plain: RedisServer, lacks: str) ->
     plain.command("ACL", "DELUSER", USER)
     plain.command(*documented_user())
     plain.command("ACL", "SETUSER", USER, WITHOUT.get(lacks, lacks.replace("+", "-")))
-    told = pytest.raises(StoreError, match=r"allow this user|docs/redis\.md")
+    told = pytest.raises(StoreError, match=r"denies this user|allow this user|docs/redis\.md")
     with Client(plain.url_for(USER, SECRET)) as client, told as caught:
         client.lock(lacks).acquire()
     assert not isinstance(caught.value, StoreUnavailable)

@@ -9,9 +9,9 @@ import redis.exceptions as from_redis
 
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from holdfast.stores.redis import wire
-from holdfast.stores.redis.link import Address, ReplyError
+from holdfast.stores.redis.link import RedisAddress, ReplyError
 
-HERE = Address("example.org", 7000)
+HERE = RedisAddress("example.org", 7000)
 
 
 def wrapped(inner: OSError) -> Exception:

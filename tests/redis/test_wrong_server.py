@@ -8,7 +8,7 @@ import pytest
 from holdfast import StoreUnavailable
 from holdfast.stores.quorum import node_set
 from holdfast.stores.redis.errors import explain
-from holdfast.stores.redis.link import Address, ReplyError
+from holdfast.stores.redis.link import RedisAddress, ReplyError
 from tests.faults.scenes import API_FORMS
 from tests.servers import RedisServer, RedisTlsServer
 from tests.wrong_servers import HOST, closed_port, complaint, saying, silent
@@ -38,7 +38,7 @@ def test_a_redis_that_is_no_cluster(redis_server: RedisServer, form: str) -> Non
 @pytest.mark.parametrize("command", ["SENTINEL", "sentinel"])
 def test_a_sentinel_command_is_known_however_it_is_quoted(command: str, quote: str) -> None:
     """Versions differ in that; and a script that is not known is no sign of a Sentinel, whatever its arguments."""
-    address = Address("host")
+    address = RedisAddress("host")
     unknown = f"ERR unknown command {quote}{{}}{quote}, with args beginning with: {quote}SENTINEL{quote}"
     assert "is no Sentinel" in str(explain(address, ReplyError(unknown.format(command))))
     assert "too old or restricted" in str(explain(address, ReplyError(unknown.format("EVALSHA"))))

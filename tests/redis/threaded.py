@@ -9,10 +9,10 @@ from typing import Any
 
 from holdfast.runtimes.threads import ThreadsRuntime, drive
 from holdfast.stores.redis import scripts
-from holdfast.stores.redis.access import Access
-from holdfast.stores.redis.link import Address, Answer, Hearing
+from holdfast.stores.redis.access import RedisAccess
+from holdfast.stores.redis.link import RedisAddress, RedisHearing, RedisReply
 from holdfast.stores.redis.scripts import Script
-from holdfast.stores.redis.threads import ThreadLink
+from holdfast.stores.redis.threads import RedisThreadLink
 from tests.servers import RedisServer
 
 TEST_TIMEOUT = 20.0
@@ -35,7 +35,7 @@ class Ear:
     def __init__(self) -> None:
         self.pushes: queue.Queue[bytes] = queue.Queue()
         self.gaps: queue.Queue[str] = queue.Queue()
-        self.hearing = Hearing(self.pushes.put, lambda: self.gaps.put("gap"))
+        self.hearing = RedisHearing(self.pushes.put, lambda: self.gaps.put("gap"))
 
     def push(self) -> bytes:
         """Return the next message."""
@@ -49,10 +49,10 @@ class Ear:
 class Driven:
     """A link whose operations are driven in the calling thread, and end in `TEST_TIMEOUT` unless told otherwise."""
 
-    def __init__(self, address: Address, *, access: Access | None = None, **flags: Any) -> None:  # noqa: ANN401 - of any link
+    def __init__(self, address: RedisAddress, *, access: RedisAccess | None = None, **flags: Any) -> None:  # noqa: ANN401 - of any link
         self.runtime = ThreadsRuntime()
         self.ear = Ear()
-        self.link = ThreadLink(self.runtime, access or Access(), address, self.ear.hearing, **flags)
+        self.link = RedisThreadLink(self.runtime, access or RedisAccess(), address, self.ear.hearing, **flags)
 
     def soon(self, seconds: float = TEST_TIMEOUT) -> float:
         """Return an instant."""
@@ -62,7 +62,7 @@ class Driven:
         """Run a script, return its value."""
         return self.ask(what, *args, key=key, within=within).value
 
-    def ask(self, what: Script, *args: str | bytes, key: str = "key", within: float = TEST_TIMEOUT) -> Answer:
+    def ask(self, what: Script, *args: str | bytes, key: str = "key", within: float = TEST_TIMEOUT) -> RedisReply:
         """Run a script."""
         return drive(self.link.run(what, (key,), args, self.soon(within)))
 
@@ -90,14 +90,14 @@ class Driven:
 
 @contextmanager
 def linked(
-    place: RedisServer | Address | tuple[str, int],
+    place: RedisServer | RedisAddress | tuple[str, int],
     *,
-    access: Access | None = None,
+    access: RedisAccess | None = None,
     **flags: Any,  # noqa: ANN401
 ) -> Generator[Driven, None, None]:
     """Make a link to a server, and close it."""
     address = place.address if isinstance(place, RedisServer) else place
-    driven = Driven(address if isinstance(address, Address) else Address(*address), access=access, **flags)
+    driven = Driven(address if isinstance(address, RedisAddress) else RedisAddress(*address), access=access, **flags)
     try:
         yield driven
     finally:

@@ -11,12 +11,12 @@ from typing import Any
 
 from holdfast.core import session
 from holdfast.stores.redis import scripts
-from holdfast.stores.redis.link import Answer
+from holdfast.stores.redis.link import RedisReply
 from holdfast.stores.redis.scripts import Script
 from holdfast.stores.redis.store import RedisStore
 from simulation import Faults, Plan
 from simulation.redis import server
-from simulation.redis.link import RedisLink
+from simulation.redis.link import SimulatedRedisLink
 from simulation.redis.lua import source_of
 from simulation.workload import WEIGHTED
 from tests.simulated.mutants import Mutant, Patch, kill_the_quick, replaced, wrapped
@@ -100,26 +100,26 @@ def release_in_a_quarantine(plan: Plan) -> Plan:
 # -- around the scripts ------------------------------------------------------------------------------------
 
 
-async def refuse_to_send_text(original: Any, self: RedisLink, script: Script, *args: Any) -> Answer:
+async def refuse_to_send_text(original: Any, self: SimulatedRedisLink, script: Script, *args: Any) -> RedisReply:
     server_there = await self._connect(args[-1])
     server_there.forget_scripts()
     keys, given, until = args
     value = await self._exchange(server_there, lambda: server_there.evalsha(script.digest, keys, given), until)
-    return Answer(value, server_there.identity())
+    return RedisReply(value, server_there.identity())
 
 
-async def count_nobody(original: Any, self: RedisLink, *args: Any) -> Answer:
+async def count_nobody(original: Any, self: SimulatedRedisLink, *args: Any) -> RedisReply:
     answer = await original(self, *args)
     answer.acknowledged = 99
-    return Answer(answer.value, answer.run_id, 99)
+    return RedisReply(answer.value, answer.run_id, 99)
 
 
-async def wait_for_grants_only(original: Any, self: RedisLink, script: Script, *args: Any) -> Answer:
+async def wait_for_grants_only(original: Any, self: SimulatedRedisLink, script: Script, *args: Any) -> RedisReply:
     if script is not scripts.RENEW:
         return await original(self, script, *args)  # type: ignore[no-any-return]  # it is a method of any type
     *rest, replicas = args
     answer = await self.run(script, *rest)
-    return Answer(answer.value, answer.run_id, replicas)
+    return RedisReply(answer.value, answer.run_id, replicas)
 
 
 def forget_the_generation(original: Any, self: RedisStore) -> None:
@@ -164,7 +164,7 @@ LUA_MUTANTS: Sequence[Mutant] = (
         ("if before and call('ZRANK', Q, seat) then", "call('ZREM', Q, request) if false then"),
     ),
     lua(
-        "who is granted stays in the queue", ("dequeue(request)\n        if request == asking", "if request == asking")
+        "who is granted stays in the queue", ("dequeue(request)\n        if request == caller", "if request == caller")
     ),
     lua(
         "the last to come is served first",
@@ -214,7 +214,7 @@ LUA_MUTANTS: Sequence[Mutant] = (
     # leaving
     lua(
         "a release does not hand off",
-        ("pass_on()\nsave()\nreturn (kept", "save()\nreturn (kept"),
+        ("serve_queue()\nsave()\nreturn (kept", "save()\nreturn (kept"),
         ("usual = expires >= now + RETENTION * 3 / 4", "usual = false"),
         scenario="redis_calm",
     ),
@@ -278,7 +278,7 @@ LUA_MUTANTS: Sequence[Mutant] = (
     ),
     lua(
         "the quarantine is for the ttl of who asks",
-        ("marker[3], changed = marker[2] + marker[4], true", "marker[3], changed = marker[2] + asked, true"),
+        ("marker[3], changed = marker[2] + marker[4], true", "marker[3], changed = marker[2] + needed, true"),
         scenario="redis_strict",
         aim=fail_over,
     ),
@@ -413,16 +413,20 @@ LUA_MUTANTS: Sequence[Mutant] = (
         "a downgrade makes too much room", ("math.min(holder[WEIGHT], weighs)", "0"), scenario="redis_weights", first=70
     ),
     # around the scripts
-    Mutant("a script that is not known is not told", wrapped(RedisLink, "run", refuse_to_send_text), ("redis_calm",)),
+    Mutant(
+        "a script that is not known is not told",
+        wrapped(SimulatedRedisLink, "run", refuse_to_send_text),
+        ("redis_calm",),
+    ),
     Mutant(
         "nobody looks how many replicas have it",
-        wrapped(RedisLink, "run_replicated", count_nobody),
+        wrapped(SimulatedRedisLink, "run_replicated", count_nobody),
         ("redis_replicas",),
         stall_and_fail_over,
     ),
     Mutant(
         "replicas need not have a renewal",
-        wrapped(RedisLink, "run_replicated", wait_for_grants_only),
+        wrapped(SimulatedRedisLink, "run_replicated", wait_for_grants_only),
         ("redis_replicas",),
         stall_and_fail_over,
     ),

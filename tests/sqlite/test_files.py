@@ -129,7 +129,7 @@ BAD: dict[str, tuple[Callable[[Path], None], str]] = {
     "foreign": (_foreign, "another program"),
     "newer": (_newer, "newer version"),
     "torn": (_torn, "damaged"),
-    "folder": (Path.mkdir, "is not a file|is a folder"),
+    "folder": (Path.mkdir, "is not a regular file|is a folder"),
     "no folder": (_no_folder, "does not exist"),
 }
 
@@ -208,7 +208,7 @@ def test_a_disk_without_room_gets_advice(tmp_path: Path, monkeypatch: pytest.Mon
     error.sqlite_errorname = "SQLITE_IOERR_SHMSIZE"
     free = os.statvfs(tmp_path)
     assert free.f_bavail * free.f_frsize > 8 * 2**20, "this test needs some room itself"
-    with pytest.raises(StoreUnavailable, match=r"SQLITE_IOERR_SHMSIZE.*whether the disk fails"):
+    with pytest.raises(StoreUnavailable, match=r"SQLITE_IOERR_SHMSIZE.*failure of the disk"):
         explain(path, error)
     full = os.statvfs_result((4096, 4096, 16, 4, 4, 16, 4, 4, 0, 255))
 

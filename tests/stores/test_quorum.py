@@ -292,12 +292,12 @@ WRONG = {
     "redlock://a,b,": "a host of the quorum is empty",
     "redlock://": "a host of the quorum is empty",
     "redlock://a,b": "at least 3",
-    "redlock://a,b,c?quorum=x": "quorum is how many",
-    "redlock://a,b,c?quorum=²": "quorum is how many",
+    "redlock://a,b,c?quorum=x": "must be a number of nodes",
+    "redlock://a,b,c?quorum=²": "must be a number of nodes",
     "redlock://a,b,c?quorum=1": "from 2 to 3",
-    "redlock://a,b,c?replicas=1": "leave replicas out",
+    "redlock://a,b,c?replicas=1": "leave out replicas",
     "redlock://:pa?s3cr3t@a,b,c": "in a password write",
-    "redlock://a,b,b": "there twice",
+    "redlock://a,b,b": "listed twice",
 }
 
 
@@ -312,16 +312,16 @@ def test_a_url_that_cannot_be_right_is_refused(url: str) -> None:
 @pytest.mark.parametrize(
     ("nodes", "says"),
     [
-        ("redis://x", "is a list of nodes"),
-        (5, "is a list of nodes"),
+        ("redis://x", "must be a list of nodes"),
+        (5, "must be a list of nodes"),
         ([], "at least 3"),
         (["", "redis://a", "redis://b"], "not an empty one"),
         ([None, "redis://a", "redis://b"], "not a NoneType"),
-        (["redis+sentinel://a/main", "redis://b", "redis://c"], "a node is one server"),
-        (["redis+cluster://a", "redis://b", "redis://c"], "a node is one server"),
-        (["redlock://a,b,c", "redis://b", "redis://c"], "a node is one server"),
+        (["redis+sentinel://a/main", "redis://b", "redis://c"], "a node must be one server"),
+        (["redis+cluster://a", "redis://b", "redis://c"], "a node must be one server"),
+        (["redlock://a,b,c", "redis://b", "redis://c"], "a node must be one server"),
         (["redis://a?replicas=1", "redis://b", "redis://c"], "never a replica"),
-        (["redis://:s3℀cr3t@a", "redis://b", "redis://c"], "cannot be read"),
+        (["redis://:s3℀cr3t@a", "redis://b", "redis://c"], "is not valid"),
     ],
 )
 def test_nodes_that_cannot_be_right_are_refused(nodes: Sequence[object], says: str) -> None:

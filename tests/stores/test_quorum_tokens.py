@@ -165,7 +165,7 @@ def _proposal_of_no_kind() -> Generator[None]:
     def propose(self: QuorumStore, request: AcquireRequest) -> Votes:
         votes = original(self, request)
         votes.request.proposal += 7
-        votes.contended += 7
+        votes.proposed += 7
         return votes
 
     with patch.object(QuorumStore, "_propose", propose):

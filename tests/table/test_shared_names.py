@@ -309,7 +309,7 @@ WRONG_SCRIPTS = {
     "nothing is burnt": ("if victims[1] then counter", "if false then counter"),
     "a wrong token burns one": ("if victims[1] then counter", "if true then counter"),
     "in silence": ("push(holder[CHANNEL], string.format('R", "push('', string.format('R"),
-    "nobody follows": ("next_token(0) end\npass_on()", "next_token(0) end"),
+    "nobody follows": ("next_token(0) end\nserve_queue()", "next_token(0) end"),
     "no delay follows": ("block_since(now, holder[DELAY])", ""),
 }
 

@@ -13,8 +13,8 @@ from holdfast.runtimes.aio import AsyncioRuntime
 from holdfast.runtimes.threads import ThreadsRuntime
 from holdfast.stores.zookeeper import library
 from holdfast.stores.zookeeper.handler import Handler
-from holdfast.stores.zookeeper.library import Client, Result
-from holdfast.stores.zookeeper.link import Hearing, Link
+from holdfast.stores.zookeeper.library import KazooClient, Result
+from holdfast.stores.zookeeper.link import ZooKeeperHearing, ZooKeeperLink
 from holdfast.stores.zookeeper.options import access_of
 from tests.zookeeper.worlds import TEST_TIMEOUT
 
@@ -70,29 +70,29 @@ class Puppet:
         return lambda *_: None
 
 
-def linked(monkeypatch: pytest.MonkeyPatch) -> tuple[Link, list[Puppet]]:
+def linked(monkeypatch: pytest.MonkeyPatch) -> tuple[ZooKeeperLink, list[Puppet]]:
     """Return a link, and the clients that it makes."""
     made: list[Puppet] = []
 
-    def make(*_: object, **__: object) -> Client:
+    def make(*_: object, **__: object) -> KazooClient:
         made.append(Puppet())
-        return cast("Client", made[-1])
+        return cast("KazooClient", made[-1])
 
     monkeypatch.setattr(library, "make_client", make)
     access = access_of(urlsplit("zookeeper://server"))
-    return Link(AsyncioRuntime(), access, Hearing(_ignore, _ignore, _ignore, _ignore, _ignore)), made
+    return ZooKeeperLink(AsyncioRuntime(), access, ZooKeeperHearing(_ignore, _ignore, _ignore, _ignore, _ignore)), made
 
 
 def _ignore(*_: object) -> None: ...
 
 
-def connect(link: Link, client: Puppet, session: int) -> None:
+def connect(link: ZooKeeperLink, client: Puppet, session: int) -> None:
     """Have a client reach a server."""
     client.connected, client.client_id = True, (session, b"")
-    link._ready(cast("Client", client), session, 10.0, 0.0)
+    link._ready(cast("KazooClient", client), session, 10.0, 0.0)
 
 
-def request(client: Client) -> Sequence[Result]:
+def request(client: KazooClient) -> Sequence[Result]:
     """Ask for something."""
     return [client.exists_async("/")]
 
@@ -115,7 +115,7 @@ def test_a_connection_that_was_lost_is_not_the_next_clients(monkeypatch: pytest.
         made[0].asked[0].lose()
         with pytest.raises(OutcomeUnknown):
             await asking
-        assert await link.ready(link._runtime.now() + 0.5) is cast("Client", made[1])
+        assert await link.ready(link._runtime.now() + 0.5) is cast("KazooClient", made[1])
 
     asyncio.run(scene())
 

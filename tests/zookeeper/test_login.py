@@ -16,7 +16,7 @@ def test_what_is_private_is_refused_to_others(member: MakeMember, zookeeper_serv
     one.join("private", "a1")
     assert two.requests("private") == ["a1"]
     for stranger in (private, url.replace("se%40cret", "wrong")):
-        with pytest.raises(StoreError, match="may not do that") as caught:
+        with pytest.raises(StoreError, match="lacks a permission") as caught:
             member(stranger)
         assert not isinstance(caught.value, StoreUnavailable)
         assert "cret" not in str(caught.value)

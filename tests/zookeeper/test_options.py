@@ -8,11 +8,11 @@ import pytest
 
 from holdfast.errors import UsageError
 from holdfast.stores.urls import store_source
-from holdfast.stores.zookeeper.options import Access, access_of
+from holdfast.stores.zookeeper.options import ZooKeeperAccess, access_of
 from tests.servers import Certificates
 
 
-def read(url: str) -> Access:
+def read(url: str) -> ZooKeeperAccess:
     """Read a URL."""
     return access_of(urlsplit(url))
 
@@ -56,7 +56,7 @@ def test_hosts_and_path() -> None:
 @pytest.mark.parametrize("scheme", ["zookeeper", "etcd"])
 def test_two_ports_are_one_too_many(scheme: str) -> None:
     """Said when the URL is read, not when a name is looked up that nobody meant."""
-    with pytest.raises(UsageError, match=r"URL (has two ports|cannot be read)"):
+    with pytest.raises(UsageError, match=r"URL (has two ports|is not valid)"):
         store_source(f"{scheme}://host:1:2")
 
 

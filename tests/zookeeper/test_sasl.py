@@ -63,7 +63,7 @@ def test_servers_without_sasl_do_not_answer_a_login(
     """Who logs in there is told in time what it may be."""
     monkeypatch.setattr("holdfast.stores.zookeeper.link.CLOSING", 0.2)
     one = Member(world, login(zookeeper_server), sasl_mechanism="DIGEST-MD5", session_timeout="30")
-    with pytest.raises(StoreUnavailable, match="whether they take SASL logins"):
+    with pytest.raises(StoreUnavailable, match="whether they accept SASL logins"):
         world.run(one.directory.open(one.notes, one.soon(1.0)))
     one.close()
 

@@ -32,7 +32,7 @@ def retry_for(timeout: float | None) -> float:
     return RETRY_FOR if timeout is None else timeout
 
 
-class Lock(Protocol):
+class AnyLock(Protocol):
     """A lock of any kind."""
 
     def acquire(self) -> Lease:
@@ -54,7 +54,7 @@ class LockOptions:
     min_hold: float = 0.0
     lock_delay: float = 0.0
 
-    def lock(self, client: Client) -> Lock:
+    def lock(self, client: Client) -> AnyLock:
         """Return the lock. Raises UsageError if the options contradict each other."""
         kinds = {"--shared": self.shared, "--exclusive": self.exclusive, "--permits": self.permits is not None}
         given = [option for option, on in kinds.items() if on]
@@ -71,7 +71,7 @@ class LockOptions:
             return sides.read() if self.shared else sides.write()
         return client.lock(name, ttl, timeout, lock_delay=delay, max_hold=most, min_hold=least)
 
-    def _of_several(self, client: Client, refused: Sequence[str]) -> Lock:
+    def _of_several(self, client: Client, refused: Sequence[str]) -> AnyLock:
         if refused:
             raise UsageError(f"{refused[0]} applies to a single name; leave it out, or give one name.")
         return client.multilock(self.names, self.ttl, self.timeout, lock_delay=self.lock_delay, max_hold=self.max_hold)
@@ -86,7 +86,7 @@ class InterruptedWait(Exception):
         self.status = Status.SIGNALLED + number
 
 
-def acquire(client: Client, lock: Lock, wakeups: Wakeups) -> Lease:
+def acquire(client: Client, lock: AnyLock, wakeups: Wakeups) -> Lease:
     """Wait for the lock. Raises InterruptedWait if a signal ended the wait, and what the acquisition raises."""
     acquisition = _Acquisition(lock, wakeups.wake)
     acquisition.start()
@@ -112,7 +112,7 @@ def _tell_of_revocation(lease: OneLease) -> None:
 class _Acquisition(threading.Thread):
     """An acquisition in a thread of its own, so that a signal never interrupts it half-way."""
 
-    def __init__(self, lock: Lock, done: Callable[[], None]) -> None:
+    def __init__(self, lock: AnyLock, done: Callable[[], None]) -> None:
         super().__init__(name="holdfast-acquisition", daemon=True)
         self._lock = lock
         self._tell = done

@@ -9,7 +9,7 @@ from typing import Annotated, Any, cast
 import typer
 from typer.core import TyperGroup
 
-from holdfast.cli.acquisition import Lock, LockOptions, retry_for
+from holdfast.cli.acquisition import AnyLock, LockOptions, retry_for
 from holdfast.cli.address import Address, find_address
 from holdfast.cli.hold import hold_lock
 from holdfast.cli.look import end_quarantine, list_names, release_name, revoke_name, show_name, wait_for_name
@@ -180,7 +180,7 @@ def _wait(timeout: float | None, *, no_wait: bool) -> float | None:
     return 0 if no_wait else timeout
 
 
-def _prepare(address: Address, options: LockOptions, namespace: str, owner: str | None) -> tuple[Client, Lock]:
+def _prepare(address: Address, options: LockOptions, namespace: str, owner: str | None) -> tuple[Client, AnyLock]:
     """Return the lock, and a client that waits for its store for as long as for the lock."""
     client = address.client(namespace=namespace, owner=owner, retry_for=retry_for(options.timeout))
     return client, options.lock(client)
@@ -345,7 +345,7 @@ app.add_typer(quarantine, name="quarantine")
 
 
 @quarantine.callback()
-def about_quarantine() -> None:
+def warn_of_quarantine() -> None:
     """End a quarantine: the time in which a store that may have forgotten its leases grants nothing."""
 
 

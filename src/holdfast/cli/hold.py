@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 
 from holdfast.cli import output
-from holdfast.cli.acquisition import TO_GROUP, InterruptedWait, Lease, Lock, acquire, loss_of, tokens_of
+from holdfast.cli.acquisition import TO_GROUP, AnyLock, InterruptedWait, Lease, acquire, loss_of, tokens_of
 from holdfast.cli.child import stop_oneself
 from holdfast.cli.say import Status, tell, tell_warnings
 from holdfast.cli.wakeups import Wakeups, known_signals
@@ -24,7 +24,7 @@ STDIN = 0
 PIECE = 65536
 
 
-def hold_lock(client: Client, lock: Lock, *, as_json: bool) -> int:
+def hold_lock(client: Client, lock: AnyLock, *, as_json: bool) -> int:
     """Hold `lock` until the standard input ends or a signal comes, and return the status to exit with.
 
     Raises LockTimeout or StoreError if the lock was not granted. The client is closed at the end.

@@ -17,7 +17,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from holdfast.cli.acquisition import TO_GROUP, InterruptedWait, Lease, Lock, acquire, loss_of, tokens_of
+from holdfast.cli.acquisition import TO_GROUP, AnyLock, InterruptedWait, Lease, acquire, loss_of, tokens_of
 from holdfast.cli.child import Child
 from holdfast.cli.say import Status, tell, tell_warnings
 from holdfast.cli.wakeups import Wakeups, known_signals
@@ -39,7 +39,7 @@ class Job:
     variable."""
 
 
-def run_job(client: Client, lock: Lock, job: Job) -> int:
+def run_job(client: Client, lock: AnyLock, job: Job) -> int:
     """Run a command under `lock`, and return the status to exit with.
 
     Raises LockTimeout or StoreError if the lock was not granted. The client is closed at the end.

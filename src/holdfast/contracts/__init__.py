@@ -1,1 +1,1 @@
-"""What the protocol, the stores and the runtimes agree on: messages, the two contracts, units and limits."""
+"""The contracts between the protocol, the stores and the runtimes: messages, protocols, units and limits."""

@@ -1,8 +1,8 @@
-"""How long a lease may be trusted by its holder's own clock.
+"""The deadline of a lease by its holder's own clock.
 
-A store judges expiry by its clock, a holder by its own. A lease of length `ttl` that was asked for at `sent` was
-granted no earlier than `sent`, so the store keeps it until `sent + ttl` or later, as measured by its clock. The
-two clocks may run at rates that differ by up to DRIFT, and EPSILON covers their granularity. Counting from
+A store judges expiry by the store's clock, a holder by the local clock. If the request for a lease of length `ttl` was
+sent at `sent`, the lease was granted no earlier, so the store keeps it at least until `sent + ttl` by the store's
+clock. The rates of the two clocks may differ by up to DRIFT, and EPSILON covers their granularity. Counting from
 anything later than the send (from the reply, from the push) is unsound: each has a model-checked counterexample.
 """
 
@@ -11,7 +11,7 @@ EPSILON = 0.002
 MICROS = 1_000_000
 
 NEVER = float("inf")
-"""The instant of what has no end."""
+"""A deadline that never comes."""
 
 
 def micros(seconds: float) -> int:
@@ -25,5 +25,5 @@ def seconds(micros: int) -> float:
 
 
 def valid_until(sent: float, ttl: int) -> float:
-    """Return the local instant until which a lease of `ttl` microseconds, asked for at `sent`, is certainly ours."""
+    """Return the local deadline of a lease of `ttl` microseconds that was requested at `sent`."""
     return sent + ttl * ((1.0 - DRIFT) / MICROS) - EPSILON

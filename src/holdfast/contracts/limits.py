@@ -1,4 +1,4 @@
-"""What a name, a duration and a number may be. Every refusal says what is allowed."""
+"""The limits of names, durations and numbers. Every refusal says what is allowed."""
 
 from typing import TYPE_CHECKING
 
@@ -12,8 +12,8 @@ LONGEST = 366 * 86_400.0
 """The longest duration, in seconds."""
 
 EVERYBODY = 2**20
-"""The capacity of a reader/writer lock, which a writer fills: so many can read at a time. No semaphore has as many
-permits, so that the one is never taken for the other."""
+"""The capacity of a reader/writer lock: the most readers at a time, and the weight of a writer. No semaphore has as
+many permits, so that a name is never used as both."""
 
 MOST_TOKENS = 2**53 - 1
 """The largest fencing token."""
@@ -27,7 +27,7 @@ def check_name(name: object, what: str = "a lock name") -> str:
     try:
         size = len(name.encode())
     except UnicodeEncodeError:
-        message = f"{what} must be encodable as UTF-8; {name!r} holds a lone surrogate"
+        message = f"{what} must be encodable as UTF-8; {name!r} contains a lone surrogate"
         raise UsageError(message) from None
     if size > NAME_BYTES:
         message = f"{what} may have up to {NAME_BYTES} bytes of UTF-8; this one has {size} ({name[:20]!r}...)"
@@ -46,12 +46,12 @@ def check_duration(value: object, what: str, least: float = 0.0) -> float:
 
 
 def check_ttl(value: object, able: "Capabilities") -> float:
-    """Return `value` if a store with these capabilities may grant a lease for it, in seconds; else raise UsageError."""
+    """Return `value` if it is a ttl, in seconds, that a store with these capabilities grants; else raise UsageError."""
     ttl = check_duration(value, "ttl", able.min_ttl)
     if ttl > able.max_ttl:
         raise UsageError(
-            f"ttl={ttl:g} is longer than this store's max_ttl of {able.max_ttl:g} s, for which it grants nothing after "
-            "a restart. Take a shorter ttl (a lease is renewed for as long as it is held), or give the store a longer "
+            f"ttl={ttl:g} is longer than this store's max_ttl of {able.max_ttl:g} s, the length of its quarantine "
+            "after a restart. Use a shorter ttl (leases are renewed in the background), or give the store a longer "
             f"max_ttl, as in redis://host?max_ttl={ttl:g}."
         )
     return ttl

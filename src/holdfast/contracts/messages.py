@@ -1,7 +1,7 @@
-"""What clients and stores say to each other. Times in here are whole microseconds; instants are the store's.
+"""The messages between clients and stores: requests, replies, notifications and views.
 
-Every request carries the id of the acquisition it belongs to, so that a request that is asked again after a lost
-reply is recognised and gets the same answer.
+Times are whole microseconds, except in views; instants are those of the store's clock. Every request carries the id of
+its acquisition, so that a store recognises a request that is repeated after a lost reply, and gives the same reply.
 """
 
 from dataclasses import dataclass, field
@@ -14,47 +14,46 @@ from holdfast.outcome import Outcome
 
 @dataclass(slots=True)
 class AcquireRequest:
-    """A request to hold a name. Asked again under the same `request_id`, it means "am I granted by now?"."""
+    """A request to acquire a name. Repeated with the same `request_id`, it asks whether it is granted by now."""
 
     name: str
     request_id: str
     channel: str
-    """Where grants are pushed to; empty if the client cannot be reached and only asks."""
+    """The channel for pushed grants; empty if the client has none, and re-polls instead."""
     owner: str
-    """Who asks, for people to read."""
+    """The owner of the request, with its metadata, for people to read."""
     ttl: int
-    """Length of the lease, granted in a reply or by a push."""
+    """The length of the lease, granted in a reply or by a push."""
     interval: int
-    """How often the head of the queue asks again."""
+    """How often the head of the queue re-polls."""
     waiter_ttl: int
-    """How long a waiter that stopped asking counts as alive."""
+    """How long a waiter counts as alive after its last request."""
     weight: int = 1
     capacity: int = 1
     lock_delay: int = 0
     proposal: int = 0
-    """A fencing token that the client would like to be surpassed: its clock, or the highest it has seen."""
+    """The client's clock, or the highest fencing token that it has seen: the token should not be smaller."""
     wait: bool = True
-    """Whether to stand in the queue if the name is not free."""
+    """Whether to join the queue if the name is not free."""
     span: int = 1
-    """How many tokens to reserve, so that the name can be handed on within the asker's process. With more than one,
-    the holder is told when somebody waits."""
+    """How many tokens to reserve for local hand-offs. A holder with more than one is notified when somebody waits."""
     votes: bool = False
-    """Whether one of several stores is asked for its vote. The store gives it to whoever asks while the name is free.
-    A waiter for a vote is never granted by a push, but told when the name is free. The token of a vote is the
-    proposal, if that is larger than all tokens before."""
+    """Whether this is a request for the vote of one node of a quorum. The node gives its vote to the first request that
+    finds the name free. A waiter for a vote is never granted by a push, but notified when the name is free. The token
+    of a vote is the proposal, if that is larger than all tokens before."""
 
     @property
     def place(self) -> str:
-        """Under what it stands in the queue: one who asks for a vote asks every time by another request, base/round."""
+        """The id of its place in the queue. A vote has a new id each round, `base/round`, but one place."""
         return self.request_id.rpartition("/")[0] if self.votes else self.request_id
 
 
 @dataclass(slots=True)
 class Granted:
-    """The name is the asker's, for `ttl` from the moment of the grant."""
+    """The request is granted: its client holds the name for `ttl` from the instant of the grant."""
 
     token: int
-    """The last of the tokens that were reserved for it."""
+    """The last of the tokens that were reserved for the lease."""
     ttl: int
     contended: bool = False
     """Whether somebody else waits for the name."""
@@ -62,40 +61,41 @@ class Granted:
 
 @dataclass(slots=True)
 class Queued:
-    """The asker stands in the queue. A grant will be pushed; if none came by then, ask again after `retry_in`."""
+    """The request is in the queue. Its grant will be pushed; without a push, the client asks again after `retry_in`."""
 
     counter: int
-    """The last token issued for the name: a push that does not exceed it is an old one, to be ignored."""
+    """The last token issued for the name. A push whose token is not larger is an old one, and is ignored."""
     retry_in: int
     place: int
-    """How many stand before us in the queue."""
+    """The number of waiters ahead in the queue."""
     quarantine: int = 0
-    """For how long the store grants nothing to anybody, because it may have forgotten grants."""
+    """How long the store will still grant nothing, because it may have forgotten grants."""
 
 
 @dataclass(slots=True)
 class Busy:
-    """Not granted, and will not be but by asking again: worth it after `retry_in`."""
+    """The request is refused. No push will grant it: the client asks again after `retry_in`, or gives up."""
 
     retry_in: int
     holders: tuple[str, ...] = ()
     quarantine: int = 0
     votes: tuple[Vote, ...] = ()
-    """What each node of a quorum said."""
+    """The reply of each node of a quorum."""
     stands: bool = False
-    """Whether it stands in a queue, to be told when to ask: it must leave that if it gives up."""
+    """Whether the request is in a queue nevertheless, to be notified of its retry time. A client that gives up must
+    withdraw it."""
 
 
 @dataclass(slots=True)
 class CapacityMismatch:
-    """The name is in use with another capacity than the one asked for."""
+    """The name is in use with another capacity than that of the request."""
 
     capacity: int
 
 
 @dataclass(slots=True)
 class Withdrawn:
-    """This request was given up earlier; it will not be granted."""
+    """This request was withdrawn earlier, and will never be granted."""
 
 
 Reply = Granted | Queued | Busy | CapacityMismatch | Withdrawn
@@ -103,94 +103,97 @@ Reply = Granted | Queued | Busy | CapacityMismatch | Withdrawn
 
 @dataclass(slots=True)
 class ReleaseRequest:
-    """A holder lets go."""
+    """A holder releases its lease."""
 
     name: str
     request_id: str
     token: int
     unsure: bool = False
-    """Whether another copy of this request may still be under way, so that it must be refused when it arrives."""
+    """Whether a copy of the acquire request may still be under way, and must be refused when it arrives."""
     keep: int = 0
-    """For how long the name is still not to be granted: the holder is done, but was too quick."""
+    """How long the store must still keep the name from others, for `min_hold`."""
 
 
 @dataclass(slots=True)
 class RenewRequest:
-    """A holder asks to keep a lease for `ttl` from now on."""
+    """A holder prolongs its lease to `ttl` from now on."""
 
     name: str
     request_id: str
     token: int
     ttl: int
     request: AcquireRequest | None = None
-    """What the lease came of: all that a store needs that has forgotten the grant, to take it up again."""
+    """The acquire request of the lease, from which a store that has forgotten the grant restores it."""
     contended: bool = False
-    """Set by the store with its reply: whether somebody waits for the name."""
+    """Set by the store with its reply: whether somebody else waits for the name."""
     refused_because: str = ""
-    """Written by a store that refuses it and can say why, for people to read; else it just does not know it."""
+    """Set by a store that refuses the renewal and knows why, for people to read. Empty: the store does not know the
+    lease."""
 
 
 @dataclass(slots=True)
 class AdjustRequest:
-    """A holder changes its holding, which goes on. Asked again, it changes nothing more."""
+    """A holder changes its lease, which goes on. Repeated, the request changes nothing more."""
 
     name: str
     request_id: str
     token: int
     weight: int = 0
-    """How much of the capacity it is content with from now on; it never gets more by this. 0: as it is."""
+    """The new weight of the lease. It never increases. 0: no change."""
     owner: str = ""
-    """What people are to read from now on; empty: as it is."""
+    """The new owner text, for people to read. Empty: no change."""
     raise_to: int = 0
-    """A larger token to issue to it, or 0. If one as large was issued already, nothing changes, and it is refused."""
+    """A larger token to issue to the lease, or 0. If a token as large was issued before, the request is refused."""
 
 
 @dataclass(slots=True)
 class WithdrawRequest:
-    """A waiter gives up. If a grant crossed it on the way, the grant is passed on."""
+    """A waiter gives up. If it was granted meanwhile, the store hands the name over."""
 
     name: str
     request_id: str
     unsure: bool
+    """Whether a copy of the acquire request may still be under way, and must be refused when it arrives."""
 
 
 @dataclass(slots=True)
 class NotGranted:
-    """What a waiter that gave up leaves behind: nothing. These are the holders it waited for."""
+    """The request was withdrawn: its client holds nothing, and waits for nothing. Says what it waited for."""
 
     holders: tuple[str, ...] = ()
     ahead: int = 0
     quarantine: int = 0
     votes: tuple[Vote, ...] = ()
-    """What each node of a quorum said last."""
+    """The last reply of each node of a quorum."""
     blocked: int = 0
-    """For how long a lock delay keeps the name from everybody. No store says so; `Session.explain` asks."""
+    """How long a lock delay still keeps the name from everybody. No store sets this: `Session.explain` does."""
 
 
 class NotificationKind(StrEnum):
-    """What a store pushes into a channel."""
+    """What a notification says."""
 
     GRANTED = "granted"
     HEAD = "head"
     REVOKED = "revoked"
     CONTENDED = "contended"
-    """Somebody waits for what this holder has."""
+    """Somebody waits for the name of this holder."""
     REVOCATION_REQUESTED = "revocation_requested"
-    """Somebody asks this holder to let go."""
+    """Somebody asks this holder to let go: a revocation request."""
     GAP = "gap"
-    """Pushes may have been missed: whoever waits asks again. Comes from a client's own connection, not the store."""
+    """Notifications may have been missed, so every waiter asks again. The client's own connection sends this, not the
+    store."""
 
 
 @dataclass(slots=True)
 class Notification:
-    """A push. It may come late, twice or never; nothing is unsafe or stuck if it does."""
+    """A push from the store. It may come late, twice or never: that is never unsafe, and blocks nobody for ever."""
 
     channel: str
     kind: NotificationKind
     request_id: str
     token: int = 0
     after: int = 0
-    """For HEAD: when the name may become free, so when to ask again at the latest."""
+    """For HEAD: how long until the name may be free, and the waiter should ask again."""
     contended: bool = False
     """For GRANTED: whether somebody else waits for the name."""
 
@@ -206,14 +209,14 @@ class HolderView:
     expires_in: float
     ttl: float
     value: str = ""
-    """What it publishes, if it is an elected leader."""
+    """The value that an elected leader publishes."""
     actor: str = ""
-    """Which thread or task of its owner it is, if it is looked at for deadlocks."""
+    """The thread or task of the owner, with deadlock detection."""
 
     def read_metadata(self) -> None:
-        """Find in what the store was told of the owner what else it says."""
-        label = read_metadata(self.owner)
-        self.owner, self.value, self.actor = label.owner, label.value, label.actor
+        """Split the store's text for the owner into the owner and its metadata."""
+        metadata = read_metadata(self.owner)
+        self.owner, self.value, self.actor = metadata.owner, metadata.value, metadata.actor
 
 
 @dataclass(slots=True)
@@ -225,19 +228,19 @@ class WaiterView:
     waited_for: float
     alive: bool
     actor: str = ""
-    """Which thread or task of its owner it is, if it is looked at for deadlocks."""
+    """The thread or task of the owner, with deadlock detection."""
     holds: tuple[str, ...] = ()
-    """The names that it held when it asked, if it is looked at for deadlocks."""
+    """The names that the waiter held when it sent the request, with deadlock detection."""
 
     def read_metadata(self) -> None:
-        """Find in what the store was told of the owner what else it says."""
-        label = read_metadata(self.owner)
-        self.owner, self.actor, self.holds = label.owner, label.actor, label.holds
+        """Split the store's text for the owner into the owner and its metadata."""
+        metadata = read_metadata(self.owner)
+        self.owner, self.actor, self.holds = metadata.owner, metadata.actor, metadata.holds
 
 
 @dataclass(slots=True)
 class NameView:
-    """What a store knows of a name. Times in seconds."""
+    """What `inspect` shows of a name. Times in seconds."""
 
     name: str
     capacity: int
@@ -245,19 +248,20 @@ class NameView:
     holders: list[HolderView] = field(default_factory=list[HolderView])
     waiters: list[WaiterView] = field(default_factory=list[WaiterView])
     blocked_for: float = 0.0
-    """How long a lock delay still keeps the name from everyone."""
+    """How long a lock delay still keeps the name from everybody."""
     quarantined_for: float = 0.0
-    """How long the store still grants nothing, because it may have forgotten grants; to look begins no quarantine."""
+    """How long the store will still grant nothing, because it may have forgotten grants. An inspection never begins a
+    quarantine."""
 
 
 @dataclass(slots=True)
 class Page:
-    """Some of the names in use, each in one page of a listing, and from where the listing goes on."""
+    """A part of a listing of names, and where the listing goes on. Each name is in one page."""
 
     names: list[str]
     rest: object = None
-    """What asks for the next page; only the store knows what it is. None: this page is the last."""
+    """The cursor of the next page, which only the store understands. None: this page is the last."""
 
 
 RenewReply = Outcome | None
-"""None: renewed. An outcome: refused, and what became of the lease."""
+"""None: renewed or adjusted. An outcome: refused, and what became of the lease."""

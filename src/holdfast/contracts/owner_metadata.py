@@ -1,8 +1,8 @@
 """What a request says of its owner.
 
-To a store it is one text that it shows to whoever asks: the owner's name. Those who have more to say (an elected leader
-what it publishes, a contender that is looked at for deadlocks what it holds) append it, behind a character that no
-name of an owner has; so no store has to know of it.
+A store keeps one text for an owner, and shows it in `inspect`: the owner's name. Some requests have more to say: an
+elected leader publishes a value, and a contender with deadlock detection names the locks that it holds. They append
+this metadata behind a character that no name of an owner contains, so no store has to know of it.
 """
 
 import json
@@ -14,32 +14,32 @@ SEPARATOR = "\x1f"
 
 @dataclass(slots=True, frozen=True)
 class OwnerMetadata:
-    """An owner, and what it says of itself."""
+    """An owner, and its metadata."""
 
     owner: str
     value: str = ""
-    """What an elected leader publishes."""
+    """The value that an elected leader publishes."""
     actor: str = ""
-    """Which thread or task it is, of all that there are; empty unless it is looked at for deadlocks."""
+    """The thread or task of the owner, unique among all; empty without deadlock detection."""
     holds: tuple[str, ...] = ()
-    """The names that this thread or task held when it asked."""
+    """The names that this thread or task held when it sent the request."""
 
     def text(self) -> str:
-        """Return what to tell a store."""
+        """Return the text for a store."""
         more = {"v": self.value, "a": self.actor, "h": self.holds}
-        said = {key: value for key, value in more.items() if value}
-        if not said:
+        metadata = {key: value for key, value in more.items() if value}
+        if not metadata:
             return self.owner
-        return self.owner + SEPARATOR + json.dumps(said, separators=(",", ":"), ensure_ascii=False)
+        return self.owner + SEPARATOR + json.dumps(metadata, separators=(",", ":"), ensure_ascii=False)
 
 
 def read_metadata(text: str) -> OwnerMetadata:
-    """Return what a store was told. What was not written by `OwnerMetadata.text` is an owner, whole."""
-    owner, separator, said = text.partition(SEPARATOR)
+    """Return the owner and metadata of a store's text. A text that `OwnerMetadata.text` did not write is all owner."""
+    owner, separator, metadata = text.partition(SEPARATOR)
     if not separator:
         return OwnerMetadata(text)
     try:
-        more = json.loads(said)
+        more = json.loads(metadata)
         value, actor, holds = more.get("v", ""), more.get("a", ""), more.get("h", [])
         return OwnerMetadata(owner, str(value), str(actor), tuple(map(str, holds)))
     except (ValueError, AttributeError, TypeError):

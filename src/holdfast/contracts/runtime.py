@@ -1,8 +1,8 @@
-"""The contract between the protocol and whatever runs it.
+"""The contract of a runtime: what runs the protocol.
 
-The protocol is written once, as `async def` code that awaits nothing but the methods of a Runtime and of a store
-made for that runtime. A runtime may suspend in these methods (asyncio, simulation) or block in place (threads);
-the protocol cannot tell.
+The protocol is written once, as `async def` code that awaits nothing but the methods of a Runtime and of a store made
+for that runtime. A runtime may suspend in these methods (asyncio, simulation) or block in place (threads); the protocol
+does not know which.
 """
 
 from collections.abc import Callable, Coroutine, Sequence
@@ -13,10 +13,10 @@ T = TypeVar("T")
 
 
 class Event(Protocol):
-    """A flag that can be waited for."""
+    """A flag that a task or thread can wait for."""
 
     def set(self) -> None:
-        """Raise the flag and wake who waits. From within the runtime, or through `Runtime.post`."""
+        """Raise the flag and wake all waiters. Call it within the runtime, or through `Runtime.post`."""
 
     def clear(self) -> None:
         """Lower the flag."""
@@ -31,19 +31,19 @@ class Event(Protocol):
 
 
 class Task(Protocol):
-    """Something that runs beside its spawner."""
+    """Work that runs beside its spawner."""
 
     def ended(self) -> bool:
-        """Tell whether it has ended."""
+        """Tell whether the work has ended."""
         ...
 
     async def join(self, until: float | None) -> bool:
-        """Wait for its end until a local instant; return whether it has ended."""
+        """Wait for the end of the work until a local instant; return whether it has ended."""
         ...
 
 
 class Datagrams(Protocol):
-    """A source of messages: what a runtime needs of a datagram socket."""
+    """A source of messages: what a runtime needs from a datagram socket."""
 
     def fileno(self) -> int:
         """Return the descriptor to wait on."""
@@ -55,40 +55,40 @@ class Datagrams(Protocol):
 
 
 class Runtime(Protocol):
-    """What the protocol may ask of the world."""
+    """Clocks, chance, tasks and waiting: all that the protocol knows of the world."""
 
     form: str
-    """What runs the protocol, in a word: for error messages and reports."""
+    """The name of the runtime, for error messages and reports."""
 
     goes_on: bool
-    """Whether what `finish` was given goes on when its caller does not, since that was cancelled or interrupted."""
+    """Whether the work that `finish` awaits goes on if its caller is cancelled or interrupted."""
 
     def now(self) -> float:
         """Return local time in seconds from a clock that never steps and does not stop in a suspend."""
         ...
 
     def wall(self) -> int:
-        """Return the wall clock in microseconds. It may be wrong: proposals of tokens only."""
+        """Return the wall clock in microseconds. It may be wrong, so it serves only to propose tokens."""
         ...
 
     def random(self) -> float:
-        """Return a number in [0, 1), to spread what would otherwise happen at once."""
+        """Return a random number in [0, 1), to spread requests that would otherwise come at once."""
         ...
 
     def new_id(self) -> str:
-        """Return what nobody else ever gets, as text: hex digits and dashes."""
+        """Return an id that nobody else ever gets: hex digits and dashes."""
         ...
 
     def caller(self) -> tuple[object, str]:
-        """Return the thread or task that calls, and what it is called."""
+        """Return the calling thread or task, and its name."""
         ...
 
     def mark(self) -> object:
-        """Return what is the same object for one thread or task only, even after its end; None outside of any."""
+        """Return an object that belongs to the calling thread or task alone, even after its end; None outside any."""
         ...
 
     def mutex(self) -> AbstractContextManager[Any]:
-        """Make a lock for a few instructions that do not await."""
+        """Make a mutex for a few instructions that do not await."""
         ...
 
     def event(self) -> Event:
@@ -96,17 +96,17 @@ class Runtime(Protocol):
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """Do nothing for a while."""
+        """Wait for a number of seconds."""
 
     def spawn(self, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> Task:
-        """Run `work()` beside the caller. Its end is the duty of whoever spawned it.
+        """Run `work()` beside the caller. The spawner must see to its end.
 
-        Raises RuntimeError when nothing can be started any more, as when the interpreter shuts down.
+        Raises RuntimeError if no work can be started, for instance while the interpreter shuts down.
         """
         ...
 
     async def finish(self, work: Coroutine[Any, Any, T]) -> T:
-        """Await `work` to its end even if the caller is cancelled meanwhile (it then goes on without it)."""
+        """Await `work`. If the caller is cancelled meanwhile, the work goes on to its end without the caller."""
         ...
 
     async def race(
@@ -116,20 +116,20 @@ class Runtime(Protocol):
         least: int,
         enough: Callable[[], bool],
     ) -> None:
-        """Run `works` side by side until all have ended, or at least so many have and `enough()`.
+        """Run `works` side by side until all have ended, or `least` of them have and `enough()` is true.
 
-        What one returns or raises is put into its place of `results`. What has not ended goes on to its own end
-        without the caller, and its result still comes to its place. Each must end by itself. If the caller is
-        cancelled, all go on. A place without work is left alone.
+        The result or error of each work goes to its place in `results`. A work that has not ended goes on without the
+        caller, and its result still goes to its place. Each work must end by itself. If the caller is cancelled, all
+        works go on. A None in `works` leaves its place alone.
         """
 
     async def settle(self, until: float) -> None:
-        """Wait for whatever `finish` left behind, until a local instant."""
+        """Wait for work that `finish` or `race` left behind, until a local instant."""
 
     def post(self, action: Callable[[], None]) -> bool:
-        """Run `action` soon where this runtime runs its code, from any thread; False if it is closed."""
+        """Run `action` soon where this runtime runs its code; return False if the runtime is closed. For any thread."""
         ...
 
     def listen(self, source: Datagrams, receive: Callable[[bytes], None]) -> Callable[[], None]:
-        """Call `receive` with every message until the returned function is called."""
+        """Call `receive` with every message, until somebody calls the returned function."""
         ...

@@ -1,10 +1,10 @@
-"""The contract of a store: what the protocol asks of Redis, a file, an ensemble or a table in memory.
+"""The contract of a store: what the protocol needs from Redis, a file, an ensemble or a table in memory.
 
-A store is made for one runtime and used by one client. Each operation is atomic in the store, takes a local
-instant after which its answer is of no use, and is safe to repeat: the same request id gets the same answer.
+A store is made for one runtime and used by one client. Each operation is atomic in the store. Its `until` is the local
+instant after which a reply is useless. It is safe to repeat: the same request id gets the same reply.
 
-An operation raises `StoreUnavailable` if asking again later may help (`OutcomeUnknown` if it may have been carried
-out), and another `StoreError` if it will not. It raises nothing else but a cancellation of its runtime.
+An operation raises `StoreUnavailable` if a retry may succeed (`OutcomeUnknown` if the request may have been carried
+out), and another `StoreError` if a retry is useless. It raises nothing else, except a cancellation of its runtime.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,31 +31,31 @@ from holdfast.outcome import Outcome
 
 @dataclass(slots=True, frozen=True)
 class Capabilities:
-    """What a store can do, so that what it can't is refused when a primitive is made."""
+    """What a store can do. A primitive that needs more is refused when it is made."""
 
     min_ttl: float
-    """The shortest ttl that it keeps, in seconds."""
+    """The shortest ttl that the store grants, in seconds."""
     queue: bool
-    """Whether it keeps a FIFO queue and hands a name over inside the release."""
+    """Whether the store keeps a FIFO queue, and a release hands the name over in the same step."""
     weights: bool
-    """Whether it knows capacities and weights other than 1."""
+    """Whether the store knows capacities and weights other than 1."""
     local: bool
-    """Whether a request is carried out by its caller's own process, so that none is ever under way alone."""
+    """Whether the caller's own process carries out a request, so that no request is under way without its caller."""
     pushes_count: bool = True
-    """Whether a pushed grant is as good as an answered one. If not, it is confirmed by asking before it is entered."""
+    """Whether a pushed grant counts like a granted reply. If not, the client confirms it by a request first."""
     max_ttl: float = float("inf")
-    """The longest ttl that it keeps, in seconds."""
+    """The longest ttl that the store grants, in seconds."""
     span: int = 1024
-    """How many tokens can be reserved in one grant."""
+    """The largest number of tokens that one grant can reserve."""
     tells: bool = False
-    """Whether a holder is told when somebody waits, though there is no queue."""
+    """Whether the store notifies a holder when somebody waits, though it keeps no queue."""
     multi_acquire: bool = False
-    """Whether it has `acquire_many`, and so can grant several names in one step."""
+    """Whether the store has `acquire_many`, which grants several names in one step."""
 
 
 @dataclass(slots=True, frozen=True)
 class StoreSource:
-    """What a URL stands for: a store that can be made for any runtime."""
+    """What a URL describes: a store that can be made for any runtime."""
 
     title: str
     """The store in a few words, without secrets: for errors and `repr`."""
@@ -65,10 +65,10 @@ class StoreSource:
 
 @runtime_checkable
 class Forgetful(Protocol):
-    """A store that may forget grants, and then is quarantined: it grants nothing until they have run out."""
+    """A store that may forget grants, and then is in quarantine: it grants nothing until they have run out."""
 
     async def end_quarantine(self, until: float) -> float:
-        """Have it grant again at once; return for how many seconds it would have granted nothing (0.0: none)."""
+        """End the quarantine at once; return how many seconds it would still have lasted (0.0: there was none)."""
         ...
 
 
@@ -78,78 +78,79 @@ class Store(Protocol):
     capabilities: Capabilities
 
     def identity(self) -> str:
-        """Return what two stores have in common only if they are one and the same; "" while that is not known."""
+        """Return a text that two `Store` objects share only if they are one store; "" while it is not known."""
         ...
 
     async def open(self, deliver: Callable[[Notification], None], until: float) -> str:
-        """Connect, start to deliver notifications, and return the channel they are to be sent to (or "").
+        """Connect, start to deliver notifications, and return this client's channel ("" if there is none).
 
-        `deliver` must be called where the runtime runs its code (`Runtime.post` sees to it).
+        Call `deliver` only where the runtime runs its code, with `Runtime.post`.
         """
         ...
 
     async def acquire(self, request: AcquireRequest, until: float) -> Reply:
-        """Grant, queue or refuse."""
+        """Grant the name, queue the request, or refuse it."""
         ...
 
     async def acquire_many(self, requests: Sequence[AcquireRequest], until: float) -> list[Reply]:
-        """Go through asks for different names, in their order and in one atomic step, up to the first not granted.
+        """Grant requests for different names, in their order and in one atomic step, up to the first not granted.
 
-        That one is answered as by `acquire`, the ones after it are not looked at. The requests are of one client and
-        differ in their names and requests only. Called if the store is capable of it (`multi_acquire`).
+        The first request that is not granted gets the reply of `acquire`; the requests after it are ignored. All
+        requests come from one client, and differ only in name and request id. The protocol calls this only if the store
+        has the capability `multi_acquire`.
         """
         ...
 
     async def release(self, release: ReleaseRequest, until: float) -> Outcome:
-        """Let go, and hand over in the same step."""
+        """End a lease, and hand the name over in the same step."""
         ...
 
     async def renew(self, renewals: Sequence[RenewRequest], until: float) -> list[RenewReply]:
-        """Renew a batch of leases; the answers are in the order of the batch.
+        """Renew a batch of leases; return the replies in the order of the batch.
 
-        A store that keeps a lease for less than it was asked to lowers the `ttl` of that renewal. One that hands leases
-        on within a process (`span`) sets its `contended` if somebody waits for the name.
+        A store that prolongs a lease by less than its `ttl` lowers the `ttl` of that renewal. A store with a `span`
+        larger than 1 sets `contended` of a renewal if somebody waits for the name.
         """
         ...
 
     async def adjust(self, adjust: AdjustRequest, until: float) -> RenewReply:
-        """Change a holding without a gap, and hand on what it no longer takes in the same step."""
+        """Change a lease that goes on, and grant the waiters that this makes room for in the same step."""
         ...
 
     async def withdraw(self, withdraw: WithdrawRequest, until: float) -> NotGranted:
-        """Give up waiting; pass on a grant that crossed this."""
+        """Give up a place in the queue; hand the name over if it was granted meanwhile."""
         ...
 
     async def inspect(self, name: str, until: float) -> NameView:
-        """Show one name."""
+        """Return who holds a name and who waits for it."""
         ...
 
     async def names(self, prefix: str, until: float, rest: object = None) -> Page:
-        """Return a page of the names in use that start with `prefix`: the first, or the one that `rest` asks for.
+        """Return a page of the names in use that start with `prefix`: the first page, or the page of the cursor `rest`.
 
         A page takes a bounded number of requests, however many names there are, and may be empty though others follow.
-        A page that was not answered is asked for again with the same `rest`; one that was, not. A name that is in use
-        during the whole listing is in exactly one page.
+        The caller repeats a page that failed with the same `rest`, and never repeats a page that it got. A name that is
+        in use during the whole listing is in exactly one page.
         """
         ...
 
     async def request_revocation(self, name: str, until: float) -> list[HolderView]:
-        """Ask the holders of a name to let go; return who was asked."""
+        """Ask the holders of a name to let go; return the holders that were asked."""
         ...
 
     async def resize(self, name: str, before: int, after: int, until: float) -> int:
-        """Change the capacity of a name if it is `before`, or if nobody uses it; return what it is now."""
+        """Change the capacity of a name if it is `before`, or if nobody uses the name; return the capacity."""
         ...
 
     async def revoke(self, name: str, until: float, token: int = 0) -> list[HolderView]:
-        """Take a name from its holders, or only from the one that `inspect` shows with `token`, and tell them.
+        """Take a name from its holders, or only from the holder that `inspect` shows with `token`; notify them.
 
-        Returns who they were.
+        Return these holders.
         """
         ...
 
     async def close(self) -> None:
-        """Stop delivering and disconnect, also if it never opened. Leases that are still held end at their ttl."""
+        """Stop delivering notifications and disconnect, also if the store was never opened. Leases end at their ttl."""
 
     def abandon(self) -> None:
-        """In a forked child: drop what was inherited, without a word to anyone outside this process."""
+        """In a forked child: drop what the child inherited, without sending anything."""

@@ -20,7 +20,7 @@ from holdfast.core.renewer import Renewer
 from holdfast.core.spec import LockSpec
 from holdfast.core.stop import Stop
 from holdfast.errors import StoreUnavailable, UsageError
-from holdfast.escaping import told
+from holdfast.escaping import quoted
 from holdfast.runtimes.single import SingleFlight
 
 T = TypeVar("T")
@@ -115,9 +115,12 @@ class StoreAccess:
         self.opening = SingleFlight(runtime)
         self.closed = False
         self._deliver = deliver
-        self._ample_ttl = micros(settings.operation_timeout * 5)
-        self._local = store.capabilities.local
-        self._highest = 0
+        self.ample_ttl = micros(settings.operation_timeout * 5)
+        """From which ttl on a request may take the whole `operation_timeout`, in microseconds."""
+        self.local = store.capabilities.local
+        """Whether a request is carried out by this process itself."""
+        self.highest = 0
+        """The highest token seen, so that a store that lost its state is told of it."""
         self._quarantined_until = 0.0
         self._unanswered = False
         """Whether it was logged that the store does not answer acquisitions, and none was answered since."""
@@ -231,7 +234,7 @@ class StoreAccess:
 
     def request_timeout(self, ttl: int) -> float:
         """Return how many seconds one request about a lease of `ttl` microseconds may take: far below the ttl."""
-        if ttl >= self._ample_ttl:
+        if ttl >= self.ample_ttl:
             return self.operation_timeout
         return min(self.operation_timeout, max(BRIEF, seconds(ttl) / 5))
 
@@ -255,7 +258,7 @@ class StoreAccess:
         log.warning(
             "the store has not answered for %.1f s (%s); asking for %r again for another %.1f s",
             now - since,
-            told(error),
+            quoted(error),
             name,
             max(0.0, give_up_at - now),
         )
@@ -266,16 +269,11 @@ class StoreAccess:
             self._unanswered = False
             log.warning("the store answers again, after %.1f s", self.runtime.now() - since)
 
-    def note_token(self, token: int) -> None:
-        """Remember the highest token seen, so that a store that lost its state is told of it."""
-        if token > self._highest:  # noqa: PLR1730 - max() costs more, and this is on the way of every acquisition
-            self._highest = token
-
     def proposal(self) -> int:
         """Return the token that this client would like to be surpassed."""
-        if self._local:
-            return self._highest  # the store reads the same wall clock itself
-        wall, highest = self.runtime.wall(), self._highest
+        if self.local:
+            return self.highest  # the store reads the same wall clock itself
+        wall, highest = self.runtime.wall(), self.highest
         return wall if wall > highest else highest  # noqa: FURB136 - max() costs more
 
 

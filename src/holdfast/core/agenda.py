@@ -9,35 +9,36 @@ SPARE = 64
 class Agenda:
     """The next instant of each key. Whoever changes it holds a mutex, except to `drop`."""
 
-    __slots__ = ("_entries", "_heap")
+    __slots__ = ("_heap", "entries")
 
     def __init__(self) -> None:
         """Start empty."""
-        self._entries: dict[str, tuple[float, str]] = {}
+        self.entries: dict[str, tuple[float, str]] = {}
+        """The instants that count. Any thread may remove one at any time."""
         self._heap: list[tuple[float, str]] = []
-        """All entries, with some that count no more: those that are not in `_entries`."""
+        """All entries, with some that count no more: those that are not in `entries`."""
 
     def __len__(self) -> int:
         """Return how many keys have an instant."""
-        return len(self._entries)
+        return len(self.entries)
 
     def put(self, key: str, at: float) -> None:
         """Set the instant of a key, whatever it was before."""
-        entry = self._entries[key] = (at, key)
+        entry = self.entries[key] = (at, key)
         heappush(self._heap, entry)
-        if len(self._heap) > 2 * len(self._entries) + SPARE:
-            self._heap = list(self._entries.values())
+        if len(self._heap) > 2 * len(self.entries) + SPARE:
+            self._heap = list(self.entries.values())
             heapify(self._heap)
 
     def drop(self, key: str) -> None:
         """Forget a key. Any thread may do so at any time."""
-        self._entries.pop(key, None)
+        self.entries.pop(key, None)
 
     def first(self) -> tuple[float, str] | None:
         """Return the earliest instant and its key; None if there is none."""
         while self._heap:
             first = self._heap[0]
-            if self._entries.get(first[1]) is first:
+            if self.entries.get(first[1]) is first:
                 return first
             heappop(self._heap)
         return None

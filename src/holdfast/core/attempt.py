@@ -36,7 +36,7 @@ from holdfast.core.lease import CoreLease
 from holdfast.core.self_deadlock import refuse_to_wait_behind_oneself, refuse_to_wait_for_oneself
 from holdfast.core.spec import LockSpec
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable, UsageError
-from holdfast.escaping import told
+from holdfast.escaping import quoted
 
 if TYPE_CHECKING:
     from holdfast.contracts.runtime import Event
@@ -106,7 +106,7 @@ class Attempt:
         self._spec = spec
         self._until = until
         self._owned = owned
-        self._request = _make_ask(access, spec, wait, span)
+        self._request = _make_request(access, spec, wait, span)
         self._signal: Event | None = None
         """Made only when there is something to wait for."""
         self._retry_at = NEVER
@@ -126,7 +126,8 @@ class Attempt:
         attempts, request_id = self._access.attempts, self._request.request_id
         try:
             attempts[request_id] = self
-            self._access.refuse_if_closed()  # whoever closes it from now on finds us in `attempts`
+            if self._access.closed:  # whoever closes it from now on finds this attempt in `attempts`
+                self._access.refuse_if_closed()
             return await self._until_held()
         except GeneratorExit:
             raise
@@ -312,7 +313,8 @@ class Attempt:
         access.renewer.add(lease)
         if spec.actor is not None:
             spec.actor.leases.append(lease)
-        access.note_token(token)
+        if token > access.highest:  # noqa: PLR1730 - max() costs more
+            access.highest = token
         return lease
 
     async def _withdraw_in_time(self, request_timeout: float) -> NotGranted:
@@ -343,7 +345,7 @@ class Attempt:
                 logging.DEBUG if _lasts(error) and ended_by is not None and _lasts(ended_by) else logging.WARNING,
                 "could not leave the queue of %r (%s); what is left there lapses within %.1f s",
                 self._spec.name,
-                told(error),
+                quoted(error),
                 lapse,
             )
         self._engaged = False
@@ -363,7 +365,8 @@ class Attempt:
         return self._until is not None and self._runtime.now() >= self._until
 
     def _request_timeout(self) -> float:
-        return self._access.request_timeout(self._spec.ttl)
+        ttl, access = self._spec.ttl, self._access
+        return access.operation_timeout if ttl >= access.ample_ttl else access.request_timeout(ttl)
 
 
 def _lasts(error: BaseException) -> bool:
@@ -378,7 +381,7 @@ def _kind_of(capacity: int) -> str:
     return "a reader/writer lock" if capacity == EVERYBODY else f"a semaphore of {capacity} permits"
 
 
-def _make_ask(access: StoreAccess, spec: LockSpec, wait: bool, span: int) -> AcquireRequest:  # noqa: FBT001 - on the hot path
+def _make_request(access: StoreAccess, spec: LockSpec, wait: bool, span: int) -> AcquireRequest:  # noqa: FBT001 - on the hot path
     ttl = spec.ttl if spec.max_hold == NEVER else min(spec.ttl, micros(spec.max_hold))
     longest = INTERVAL if access.channel else POLLING
     return AcquireRequest(
@@ -392,7 +395,7 @@ def _make_ask(access: StoreAccess, spec: LockSpec, wait: bool, span: int) -> Acq
         spec.weight,
         spec.capacity,
         spec.lock_delay,
-        access.proposal(),
+        access.highest if access.local else access.proposal(),
         wait,
         span,
     )

@@ -14,7 +14,7 @@ already. The loss is told exactly once. `TRANSITIONS` is this as a table, and no
 import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from enum import Enum
+from enum import StrEnum
 from functools import partial
 from typing import Any, Protocol
 
@@ -22,7 +22,7 @@ from holdfast.contracts.deadlines import DRIFT, EPSILON, MICROS, NEVER, valid_un
 from holdfast.contracts.messages import AcquireRequest, RenewRequest
 from holdfast.contracts.runtime import Event, Runtime
 from holdfast.errors import ForkedLeaseError, LeaseLost
-from holdfast.escaping import told
+from holdfast.escaping import quoted
 from holdfast.outcome import Outcome
 
 log = logging.getLogger("holdfast")
@@ -42,7 +42,7 @@ UNTRIED = "; none was tried in time, so this process or its event loop may have 
 """What is added to EXPIRED if no renewal had failed, and none was under way."""
 
 
-class LeaseState(Enum):
+class LeaseState(StrEnum):
     """What may be believed of a lease."""
 
     HELD = "held"
@@ -53,9 +53,10 @@ class LeaseState(Enum):
 
 
 HELD, AT_RISK, LOST, RELEASED = LeaseState  # shorter, and faster, than to look each up
+OVER = (LOST, RELEASED)
 
 
-class LeaseEvent(Enum):
+class LeaseEvent(StrEnum):
     """What changes the state of a lease."""
 
     RENEWED = "a renewal succeeded"
@@ -238,7 +239,7 @@ class CoreLease:
         """Tell why it is lost, and why it could not be renewed; "" while it is not."""
         if self.last_error is None:
             return self.lost_because
-        return f"{self.lost_because}; the last renewal failed: {told(self.last_error)}"
+        return f"{self.lost_because}; the last renewal failed: {quoted(self.last_error)}"
 
     def state(self) -> LeaseState:
         """Return the state; a lease whose local deadline has passed is LOST."""
@@ -289,7 +290,7 @@ class CoreLease:
 
     def let_it_go(self) -> bool:
         """Note that the holder lets go: if it is not lost by now, it never will be. False if it did so before."""
-        if self.trusted():
+        if self.runtime.now() < self.valid_until or self.trusted():
             with self.mutex:
                 if self.begin_release():
                     return True
@@ -297,8 +298,10 @@ class CoreLease:
 
     def begin_release(self) -> bool:
         """Become RELEASED; False if it is lost or released already. With the mutex held."""
-        if not self.change(LeaseEvent.LET_GO):
+        following = TRANSITIONS[self.current].get(LeaseEvent.LET_GO)  # `change`, without a call
+        if following is None:
             return False
+        self.current = following
         self.let_go = True
         return True
 

@@ -137,8 +137,9 @@ class LocalQueues:
         with self._mutex:
             if local_queue.lease is not lease:
                 return False
-            contender = self._hand_over(local_queue, lease)
-            leader = None
+            contender = leader = None
+            if local_queue.contenders:
+                contender = self._hand_over(local_queue, lease)
             if contender is None:
                 leader = self._next_leader(local_queue)
                 local_queue.lease = None

@@ -11,7 +11,7 @@ from holdfast.core.access import BRIEF, StoreAccess
 from holdfast.core.lease import CoreLease
 from holdfast.core.local_queue import LocalQueue, LocalQueues
 from holdfast.errors import StoreError, StoreUnavailable
-from holdfast.escaping import told
+from holdfast.escaping import quoted
 from holdfast.outcome import Outcome
 
 log = logging.getLogger("holdfast")
@@ -90,7 +90,8 @@ class Releases:
             await self._release_again(lease, interrupt, began)
 
     def _to_release(self, lease: CoreLease) -> ReleaseRequest:
-        return ReleaseRequest(lease.name, lease.request_id, lease.last, lease.unsure, lease.to_keep())
+        request, keep = lease.request, lease.to_keep() if lease.free_at else 0
+        return ReleaseRequest(request.name, request.request_id, lease.last, lease.unsure, keep)
 
     def _settle(self, lease: CoreLease, outcome: Outcome) -> Outcome:
         if outcome is Outcome.EXPIRED and not lease.lost_because and self._runtime.now() < lease.valid_until:
@@ -121,7 +122,7 @@ class Releases:
                 )
         except StoreError as error:
             level = logging.DEBUG if lease.lost_because or self._access.closed else logging.WARNING
-            log.log(level, "%r could not be released (%s); it ends at its ttl at the latest", lease.name, told(error))
+            log.log(level, "%r could not be released (%s); it ends at its ttl at the latest", lease.name, quoted(error))
             outcome = Outcome.UNKNOWN
         if not outcome.kept and not lease.lost_because and self._runtime.now() < lease.valid_until:
             outcome = Outcome.RELEASED  # it cannot have run out yet: the first attempt did it, and its reply was lost

@@ -21,7 +21,7 @@ from holdfast.contracts.runtime import Runtime, Task
 from holdfast.contracts.store import Store
 from holdfast.core.agenda import Agenda
 from holdfast.core.lease import CoreLease, report_loss, why_refused
-from holdfast.escaping import told
+from holdfast.escaping import quoted
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -78,13 +78,13 @@ class Renewer:
 
     def add(self, lease: CoreLease) -> None:
         """Keep a lease from now on."""
-        self._leases[lease.request_id] = lease
+        self._leases[lease.request.request_id] = lease
         self.plan(lease)
 
     def plan(self, lease: CoreLease) -> None:
         """Plan the next renewal of a lease that is kept. Wakes the task only if it would look too late by itself."""
         wait = lease.schedule(self._runtime.random())
-        self._moved[lease.request_id] = lease
+        self._moved[lease.request.request_id] = lease
         self._pace = min(self._pace, wait)
         if lease.due_at < self._looks_at or lease.valid_until < self._looks_at:
             self._wake()
@@ -130,11 +130,12 @@ class Renewer:
     def discard(self, lease: CoreLease) -> None:
         """Stop keeping a lease; not the one that it was handed on to meanwhile."""
         with lease.mutex:
-            if self._leases.get(lease.request_id) is lease:
-                del self._leases[lease.request_id]
-                self._moved.pop(lease.request_id, None)
-                self._later.drop(lease.request_id)
-                self._due.drop(lease.request_id)
+            request_id = lease.request.request_id
+            if self._leases.get(request_id) is lease:
+                del self._leases[request_id]
+                self._moved.pop(request_id, None)
+                self._later.entries.pop(request_id, None)  # `drop`, without a call
+                self._due.entries.pop(request_id, None)
 
     def drop(self, lease: CoreLease) -> None:
         """Renew a lease no more, for its holder is gone, and let others of this process ask for it.
@@ -366,7 +367,7 @@ class Renewer:
                 "the lease of %r %s at risk: a renewal failed (%s); trying again for %.1f s",
                 first.name,
                 f"and {len(at_risk) - 1} more are" if len(at_risk) > 1 else "is",
-                told(error),
+                quoted(error),
                 max(0.0, first.valid_until - now),
             )
 

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from holdfast.demo import interrupts
-from holdfast.demo.plan import DemoError, Event, Plan, load_event
+from holdfast.demo.plan import DemoError, DemoEvent, Plan, load_event
 
 READ = 65536
 ENDING = 10.0
@@ -71,7 +71,7 @@ class Crew:
                         process.stdin.close()
             os.close(self._pipe)
 
-    def events(self, timeout: float) -> list[Event] | None:
+    def events(self, timeout: float) -> list[DemoEvent] | None:
         """Return the next events, waiting up to `timeout` seconds for them; None once all workers have ended."""
         if not select.select([self._pipe], [], [], max(0.0, timeout))[0]:
             return []

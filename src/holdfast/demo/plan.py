@@ -72,7 +72,7 @@ class What(StrEnum):
 
 
 @dataclass(slots=True)
-class Event:
+class DemoEvent:
     """One event of one worker. `at` is an instant of the clock that all processes share."""
 
     worker: int
@@ -86,7 +86,7 @@ class Event:
         return json.dumps([self.worker, self.what, self.at, self.token, self.batch]).encode() + b"\n"
 
 
-def load_event(line: bytes) -> Event:
-    """Return the event of a line that `Event.line` made."""
+def load_event(line: bytes) -> DemoEvent:
+    """Return the event of a line that `DemoEvent.line` made."""
     worker, what, at, token, batch = json.loads(line)
-    return Event(worker, What(what), at, token, batch)
+    return DemoEvent(worker, What(what), at, token, batch)

@@ -21,7 +21,7 @@ WRITE = "UPDATE record SET document = :document WHERE fence = :token"
 FENCE = "SELECT fence FROM record"
 
 
-class Record:
+class SharedRecord:
     """The connection of one process to the shared record."""
 
     def __init__(self, path: Path) -> None:

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.demo.plan import Event, What
+from holdfast.demo.plan import DemoEvent, What
 from holdfast.demo.rounds import Story
 from holdfast.demo.tally import Day, Tally, wrong_counts
 from holdfast.demo.timeline import chart, legend
@@ -178,7 +178,7 @@ def _successor(story: Story, token: int, why: str) -> list[tuple[float, str]]:
     return [(first.at, f"{why}: worker {first.worker + 1} is granted the lock, with token {first.token}.")]
 
 
-def _batch_done(story: Story, killed: Event) -> list[tuple[float, str]]:
+def _batch_done(story: Story, killed: DemoEvent) -> list[tuple[float, str]]:
     """Return when another worker counted the batch of the killed worker."""
     done = [event for event in story.all_of(What.WROTE) if event.batch == killed.batch]
     told = "counts the batch of worker {}, which is missing in the record."

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.demo.crew import Crew
-from holdfast.demo.plan import DemoError, Event, Plan, What
-from holdfast.demo.record import Record
+from holdfast.demo.plan import DemoError, DemoEvent, Plan, What
+from holdfast.demo.record import SharedRecord
 from holdfast.demo.tally import Tally
 
 LIMIT = 90.0
@@ -26,11 +26,11 @@ class Story:
     """The events of a round, and the counts in its record."""
 
     tally: Tally = field(default_factory=Tally)
-    events: list[Event] = field(default_factory=list[Event])
+    events: list[DemoEvent] = field(default_factory=list[DemoEvent])
     began: float = 0.0
     ended: float = 0.0
 
-    def all_of(self, what: What) -> list[Event]:
+    def all_of(self, what: What) -> list[DemoEvent]:
         """Return all events of a kind, in order."""
         return [event for event in self.events if event.what is what]
 
@@ -45,12 +45,12 @@ class Round:
         self._folder = folder
         self._tick = tick
         self._story = Story()
-        self._stopped: Event | None = None
+        self._stopped: DemoEvent | None = None
         self._nudge_at = 0.0
 
     def run(self) -> Story:
         """Run the round. Raises DemoError if it fails."""
-        with Record.create(Path(self._plan.record)) as record:
+        with SharedRecord.create(Path(self._plan.record)) as record:
             until = time.monotonic() + LIMIT
             with Crew(self._plan, self._url, self._folder) as crew:
                 self._start_together(crew, until)
@@ -78,7 +78,7 @@ class Round:
             self._nudge(crew)
             self._check(crew, until)
 
-    def _react(self, event: Event, crew: Crew) -> None:
+    def _react(self, event: DemoEvent, crew: Crew) -> None:
         stopped = self._stopped
         if event.what is What.WROTE:
             self._tick()
@@ -110,8 +110,8 @@ class Round:
     def _next_nudge(self) -> float:
         return time.monotonic() + self._plan.ttl + SPARE
 
-    def _note(self, what: What, of: Event) -> None:
-        self._story.events.append(Event(of.worker, what, time.monotonic(), of.token, of.batch))
+    def _note(self, what: What, of: DemoEvent) -> None:
+        self._story.events.append(DemoEvent(of.worker, what, time.monotonic(), of.token, of.batch))
 
     def _check(self, crew: Crew, until: float) -> None:
         crew.check_health()

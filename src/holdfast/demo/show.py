@@ -21,11 +21,14 @@ from holdfast.demo.plan import DemoError, Plan
 from holdfast.demo.report import Findings, introduce, print_findings, print_verdict, printable, to_json
 from holdfast.demo.rounds import Round, Story
 from holdfast.demo.tally import Tally
-from holdfast.errors import UsageError
-from holdfast.posix import require_posix
 
 BATCHES = 5
 """The number of batches for each worker."""
+
+NO_POSIX = (
+    "the demo, which stops and kills processes, needs a POSIX system such as Linux or macOS, which this is not: run "
+    "it on one of those."
+)
 
 EXACT, WRONG, NO_LOG, USAGE, FAILED = 0, 1, 2, 64, 69
 """The exit statuses of the demo. Those that the `holdfast` command also has are the same there."""
@@ -38,10 +41,8 @@ def show_demo(
 
     A file a day is written to the folder `out`. `url` is the store of the lock. The defaults are new and temporary.
     """
-    try:
-        require_posix("the demo, which stops and kills processes,", "run it on Linux or macOS")
-    except UsageError as error:
-        return _fail(str(error), USAGE)
+    if not hasattr(os, "fork"):
+        return _fail(NO_POSIX, USAGE)
     if (url or "").startswith("memory:"):
         return _fail(
             "a memory: store exists in one process only, but the demo has several. Give another URL, or none.", USAGE

@@ -5,7 +5,7 @@ from enum import IntEnum
 
 from rich.text import Text
 
-from holdfast.demo.plan import Event, What
+from holdfast.demo.plan import DemoEvent, What
 from holdfast.demo.rounds import Story
 
 
@@ -48,7 +48,7 @@ class Span:
     mark: Mark
 
 
-def spans(events: list[Event], end: float) -> list[Span]:
+def spans(events: list[DemoEvent], end: float) -> list[Span]:
     """Return the spans to draw for the events, in the order of time."""
     drawn: list[Span] = []
     since: dict[tuple[int, What], float] = {}

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from holdfast import Client, Lease, LeaseLost, Lock, StaleTokenError
 from holdfast.demo.logs import lines
-from holdfast.demo.plan import Event, Plan, What, load_plan
-from holdfast.demo.record import Record
+from holdfast.demo.plan import DemoEvent, Plan, What, load_plan
+from holdfast.demo.record import SharedRecord
 from holdfast.demo.tally import Tally
 
 LIFETIME = 120
@@ -25,7 +25,7 @@ LIFETIME = 120
 class Worker:
     """One process that updates the record."""
 
-    def __init__(self, plan: Plan, number: int, record: Record) -> None:
+    def __init__(self, plan: Plan, number: int, record: SharedRecord) -> None:
         """Prepare to count a share of `plan`."""
         self._plan = plan
         self._number = number
@@ -103,7 +103,7 @@ class Worker:
         _wait_for_line()
 
     def _say(self, what: What, token: int = 0, batch: int = -1) -> None:
-        os.write(sys.stdout.fileno(), Event(self._number, what, time.monotonic(), token, batch).line())
+        os.write(sys.stdout.fileno(), DemoEvent(self._number, what, time.monotonic(), token, batch).line())
 
 
 def _wait_for_line() -> None:
@@ -115,7 +115,7 @@ def main() -> None:
     """Run one worker."""
     signal.alarm(LIFETIME)
     plan, number = load_plan(Path(sys.argv[1])), int(sys.argv[2])
-    with Record(Path(plan.record)) as record:
+    with SharedRecord(Path(plan.record)) as record:
         worker = Worker(plan, number, record)
         if not plan.lock:
             worker.without_lock()

@@ -179,6 +179,30 @@ class LockBase:
     def _timeout(self, given: float | None) -> float | None:
         return self._options.timeout if given is UNSET else check_timeout(given)
 
+    async def _obtain(
+        self, session: Session, spec: LockSpec, timeout: float | None, owned: list[CoreLease]
+    ) -> CoreLease:
+        """Acquire, in either form of the API. Raises LockTimeout if it was not granted in time.
+
+        The lease is in `owned` before it is returned: a caller that is interrupted gives back what is there.
+        """
+        timeout = self._options.timeout if timeout is UNSET else check_timeout(timeout)
+        if spec.linger and (kept := session.take_up(spec, owned)) is not None:
+            return kept
+        if self._options.detect_deadlock:
+            spec = session.actors.speak_for(spec)
+        result = await session.acquire(spec, timeout, owned)
+        if isinstance(result, CoreLease):
+            return result
+        raise self._timed_out(await session.explain(spec.name, result), timeout, session.owner)
+
+    async def _obtain_at_once(self, session: Session, spec: LockSpec, owned: list[CoreLease]) -> CoreLease | None:
+        """Acquire if the name is free at once, in either form of the API; else return None."""
+        if self._options.detect_deadlock:
+            spec = session.actors.speak_for(spec)
+        result = await session.acquire(spec, 0, owned)
+        return result if isinstance(result, CoreLease) else None
+
     def _is_full(self, view: NameView) -> bool:
         """Tell whether holders leave no room for this, or a lock delay keeps it from everybody."""
         lease = sum(holder.weight for holder in view.holders)
@@ -285,36 +309,26 @@ class BlockingLockBase(LockBase):
             return self._acquire(replace(spec, stop=stop), timeout)
 
     def _acquire(self, spec: LockSpec, timeout: float | None) -> Lease:
-        timeout = self._timeout(timeout)
         session = self._client.session()
-        owned: list[CoreLease] = []  # what is granted is here before it is anywhere else
+        owned: list[CoreLease] = []  # a lease is here before it is anywhere else
         try:
-            if spec.linger and (kept := session.take_up(spec, owned)) is not None:
-                return self._lease(session, kept)
-            if self._options.detect_deadlock:
-                spec = session.actors.speak_for(spec)
-            result = drive(session.acquire(spec, timeout, owned))
-            if isinstance(result, CoreLease):
-                return self._lease(session, result)
+            return self._lease(session, drive(self._obtain(session, spec, timeout, owned)))
         except BaseException:
             drive(session.give_back(owned))
             raise
-        raise self._timed_out(drive(session.explain(spec.name, result)), timeout, session.owner)
 
     def _try_acquire(self, spec: LockSpec) -> Lease | None:
         session = self._client.session()
         owned: list[CoreLease] = []
         try:
-            if self._options.detect_deadlock:
-                spec = session.actors.speak_for(spec)
-            result = drive(session.acquire(spec, 0, owned))
-            return None if isinstance(result, NotGranted) else self._lease(session, result)
+            core = drive(self._obtain_at_once(session, spec, owned))
+            return None if core is None else self._lease(session, core)
         except BaseException:
             drive(session.give_back(owned))
             raise
 
     def _lease(self, session: Session, core: CoreLease) -> Lease:
-        core.by = threads.mark()
+        core.by = threads.marks.mark
         lease = self._face(session, core, self._name)
         if self._options.on_lost is not None:
             lease.on_lost(self._options.on_lost)
@@ -399,33 +413,23 @@ class AsyncLockBase(LockBase):
         return self._is_full(await self._client.session().inspect(self._spec.name))
 
     async def _acquire(self, spec: LockSpec, timeout: float | None) -> AsyncLease:
-        timeout = self._timeout(timeout)
         session = self._client.session()
-        owned: list[CoreLease] = []  # what is granted is here before it is anywhere else
+        owned: list[CoreLease] = []  # a lease is here before it is anywhere else
         try:
-            if spec.linger and (kept := session.take_up(spec, owned)) is not None:
-                return self._lease(session, kept)
-            if self._options.detect_deadlock:
-                spec = session.actors.speak_for(spec)
-            result = await session.acquire(spec, timeout, owned)
-            if isinstance(result, CoreLease):
-                return self._lease(session, result)
+            return self._lease(session, await self._obtain(session, spec, timeout, owned))
         except GeneratorExit:
             session.drop(owned)
             raise
         except BaseException:
             await session.runtime.finish(session.give_back(owned))
             raise
-        raise self._timed_out(await session.explain(spec.name, result), timeout, session.owner)
 
     async def _try_acquire(self, spec: LockSpec) -> AsyncLease | None:
         session = self._client.session()
         owned: list[CoreLease] = []
         try:
-            if self._options.detect_deadlock:
-                spec = session.actors.speak_for(spec)
-            result = await session.acquire(spec, 0, owned)
-            return None if isinstance(result, NotGranted) else self._lease(session, result)
+            core = await self._obtain_at_once(session, spec, owned)
+            return None if core is None else self._lease(session, core)
         except GeneratorExit:
             session.drop(owned)
             raise

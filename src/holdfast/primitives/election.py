@@ -245,6 +245,12 @@ class _ElectionBase(LockBase, Generic[T]):
     def _spec_with(self, session: Session, value: str) -> LockSpec:
         return replace(self._spec, metadata=_metadata(session, value))
 
+    def _begin_term(self, term: T) -> T:
+        if self._options.on_lost is not None:
+            term.on_lost(self._options.on_lost)
+        self._term = term
+        return term
+
     def _no_term(self) -> UsageError:
         return UsageError(
             f"nobody was elected through this object to lead {self._name!r}; campaign() before you publish"
@@ -267,24 +273,17 @@ class Election(_ElectionBase[Leadership]):
         if unknown:
             refuse_unknown("campaign", unknown, ("value", "timeout", "stop"))
         check_value(value)
-        timeout = self._timeout(timeout)
         session = self._client.session()
-        owned: list[CoreLease] = []  # what is granted is here before it is anywhere else
+        owned: list[CoreLease] = []  # a lease is here before it is anywhere else
         try:
             spec = replace(self._spec_with(session, value), stop=stop)
             with nullcontext() if stop is None else stop.watching(session, self._name):
-                result = drive(session.acquire(spec, timeout, owned))
-            if isinstance(result, CoreLease):
-                result.by = threads.mark()
-                term = Leadership(session, result, self._name, value)
-                if self._options.on_lost is not None:
-                    term.on_lost(self._options.on_lost)
-                self._term = term
-                return term
+                core = drive(self._obtain(session, spec, timeout, owned))
+            core.by = threads.mark()
+            return self._begin_term(Leadership(session, core, self._name, value))
         except BaseException:
             drive(session.give_back(owned))
             raise
-        raise self._timed_out(drive(session.explain(self._spec.name, result)), timeout, session.owner)
 
     def publish(self, value: str) -> None:
         """Publish another value, as the leader; see `Leadership.publish`. Raises UsageError if there was no term."""
@@ -325,27 +324,21 @@ class AsyncElection(_ElectionBase[AsyncLeadership]):
         """
         if unknown:
             refuse_unknown("campaign", unknown, ("value", "timeout"))
-        return Acquiring(self._campaign(check_value(value), self._timeout(timeout)))
+        return Acquiring(self._campaign(check_value(value), timeout))
 
     async def _campaign(self, value: str, timeout: float | None) -> AsyncLeadership:
         session = self._client.session()
-        owned: list[CoreLease] = []  # what is granted is here before it is anywhere else
+        owned: list[CoreLease] = []  # a lease is here before it is anywhere else
         try:
-            result = await session.acquire(self._spec_with(session, value), timeout, owned)
-            if isinstance(result, CoreLease):
-                result.by = aio.mark()
-                term = AsyncLeadership(session, result, self._name, value)
-                if self._options.on_lost is not None:
-                    term.on_lost(self._options.on_lost)
-                self._term = term
-                return term
+            core = await self._obtain(session, self._spec_with(session, value), timeout, owned)
+            core.by = aio.mark()
+            return self._begin_term(AsyncLeadership(session, core, self._name, value))
         except GeneratorExit:
             session.drop(owned)
             raise
         except BaseException:
             await session.runtime.finish(session.give_back(owned))
             raise
-        raise self._timed_out(await session.explain(self._spec.name, result), timeout, session.owner)
 
     async def publish(self, value: str) -> None:
         """Publish another value, as the leader; see `AsyncLeadership.publish`."""

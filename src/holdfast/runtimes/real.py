@@ -2,8 +2,12 @@
 
 import itertools
 import random
+from typing import TYPE_CHECKING
 
 from holdfast.runtimes import clocks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 DATAGRAM = 4096
 """The longest message that a channel takes, in bytes."""
@@ -15,12 +19,9 @@ class RealWorld:
     def __init__(self) -> None:
         """Draw a seed, and the prefix of this runtime's ids."""
         source = random.Random(random.SystemRandom().getrandbits(256))
-        self._ids = f"{source.getrandbits(128):032x}-"
-        self._numbers = itertools.count()
+        prefix = f"{source.getrandbits(128):032x}-"
+        self.new_id: Callable[[], str] = map((prefix + "%x").__mod__, itertools.count()).__next__
+        """Returns 128 random bits and a number that counts up, as text."""
         self.now = clocks.steady
         self.wall = clocks.wall_micros
         self.random = source.random
-
-    def new_id(self) -> str:
-        """Return 128 random bits and a number that counts up, as text."""
-        return f"{self._ids}{next(self._numbers):x}"

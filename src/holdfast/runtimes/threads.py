@@ -36,9 +36,8 @@ def drive(work: Coroutine[Any, Any, T]) -> T:
     raise RuntimeError(message)
 
 
-def here() -> object:
-    """Identify the calling thread."""
-    return threading.get_ident()
+here: Callable[[], object] = threading.get_ident
+"""Identifies the calling thread."""
 
 
 class _Marks(threading.local):
@@ -46,12 +45,12 @@ class _Marks(threading.local):
         self.mark = object()
 
 
-_marks = _Marks()
+marks = _Marks()
 
 
 def mark() -> object:
     """Return an object that is this thread's only: idents of threads that ended are given to others."""
-    return _marks.mark
+    return marks.mark
 
 
 class ThreadEvent:
@@ -73,13 +72,13 @@ class ThreadEvent:
         self._raised = True
         while self._waiting:
             try:
-                turn = self._waiting[0]
+                baton = self._waiting[0]
             except IndexError:  # another thread sets it too
                 return
             with contextlib.suppress(RuntimeError):  # another thread has released it
-                turn.release()
+                baton.release()
             with contextlib.suppress(ValueError):  # only now: whoever is interrupted before can set it again
-                self._waiting.remove(turn)
+                self._waiting.remove(baton)
 
     def clear(self) -> None:
         """Lower the flag."""
@@ -93,18 +92,18 @@ class ThreadEvent:
         """Wait for the flag until a steady instant; woken, return True even if it was lowered since."""
         if self._raised:
             return True
-        turn = threading.Lock()
-        turn.acquire()
-        self._waiting.append(turn)
+        baton = threading.Lock()
+        baton.acquire()
+        self._waiting.append(baton)
         woken = False
         try:
             if not self._raised:  # it may have been raised before we were there to be woken
                 left = -1.0 if until is None else min(max(0.0, until - clocks.steady()), threading.TIMEOUT_MAX)
-                woken = turn.acquire(timeout=left)
+                woken = baton.acquire(timeout=left)
         finally:
             if not woken:
                 with contextlib.suppress(ValueError):
-                    self._waiting.remove(turn)
+                    self._waiting.remove(baton)
         return woken or self._raised
 
 
@@ -146,7 +145,7 @@ class ThreadsRuntime(RealWorld):
 
     def mark(self) -> object:
         """Return an object that is this thread's only."""
-        return _marks.mark
+        return marks.mark
 
     def mutex(self) -> AbstractContextManager[Any]:
         """Make a lock for a few instructions."""

@@ -1,1 +1,1 @@
-"""Where the truth about locks lives: one module or package a store, and the contract that all of them meet."""
+"""The stores: one module or package per store, each of which meets the contract in `holdfast.contracts.store`."""

@@ -1,7 +1,7 @@
-"""Say what to install that a store needs, and import all of it when a client is made.
+"""The packages that a store needs: tells what to install, and imports all of them when a client is created.
 
-If a thread imports a module when it first uses a client, another thread may fork in the middle of it. The child has the
-lock of that module then, which nobody in it ever releases, and waits for it for ever.
+A thread that imports a module at its first use of a client holds the import lock of that module. If another thread
+forks meanwhile, the lock stays locked in the child for ever.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from holdfast.errors import UsageError
 
 
 def require_redis() -> None:
-    """Raise UsageError unless what the Redis stores need is there."""
+    """Raise UsageError unless the packages for Redis are installed."""
     for needed in ("redis", "hiredis"):
         if find_spec(needed) is None:
             raise UsageError(f"the Redis store needs {needed}, which is not installed: pip install 'holdfast[redis]'")
@@ -23,14 +23,14 @@ def require_redis() -> None:
 
 @cache
 def _look_up_version() -> None:
-    """Look up the version of redis-py, as it does itself when it first connects: what that imports is imported now."""
+    """Look up the version of redis-py, as redis-py does when it first connects, so that its imports happen now."""
     metadata = import_module("importlib.metadata")
     with suppress(metadata.PackageNotFoundError):
         metadata.version("redis")
 
 
 def load(modules: Iterable[str]) -> None:
-    """Import what the operations of a store would import later, as far as it is installed."""
-    for module in ("encodings.idna", "concurrent.futures.thread", *modules):  # the first two to look up a host
+    """Import the installed modules that the operations of a store would import later."""
+    for module in ("encodings.idna", "concurrent.futures.thread", *modules):  # a host look-up needs the first two
         if find_spec(module.partition(".")[0]) is not None:
             import_module(module)

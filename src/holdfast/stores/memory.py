@@ -1,7 +1,8 @@
-"""`memory://`: the grant table in this process, for tests and for programs of one process.
+"""The store `memory://`: a grant table in this process, for tests and for programs of one process.
 
-`memory://` and `memory://name` are tables that all clients of the process share, threads and asyncio alike. A
-forked child starts with empty ones: it shares no memory with its parent, so it cannot be protected from it.
+`memory://` and `memory://name` are tables that all clients of the process share, both threads and asyncio tasks. A
+forked child starts with empty tables: it shares no memory with its parent, so no table can protect the two from
+each other.
 """
 
 import threading
@@ -21,21 +22,21 @@ from holdfast.table.step import Step
 T = TypeVar("T")
 
 SWEEP_EVERY = 60_000_000
-"""How often names that nobody uses are looked for, in microseconds."""
+"""The time between two searches for unused names, in microseconds."""
 
 REMEMBERED = 4096
-"""How many names that nobody uses are remembered if there are more: those that were used last."""
+"""The largest number of unused names that a sweep keeps. It keeps the names that were used last."""
 
 
 class MemoryTable:
-    """Names and their states, and the channels of the clients that use them."""
+    """The states of all names, and the notification channels of the clients that use them."""
 
     def __init__(
         self,
         clock: Callable[[], int] = clocks.steady_micros,
         wall: Callable[[], int] = clocks.wall_micros,
     ) -> None:
-        """Start empty. The clocks, in microseconds, can be replaced by a simulation's."""
+        """Create an empty table. `clock` and `wall` return microseconds; a simulation can replace them."""
         self._clock = clock
         self._wall = wall
         self._mutex = threading.Lock()
@@ -44,21 +45,24 @@ class MemoryTable:
         self._floor = 0
         self._sweep_at = clock() + SWEEP_EVERY
         self._crowded = 2 * REMEMBERED
-        """How many names are enough to look before that."""
+        """The number of names that starts a sweep before `_sweep_at`."""
         fork.watch(self)
 
     def step(self, name: str, work: Callable[[Step], T]) -> T:
-        """Carry out `work` on one name atomically, then send its notifications."""
+        """Run `work` on one name atomically, then send the notifications of the step."""
         with self._mutex:
-            now = self._tick()
-            step = Step(self._load(name), now, self._wall(), self._listening)
+            now = self._clock()
+            if now >= self._sweep_at or len(self._states) >= self._crowded:
+                self._sweep(now)
+            state = self._states.get(name) or self._load(name)
+            step = Step(state, now, self._wall(), self._listening)
             result = work(step)
         if step.notifications:
             self._send(step)
         return result
 
     def steps(self, work: Callable[[Steps], T]) -> T:
-        """Carry out `work` on any number of names at once, then send its notifications."""
+        """Run `work` on any number of names in one atomic step, then send the notifications of the step."""
         with self._mutex:
             now = self._tick()
             steps = Steps(self._load, now, self._wall(), self._listening)
@@ -68,26 +72,26 @@ class MemoryTable:
         return result
 
     def names(self, prefix: str) -> list[str]:
-        """List the names in use."""
+        """Return the names in use that start with `prefix`, sorted."""
         with self._mutex:
             now = self._clock()
             in_use = [name for name, state in self._states.items() if state.idle_after() > now]
         return sorted(name for name in in_use if name.startswith(prefix))
 
     def attach(self, channel: str, push: Callable[[Notification], None]) -> None:
-        """Send the notifications for `channel` to `push` from now on."""
+        """Deliver the notifications for `channel` to `push` from now on."""
         self._channels[channel] = push
 
     def detach(self, channel: str) -> None:
-        """Forget a channel: its waiters are skipped."""
+        """Remove a channel. Grants skip its waiters from now on."""
         self._channels.pop(channel, None)
 
     def store(self, runtime: Runtime) -> "MemoryStore":
-        """Make the access of one client to this table."""
+        """Create one client's store on this table."""
         return MemoryStore(runtime, self)
 
     def after_fork_in_child(self) -> None:
-        """Start empty again, with a mutex that nobody holds."""
+        """Empty the table and replace the mutex, which a thread of the parent may have locked."""
         self._mutex = threading.Lock()
         self._states.clear()
         self._channels.clear()
@@ -104,7 +108,7 @@ class MemoryTable:
                 push(notification)
 
     def _listening(self, channel: str) -> bool:
-        """Tell whether a waiter can be granted: one without a channel finds out by asking again."""
+        """Return whether a grant can reach the waiter: a waiter without a channel polls, so it needs no push."""
         return not channel or channel in self._channels
 
     def _load(self, name: str) -> NameState:
@@ -114,9 +118,10 @@ class MemoryTable:
         return state
 
     def _sweep(self, now: int) -> None:
-        """Forget names that nobody used for long, or too many, and keep their counters in the floor of all new names.
+        """Remove names unused for longer than RETENTION, and the oldest beyond REMEMBERED.
 
-        It looks at all names, so it waits until they are twice as many again, or for its time.
+        The floor rises to their counters and new names start at the floor, so that tokens never repeat. A sweep visits
+        all names, so the next one waits for its time, or until there are twice as many names again.
         """
         self._sweep_at = now + SWEEP_EVERY
         unused = sorted((idle, name) for name, state in self._states.items() if (idle := state.idle_after()) < now)
@@ -133,17 +138,17 @@ class MemoryStore(TabledStore):
     capabilities = Capabilities(min_ttl=0.05, queue=True, weights=True, local=True, multi_acquire=True)
 
     def __init__(self, runtime: Runtime, table: MemoryTable) -> None:
-        """Use `table`, from `runtime`."""
+        """Create a store on `table` whose notifications arrive in `runtime`."""
         self._runtime = runtime
         self._table = table
         self._channel = ""
 
     def identity(self) -> str:
-        """Return which table this is."""
+        """Return the identity of the table."""
         return f"table {id(self._table)}"
 
     async def open(self, deliver: Callable[[Notification], None], until: float) -> str:  # noqa: ARG002 - takes no time
-        """Attach a channel."""
+        """Attach a notification channel and return it."""
         self._channel = self._runtime.new_id()
 
         def push(notification: Notification) -> None:
@@ -154,23 +159,23 @@ class MemoryStore(TabledStore):
         return self._channel
 
     async def step(self, name: str, work: Callable[[Step], T], until: float) -> T:  # noqa: ARG002 - takes no time
-        """Carry out `work` on one name atomically."""
+        """Run `work` on one name atomically."""
         return self._table.step(name, work)
 
     async def steps(self, work: Callable[[Steps], T], until: float) -> T:  # noqa: ARG002 - takes no time
-        """Carry out `work` on any number of names at once."""
+        """Run `work` on any number of names in one atomic step."""
         return self._table.steps(work)
 
     async def names(self, prefix: str, until: float, rest: object = None) -> Page:  # noqa: ARG002 - takes no time
-        """Return the names in use, all in one page."""
+        """Return all names in use that start with `prefix`, in one page."""
         return Page(self._table.names(prefix))
 
     async def close(self) -> None:
-        """Detach the channel."""
+        """Detach the notification channel."""
         self._table.detach(self._channel)
 
     def abandon(self) -> None:
-        """Do nothing: the table of a child is another one."""
+        """Do nothing: a forked child has tables of its own."""
 
 
 def memory_source(table: MemoryTable, title: str = "memory://") -> StoreSource:
@@ -182,15 +187,15 @@ _shared: dict[str, MemoryTable] = {}
 
 
 def shared_table(name: str) -> MemoryTable:
-    """Return the table that all clients of this process know by `name`."""
+    """Return the table that all clients of this process know by `name`, and create it if there is none."""
     return _shared.setdefault(name, MemoryTable())
 
 
 def share_table(name: str, table: MemoryTable) -> None:
-    """Let all clients of this process know `table` by `name`."""
+    """Register `table` under `name` for all clients of this process."""
     _shared[name] = table
 
 
 def forget_table(name: str) -> None:
-    """Give `name` to nobody: the next client that uses it starts with an empty table."""
+    """Remove the table `name` from the registry: the next client that uses the name starts with an empty table."""
     _shared.pop(name, None)

@@ -1,10 +1,11 @@
-"""Stores that run the grant table itself: all that differs between them is how a step becomes atomic.
+"""The base of the stores that run the grant table in the client: the memory and the SQLite store.
 
-A subclass loads and saves the states of names; every decision is the table's.
+The table makes every decision. A subclass only loads and saves the states of names, and makes a step atomic.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from operator import methodcaller
 from typing import TypeVar
 
 from holdfast.contracts.messages import (
@@ -27,12 +28,14 @@ from holdfast.table.step import Step
 T = TypeVar("T")
 
 RETENTION = 120_000_000
-"""How long a name that nobody uses is remembered, in microseconds: longer than a request may be repeated, or come late.
-Then only its counter lives on, in the floor."""
+"""How long the state of an unused name is kept, in microseconds.
+
+It is longer than a request may be repeated or delayed. Afterwards only the counter of the name survives, in the floor.
+"""
 
 
 class Steps:
-    """The steps of one atomic turn at the table, one a name, all at the same instant."""
+    """The steps of one atomic operation on the grant table: one step per name, all at the same instant."""
 
     __slots__ = ("_listening", "_load", "_now", "_quarantined_until", "_stamp", "taken")
 
@@ -44,7 +47,7 @@ class Steps:
         listening: Callable[[str], bool],
         quarantined_until: int = 0,
     ) -> None:
-        """Take steps at `now` on states that `load` fetches."""
+        """Prepare steps at the instant `now` on states that `load` returns."""
         self._quarantined_until = quarantined_until
         self._load = load
         self._now = now
@@ -63,50 +66,50 @@ class Steps:
 
 
 class TabledStore(ABC):
-    """The operations of a store, each as one turn at the grant table."""
+    """The operations of a store, each as one atomic operation on the grant table."""
 
     def identity(self) -> str:
-        """Return nothing: it is not known whether another store is the same one."""
+        """Return "": nothing tells whether another store is the same one."""
         return ""
 
     @abstractmethod
     async def step(self, name: str, work: Callable[[Step], T], until: float) -> T:
-        """Carry out `work` on one name atomically, store its state, then send its notifications."""
+        """Run `work` on one name atomically, save the state of the name, then send the notifications of the step."""
 
     @abstractmethod
     async def steps(self, work: Callable[[Steps], T], until: float) -> T:
-        """Carry out `work` on any number of names at once, atomically."""
+        """Run `work` on any number of names in one atomic step, save their states, then send the notifications."""
 
     async def acquire(self, request: AcquireRequest, until: float) -> Reply:
-        """Grant, queue or refuse."""
-        return await self.step(request.name, lambda step: step.acquire(request), until)
+        """Grant, queue or refuse the request."""
+        return await self.step(request.name, methodcaller("acquire", request), until)
 
     async def acquire_many(self, requests: Sequence[AcquireRequest], until: float) -> list[Reply]:
-        """Grant one after another in one turn, up to the first that is not granted."""
+        """Grant the requests in their order in one atomic step, up to the first that cannot be granted."""
         return await self.steps(lambda steps: _in_order(steps, requests), until)
 
     async def release(self, release: ReleaseRequest, until: float) -> Outcome:
-        """Let go, and hand over in the same step."""
-        return await self.step(release.name, lambda step: step.release(release), until)
+        """Release the lease, and grant the name to the next waiter in the same step."""
+        return await self.step(release.name, methodcaller("release", release), until)
 
     async def renew(self, renewals: Sequence[RenewRequest], until: float) -> list[RenewReply]:
-        """Renew a batch in one turn."""
+        """Renew a batch of leases in one atomic step."""
         return await self.steps(lambda steps: [steps.on(each.name).renew(each) for each in renewals], until)
 
     async def adjust(self, adjust: AdjustRequest, until: float) -> RenewReply:
-        """Change a holding without a gap."""
+        """Change a lease without a gap."""
         return await self.step(adjust.name, lambda step: step.adjust(adjust), until)
 
     async def withdraw(self, withdraw: WithdrawRequest, until: float) -> NotGranted:
-        """Give up waiting."""
+        """Remove a waiter from the queue."""
         return await self.step(withdraw.name, lambda step: step.withdraw(withdraw), until)
 
     async def inspect(self, name: str, until: float) -> NameView:
-        """Show one name."""
+        """Return the state of one name."""
         return await self.step(name, lambda step: step.view(name), until)
 
     async def request_revocation(self, name: str, until: float) -> list[HolderView]:
-        """Ask the holders of a name to let go."""
+        """Send a revocation request to the holders of a name."""
         return await self.step(name, lambda step: step.request_revocation(), until)
 
     async def resize(self, name: str, before: int, after: int, until: float) -> int:
@@ -114,7 +117,7 @@ class TabledStore(ABC):
         return await self.step(name, lambda step: step.resize(before, after), until)
 
     async def revoke(self, name: str, until: float, token: int = 0) -> list[HolderView]:
-        """Take a name from its holders, or from that of a token."""
+        """Revoke the leases of a name, or only the lease with the fencing token `token`."""
         return await self.step(name, lambda step: step.revoke(token), until)
 
 

@@ -1,6 +1,6 @@
-"""How a URL that names servers is read, whatever store it is of.
+"""The parts of a URL that names servers, for all stores.
 
-No error of this file repeats a value of the URL: it may be a password, or the rest of one that was not escaped.
+No error of this file repeats a value of the URL, because it may be a password, or the rest of an unescaped one.
 """
 
 import re
@@ -20,35 +20,35 @@ PORTS = range(1, 65536)
 
 
 class Login(NamedTuple):
-    """What stands before the hosts."""
+    """The user and the password in front of the hosts."""
 
     user: str
     password: str | None
-    """None if there is no colon after the user."""
+    """None if the user is not followed by a colon."""
 
 
 @dataclass(slots=True, frozen=True)
 class Option:
-    """What may be said after the `?`."""
+    """An option after the `?`."""
 
     read: Callable[[str], Any]
-    """Raises ValueError or KeyError if a value makes no sense."""
+    """Converts the text of the value. Raises ValueError or KeyError if the text is not valid."""
     takes: str
-    """Which values do, as the rest of a sentence that begins with the option."""
+    """The valid values, as the rest of a sentence that begins with the option."""
 
 
 @dataclass(slots=True, frozen=True)
 class UrlParts:
-    """A URL of servers, and whose it is."""
+    """A URL of servers, and the store that it belongs to."""
 
     split: SplitResult = field(repr=False)
     store: str
-    """As users know it: Redis, etcd."""
+    """The store's name for users: Redis, etcd."""
     forms: str
-    """What to write, for who wrote something else."""
+    """The valid forms of the URL, for error messages."""
 
     def query(self, known: Iterable[str]) -> dict[str, str]:
-        """Return the options. Raises UsageError if one is not known, or if something comes after them."""
+        """Return the options. Raises UsageError if one is unknown, or if there is a fragment after them."""
         if self.split.fragment:
             raise UsageError(f"{self._a_url()} takes nothing after `#`. {ESCAPE}")
         query = dict(parse_qsl(self.split.query, keep_blank_values=True))
@@ -56,16 +56,16 @@ class UrlParts:
         return query
 
     def take(self, query: dict[str, str], options: Mapping[str, Option]) -> dict[str, Any]:
-        """Take out of a query what it says of options. Raises UsageError if a value makes no sense."""
+        """Remove options from a query, and return their values. Raises UsageError if a value is not valid."""
         return {key: self._read(key, query.pop(key), option) for key, option in options.items() if key in query}
 
     def hosts(self, port: int) -> list[tuple[str, int]]:
-        """Return the hosts, with their ports or the usual one. Raises UsageError if one cannot be read."""
+        """Return the hosts with their ports, or with the default port. Raises UsageError if one is not valid."""
         hosts = self.split.netloc.rpartition("@")[2] or "localhost"
         return [self._host(each, port) for each in hosts.split(",")]
 
     def login(self) -> Login | None:
-        """Return who to log in as, if anybody."""
+        """Return the user and the password, or None."""
         login, at, _ = self.split.netloc.rpartition("@")
         user, colon, password = login.partition(":")
         return Login(unquote(user), unquote(password) if colon else None) if at else None
@@ -73,7 +73,7 @@ class UrlParts:
     def path(self) -> str:
         """Return the path, still escaped. Raises UsageError if it may be the rest of a password."""
         if "@" in self.split.path:
-            raise UsageError(f"there is an `@` in the path of the {self.store} URL. {ESCAPE}")
+            raise UsageError(f"the path of the {self.store} URL contains an `@`. {ESCAPE}")
         return self.split.path
 
     def _read(self, key: str, text: str, option: Option) -> Any:  # noqa: ANN401 - whatever the option is
@@ -93,51 +93,51 @@ class UrlParts:
             raise UsageError(
                 f"a host of the {self.store} URL has two ports, or is an IPv6 address without brackets; {self.forms}."
             )
-        raise UsageError(f"a host or a port in the {self.store} URL cannot be read; {self.forms}.")
+        raise UsageError(f"a host or a port in the {self.store} URL is not valid; {self.forms}.")
 
     def _a_url(self) -> str:
         return f"{'an' if self.store[0] in 'aeiou' else 'a'} {self.store} URL"
 
 
 def refuse_unknown(split: SplitResult, given: Iterable[str], known: Iterable[str], url: str) -> None:
-    """Raise UsageError if an option of a URL is none, and say which was meant.
+    """Raise UsageError if an option of a URL is unknown, and suggest one.
 
-    Nothing is repeated of a query before an `@`: it may be the rest of a password.
+    The message repeats nothing of a query with an `@`, because what precedes it may be the rest of a password.
     """
     known = sorted(known)
     unknown = sorted(set(given).difference(known))
     if not unknown:
         return
     if "@" in split.query + split.fragment:
-        raise UsageError(f"this is no option of {url}; there are {', '.join(known)}. {ESCAPE}")
+        raise UsageError(f"{url} has an unknown option; the options are {', '.join(known)}. {ESCAPE}")
     if near := get_close_matches(unknown[0].lower(), known, 1):
-        raise UsageError(f"{unknown[0]!r} is no option of {url}; did you mean {near[0]}?")
-    raise UsageError(f"{unknown[0]!r} is no option of {url}; there are {', '.join(known)}. {ESCAPE}")
+        raise UsageError(f"{unknown[0]!r} is not an option of {url}; did you mean {near[0]}?")
+    raise UsageError(f"{unknown[0]!r} is not an option of {url}; the options are {', '.join(known)}. {ESCAPE}")
 
 
-# -- what values there are ---------------------------------------------------------------------------------------
+# -- values of options -------------------------------------------------------------------------------------------
 
 
 def flag(text: str) -> bool:
-    """Read what is true or false."""
+    """Convert a text to a boolean."""
     return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}[text.lower()]
 
 
 def number(text: str) -> int:
-    """Read a whole number from 0 on."""
+    """Convert a text to a whole number from 0 on."""
     if not text.isdecimal():
         raise ValueError
     return int(text)
 
 
 def one_of(*words: str) -> Callable[[str], str]:
-    """Return what reads one of a few words, in capitals or not."""
+    """Return a converter that accepts one of a few words, in any case."""
     known = {word.lower(): word for word in words}
     return lambda text: known[text.lower()]
 
 
 def seconds(least: float, most: float) -> Callable[[str], float]:
-    """Return what reads a duration within bounds."""
+    """Return a converter to a duration within bounds, in seconds."""
 
     def read(text: str) -> float:
         if not least <= (duration := float(text)) <= most:
@@ -148,10 +148,10 @@ def seconds(least: float, most: float) -> Callable[[str], float]:
 
 
 def text(key: str, example: str) -> Option:
-    """Return an option that takes any text."""
-    return Option(str, f"is a text, as ?{key}={example}")
+    """Return an option that accepts any text."""
+    return Option(str, f"must be a text, as ?{key}={example}")
 
 
 def switch(key: str) -> Option:
     """Return an option that is true or false."""
-    return Option(flag, f"is true or false, as ?{key}=true")
+    return Option(flag, f"must be true or false, as ?{key}=true")

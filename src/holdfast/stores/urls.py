@@ -1,20 +1,21 @@
-"""From a URL to a store. A new store is one line here."""
+"""The mapping from URLs to stores: `SCHEMES` has one entry per scheme."""
 
 import os
 from collections.abc import Callable
 from difflib import get_close_matches
 from pathlib import Path
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from holdfast.contracts.store import StoreSource
 from holdfast.errors import UsageError
 from holdfast.posix import require_posix
+from holdfast.stores.embedded import SERVERS, memory_url_source, sqlite_url_source
 from holdfast.stores.extras import load, require_redis
 
 VARIABLE = "HOLDFAST_URL"
 
 FILE_VARIABLE = "HOLDFAST_URL_FILE"
-"""Names a file that holds the URL, so that a password stands in no environment."""
+"""The variable with the name of a file that contains the URL, so that no environment contains a password."""
 
 REDIS = ("holdfast.stores.redis.threads", "holdfast.stores.redis.fan_out_link", "holdfast.stores.redis.aio")
 ETCD = ("holdfast.stores.etcd.directory", "holdfast.stores.etcd.threads", "holdfast.stores.etcd.aio")
@@ -25,19 +26,17 @@ ZOOKEEPER = (
     "kazoo.handlers.utils",
     "puresasl.client",
 )
-"""What operations of these stores need, beside what making a client imports anyway."""
+"""The modules that operations of these stores need besides those that creating a client imports."""
 
 FILE_FORMS = "for a lock file write sqlite:///absolute/path, sqlite:///~/path or sqlite:relative/path"
 
-SERVERS = "use a server, as redis://, etcd:// or zookeeper://, or memory:// for the threads of one process"
-
-NO_SCHEME = f"a store URL begins with its scheme, as redis://host:6379; {FILE_FORMS}"
+NO_SCHEME = f"a store URL must begin with its scheme, as redis://host:6379; {FILE_FORMS}"
 
 
 def store_source(url: object = None) -> StoreSource:
-    """Return the store of a URL or of a client, else of the environment, else of a lock file of this user.
+    """Return the store source of a URL or a client, else of the environment, else of this user's lock file.
 
-    The environment has the URL in HOLDFAST_URL, or the name of a file that holds it in HOLDFAST_URL_FILE.
+    The environment contains the URL in HOLDFAST_URL, or the name of a file with the URL in HOLDFAST_URL_FILE.
 
     Raises UsageError if the URL can't be understood. Nothing is connected yet.
     """
@@ -57,7 +56,7 @@ def store_source(url: object = None) -> StoreSource:
         raise UsageError(f"{NO_SCHEME}.")
     make = SCHEMES.get(parts.scheme)
     if make is None:
-        raise UsageError(f"no store is known by the scheme {parts.scheme!r}; {_known_like(parts)}")
+        raise UsageError(f"no store has the scheme {parts.scheme!r}; {_known_like(parts)}")
     return make(parts)
 
 
@@ -67,19 +66,19 @@ def _from_environment() -> str | None:
 
 
 def read_url(file: Path) -> str:
-    """Return the URL that a file holds: its only line. Raises UsageError if it holds none."""
+    """Return the URL in a file, which must be its only line. Raises UsageError if there is none."""
     try:
         lines = file.read_text("utf-8").strip().splitlines()
     except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise UsageError(f"the file {str(file)!r}, which is to hold the store URL, cannot be read ({why}).") from None
+        why = error.strerror if isinstance(error, OSError) else "it is not a text file"
+        raise UsageError(f"the file {str(file)!r}, which must hold the store URL, cannot be read ({why}).") from None
     if len(lines) != 1:
         raise UsageError(f"the file {str(file)!r} must hold one line: the store URL.")
     return lines[0]
 
 
 def _known_like(parts: SplitResult) -> str:
-    """Say what may have been meant by a URL of an unknown scheme."""
+    """Return a hint which URL may have been meant by an unknown scheme."""
     if near := get_close_matches(parts.scheme, SCHEMES, 1):
         return f"did you mean {near[0]}?"
     if not parts.netloc:  # host:6379
@@ -88,22 +87,22 @@ def _known_like(parts: SplitResult) -> str:
 
 
 def _split(url: object) -> SplitResult:
-    """Take a URL apart. No error repeats it: it may hold a password."""
+    """Split a URL. No error repeats the URL, because it may contain a password."""
     if not isinstance(url, str):
         raise UsageError(f"a store URL is a str, not {type(url).__name__}; {FILE_FORMS}.")
     try:
         return urlsplit(url)
     except ValueError:
-        raise UsageError(f"the store URL cannot be read; {FILE_FORMS}.") from None
+        raise UsageError(f"the store URL is not valid; {FILE_FORMS}.") from None
 
 
 def default_file() -> Path:
-    """Return the lock file of this user, and make its folder.
+    """Return the path of this user's lock file, and create its folder.
 
-    It is found by the password database and not by the environment, so that a cron job and a login shell of one
-    user never use two files.
+    The path comes from the password database and not from the environment, so that a cron job and a login shell of one
+    user use the same file.
 
-    Raises UsageError if it cannot be made, or if this is no POSIX system.
+    Raises UsageError if the folder cannot be created, or if this is no POSIX system.
     """
     require_posix("a lock file, the store where no URL is given,", f"{SERVERS}, by a URL or by {VARIABLE}")
     import pwd  # Windows has no such module
@@ -117,7 +116,7 @@ def default_file() -> Path:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         message = (
-            f"no store was given, and the default file {path} cannot be made ({error.strerror}); give a URL, or set "
+            f"no store was given, and the default file {path} cannot be created ({error.strerror}); give a URL, or set "
             f"{VARIABLE}, for example to sqlite:///var/lib/app/locks.db"
         )
         raise UsageError(message) from error
@@ -128,37 +127,6 @@ def _default() -> StoreSource:
     from holdfast.stores.sqlite import sqlite_source
 
     return sqlite_source(default_file())
-
-
-def _memory(parts: SplitResult) -> StoreSource:
-    from holdfast.stores.memory import memory_source, shared_table
-
-    _refuse_extras(parts)
-    name = parts.netloc + parts.path
-    return memory_source(shared_table(name), f"memory://{name}")
-
-
-def _sqlite(parts: SplitResult) -> StoreSource:
-    from holdfast.stores.sqlite import sqlite_source
-
-    _refuse_extras(parts)
-    require_posix("a lock file (sqlite://)", SERVERS)
-    if parts.netloc or not parts.path.strip("/"):
-        message = "a lock file is given as sqlite:///absolute/path, sqlite:///~/path or sqlite:relative/path"
-        raise UsageError(message)
-    path = unquote(parts.path)
-    if "\0" in path:
-        message = "a path cannot contain a NUL character; give another one"
-        raise UsageError(message)
-    if path.startswith("/~"):
-        try:
-            return sqlite_source(Path(path[1:]).expanduser())
-        except RuntimeError:
-            message = f"the home folder in {path[1:]!r} is not known; write sqlite:///~/path or an absolute path"
-            raise UsageError(message) from None
-    if path.startswith("/"):
-        return sqlite_source(Path("/" + path.lstrip("/")))
-    return sqlite_source(Path(path).absolute())
 
 
 def _redis(parts: SplitResult) -> StoreSource:
@@ -192,15 +160,9 @@ def _etcd(parts: SplitResult) -> StoreSource:
     return etcd_url_source(parts)
 
 
-def _refuse_extras(parts: SplitResult) -> None:
-    if parts.query or parts.fragment:
-        message = f"a {parts.scheme}: URL takes no options after `?` or `#`; escape these characters in a path"
-        raise UsageError(message)
-
-
 SCHEMES: dict[str, Callable[[SplitResult], StoreSource]] = {
-    "sqlite": _sqlite,
-    "memory": _memory,
+    "sqlite": sqlite_url_source,
+    "memory": memory_url_source,
     "unix": _redis,
     **{
         f"{scheme}{shape}": _redis

@@ -216,8 +216,8 @@ class Granting:
                 self._reserve(queue[0].request)
         elif head and head not in (self._head_before, answered):
             waiter, frees_in = queue[0], self._frees_in()
-            asks_by = waiter.fresh_until - waiter.request.waiter_ttl + 2 * waiter.request.interval
-            if self.now + frees_in < asks_by + MARGIN:
+            retries_by = waiter.fresh_until - waiter.request.waiter_ttl + 2 * waiter.request.interval
+            if self.now + frees_in < retries_by + MARGIN:
                 self._notify(waiter.request.channel, NotificationKind.HEAD, head, after=max(frees_in, RETRY))
 
     def _reserve(self, request: AcquireRequest) -> None:

@@ -1,4 +1,4 @@
-"""Locks in etcd, one server or an ensemble, over its JSON gateway."""
+"""The etcd store: locks on one etcd server or an ensemble, through the JSON gateway."""
 
 from functools import partial
 from typing import TYPE_CHECKING
@@ -9,7 +9,7 @@ from holdfast.contracts.store import StoreSource
 from holdfast.errors import UsageError
 from holdfast.runtimes.aio import AsyncioRuntime
 from holdfast.runtimes.threads import ThreadsRuntime
-from holdfast.stores.etcd.options import Deployment, deployment_of
+from holdfast.stores.etcd.options import EtcdDeployment, deployment_of
 
 if TYPE_CHECKING:
     from holdfast.stores.etcd.directory import EtcdDirectory
@@ -17,29 +17,29 @@ if TYPE_CHECKING:
 
 
 def etcd_url_source(parts: SplitResult) -> StoreSource:
-    """Return the store of a URL. Raises UsageError if it can't be understood."""
+    """Return the source of stores for an etcd URL. Raises UsageError if the URL can't be understood."""
     from holdfast.stores.ordered.store import CAPABILITIES
 
     deployment = deployment_of(parts)
     return StoreSource(deployment.title(), CAPABILITIES, partial(_store, deployment))
 
 
-def etcd_directory(deployment: Deployment, runtime: Runtime) -> "EtcdDirectory":
-    """Return the directory of a client."""
+def etcd_directory(deployment: EtcdDeployment, runtime: Runtime) -> "EtcdDirectory":
+    """Return the directory of one client, on the link of its runtime."""
     from holdfast.stores.etcd.directory import EtcdDirectory
 
     if isinstance(runtime, AsyncioRuntime):
-        from holdfast.stores.etcd.aio import AsyncLink
+        from holdfast.stores.etcd.aio import EtcdAsyncLink
 
-        return EtcdDirectory(runtime, deployment, AsyncLink(runtime, deployment))
+        return EtcdDirectory(runtime, deployment, EtcdAsyncLink(runtime, deployment))
     if isinstance(runtime, ThreadsRuntime):
-        from holdfast.stores.etcd.threads import ThreadLink
+        from holdfast.stores.etcd.threads import EtcdThreadLink
 
-        return EtcdDirectory(runtime, deployment, ThreadLink(runtime, deployment))
-    raise UsageError(f"the etcd store cannot be run by {runtime.form}; use threads or asyncio")
+        return EtcdDirectory(runtime, deployment, EtcdThreadLink(runtime, deployment))
+    raise UsageError(f"the etcd store does not run on {runtime.form}: use threads or asyncio")
 
 
-def _store(deployment: Deployment, runtime: Runtime) -> "OrderedStore":
+def _store(deployment: EtcdDeployment, runtime: Runtime) -> "OrderedStore":
     from holdfast.stores.ordered.store import CAPABILITIES, OrderedStore
 
     return OrderedStore(runtime, etcd_directory(deployment, runtime), CAPABILITIES)

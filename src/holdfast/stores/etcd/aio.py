@@ -1,24 +1,23 @@
-"""The link of the asyncio runtime: connections as protocols of the loop, without a thread and without a task."""
+"""The link to etcd for asyncio: connections are protocols of the event loop, with no thread and no task."""
 
 import asyncio
-import os
-import socket
 from collections import deque
 from typing import cast
 
 from holdfast.runtimes.aio import AsyncioRuntime
 from holdfast.stores.etcd import errors
 from holdfast.stores.etcd.http import BROKEN, HttpConversation, piece
-from holdfast.stores.etcd.link import Address, Answer, Hearing, Request, Stream
-from holdfast.stores.etcd.options import Deployment
+from holdfast.stores.etcd.link import EtcdAddress, EtcdHearing, EtcdReply, EtcdRequest, Stream
+from holdfast.stores.etcd.options import EtcdDeployment
+from holdfast.transport.forked import abandon_transport
 from holdfast.transport.handshake import understood
 from holdfast.transport.keep_alive import keep_transport_alive
 
 
-class Line(asyncio.Protocol):
-    """One connection: for one request at a time, or for a stream."""
+class EtcdAsyncConnection(asyncio.Protocol):
+    """One connection, for one request at a time or for a stream."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, address: Address) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, address: EtcdAddress) -> None:
         """Wait to be connected."""
         self.address = address
         self.gone: asyncio.Future[None] = loop.create_future()
@@ -26,62 +25,62 @@ class Line(asyncio.Protocol):
         self._loop = loop
         self._conversation = HttpConversation(address)
         self._transport: asyncio.Transport | None = None
-        self._answer: asyncio.Future[Answer] | None = None
-        self._hearing: Hearing | None = None
+        self._answer: asyncio.Future[EtcdReply] | None = None
+        self._hearing: EtcdHearing | None = None
         self._error: Exception | None = None
 
     def is_ready(self) -> bool:
-        """Tell whether a request may be sent on it."""
+        """Tell whether the connection can carry a request now."""
         transport = self._transport
         return transport is not None and not transport.is_closing() and self._conversation.goes_on()
 
     def has_heard(self) -> bool:
-        """Tell whether the server has ever said anything."""
+        """Tell whether the server has ever sent anything."""
         return self._conversation.has_heard()
 
-    def exchange(self, request: Request) -> "asyncio.Future[Answer]":
-        """Send a request; the future is its answer, or one of BROKEN."""
+    def exchange(self, request: EtcdRequest) -> "asyncio.Future[EtcdReply]":
+        """Send a request. The future gets its reply, or one of BROKEN."""
         self._write(self._conversation.pack(request))
         self._answer = self._loop.create_future()
         return self._answer
 
-    def stream(self, request: Request, hearing: Hearing) -> None:
-        """Begin a request that is said and answered by and by."""
+    def stream(self, request: EtcdRequest, hearing: EtcdHearing) -> None:
+        """Start a stream: a request whose body is sent piece by piece, while replies come."""
         self._hearing = hearing
         self._write(self._conversation.begin(request))
 
     def say(self, body: bytes) -> None:
-        """Say more."""
+        """Send another piece of the request."""
         self._write(piece(body))
 
     def is_stream(self) -> bool:
-        """Tell whether a stream comes on it."""
+        """Tell whether this connection carries a stream."""
         return self._hearing is not None
 
     def close(self) -> None:
-        """Close it at once, and tell nobody but who waits for an answer: nobody else would."""
+        """Close the connection at once. A task that waits for a reply gets an error; a stream gets no callback."""
         self._hearing = None
         self.cut(ConnectionAbortedError("the connection was closed"))
 
     def cut(self, error: Exception) -> None:
-        """Close it at once; whoever waits here is told why."""
+        """Close the connection at once. A task that waits, or the stream, gets the error."""
         if self._transport is not None:
             self._transport.abort()
         self._end(error)
 
     def abandon(self) -> None:
-        """In a forked child: let go of the socket, and leave the loop, which is the parent's, alone."""
+        """In a forked child: let go of the socket, and leave the event loop alone, which is the parent's."""
         if self._transport is not None:
-            blank(self._transport)
+            abandon_transport(self._transport)
 
     def _write(self, packed: bytes) -> None:
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(packed)
 
-    # What the loop calls.
+    # What the event loop calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
+        """Take over the transport."""
         self._transport = cast("asyncio.Transport", transport)
         keep_transport_alive(transport)
 
@@ -94,12 +93,12 @@ class Line(asyncio.Protocol):
             self.cut(error)
 
     def eof_received(self) -> bool:
-        """Hear that the server closes the connection."""
+        """Take the end of what the server sends."""
         self.data_received(b"")
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Hear that the connection is no more."""
+        """Note that the connection is gone."""
         self._end(exc or ConnectionResetError("the server closed the connection"))
         if not self.gone.done():
             self.gone.set_result(None)
@@ -114,7 +113,7 @@ class Line(asyncio.Protocol):
                 self._answer.set_result(said)
             return
         for each in self._conversation.pieces():
-            if self.is_stream():  # it may have been closed by what came before
+            if self.is_stream():  # the last callback may have closed it
                 self._hearing.on_said(each)
 
     def _end(self, error: Exception) -> None:
@@ -127,36 +126,26 @@ class Line(asyncio.Protocol):
 
 
 class _Unread(asyncio.Protocol):
-    """Leaves all that a server says to the TLS that comes next."""
+    """Reads nothing, so that TLS, which takes over next, gets all that the server sends."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Read nothing for now."""
         cast("asyncio.Transport", transport).pause_reading()
 
 
-def blank(transport: asyncio.BaseTransport) -> None:
-    """In a forked child: put a blank socket in place of a transport's own, which closes this copy of it.
+class EtcdAsyncLink:
+    """The link to the servers, for one event loop."""
 
-    The loop's selector is shared with the parent, and must not be told; and a number that was set free would go to
-    another file.
-    """
-    with socket.socket(socket.AF_UNIX) as nothing:
-        os.dup2(nothing.fileno(), transport.get_extra_info("socket").fileno(), inheritable=False)
-
-
-class AsyncLink:
-    """A way to the servers, for one event loop."""
-
-    def __init__(self, runtime: AsyncioRuntime, deployment: Deployment) -> None:
+    def __init__(self, runtime: AsyncioRuntime, deployment: EtcdDeployment) -> None:
         """Prepare; nothing is connected yet."""
         self._runtime = runtime
         self._deployment = deployment
-        self._idle: deque[Line] = deque()
-        self._all: set[Line] = set()
+        self._idle: deque[EtcdAsyncConnection] = deque()
+        self._all: set[EtcdAsyncConnection] = set()
         self._closed = False
 
-    async def exchange(self, address: Address, request: Request, until: float) -> Answer:
-        """Ask a server, on a connection that is open or on a new one."""
+    async def exchange(self, address: EtcdAddress, request: EtcdRequest, until: float) -> EtcdReply:
+        """Send a request on an open connection or on a new one, and return the reply."""
         line = self._take(address) or await self._connect(address, until)
         answered = False
         too_late = TimeoutError("the answer did not come in time")
@@ -172,14 +161,14 @@ class AsyncLink:
             self._put_back(line) if answered else line.close()
         return result
 
-    async def stream(self, address: Address, request: Request, hearing: Hearing, until: float) -> Stream:
-        """Begin a stream on a connection of its own."""
+    async def stream(self, address: EtcdAddress, request: EtcdRequest, hearing: EtcdHearing, until: float) -> Stream:
+        """Start a stream, on a connection of its own."""
         line = await self._connect(address, until)
         line.stream(request, hearing)
         return line
 
-    def forsake(self, address: Address) -> None:
-        """End the streams of a server that does not answer, and let go of its connections."""
+    def forsake(self, address: EtcdAddress) -> None:
+        """End the streams of a server that does not answer, and close its idle connections."""
         for line in [each for each in self._all if each.address == address and each.is_stream()]:
             line.cut(ConnectionAbortedError("the server does not answer"))
         for line in [each for each in self._idle if each.address == address]:
@@ -196,13 +185,13 @@ class AsyncLink:
             await asyncio.wait({line.gone for line in lines}, timeout=1.0)
 
     def abandon(self) -> None:
-        """In a forked child: let go of the sockets. The event loop, which is the parent's, is not touched."""
+        """In a forked child: let go of the sockets, and leave the event loop alone, which is the parent's."""
         self._closed = True
         for line in self._all:
             line.abandon()
 
-    def _take(self, address: Address) -> Line | None:
-        """Return an open connection on which no answer is due."""
+    def _take(self, address: EtcdAddress) -> EtcdAsyncConnection | None:
+        """Return an open connection on which no reply is due."""
         for line in [each for each in reversed(self._idle) if each.address == address]:
             self._idle.remove(line)
             if line.is_ready():
@@ -210,22 +199,22 @@ class AsyncLink:
             line.close()
         return None
 
-    async def _connect(self, address: Address, until: float) -> Line:
+    async def _connect(self, address: EtcdAddress, until: float) -> EtcdAsyncConnection:
         if self._closed:
             raise errors.closed()
         loop, tls = self._runtime.loop, self._deployment.tls
-        line = Line(loop, address)
+        line = EtcdAsyncConnection(loop, address)
         shaking_hands = False
         left = min(until - self._runtime.now(), self._deployment.connect_timeout)
         try:
             async with asyncio.timeout(max(0.0, left)):
                 if tls is None:
                     await loop.create_connection(lambda: line, *address)
-                else:  # in two steps, to know in which of them it ends
+                else:  # in two steps, to know which one fails
                     plain, _ = await loop.create_connection(_Unread, *address)
                     shaking_hands = True
                     secured = await loop.start_tls(plain, line, tls, server_hostname=address.host)
-                    line.connection_made(secured or plain)  # nothing, if it is closed again already
+                    line.connection_made(secured or plain)  # None if it is closed again already
         except OSError as error:
             line.close()
             raise errors.cannot_connect(address, understood(error) if shaking_hands else error) from error
@@ -241,7 +230,7 @@ class AsyncLink:
     def _is_closed(self) -> bool:
         return self._closed
 
-    def _put_back(self, line: Line) -> None:
+    def _put_back(self, line: EtcdAsyncConnection) -> None:
         if line.is_ready() and not self._closed:
             self._idle.append(line)
         else:

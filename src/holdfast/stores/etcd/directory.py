@@ -1,11 +1,11 @@
-"""The entries of names in etcd: what is asked for each operation, and what its answer means.
+"""The directory in etcd: the requests of each operation, and the meaning of the replies.
 
-An entry is a key; where it stands, and its fencing token, is the revision at which it was created. A transaction adds
-an entry and lists the name, so to join takes one round trip. See `keys.py` for what is where.
+An entry is a key. The revision at which the key was created is its order and its fencing token. One transaction adds an
+entry and lists the name, so a join takes one round trip. `keys.py` lists the keys.
 
-*A join that comes late.* A request that was cut off may yet be carried out, after what it asked for was given up. So
-who gives up a join that went unanswered leaves a tombstone, which every join compares. Who asks for it anew removes
-that first, and leaves another one if it gives up again.
+*A late join.* A server may carry out a join after its client has given the request up. So a client that gives up a join
+without a reply writes a tombstone, and every join checks that there is none. A client that repeats the request first
+removes the tombstone, and writes another one if it gives up again.
 """
 
 import math
@@ -37,29 +37,29 @@ from holdfast.stores.etcd.keys import (
     session_of,
     written,
 )
-from holdfast.stores.etcd.link import Link, Said
-from holdfast.stores.etcd.options import Deployment
-from holdfast.stores.etcd.session import Session, Sessions
-from holdfast.stores.etcd.watching import Watches, Watching
+from holdfast.stores.etcd.link import EtcdLink, Said
+from holdfast.stores.etcd.options import EtcdDeployment
+from holdfast.stores.etcd.session import EtcdSession, EtcdSessions
+from holdfast.stores.etcd.watching import EtcdWatches, Watching
 from holdfast.stores.ordered.directory import Watcher
 from holdfast.stores.ordered.entries import Detail, Entry, Kind, Listing, Record
 
 LATE = 30
-"""For how many seconds a join that was given up is kept from coming."""
+"""For how many seconds a tombstone refuses a join that was given up."""
 
 CLOSING = 2.0
 """The longest that the end of a session may take at the server, in seconds."""
 
 PAGE = 2000
-"""How many keys one request lists names from."""
+"""How many keys one request of a listing of names reads."""
 
 SLOW = 1.0
-"""How long a change may take, in seconds, before the lease of what is kept by it is counted anew."""
+"""The duration of a change, in seconds, after which the lease of a KEPT entry is renewed once."""
 
 
 @dataclass(slots=True, eq=False)
 class Watch:
-    """What a request watches."""
+    """The watch of one request."""
 
     keys: frozenset[str]
     watching: Watching | None = None
@@ -67,41 +67,41 @@ class Watch:
 
 
 class EtcdDirectory:
-    """One client's entries, and what it sees."""
+    """One client's session in etcd, and its view of all entries."""
 
-    def __init__(self, runtime: Runtime, deployment: Deployment, link: Link) -> None:
-        """Prepare; nothing is connected yet. `link` was made for the same runtime."""
+    def __init__(self, runtime: Runtime, deployment: EtcdDeployment, link: EtcdLink) -> None:
+        """Prepare the directory; nothing is connected yet. `link` must be made for the same runtime."""
         self._runtime = runtime
         self._gateway = Gateway(runtime, deployment, link)
         self._keys = Keys(deployment.prefix)
-        self._watches = Watches(runtime, self._gateway)
-        self._sessions = Sessions(runtime, self._watches, self._keys, deployment.session_timeout, self._forget)
+        self._watches = EtcdWatches(runtime, self._gateway)
+        self._sessions = EtcdSessions(runtime, self._watches, self._keys, deployment.session_timeout, self._forget)
         self._mutex = runtime.mutex()
         self._watched: dict[str, Watch] = {}
         self._unsure: set[tuple[str, str]] = set()
-        """Joins of which a copy may still be under way."""
-        self._wanted: set[tuple[str, str]] = set()
-        """Joins that are asked for right now, and were not given up meanwhile."""
-        self._requested_at: dict[tuple[str, str, int], float] = {}
-        """When we first asked how long an entry still counts."""
+        """The joins of which a copy may still be under way."""
+        self._joining: set[tuple[str, str]] = set()
+        """The joins that are under way and were not given up meanwhile."""
+        self._first_read_at: dict[tuple[str, str, int], float] = {}
+        """The local instant at which this client first read how long an entry still counts."""
 
     @property
     def trust(self) -> float:
-        """For how many seconds what the session has is certainly kept, from when a proof was asked for."""
+        """For how many seconds after the request of a proof the entries of the session certainly stay."""
         return self._sessions.trust
 
     @property
     def proved_at(self) -> float:
-        """When the last proof was asked for, in this session."""
+        """The local instant at which the last proof of this session was requested."""
         return self._sessions.proved_at
 
     def session(self) -> str:
-        """Return what others send messages to: the id of our lease, as etcdctl shows it."""
+        """Return the address of the session for messages: the id of its lease, as etcdctl shows it."""
         session = self._sessions.current
         return "" if session is None else session.name
 
     def guard(self, name: str, request_id: str, token: int) -> Guard:
-        """Return the condition that a contender with this token is there, for transactions of one's own."""
+        """Return the condition for the user's own transactions that a contender with this token exists."""
         return Guard(self._keys.of(name, Kind.CONTENDER + request_id).encode(), token)
 
     # -- life ----------------------------------------------------------------------------------------------
@@ -112,12 +112,12 @@ class EtcdDirectory:
         await self._sessions.ensure(until)
 
     async def keep_alive(self, until: float) -> None:
-        """Renew the session, if there is one; remove messages that were read."""
+        """Renew the session if there is one, and delete the messages that were read."""
         await self._sessions.renew(until)
         await self._sessions.clear_channel(until)
 
     async def close(self) -> None:
-        """End the session, and with it all that it has."""
+        """End the session, and remove all that was added in it."""
         for request_id in list(self._watched):
             self._unwatch(request_id)
         try:
@@ -126,22 +126,22 @@ class EtcdDirectory:
             await self._gateway.close()
 
     def abandon(self) -> None:
-        """In a forked child: drop what was inherited, without a word to anyone."""
+        """In a forked child: drop what was inherited, without a message to any other process."""
         self._gateway.abandon()
 
     def _forget(self) -> None:
-        """Forget what belonged to a session: what it asked for can't be carried out any more."""
+        """Forget the unsure joins of an ended session: no server can carry them out any more."""
         self._unsure.clear()
 
     # -- contenders ----------------------------------------------------------------------------------------
 
     async def join(self, name: str, record: Record, until: float) -> tuple[Entry, Listing]:
-        """Add a contender unless this session has one of this request; return it, and a list that has it."""
-        self._wanted.add((name, record.request_id))
+        """Add a contender, unless this session has one of this request; return its entry and a listing with it."""
+        self._joining.add((name, record.request_id))
         try:
             return await self._join(name, record, until)
         finally:
-            self._wanted.discard((name, record.request_id))
+            self._joining.discard((name, record.request_id))
 
     async def _join(self, name: str, record: Record, until: float) -> tuple[Entry, Listing]:
         value = written(record, self._runtime.wall()).packed()
@@ -164,13 +164,13 @@ class EtcdDirectory:
                 await self._change(name, [mine], [], until)
 
     async def _unbury(self, name: str, request_id: str, until: float) -> None:
-        """Remove what keeps a request from coming, which was given up before it was asked for anew.
+        """Remove the tombstone of a request that was given up earlier and is repeated now.
 
-        As long as that takes, what came late may come: it is wanted again. Late, the removal itself finds nothing that
-        it knows, as every tombstone is written anew.
+        A late copy of the join may arrive during the removal; the request is wanted again, so that does no harm. A late
+        copy of the removal deletes nothing: it compares the revision, and every tombstone has a new one.
         """
-        if (name, request_id) not in self._wanted:
-            raise StoreUnavailable(f"the request for {name!r} was given up meanwhile; ask again")
+        if (name, request_id) not in self._joining:
+            raise StoreUnavailable(f"the request for {name!r} was withdrawn while it was under way: try again")
         self._unsure.add((name, request_id))
         key = self._keys.of(name, TOMBSTONE + request_id)
         found = await self._gateway.exchange("kv/range", {"key": encoded(key)}, until)
@@ -178,7 +178,7 @@ class EtcdDirectory:
             written_at = requests.changed(key, number(kv, "mod_revision"))
             await self._gateway.exchange("kv/txn", requests.transaction([written_at], [requests.delete(key)]), until)
 
-    async def _try_to_join(self, session: Session, name: str, request_id: str, value: str, until: float) -> Listing:
+    async def _try_to_join(self, session: EtcdSession, name: str, request_id: str, value: str, until: float) -> Listing:
         """Add a contender if there is none of this request, and list the name."""
         key = self._keys.of(name, Kind.CONTENDER + request_id)
         last = self._keys.of(name, LAST)
@@ -200,8 +200,8 @@ class EtcdDirectory:
         return self._listing(said, said["responses"][-1]["response_range"])
 
     async def withdraw_join(self, name: str, request_id: str, entry: Entry | None, until: float) -> bool:
-        """Remove the contender of a request, and see to it that it does not come later. True if it was there."""
-        self._wanted.discard((name, request_id))
+        """Remove the contender of a request, and prevent a late join; return whether the contender was there."""
+        self._joining.discard((name, request_id))
         steps = [requests.delete(self._keys.of(name, tail + request_id)) for tail in (Kind.CONTENDER, Kind.LIGHT)]
         steps += await self._tombstone(name, request_id, until)
         if entry is not None and entry.token:
@@ -211,14 +211,14 @@ class EtcdDirectory:
         return number(said["responses"][0]["response_delete_range"], "deleted") > 0
 
     async def _tombstone(self, name: str, request_id: str, until: float) -> list[Said]:
-        """Return what keeps a join from coming late, if it may."""
+        """Return the step that writes a tombstone, if a copy of the join may still arrive."""
         if (name, request_id) not in self._unsure:
             return []
         lease = await self._sessions.grant(LATE, until)
         return [requests.put(self._keys.of(name, TOMBSTONE + request_id), "", lease)]
 
     def _remove_last(self, name: str, token: int) -> Said:
-        """Return the step that removes what tells of the last join, if nobody else is there."""
+        """Return the step that removes the key `z` of the last join, if no other contender exists."""
         alone = requests.all_created(self._keys.of(name, Kind.CONTENDER), token)
         return requests.nested(requests.transaction([alone], [requests.delete(self._keys.of(name, LAST))]))
 
@@ -228,7 +228,7 @@ class EtcdDirectory:
     # -- looking -------------------------------------------------------------------------------------------
 
     async def look(self, name: str, until: float) -> Listing:
-        """List a name."""
+        """List the entries of a name."""
         await self._sessions.prove(until)
         found = await self._gateway.exchange("kv/range", requests.list_all(self._keys.of(name, "")), until)
         return self._listing(found, found)
@@ -242,12 +242,12 @@ class EtcdDirectory:
         entries: Sequence[Entry],
         until: float,  # noqa: ARG002
     ) -> list[Detail | None]:
-        """Tell the rest of entries, as they were listed: nothing has to be asked for that."""
+        """Return the details of entries as they were listed. It sends no request."""
         wall = self._runtime.wall()
         return [_detail(entry, wall) if isinstance(entry, Seen) else None for entry in entries]
 
     async def _read(self, entries: Sequence[tuple[str, Entry]], until: float) -> list[Said | None]:
-        """Read entries; None of what is gone."""
+        """Read the keys of entries; None for an entry that is gone."""
         found: list[Said | None] = []
         for start in range(0, len(entries), requests.LARGEST):
             piece = entries[start : start + requests.LARGEST]
@@ -257,7 +257,7 @@ class EtcdDirectory:
         return found
 
     async def check(self, entries: Sequence[tuple[str, Entry]], until: float) -> list[bool]:
-        """Renew the session; tell which entries of names are there, in it."""
+        """Renew the session; return for each entry whether it exists in this session."""
         first, rest = entries[: requests.LARGEST], entries[requests.LARGEST :]
         steps = [requests.get(self._keys.of(name, entry.key)) for name, entry in first]
         read = await self._sessions.renew(until, steps)
@@ -271,8 +271,8 @@ class EtcdDirectory:
     async def names(self, prefix: str, until: float, rest: object = None) -> Page:
         """Return a page of the names in use that begin with `prefix`.
 
-        Each page is of the newest revision: an older one may be compacted away before the listing is over. The tails of
-        entries come before all others of a name, so the first key of a name tells whether it is in use.
+        Each page is of the newest revision, because an older one may be compacted before the listing ends. The entries
+        sort before all other keys of a name, so the first key of a name tells whether the name is in use.
         """
         begins = self._keys.of(prefix, "").removesuffix("/")
         first = rest if isinstance(rest, bytes) else begins.encode()
@@ -287,8 +287,8 @@ class EtcdDirectory:
     async def change(
         self, name: str, remove: Sequence[Entry], add: Sequence[Record], until: float, beside: Entry | None = None
     ) -> bool:
-        """Remove and add in one step (of more than fifty, in several); False if something was not there any more."""
-        self._wanted.difference_update((name, entry.request_id) for entry in remove if entry.kind is Kind.CONTENDER)
+        """Remove and add entries in one step; False if one was gone. More than fifty removals take several steps."""
+        self._joining.difference_update((name, entry.request_id) for entry in remove if entry.kind is Kind.CONTENDER)
         while len(remove) > requests.LARGEST:
             if not await self._change(name, remove[: requests.LARGEST], [], until, beside):
                 return False
@@ -300,7 +300,7 @@ class EtcdDirectory:
     ) -> bool:
         began = self._runtime.now()
         session = self._sessions.current
-        replaced = {record.kind + record.request_id for record in add}  # a transaction does not take a key twice
+        replaced = {record.kind + record.request_id for record in add}  # a transaction may not write a key twice
         steps = [requests.delete(self._keys.of(name, entry.key)) for entry in remove if entry.key not in replaced]
         for entry in remove:
             if entry.kind is Kind.CONTENDER:
@@ -329,14 +329,14 @@ class EtcdDirectory:
         value = written(record, self._runtime.wall()).packed()
         return requests.put(self._keys.of(name, record.kind + record.request_id), value, lease)
 
-    async def _lease_for(self, record: Record, session: Session | None, until: float) -> int:
-        """Return the lease that an entry belongs to; 0: none."""
+    async def _lease_for(self, record: Record, session: EtcdSession | None, until: float) -> int:
+        """Return the etcd lease for an entry; 0 for none."""
         if record.kind is Kind.SIZE:
             return 0
-        if record.kind is Kind.KEPT:  # it begins before the change does, but the clients count the end by themselves
+        if record.kind is Kind.KEPT:  # this lease begins before the change, so the clients count the end themselves
             return await self._sessions.grant(math.ceil(record.keep) + 1, until)
         if session is None:
-            raise StoreUnavailable("the session at etcd has ended; ask again")
+            raise StoreUnavailable("this client's session at etcd has ended: try again, which begins a new one")
         if record.kind is Kind.BLOCK:
             return await self._sessions.block_lease(session, record.keep, until)
         return session.lease
@@ -346,14 +346,14 @@ class EtcdDirectory:
             if record.kind is Kind.KEPT:
                 await self._gateway.exchange("lease/keepalive", {"ID": str(lease)}, until)
 
-    def _ended(self, session: Session | None) -> StoreUnavailable:
-        """Note that a lease that belongs to the session is gone."""
+    def _ended(self, session: EtcdSession | None) -> StoreUnavailable:
+        """End the session, one of whose leases is gone, and return the error to raise."""
         if session is not None:
             self._sessions.end(session)
-        return StoreUnavailable("the session at etcd has ended; ask again")
+        return StoreUnavailable("this client's session at etcd has ended: try again, which begins a new one")
 
     async def rewrite(self, name: str, entry: Entry, text: str, until: float) -> bool:
-        """Change the text of an entry; wakes who watches it. False if it is gone."""
+        """Change the text of an entry and wake its watchers; return False if the entry is gone."""
         [kv] = await self._read([(name, entry)], until)
         if kv is None:
             return False
@@ -364,48 +364,49 @@ class EtcdDirectory:
         return bool((await self._gateway.exchange("kv/txn", body, until)).get("succeeded"))
 
     async def stir(self, name: str, entries: Sequence[Entry], until: float) -> None:
-        """Wake who watches these."""
+        """Wake the watchers of these entries."""
         for start in range(0, len(entries), requests.LARGEST):
             piece = entries[start : start + requests.LARGEST]
             steps = [requests.touch_if_there(self._keys.of(name, entry.key), entry.token) for entry in piece]
             await self._gateway.exchange("kv/txn", requests.transaction([], steps), until)
 
     async def remains(self, name: str, entry: Entry, until: float) -> float:
-        """Return for how many seconds a KEPT or BLOCK entry still counts; remove it if it is over.
+        """Return for how many seconds a KEPT or BLOCK entry still counts; remove it if its time is over.
 
-        The store tells no time, so each client counts by its own clock from when it first asked. The lease ends it,
-        whoever asks.
+        etcd tells no time, so each client counts by its own clock from its first request on. The lease of the entry
+        ends it for all clients.
         """
         place = (name, entry.key, entry.token)
         [kv] = await self._read([(name, entry)], until)
         if kv is None:
-            self._requested_at.pop(place, None)
+            self._first_read_at.pop(place, None)
             return 0.0
         now = self._runtime.now()
-        left = read_value(kv).keep - (now - self._requested_at.setdefault(place, now))
+        left = read_value(kv).keep - (now - self._first_read_at.setdefault(place, now))
         if entry.kind is Kind.KEPT:
             said = await self._gateway.exchange("lease/timetolive", {"ID": kv.get("lease", "0")}, until)
             left = min(left, number(said, "TTL") + 1.0)
         if left > 0.0:
-            self._forget_asked(now)
+            self._forget_old_reads(now)
             return left
         await self._change(name, [entry], [], until)
-        self._requested_at.pop(place, None)
+        self._first_read_at.pop(place, None)
         return 0.0
 
-    def _forget_asked(self, now: float) -> None:
-        """Keep no note of what was asked for long ago; if it is asked for again, it counts a little longer."""
-        if len(self._requested_at) > requests.LARGEST:
-            for place, asked_at in list(self._requested_at.items()):
-                if asked_at < now - 3600.0:
-                    self._requested_at.pop(place, None)
+    def _forget_old_reads(self, now: float) -> None:
+        """Forget requests of more than an hour ago. If a client repeats one, the entry counts a little longer."""
+        if len(self._first_read_at) > requests.LARGEST:
+            for place, read_at in list(self._first_read_at.items()):
+                if read_at < now - 3600.0:
+                    self._first_read_at.pop(place, None)
 
-    # -- watching and telling --------------------------------------------------------------------------------
+    # -- watches and messages --------------------------------------------------------------------------------
 
     async def watch(self, name: str, request_id: str, entries: Sequence[Entry], until: float) -> bool:
-        """Have `woken(request_id)` called once when one of these goes or changes, or when the watch is lost.
+        """Have `woken(request_id)` called once when one of these is removed or changes, or when the watch is lost.
 
-        One entry is watched by its key; of several, the whole name is, and what concerns others is passed over.
+        A single entry is watched by its key. For several entries the whole name is watched, and other events are
+        ignored.
         """
         keys = frozenset(self._keys.of(name, entry.key) for entry in entries)
         if entries and self._is_watching(request_id, keys):
@@ -434,7 +435,7 @@ class EtcdDirectory:
         return True
 
     def _is_watching(self, request_id: str, keys: frozenset[str]) -> bool:
-        """Tell whether a request watches just these, and has heard of nothing yet: then it goes on."""
+        """Return whether a request watches exactly these keys already and has seen no event."""
         with self._mutex:
             watch = self._watched.get(request_id)
             return watch is not None and watch.keys == keys and watch.watching is not None and not watch.over
@@ -444,7 +445,7 @@ class EtcdDirectory:
             self._wake(request_id, watch)
 
     def _wake(self, request_id: str, watch: Watch) -> None:
-        """Tell, once, that what a request watched has changed, or that nobody watches it any more."""
+        """Wake the request, once, because a watched key changed or its watch was lost."""
         with self._mutex:
             told, watch.over = watch.over, True
             if self._watched.get(request_id) is watch:
@@ -463,7 +464,7 @@ class EtcdDirectory:
             watch.watching.close()
 
     async def tell(self, session: str, message: str, until: float) -> None:
-        """Send a message to a session; it is lost if that has ended."""
+        """Send a message to a session. The message is lost if the session has ended."""
         key = f"{self._keys.channel(session)}/{self._runtime.new_id()}"
         body = requests.transaction([], [requests.put(key, message, int(session, 16))])
         try:
@@ -479,7 +480,7 @@ def _contender(listing: Listing, request_id: str) -> Entry | None:
 
 
 def _same(entry: Entry, said: Said) -> Said | None:
-    """Return what was read of an entry, if it is the same that was listed."""
+    """Return the key as it was read now, if it is still the entry that was listed."""
     for kv in cast("list[Said]", said["response_range"].get("kvs", [])):
         if number(kv, "create_revision") == entry.token:
             return kv

@@ -1,6 +1,6 @@
-"""What the errors of servers and connections mean.
+"""The error mapping of the etcd store: errors of servers and connections become errors of Holdfast.
 
-Rule of this file: no error that leaves it holds a password or a token.
+No error that leaves this file contains a password or a token.
 """
 
 import os
@@ -8,16 +8,16 @@ import ssl
 from typing import cast
 
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
-from holdfast.stores.etcd.link import Address, NotSent, Said
+from holdfast.stores.etcd.link import EtcdAddress, EtcdNotSent, Said
 from holdfast.transport.handshake import HandshakeFailed, advice
 
 
 class LeaseGone(Exception):
-    """The server knows no such lease (any more). Never raised to users."""
+    """The server does not know the etcd lease, or no longer. Never raised to users."""
 
 
 class TokenRefused(Exception):
-    """The server does not know our token (any more), and did nothing. Never raised to users."""
+    """The server does not know our token, or no longer, and did nothing. Never raised to users."""
 
 
 LEASE_GONE = "requested lease not found"
@@ -25,14 +25,14 @@ TOKEN_REFUSED = ("invalid auth token", "revision of auth store is old", "auth: r
 LOGIN_REFUSED = ("authentication failed", "user name is empty", "user name not found", "auth: user")
 FORBIDDEN = "permission denied"
 UNTOUCHED = ("no leader", "too many requests", "authentication is not enabled")
-"""What a server says that has not even tried."""
+"""Texts of errors after which the server has certainly not carried out the request."""
 
 UNSURE = (1, 2, 4, 8, 10, 13, 14)
-"""Codes of gRPC after which nobody knows: cancelled, unknown, too late, exhausted, aborted, internal, unavailable."""
+"""gRPC codes that leave the outcome unknown: cancelled, unknown, late, exhausted, aborted, internal, unavailable."""
 
 
 def text_of(said: Said) -> tuple[str, int]:
-    """Return the text and the code of an error; "" if it is none."""
+    """Return the text and the code of an error reply; "" and 0 if the reply is no error."""
     error = said.get("error")
     if isinstance(error, dict):  # in a stream
         inner = cast("Said", error)
@@ -40,8 +40,8 @@ def text_of(said: Said) -> tuple[str, int]:
     return ("", 0) if error is None else (str(error), int(said.get("code", 2)))
 
 
-def raise_refusal(address: Address, said: Said) -> None:
-    """Raise what a server's error means, if it is one."""
+def raise_refusal(address: EtcdAddress, said: Said) -> None:
+    """Raise the error that a server's reply stands for, if the reply is an error."""
     text, code = text_of(said)
     if not text:
         return
@@ -57,63 +57,63 @@ def _meaning(server: str, text: str, code: int) -> StoreError:
     if any(each in text for each in LOGIN_REFUSED):
         return StoreError(f"{server} refused the credentials ({why}); check the user and the password in the URL")
     if FORBIDDEN in text:
-        return StoreError(f"{server} denies this user what it needs; grant its role READWRITE on the prefix of the URL")
+        return StoreError(f"{server} denies this user access; grant its role READWRITE on the prefix of the URL")
     if any(each in text for each in UNTOUCHED):
-        return StoreUnavailable(f"{server} cannot serve now ({why}); ask again, and check that most servers run")
+        return StoreUnavailable(f"{server} cannot serve now ({why}); try again, and check that most servers run")
     if "space exceeded" in text:
-        return StoreError(f"{server} has run out of its quota ({why}); compact and defragment it, and disarm its alarm")
+        return StoreError(f"{server} has used up its quota ({why}); compact and defragment it, and disarm its alarm")
     if code in UNSURE:
         return OutcomeUnknown(
-            f"{server} did not get through ({why}); the request may or may not have been carried out; ask again"
+            f"{server} did not complete a request ({why}), which may or may not have been carried out; try again"
         )
     return StoreError(f"{server} refused a request ({why}); check its version, which has to be 3.4 or newer")
 
 
-def cannot_connect(address: Address, error: BaseException) -> StoreError:
-    """Say why there is no connection: StoreUnavailable where asking again may help, else StoreError."""
+def cannot_connect(address: EtcdAddress, error: BaseException) -> StoreError:
+    """Return the error of a failed connection: StoreUnavailable if a later try may help, else StoreError."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return StoreError(
             f"the certificate of the etcd server at {address} is not trusted ({_why(error)}); check ssl_ca_certs and "
             "the host name in the URL"
         )
     if isinstance(error, HandshakeFailed):
-        return NotSent(advice(f"the etcd server at {address}", error, "etcd"))
-    return NotSent(
+        return EtcdNotSent(advice(f"the etcd server at {address}", error, "etcd"))
+    return EtcdNotSent(
         f"cannot reach the etcd server at {address} ({_why(error)}); check that it runs, that this machine may connect "
         "to it, and the host, the port and the scheme of the URL (etcds:// for TLS)"
     )
 
 
-def unanswered(address: Address, error: BaseException, *, plain: bool = False) -> OutcomeUnknown:
-    """Say that a request went out and no answer came back, or none of etcd's.
+def unanswered(address: EtcdAddress, error: BaseException, *, plain: bool = False) -> OutcomeUnknown:
+    """Return the error of a request that was sent and got no reply, or a reply that is not etcd's.
 
-    `plain`: the server has not said anything yet on a connection without TLS.
+    `plain` tells that the server has not sent anything yet on a connection without TLS.
     """
     if isinstance(error, ValueError):
         return OutcomeUnknown(
-            f"what answered at {address} is no JSON gateway of etcd ({_why(error)}); check the port, which is "
+            f"the server at {address} is not a JSON gateway of etcd ({_why(error)}); check the port, which is "
             "2379 as a rule, and the scheme of the URL (etcds:// for TLS)"
         )
     if plain and isinstance(error, ConnectionResetError | BrokenPipeError):
         return OutcomeUnknown(
-            f"the server at {address} closed the connection without an answer; write etcds:// if it wants TLS; else "
-            "the request may or may not have been carried out; ask again, and check the server and the port"
+            f"the server at {address} closed the connection without a reply; write etcds:// if it requires TLS; else "
+            "the request may or may not have been carried out: try again, and check the server and the port"
         )
     return OutcomeUnknown(
         f"the etcd server at {address} did not answer ({_why(error)}); the request may or may not have been carried "
-        "out; ask again, and check the server and the network"
+        "out; try again, and check the server and the network"
     )
 
 
 def closed() -> StoreUnavailable:
-    """Say that nothing is asked any more."""
+    """Return the error of a request to a closed client."""
     return StoreUnavailable("this client of etcd is closed; make a new one")
 
 
 def _why(error: BaseException) -> str:
     if isinstance(error, TimeoutError):
         return "timed out"
-    if isinstance(error, ConnectionError) and error.errno:  # of which asyncio says more, and less
+    if isinstance(error, ConnectionError) and error.errno:  # asyncio adds the address to strerror, and drops the reason
         return os.strerror(error.errno)
     system = error.strerror if isinstance(error, OSError) else None
     return (system or str(error) or type(error).__name__).rstrip(".")

@@ -1,7 +1,7 @@
-"""HTTP/1.1 with a server, without a socket: what to send, and what is in that which came.
+"""HTTP/1.1 without a socket: which bytes to send, and what the received bytes mean.
 
-It is read here, and by no library, because little of HTTP is needed and reading it is most of what a request costs. The
-rules are those of RFC 9112; what breaks them breaks the connection.
+No library reads the replies, because little of HTTP is needed here, and reading it is most of what a request costs. The
+rules are those of RFC 9112. A server that breaks them loses the connection.
 """
 
 import json
@@ -9,10 +9,10 @@ import re
 from collections.abc import Iterator
 from typing import cast
 
-from holdfast.stores.etcd.link import Address, Answer, Request, Said
+from holdfast.stores.etcd.link import EtcdAddress, EtcdReply, EtcdRequest, Said
 
 BROKEN = (OSError, ValueError)
-"""What goes wrong with a connection, or with what comes on it. Timeouts and errors of TLS are OSErrors."""
+"""The errors of a connection, and of the bytes that come on it. Timeouts and errors of TLS are OSErrors."""
 
 CHUNK = 65536
 """How much is read at once, in bytes."""
@@ -20,7 +20,7 @@ CHUNK = 65536
 OK = 200
 
 LONGEST_HEAD = 65536
-"""How long the head of an answer, or a line between its pieces, may be, in bytes."""
+"""How many bytes the head of a reply, or a line between its chunks, may have."""
 
 STATUS = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9][0-9])(?: [^\r\n]*)?")
 HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([^\r\n\0]*)")
@@ -29,73 +29,73 @@ SAFE = re.compile(r"[\x20-\x7e]*")
 
 
 class HttpConversation:
-    """What is said on one connection: one request at a time, and its answer."""
+    """The conversation on one connection: one request at a time, and its reply."""
 
     __slots__ = ("_any", "_body", "_came", "_chunked", "_closed", "_done", "_host", "_left", "_status", "_stays")
 
-    def __init__(self, address: Address) -> None:
-        """Begin anew."""
+    def __init__(self, address: EtcdAddress) -> None:
+        """Begin a conversation with a server."""
         self._host = str(address)
         self._came = bytearray()
-        """What was not read yet."""
+        """The bytes that were not read yet."""
         self._body = bytearray()
         self._any = False
-        """The server has said something."""
+        """Whether the server has sent anything."""
         self._closed = False
-        """The server says nothing more."""
+        """Whether the server has closed its side."""
         self._stays = True
-        """The connection can be used again once the answer is complete."""
+        """Whether the connection can carry another request once the reply is complete."""
         self._forget()
 
     def _forget(self) -> None:
-        """Expect another answer."""
+        """Expect another reply."""
         self._done = True
         self._status = 0
         self._chunked = False
         self._left: int | None = None
-        """How much of the body is still to come; None: all until the connection is closed."""
+        """How many bytes of the body are still to come. None: all until the server closes the connection."""
 
-    def pack(self, request: Request) -> bytes:
-        """Return what is to be sent, in one piece."""
+    def pack(self, request: EtcdRequest) -> bytes:
+        """Return the bytes of a request."""
         self._done = False
         return b"%bContent-Length: %d\r\n\r\n%b" % (self._head(request), len(request.body), request.body)
 
-    def begin(self, request: Request) -> bytes:
-        """Return what begins a request whose body is said by and by, and which is answered meanwhile."""
+    def begin(self, request: EtcdRequest) -> bytes:
+        """Return the head of a request whose body is sent piece by piece, while replies come."""
         self._done = self._stays = False
         return self._head(request) + b"Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
 
-    def _head(self, request: Request) -> bytes:
+    def _head(self, request: EtcdRequest) -> bytes:
         if not (SAFE.fullmatch(self._host) and SAFE.fullmatch(request.token)):
             raise ValueError("a host or a token cannot be written into a header")
         login = f"Authorization: {request.token}\r\n" if request.token else ""
         return f"POST /v3/{request.path} HTTP/1.1\r\nHost: {self._host}\r\n{login}".encode("ascii")
 
     def feed(self, data: bytes) -> None:
-        """Take what came; nothing, if the connection was closed."""
+        """Take received bytes; none, if the server closed the connection."""
         self._came += data
         self._any = self._any or bool(data)
         self._closed = self._closed or not data
 
-    def answer(self) -> Answer | None:
-        """Return the answer once it is complete. Raises BROKEN."""
+    def answer(self) -> EtcdReply | None:
+        """Return the reply once it is complete, else None. Raises BROKEN."""
         if not self._advance():
             return None
         said, status = _read(bytes(self._body)), self._status
         self._body.clear()
         self._forget()
-        return Answer(status, said)
+        return EtcdReply(status, said)
 
     def has_heard(self) -> bool:
-        """Tell whether the server has ever said anything."""
+        """Tell whether the server has ever sent anything."""
         return self._any
 
     def goes_on(self) -> bool:
-        """Tell whether another request may be sent."""
+        """Tell whether the connection can carry another request."""
         return self._done and self._stays and not self._closed and not self._came
 
     def pieces(self) -> Iterator[Said]:
-        """Return what is complete of a stream: an object a line. Raises BROKEN, also if the stream has ended."""
+        """Yield the complete objects of a stream, one in each line. Raises BROKEN, also if the stream has ended."""
         ended = self._advance()
         *lines, rest = bytes(self._body).split(b"\n")
         self._body[:] = rest
@@ -107,17 +107,17 @@ class HttpConversation:
         if ended:
             raise ConnectionResetError("the server ended the stream")
 
-    # -- how an answer is read -----------------------------------------------------------------------------
+    # -- how a reply is read -------------------------------------------------------------------------------
 
     def _advance(self) -> bool:
-        """Read what came; tell whether an answer is complete. Raises BROKEN if it cannot be any more."""
+        """Read the received bytes, and tell whether a reply is complete. Raises BROKEN if it cannot become complete."""
         whole = (self._status != 0 or self._read_head()) and self._read_body()
         if self._closed and not whole:
             raise ConnectionResetError("the server closed the connection")
         return whole
 
     def _read_head(self) -> bool:
-        """Read the head once it is complete; skip those that only say that an answer will come."""
+        """Read the head once it is complete. Skip interim heads (status 1xx)."""
         while (end := self._came.find(b"\r\n\r\n")) >= 0:
             first, *headers = bytes(self._came[:end]).split(b"\r\n")
             del self._came[: end + 4]
@@ -131,7 +131,7 @@ class HttpConversation:
         return False
 
     def _understand(self, headers: list[bytes], *, newer: bool) -> None:
-        """Find out how long the body is, and whether the connection stays."""
+        """Find out how long the body is, and whether the connection stays open."""
         known: dict[bytes, bytes] = {}
         for header in headers:
             name, value = _matched(HEADER, header).groups()
@@ -151,7 +151,7 @@ class HttpConversation:
         self._stays = self._stays and newer and bounded and b"close" not in known.get(b"connection", b"")
 
     def _read_body(self) -> bool:
-        """Read what there is of the body; tell whether that was all."""
+        """Read the part of the body that has come, and tell whether the body is complete."""
         if self._chunked:
             return self._read_chunks()
         taken = len(self._came) if self._left is None else min(self._left, len(self._came))
@@ -163,7 +163,7 @@ class HttpConversation:
         return self._left == 0
 
     def _read_chunks(self) -> bool:
-        """Read the chunks that are complete; tell whether the last one was among them, and what follows it."""
+        """Read the complete chunks, and tell whether the last one and its trailers were among them."""
         came = self._came
         while (end := came.find(b"\r\n")) >= 0:
             size = int(_matched(SIZE, bytes(came[:end]))[1], 16)
@@ -180,7 +180,7 @@ class HttpConversation:
         return False
 
     def _read_trailers(self, end: int) -> bool:
-        """Skip what follows the last chunk, up to an empty line."""
+        """Skip the trailers after the last chunk, up to an empty line."""
         over = self._came.find(b"\r\n\r\n", end)
         if over >= 0:
             del self._came[: over + 4]
@@ -201,7 +201,7 @@ def _matched(pattern: re.Pattern[bytes], line: bytes) -> re.Match[bytes]:
 
 
 def piece(body: bytes) -> bytes:
-    """Return what says a piece of a body that has begun."""
+    """Return the bytes of the next chunk of a body."""
     return b"%x\r\n%b\r\n" % (len(body), body)
 
 

@@ -1,16 +1,16 @@
-"""Where things are in the store, and how they are written there.
+"""The layout of the keys in etcd, and the encoding of their values.
 
     <prefix>/n/<name>/c<request>    a contender, with the lease of its session
-    <prefix>/n/<name>/l<request>    that it is content with less, with the same lease
+    <prefix>/n/<name>/l<request>    the reduced weight of a contender, with the same lease
     <prefix>/n/<name>/k<request>    room that is kept, with a lease of its own
-    <prefix>/n/<name>/b<request>    that it wants a lock delay, with a lease that outlives that of the session
+    <prefix>/n/<name>/b<request>    the lock delay of a holder, with a lease that outlives that of the session
     <prefix>/n/<name>/s<request>    a change of the capacity, without a lease
-    <prefix>/n/<name>/z             nothing; its mod_revision tells when somebody joined last
-    <prefix>/n/<name>/t<request>    that the contender must not come any more, with a lease of 30 seconds
-    <prefix>/i/<session>            that the session lives, with its lease; what is below are messages to it
+    <prefix>/n/<name>/z             nothing; its mod_revision tells when the last contender joined
+    <prefix>/n/<name>/t<request>    the tombstone of a request, which refuses its join, with a lease of 30 seconds
+    <prefix>/i/<session>            the mark that the session lives, with its lease; the keys below are messages to it
 
-Names are percent-encoded, so a name is a range of its own, and one range request lists it. A value says in JSON what a
-listing needs; what the store knows itself (the order, the session) is not written again.
+Names are percent-encoded, so each name is a range of its own, and one range request lists it. A value is JSON and tells
+what a listing needs, except what etcd itself knows (the order and the session).
 """
 
 import json
@@ -28,25 +28,25 @@ LAST = "z"
 TOMBSTONE = "t"
 
 packed_json = json.JSONEncoder(separators=(",", ":")).encode
-"""Writes JSON without blanks. `json.dumps` would make an encoder for each text."""
+"""Encodes JSON without blanks. `json.dumps` with options would create an encoder for each text."""
 
 KINDS = {str(kind) for kind in Kind}
 
 
 @dataclass(slots=True, eq=False)
 class Seen(Entry):
-    """An entry, and what else this store knows of it."""
+    """An entry, with what etcd tells besides."""
 
     revision: int = 0
-    """The store was at this revision when the entry was listed."""
+    """The revision of the store at which the entry was listed."""
     text: str = ""
     wall: int = 0
-    """When it was added, by the wall clock of who did, in microseconds."""
+    """The time at which it was added, by the wall clock of the client that added it, in microseconds."""
 
 
 @dataclass(slots=True)
 class Written:
-    """What a value says."""
+    """The decoded value of an entry's key."""
 
     weight: int = 1
     capacity: int = 1
@@ -54,18 +54,18 @@ class Written:
     keep: float = 0.0
     place: int = 0
     wall: int = 0
-    """When it was added, by the wall clock of who did, in microseconds."""
+    """The time at which it was added, by the wall clock of the client that added it, in microseconds."""
     text: str = ""
 
     def packed(self) -> str:
-        """Write it, without what is as usual."""
+        """Encode the value, without the fields that have their defaults."""
         usual = Written()
         pairs = ((short, getattr(self, name), getattr(usual, name)) for short, name in FIELDS.items())
         return packed_json({short: value for short, value, same in pairs if value != same})
 
     @classmethod
     def read(cls, text: str) -> "Written":
-        """Read a value; what cannot be read is as usual."""
+        """Decode a value. An unreadable value yields the defaults."""
         try:
             said: dict[str, Any] = json.loads(text)
             return cls(**{FIELDS[short]: value for short, value in said.items() if short in FIELDS})
@@ -77,12 +77,12 @@ FIELDS = {"w": "weight", "c": "capacity", "b": "before", "k": "keep", "p": "plac
 
 
 def written(record: Record, wall: int) -> Written:
-    """Return what is written for a record."""
+    """Return the value of a new entry's key."""
     return Written(record.weight, record.capacity, record.before, record.keep, record.place, wall, record.text)
 
 
 class Keys:
-    """All keys below a prefix."""
+    """Builds and reads the keys below a prefix."""
 
     def __init__(self, prefix: str) -> None:
         """Begin all keys with `prefix` and a slash."""
@@ -90,20 +90,20 @@ class Keys:
         self.channels = f"{prefix}/i/"
 
     def of(self, name: str, tail: str) -> str:
-        """Return the key of something that belongs to a name."""
+        """Return the key of a name's entry, or the prefix of all its keys if `tail` is empty."""
         return f"{self.names}{_quoted(name)}/{tail}"
 
     def channel(self, session: str) -> str:
-        """Return what the keys of a session begin with, and the first of them."""
+        """Return the first key of a session, which is also the prefix of its messages."""
         return self.channels + session
 
     def name_of(self, key: str) -> tuple[str, str]:
-        """Return the name of a key, and what it is of it."""
+        """Return the name that a key belongs to, and the rest of the key."""
         quoted, _, tail = key.removeprefix(self.names).partition("/")
         return unquote(quoted), tail
 
     def behind(self, key: bytes) -> bytes:
-        """Return the first that may come behind all keys of the same name."""
+        """Return a key that is larger than all keys of the same name."""
         name, slash, _ = key[len(self.names.encode()) :].partition(b"/")
         return self.names.encode() + name + after("/").encode() if slash else key + b"\0"
 
@@ -114,36 +114,36 @@ def _quoted(name: str) -> str:
 
 
 def encoded(text: str) -> str:
-    """Return a key or a value as the gateway wants it."""
+    """Return a key or a value in the gateway's encoding."""
     return b64encode(text.encode("utf-8", "surrogatepass")).decode()
 
 
 def decoded(text: str) -> str:
-    """Read a key or a value of the gateway, whoever wrote it."""
+    """Decode a key or a value of the gateway. Foreign data that is not UTF-8 is replaced."""
     data = b64decode(text)
     try:
         return data.decode("utf-8", "surrogatepass")
-    except UnicodeDecodeError:  # it is none of ours
+    except UnicodeDecodeError:  # another program wrote it
         return data.decode("utf-8", "replace")
 
 
 def after(prefix: str) -> str:
-    """Return the end of the range of all keys that begin with a prefix, which ends with an ASCII character."""
+    """Return the end of the range of all keys with a prefix. The prefix must end with an ASCII character."""
     return prefix[:-1] + chr(ord(prefix[-1]) + 1)
 
 
 def session_of(lease: str | int) -> str:
-    """Return how a lease is called as a session."""
+    """Return the name of the session that has a lease."""
     return f"{int(lease):016x}"
 
 
 def number(said: Said, name: str) -> int:
-    """Read a number; the gateway leaves zeros out."""
+    """Return a number field of a reply. The gateway leaves zeros out."""
     return int(cast("str", said.get(name, 0)))
 
 
 def listed(keys: Keys, kvs: Iterable[Said], revision: int) -> Listing:
-    """Read what a range of a name holds."""
+    """Decode the keys of a name into a listing at `revision`."""
     listing = Listing([], newest=revision)
     for kv in kvs:
         tail = keys.name_of(decoded(kv["key"]))[1]
@@ -156,7 +156,7 @@ def listed(keys: Keys, kvs: Iterable[Said], revision: int) -> Listing:
 
 
 def entry_of(tail: str, kv: Said, revision: int) -> Seen:
-    """Read an entry."""
+    """Decode the key and the value of an entry."""
     kind, token, value = Kind(tail[0]), number(kv, "create_revision"), read_value(kv)
     entry = Seen(kind, tail[1:], token, value.weight, value.capacity, value.before, token, tail)
     entry.revision, entry.text, entry.wall = revision, value.text, value.wall
@@ -168,5 +168,5 @@ def entry_of(tail: str, kv: Said, revision: int) -> Seen:
 
 
 def read_value(kv: Said) -> Written:
-    """Read the value of a key."""
+    """Decode the value of a key."""
     return Written.read(decoded(kv.get("value", "")))

@@ -1,7 +1,7 @@
-"""The contract between the etcd directory and a way to its servers: what each colour of link has to do.
+"""The contract between the etcd directory and its link to the servers: what each form of link has to do.
 
-A link carries one request to one server and its answer back, and hears streams of answers. It never repeats a request
-by itself, but on another connection if nothing of it was sent.
+A link carries a request to a server and its reply back, and receives streams. It repeats a request in one case only: on
+another connection, if no part of it was sent.
 """
 
 from collections.abc import Callable
@@ -11,10 +11,10 @@ from typing import Any, NamedTuple, Protocol
 from holdfast.errors import StoreUnavailable
 
 Said = dict[str, Any]
-"""A JSON object, as a server said it."""
+"""A JSON object that a server sent."""
 
 
-class Address(NamedTuple):
+class EtcdAddress(NamedTuple):
     """Where a server listens."""
 
     host: str
@@ -24,68 +24,68 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-class NotSent(StoreUnavailable):
-    """Nothing of the request was sent: another server may be asked instead."""
+class EtcdNotSent(StoreUnavailable):
+    """No part of the request was sent: it may go to another server."""
 
 
 @dataclass(slots=True)
-class Request:
-    """What a server is asked."""
+class EtcdRequest:
+    """A request to a server."""
 
     path: str
-    """As `kv/txn`."""
+    """The path below /v3/, as `kv/txn`."""
     body: bytes
     token: str = ""
-    """What the server gave us for a user and a password."""
+    """The token that the server gave for a user and a password."""
 
 
 @dataclass(slots=True)
-class Answer:
-    """What a server answered."""
+class EtcdReply:
+    """The reply of a server."""
 
     status: int
     said: Said
 
 
 class Stream(Protocol):
-    """A request that is said by and by, and its answers, on a connection of its own."""
+    """A request whose body is sent piece by piece, and its replies, on a connection of its own."""
 
     def say(self, body: bytes) -> None:
-        """Say more. Does not wait for anything."""
+        """Send another piece of the request. Does not wait."""
 
     def close(self) -> None:
-        """Hear no more. Does not wait for anything."""
+        """End the stream, without a callback. Does not wait."""
 
 
 @dataclass(slots=True)
-class Hearing:
-    """What is done with a stream. Both are called where the runtime runs its code, and never block."""
+class EtcdHearing:
+    """The callbacks of a stream. Both are called where the runtime runs its code, and never block."""
 
     on_said: Callable[[Said], None]
     on_end: Callable[[], None]
     """The stream has ended, and not by `close`."""
 
 
-class Link(Protocol):
-    """A way to all servers of a deployment, for one client. Every operation ends by `until`, a local instant.
+class EtcdLink(Protocol):
+    """The link to all servers of a deployment, for one client. Every operation ends by `until`, a local instant.
 
-    It raises NotSent if the server was not reached, OutcomeUnknown if it may have carried the request out, and another
-    StoreError if asking again will not help.
+    It raises EtcdNotSent if the server was not reached, OutcomeUnknown if the server may have carried the request out,
+    and another StoreError if a repetition will not help.
     """
 
-    async def exchange(self, address: Address, request: Request, until: float) -> Answer:
-        """Ask a server."""
+    async def exchange(self, address: EtcdAddress, request: EtcdRequest, until: float) -> EtcdReply:
+        """Send a request to a server, and return its reply."""
         ...
 
-    async def stream(self, address: Address, request: Request, hearing: Hearing, until: float) -> Stream:
-        """Begin a stream, whose body is still to be said; returns when the request is sent."""
+    async def stream(self, address: EtcdAddress, request: EtcdRequest, hearing: EtcdHearing, until: float) -> Stream:
+        """Start a stream, and return when its head is sent. `Stream.say` sends the body."""
         ...
 
-    def forsake(self, address: Address) -> None:
-        """End the streams of a server that does not answer, and let go of its connections."""
+    def forsake(self, address: EtcdAddress) -> None:
+        """End the streams of a server that does not answer, and close its idle connections."""
 
     async def close(self) -> None:
-        """Disconnect and stop whatever runs. Idempotent; also if it never connected."""
+        """Disconnect, and end its thread. Idempotent, also before it has connected."""
 
     def abandon(self) -> None:
-        """In a forked child: drop the sockets without a word to the servers."""
+        """In a forked child: close its copies of the sockets, without telling the servers."""

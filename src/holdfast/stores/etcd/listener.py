@@ -1,83 +1,73 @@
-"""The thread that hears all streams of a client: one for all of them, whatever their number.
+"""The thread that receives all streams of a client: one thread for any number of streams.
 
-Only this thread touches a stream's connection once it has been taken over. Others say what to add or end, ring a bell,
-and do not wait.
+Only this thread touches the connection of a stream once it has taken it over. Other threads note which stream to add or
+to end, wake this thread, and do not wait.
 """
 
 import contextlib
 import logging
 import selectors
-import threading
 from collections.abc import Callable
 from functools import partial
 
 from holdfast.stores.etcd.http import BROKEN, piece
-from holdfast.stores.etcd.link import Address, Hearing
-from holdfast.stores.etcd.sockets import Connection
+from holdfast.stores.etcd.link import EtcdAddress, EtcdHearing
+from holdfast.stores.etcd.sockets import EtcdConnection
+from holdfast.transport.listener_thread import ListenerThread
 from holdfast.transport.polling import Selector
-from holdfast.transport.wakeup_pipe import WakeUpPipe
 
 log = logging.getLogger("holdfast")
 
-CLOSING = 2.0
-"""The longest that close() waits for the thread, in seconds."""
-
 
 class ThreadStream:
-    """A stream that the listener hears."""
+    """A stream that the listener receives."""
 
     __slots__ = ("connection", "ended", "hearing", "listener", "unsaid")
 
-    def __init__(self, connection: Connection, hearing: Hearing, listener: "Listener") -> None:
-        """Belong to a listener."""
+    def __init__(self, connection: EtcdConnection, hearing: EtcdHearing, listener: "EtcdListener") -> None:
+        """Make a stream of a listener."""
         self.connection = connection
         self.hearing = hearing
         self.listener = listener
         self.ended = False
-        """Nothing of it is told any more."""
+        """Its callbacks are not called any more."""
         self.unsaid = b""
-        """What is still to be sent."""
+        """The bytes still to be sent."""
 
     def say(self, body: bytes) -> None:
-        """Say more."""
+        """Send another piece of the request."""
         self.listener.say(self, piece(body))
 
     def close(self) -> None:
-        """Hear no more."""
+        """End the stream, without a callback."""
         self.ended = True
         self.listener.drop(self)
 
 
-class Listener:
-    """Hears streams. Its thread runs from the first one to `close`."""
+class EtcdListener(ListenerThread):
+    """Receives streams. Its thread runs from the first stream to `close`."""
 
     def __init__(self) -> None:
         """Prepare to listen."""
-        self._mutex = threading.Lock()
-        self._wakeup_pipe = WakeUpPipe()
+        super().__init__("holdfast-etcd-streams")
         self._streams: set[ThreadStream] = set()
         self._new: list[ThreadStream] = []
         self._gone: list[ThreadStream] = []
-        self._stopped = False
-        self._thread: threading.Thread | None = None
 
-    def hear(self, connection: Connection, hearing: Hearing) -> ThreadStream | None:
-        """Take over a connection on which a stream was asked for; None if the listener is closed."""
+    def hear(self, connection: EtcdConnection, hearing: EtcdHearing) -> ThreadStream | None:
+        """Take over the connection of a new stream. Return None if the listener is closed."""
         stream = ThreadStream(connection, hearing, self)
         with self._mutex:
             if self._stopped:
                 return None
-            if self._thread is None:
-                thread = threading.Thread(target=self._work, name="holdfast-etcd-streams", daemon=True)
-                thread.start()
-                self._thread = thread
+            self._start()
             self._streams.add(stream)
             self._new.append(stream)
         self._wakeup_pipe.wake()
         return stream
 
     def say(self, stream: ThreadStream, data: bytes) -> None:
-        """Send something on a stream, soon."""
+        """Have the thread send something on a stream."""
         with self._mutex:
             stream.unsaid += data
         self._wakeup_pipe.wake()
@@ -91,35 +81,24 @@ class Listener:
             self._gone.append(stream)
         self._wakeup_pipe.wake()
 
-    def forsake(self, address: Address) -> None:
-        """End the streams of a server, as if it had closed them."""
+    def forsake(self, address: EtcdAddress) -> None:
+        """End the streams of a server, as if the server had closed them."""
         with self._mutex:
             lost = [stream for stream in self._streams if stream.connection.address == address]
         for stream in lost:
             self.drop(stream)
             self._end(stream)
 
-    def close(self) -> None:
-        """Stop the thread, which closes what is open. Idempotent."""
-        with self._mutex:
-            self._stopped = True
-            thread = self._thread
-        self._wakeup_pipe.wake()
-        if thread is None:
-            self._wakeup_pipe.close()
-        elif thread is not threading.current_thread():
-            thread.join(CLOSING)
-
     def abandon(self) -> None:
         """In a forked child: close its copies. The thread is not here."""
-        self._wakeup_pipe.close()
+        super().abandon()
         for stream in [*self._streams, *self._gone]:
             stream.connection.abandon()
 
-    # The thread.
+    # What the thread does
 
     def _work(self) -> None:
-        with Selector() as ready:  # which has no descriptor of its own that a fork would share
+        with Selector() as ready:  # it has no descriptor of its own, which a fork would share
             ready.register(self._wakeup_pipe, selectors.EVENT_READ)
             while not self._stopped:
                 self._sort(ready)
@@ -132,10 +111,9 @@ class Listener:
             self._sort(ready)
         for stream in self._streams:
             stream.connection.close()
-        self._wakeup_pipe.close()
 
     def _sort(self, ready: selectors.BaseSelector) -> None:
-        """Add what is new, and close what is gone."""
+        """Register the new streams, and close the ended ones."""
         with self._mutex:
             new, self._new = self._new, []
             gone, self._gone = self._gone, []
@@ -143,14 +121,14 @@ class Listener:
             if stream not in gone:
                 stream.connection.never_wait()
                 ready.register(stream.connection, selectors.EVENT_READ, stream)
-                self._take(stream)  # TLS may have read more than it has shown
+                self._take(stream)  # TLS may have read more than the socket shows
         for stream in gone:
             with contextlib.suppress(KeyError, ValueError):
                 ready.unregister(stream.connection)
             stream.connection.close()
 
     def _speak(self, ready: selectors.BaseSelector) -> None:
-        """Send what can be sent; wait until more can be, where something is left."""
+        """Send what the sockets take; wait for those with bytes left to take more."""
         for key in list(ready.get_map().values()):
             stream = key.data
             if isinstance(stream, ThreadStream) and (stream.unsaid or key.events & selectors.EVENT_WRITE):
@@ -185,7 +163,7 @@ class Listener:
 
 
 def _guarded(call: Callable[[], None]) -> None:
-    """Let no error of a listener end the thread."""
+    """Call a callback whose errors must not end the thread."""
     try:
         call()
     except Exception:

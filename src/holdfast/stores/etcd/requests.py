@@ -1,4 +1,4 @@
-"""What the directory asks, in the words of the JSON gateway. Keys are given as text."""
+"""The request bodies of the etcd directory, in the format of the JSON gateway. Keys are given as text."""
 
 from base64 import b64encode
 from collections.abc import Sequence
@@ -7,21 +7,21 @@ from holdfast.stores.etcd.keys import after, encoded
 from holdfast.stores.etcd.link import Said
 
 LARGEST = 50
-"""How many steps a transaction has at most, some of which are two; servers take 128."""
+"""The most steps of a transaction. Some of them make two operations; servers accept 128."""
 
 
 def created(key: str, revision: int) -> Said:
-    """Compare when a key was created; 0: it is not there."""
+    """Compare the revision at which a key was created; 0 means that the key does not exist."""
     return {"key": encoded(key), "target": "CREATE", "result": "EQUAL", "create_revision": str(revision)}
 
 
 def changed(key: str, revision: int) -> Said:
-    """Compare when a key was written last."""
+    """Compare the revision at which a key was last written."""
     return {"key": encoded(key), "target": "MOD", "result": "EQUAL", "mod_revision": str(revision)}
 
 
 def all_created(prefix: str, revision: int) -> Said:
-    """Compare when all keys with a prefix were created: true if there is only one, and it is this."""
+    """Compare when all keys with a prefix were created: true if only the key of that revision exists."""
     return {**created(prefix, revision), "range_end": encoded(after(prefix))}
 
 
@@ -31,18 +31,18 @@ def put(key: str, value: str, lease: int = 0) -> Said:
 
 
 def touch_if_there(key: str, revision: int) -> Said:
-    """Write a key anew as it is, if it is still the one that was created then."""
+    """Write a key again unchanged, if it is still the key that was created at `revision`."""
     touch = {"request_put": {"key": encoded(key), "ignore_value": True, "ignore_lease": True}}
     return nested(transaction([created(key, revision)], [touch]))
 
 
 def rewrite(key: str, value: str) -> Said:
-    """Change a value; the key keeps its lease."""
+    """Change the value of a key; the key keeps its lease."""
     return {"request_put": {"key": encoded(key), "value": encoded(value), "ignore_lease": True}}
 
 
 def delete(key: str) -> Said:
-    """Remove a key, if it is there."""
+    """Remove a key if it exists."""
     return {"request_delete_range": {"key": encoded(key)}}
 
 
@@ -57,22 +57,22 @@ def list_all(prefix: str) -> Said:
 
 
 def list_keys(prefix: str, first: bytes, most: int) -> Said:
-    """Read the keys with a prefix without their values, from the `first` on, and `most` at most."""
+    """Read at most `most` keys with a prefix, without their values, from the key `first` on."""
     return {**list_all(prefix), "key": b64encode(first).decode(), "keys_only": True, "limit": str(most)}
 
 
 def transaction(compare: Sequence[Said], success: Sequence[Said], failure: Sequence[Said] = ()) -> Said:
-    """Do one or the other."""
+    """Run `success` if all comparisons are true, else `failure`."""
     return {"compare": list(compare), "success": list(success), "failure": list(failure)}
 
 
 def nested(inner: Said) -> Said:
-    """Make a transaction a step of another."""
+    """Return a transaction as a step of another transaction."""
     return {"request_txn": inner}
 
 
 def watch(place: int, key: str, range_end: str, revision: int) -> Said:
-    """Watch a key, or a range, from a revision on; `place` is what it is called on its stream."""
+    """Watch a key or a range from a revision on. `place` is the id of the watch on its stream."""
     ends = {"range_end": encoded(range_end)} if range_end else {}
     return {
         "create_request": {

@@ -1,12 +1,13 @@
-"""A client's session: a lease, a key that lives with it, and a channel below that key.
+"""A client's session in etcd: a lease, a key with that lease, and a channel below that key.
 
-*   The lease is kept alive, and all that the client has there goes with it.
-*   A stream watches the key and what is below it: so the end of the session is heard at once, and so are messages.
+*   The client keeps the lease alive. All keys of the client have the lease and vanish with it.
+*   A stream watches the key and the channel below it, so the client hears of messages and of the session's end at once.
 
-A proof that the session lives is counted from when it was asked for: the server begins to count when it hears of that,
-so the lease certainly lives for its whole TTL from then on. A keepalive is answered by whoever takes itself for the
-leader, which may have been replaced meanwhile. So it is a proof only if a read, which a majority confirms, shows after
-it that no other leader was elected: then that was the leader. A grant is a proof by itself, as a majority makes it.
+A proof that the session lives counts from the instant at which it was requested: the server starts the TTL when it gets
+the request, so the lease certainly lives for its whole TTL from then on. Any server that believes to be the leader
+replies to a keepalive, even if another leader was elected meanwhile. So a keepalive is a proof only if a later read,
+which a majority confirms, shows the same term: then that server was the leader. A grant is a proof by itself, because a
+majority makes it.
 """
 
 import contextlib
@@ -24,7 +25,7 @@ from holdfast.stores.etcd import requests
 from holdfast.stores.etcd.errors import LeaseGone, closed
 from holdfast.stores.etcd.keys import Keys, after, decoded, number, session_of
 from holdfast.stores.etcd.link import Said
-from holdfast.stores.etcd.watching import Watches, Watching
+from holdfast.stores.etcd.watching import EtcdWatches, Watching
 
 if TYPE_CHECKING:
     from holdfast.stores.ordered.directory import Watcher
@@ -32,53 +33,53 @@ if TYPE_CHECKING:
 log = logging.getLogger("holdfast")
 
 STALE = 0.45
-"""After which part of its time a proof is renewed before it is used."""
+"""The part of `trust` after which a proof is renewed before it is used."""
 
 MARGIN = 2
-"""For how many seconds longer than it has to a block is kept, for it is not renewed in the same instant."""
+"""How many seconds a BLOCK entry is kept beyond its time, because its lease is not renewed in the same instant."""
 
 APART = 1.0
-"""How far apart, in seconds, a block and its session may be renewed."""
+"""The longest time, in seconds, between the renewals of a BLOCK entry and of its session."""
 
 ATTEMPT = 2.0
-"""How long an attempt may take that nobody waits for, in seconds."""
+"""The longest time of one background attempt, in seconds."""
 
 FIRST_PAUSE = 0.02
 LONGEST_PAUSE = 1.0
 
 
 @dataclass(slots=True, eq=False)
-class Session:
-    """One session, until it is over."""
+class EtcdSession:
+    """One session from its beginning to its end."""
 
     lease: int
     name: str
     revision: int
-    """Up to which the channel was heard."""
+    """The revision up to which the events of the channel were received."""
     blocks: dict[int, int] = field(default_factory=dict[int, int])
-    """Leases that outlive it, by their TTL."""
+    """The leases that outlive the session, by their TTL."""
     read: list[str] = field(default_factory=list[str])
-    """Keys of messages that can be removed."""
+    """Keys of messages that were read and can be deleted."""
     watching: Watching | None = None
     mending: bool = False
     over: bool = False
 
 
-class Sessions:
-    """The session of a client, and the next one when it has ended."""
+class EtcdSessions:
+    """The session of a client, replaced by a new one after its end."""
 
     def __init__(
         self,
         runtime: Runtime,
-        watches: Watches,
+        watches: EtcdWatches,
         keys: Keys,
         timeout: int,
         forget: Callable[[], None],
     ) -> None:
-        """Prepare; nothing is begun yet. `forget` is called when a session has ended."""
+        """Prepare; no session is begun yet. `forget` is called when a session has ended."""
         self.trust = float(timeout)
         self.proved_at = float("-inf")
-        self.current: Session | None = None
+        self.current: EtcdSession | None = None
         self.watcher: Watcher | None = None
         self._runtime = runtime
         self._gateway = watches.gateway
@@ -91,15 +92,15 @@ class Sessions:
         self._closing = runtime.event()
         self._mender: Task | None = None
 
-    # -- its beginning -------------------------------------------------------------------------------------
+    # -- beginning -----------------------------------------------------------------------------------------
 
-    async def ensure(self, until: float) -> Session:
-        """Return the session; begin one if there is none. One of those who need it does, the others wait."""
+    async def ensure(self, until: float) -> EtcdSession:
+        """Return the session, and begin one if there is none. One caller begins it, the others wait."""
         while (session := self.current) is None:
             if self._closing.is_set():
                 raise closed()
             if not await self._beginning.fly(lambda: self.current is None, partial(self._begin, until), until):
-                raise StoreUnavailable("no session was begun at etcd in time; ask again")
+                raise StoreUnavailable("beginning a session at etcd timed out: try again")
         return session
 
     async def _begin(self, until: float) -> None:
@@ -111,25 +112,25 @@ class Sessions:
         try:
             made = await self._gateway.exchange("kv/txn", body, until)
         except LeaseGone:
-            raise StoreUnavailable("a session at etcd ended before it was begun; ask again") from None
-        session = Session(lease, name, number(made["header"], "revision"))
+            raise StoreUnavailable("a new session at etcd ended at once: try again") from None
+        session = EtcdSession(lease, name, number(made["header"], "revision"))
         await self._listen(session, until)
         with self._mutex:
             if not (session.over or self._closing.is_set()):
                 self.current, self.trust, self.proved_at = session, float(ttl), sent
                 return
         self._finish(session)
-        raise StoreUnavailable("a session at etcd ended before it was begun; ask again")
+        raise StoreUnavailable("a new session at etcd ended at once: try again")
 
-    # -- its renewal ---------------------------------------------------------------------------------------
+    # -- renewal -------------------------------------------------------------------------------------------
 
     async def prove(self, until: float) -> None:
-        """See to it that there is a recent proof, if there is a session."""
+        """Renew the session if there is one and its last proof is not recent."""
         if self.current is not None and self._runtime.now() - self.proved_at > STALE * self.trust:
             await self.renew(until)
 
     async def renew(self, until: float, reads: Sequence[Said] = ()) -> list[Said] | None:
-        """Renew the session, and return what is read then; None if it has ended."""
+        """Renew the session and return the replies to `reads`; None if the session has ended."""
         while (session := self.current) is not None:
             sent = await self._renew_blocks(session, until)
             kept = await self._gateway.exchange("lease/keepalive", {"ID": str(session.lease)}, until, first=True)
@@ -148,13 +149,13 @@ class Sessions:
             log.debug("etcd elected a leader while a session was renewed; it is renewed again")
         return None
 
-    def _note_proof(self, session: Session, sent: float) -> None:
+    def _note_proof(self, session: EtcdSession, sent: float) -> None:
         with self._mutex:
             if self.current is session:
                 self.proved_at = max(self.proved_at, sent)
 
-    async def _renew_blocks(self, session: Session, until: float) -> float:
-        """Renew what outlives the session, just before it; return when that was done."""
+    async def _renew_blocks(self, session: EtcdSession, until: float) -> float:
+        """Renew the leases that outlive the session, just before the session; return the last renewal's instant."""
         while True:
             began = self._runtime.now()
             for ttl, lease in list(session.blocks.items()):
@@ -165,27 +166,27 @@ class Sessions:
             if done - began < APART:
                 return done
 
-    async def block_lease(self, session: Session, delay: float, until: float) -> int:
-        """Return a lease that ends this long after the session, or a little later."""
+    async def block_lease(self, session: EtcdSession, delay: float, until: float) -> int:
+        """Return a lease that ends `delay` seconds after the session, or a little later."""
         ttl = math.ceil(self.trust + delay) + MARGIN
         if (lease := session.blocks.get(ttl)) is None:
             lease = session.blocks.setdefault(ttl, await self.grant(ttl, until))
         return lease
 
     async def grant(self, ttl: int, until: float) -> int:
-        """Return a new lease, which ends by itself."""
+        """Return a new etcd lease, which is never renewed here."""
         return number(await self._gateway.exchange("lease/grant", {"TTL": str(ttl)}, until), "ID")
 
-    # -- its channel -----------------------------------------------------------------------------------------
+    # -- channel -------------------------------------------------------------------------------------------
 
-    async def _listen(self, session: Session, until: float) -> None:
-        """Hear of its end, and of messages."""
+    async def _listen(self, session: EtcdSession, until: float) -> None:
+        """Watch the key of the session and the messages below it."""
         channel = self._keys.channel(session.name)
         make = partial(Watching, self._runtime, partial(self._hear, session), partial(self._unheard, session))
         span = (channel, after(channel + "/"))
         session.watching = await self._watches.begin(make, span, session.revision + 1, until)
 
-    def _hear(self, session: Session, event: Said) -> None:
+    def _hear(self, session: EtcdSession, event: Said) -> None:
         kv = event["kv"]
         session.revision = max(session.revision, number(kv, "mod_revision"))
         key, channel = decoded(kv["key"]), self._keys.channel(session.name)
@@ -195,41 +196,44 @@ class Sessions:
         elif key != channel:
             self._tell(session, key, kv)
 
-    def _tell(self, session: Session, key: str, kv: Said) -> None:
+    def _tell(self, session: EtcdSession, key: str, kv: Said) -> None:
         session.read.append(key)
         if self.watcher is not None and not session.over:
             self.watcher.told(decoded(kv.get("value", "")))
 
-    def _unheard(self, session: Session) -> None:
-        """Begin to listen again: nothing is missed, for messages stay until they are read."""
+    def _unheard(self, session: EtcdSession) -> None:
+        """Start a task that watches the channel again.
+
+        No message is missed, because messages stay until they are read.
+        """
         with self._mutex:
             if session.over or session.mending:
                 return
             session.mending = True
-        with contextlib.suppress(RuntimeError):  # at the end of the interpreter
+        with contextlib.suppress(RuntimeError):  # no thread starts while the interpreter exits
             self._mender = self._runtime.spawn(partial(self._mend, session), "etcd-channel")
 
-    async def _mend(self, session: Session) -> None:
+    async def _mend(self, session: EtcdSession) -> None:
         pause = FIRST_PAUSE
         while not session.over:
             try:
                 await self._hear_again(session)
-            except Exception as error:  # noqa: BLE001 - whatever went wrong, nobody else would do it
-                log.debug("a channel at etcd cannot be heard: %r", error)
+            except Exception as error:  # noqa: BLE001 - this task must survive every error: no other restores the watch
+                log.debug("the channel of a session at etcd could not be watched again: %r", error)
             else:
                 if not self._is_unheard(session):
                     return
             await self._closing.wait(self._runtime.now() + pause * (1 + self._runtime.random()) / 2)
             pause = min(2 * pause, LONGEST_PAUSE)
 
-    def _is_unheard(self, session: Session) -> bool:
-        """Tell whether it has to be mended once more; else whoever finds it unheard from now on has that done."""
+    def _is_unheard(self, session: EtcdSession) -> bool:
+        """Return whether the channel must be watched again by this task; if not, a later loss starts a new task."""
         with self._mutex:
             session.mending = session.watching is not None and session.watching.over and not session.over
             return session.mending
 
-    async def _hear_again(self, session: Session) -> None:
-        """Read what came meanwhile, and watch from there on."""
+    async def _hear_again(self, session: EtcdSession) -> None:
+        """Read the messages that arrived meanwhile, and watch the channel from that revision on."""
         until = self._runtime.now() + ATTEMPT
         channel = self._keys.channel(session.name)
         found = await self._gateway.exchange("kv/range", requests.list_all(channel), until)
@@ -244,7 +248,7 @@ class Sessions:
         await self._listen(session, until)
 
     async def clear_channel(self, until: float) -> None:
-        """Remove messages that were read."""
+        """Delete the messages that were read."""
         while (session := self.current) is not None and session.read:
             with self._mutex:
                 read, session.read = session.read[: requests.LARGEST], session.read[requests.LARGEST :]
@@ -255,17 +259,17 @@ class Sessions:
                 session.read += read
                 raise
 
-    # -- its end -------------------------------------------------------------------------------------------
+    # -- end -----------------------------------------------------------------------------------------------
 
-    def end(self, session: Session) -> None:
-        """Note that a session has ended, and tell it, once."""
+    def end(self, session: EtcdSession) -> None:
+        """Mark a session as ended, and notify the watcher once."""
         if not self._finish(session):
             return
         self._forget()
         if self.watcher is not None:
             self.watcher.lost()
 
-    def _finish(self, session: Session) -> bool:
+    def _finish(self, session: EtcdSession) -> bool:
         with self._mutex:
             told, session.over = session.over, True
             if self.current is session:
@@ -275,7 +279,7 @@ class Sessions:
         return not told
 
     async def close(self, until: float) -> None:
-        """End the session at the server, for as long as that takes no longer than `until`."""
+        """End the session at the server, but spend no more time than `until` on it."""
         self._closing.set()
         session = self.current
         if session is not None and self._finish(session):
@@ -291,7 +295,7 @@ class Sessions:
         await self._gateway.exchange("lease/revoke", {"ID": str(lease)}, until)
 
     async def _revoke_unused(self, lease: int, until: float) -> None:
-        """End a lease that nothing belongs to; what outlives a session shall do so."""
+        """Revoke a lease that no key has. Keys that outlive the session keep their lease."""
         found = await self._gateway.exchange("lease/timetolive", {"ID": str(lease), "keys": True}, until)
         if not found.get("keys"):
             await self._revoke(lease, until)

@@ -1,7 +1,7 @@
 """One connection to an etcd server over a blocking socket. One thread at a time uses it.
 
-Rule of this file: a connection on which anything went wrong is never used again, so that an answer that comes late
-answers nobody.
+Rule of this file: a connection on which anything went wrong is never used again. So a late reply answers no later
+request.
 """
 
 import contextlib
@@ -12,21 +12,21 @@ from functools import partial
 
 from holdfast.stores.etcd.errors import cannot_connect
 from holdfast.stores.etcd.http import CHUNK, HttpConversation
-from holdfast.stores.etcd.link import Address, Answer, Request, Said
+from holdfast.stores.etcd.link import EtcdAddress, EtcdReply, EtcdRequest, Said
 from holdfast.transport.dial import SHORTEST, dial
 from holdfast.transport.polling import is_readable
 
 
-class Unsent(OSError):
-    """Nothing of a request was sent: it may be sent on another connection."""
+class EtcdUnsent(OSError):
+    """No part of a request was sent: another connection may send it."""
 
 
-class Connection:
+class EtcdConnection:
     """A socket that speaks HTTP."""
 
     __slots__ = ("__weakref__", "_conversation", "_socket", "address", "used")
 
-    def __init__(self, connected: socket.socket, address: Address) -> None:
+    def __init__(self, connected: socket.socket, address: EtcdAddress) -> None:
         """Take over a socket."""
         self._socket = connected
         self._conversation = HttpConversation(address)
@@ -34,8 +34,8 @@ class Connection:
         self.used = 0.0
         """When it was last taken, for its owner to note."""
 
-    def exchange(self, request: Request, left: Callable[[], float]) -> Answer:
-        """Send a request and return its answer, before nothing is `left`. Raises Unsent or BROKEN."""
+    def exchange(self, request: EtcdRequest, left: Callable[[], float]) -> EtcdReply:
+        """Send a request and return its reply, before nothing is `left`. Raises EtcdUnsent or BROKEN."""
         self.send(request, left)
         while True:
             self._limit(left)
@@ -43,12 +43,12 @@ class Connection:
             if (answer := self._conversation.answer()) is not None:
                 return answer
 
-    def send(self, request: Request, left: Callable[[], float]) -> None:
-        """Send a request. Raises Unsent or BROKEN."""
+    def send(self, request: EtcdRequest, left: Callable[[], float]) -> None:
+        """Send a request. Raises EtcdUnsent or BROKEN."""
         self._send(self._conversation.pack(request), left)
 
-    def begin(self, request: Request, left: Callable[[], float]) -> None:
-        """Begin a request whose body is still to be said. Raises Unsent or BROKEN."""
+    def begin(self, request: EtcdRequest, left: Callable[[], float]) -> None:
+        """Send the head of a request, whose body `say` sends. Raises EtcdUnsent or BROKEN."""
         self._send(self._conversation.begin(request), left)
 
     def _send(self, packed: bytes, left: Callable[[], float]) -> None:
@@ -58,52 +58,52 @@ class Connection:
         except TimeoutError:
             raise
         except OSError as error:
-            raise Unsent("the server closed the connection before a request was sent") from error
+            raise EtcdUnsent("the server closed the connection before a request was sent") from error
         if sent < len(packed):
             self._socket.sendall(memoryview(packed)[sent:])
 
     def has_heard(self) -> bool:
-        """Tell whether the server has ever said anything."""
+        """Tell whether the server has ever sent anything."""
         return self._conversation.has_heard()
 
     def goes_on(self) -> bool:
-        """Tell whether it can be used for another request."""
+        """Tell whether the connection can carry another request."""
         return self._conversation.goes_on()
 
     def is_stale(self) -> bool:
-        """Tell whether an idle connection was closed by the server."""
+        """Tell whether the server has closed an idle connection."""
         return is_readable(self._socket)
 
     def close(self) -> None:
-        """Close it, also for the copies that forked children may have."""
+        """Close the connection, also for the copies that forked children may have."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self.abandon()
 
     def abandon(self) -> None:
-        """In a forked child: close this copy without a word."""
+        """In a forked child: close this copy, and leave the parent's connection as it is."""
         with contextlib.suppress(OSError):
             self._socket.close()
 
-    # What the listener needs: to be woken when something came, and never to wait in here.
+    # What the listener needs: it waits for the socket by itself, and never in these methods.
 
     def fileno(self) -> int:
-        """Return the descriptor to wait on; -1 once it is closed."""
+        """Return the descriptor to wait for; -1 once it is closed."""
         return self._socket.fileno()
 
     def never_wait(self) -> None:
-        """From now on, have `heard` and `say` do at once what can be done."""
+        """Make the socket non-blocking, so that `heard` and `say` return at once."""
         self._socket.settimeout(0)
 
     def say(self, data: bytes) -> int:
-        """Send as much as can be sent at once; return how much that was. Raises BROKEN."""
+        """Send as many bytes as the socket takes at once, and return how many. Raises BROKEN."""
         try:
             return self._socket.send(data)
         except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
             return 0
 
     def heard(self) -> Iterator[Said]:
-        """Return what has come of a stream by now. Raises BROKEN."""
+        """Yield the messages of a stream that have come by now. Raises BROKEN."""
         while True:
             try:
                 self._conversation.feed(self._socket.recv(CHUNK))
@@ -118,10 +118,10 @@ class Connection:
         self._socket.settimeout(max(seconds, SHORTEST))
 
 
-def connect(address: Address, tls: ssl.SSLContext | None, left: Callable[[], float]) -> Connection:
-    """Connect before nothing is `left`. Raises StoreError, NotSent if it may pass."""
+def connect(address: EtcdAddress, tls: ssl.SSLContext | None, left: Callable[[], float]) -> EtcdConnection:
+    """Return a connection that is made before nothing is `left`. Raises StoreError, EtcdNotSent if it may pass."""
     secure = None if tls is None else partial(tls.wrap_socket, server_hostname=address.host)
     try:
-        return Connection(dial(address.host, address.port, left, secure), address)
+        return EtcdConnection(dial(address.host, address.port, left, secure), address)
     except OSError as error:
         raise cannot_connect(address, error) from error

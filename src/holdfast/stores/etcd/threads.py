@@ -1,142 +1,109 @@
-"""The link of the threads runtime: a pool of connections for requests, and one thread that hears all streams.
+"""The link to etcd for threads: pools of connections for requests, and one thread that receives all streams.
 
-Every `async def` here blocks in place. A request takes the connection that was used last, so that few stay in use.
+Every `async def` here blocks in place, in the thread that calls it.
 """
 
-import threading
-from collections import deque
 from collections.abc import Callable
-from weakref import WeakSet
 
 from holdfast.runtimes.threads import ThreadsRuntime
 from holdfast.stores.etcd import errors
 from holdfast.stores.etcd.http import BROKEN
-from holdfast.stores.etcd.link import Address, Answer, Hearing, NotSent, Request, Stream
-from holdfast.stores.etcd.listener import Listener
-from holdfast.stores.etcd.options import Deployment
-from holdfast.stores.etcd.sockets import Connection, Unsent, connect
-
-IDLE = 0.1
-"""After how many idle seconds to see whether the server has closed a connection, before it is used."""
+from holdfast.stores.etcd.link import EtcdAddress, EtcdHearing, EtcdNotSent, EtcdReply, EtcdRequest, Stream
+from holdfast.stores.etcd.listener import EtcdListener
+from holdfast.stores.etcd.options import EtcdDeployment
+from holdfast.stores.etcd.sockets import EtcdConnection, EtcdUnsent, connect
+from holdfast.transport.pool import ConnectionPool
 
 
-class ThreadLink:
-    """A way to the servers, for the threads of one client."""
+class EtcdThreadLink:
+    """The link to the servers, for the threads of one client."""
 
-    def __init__(self, runtime: ThreadsRuntime, deployment: Deployment) -> None:
+    def __init__(self, runtime: ThreadsRuntime, deployment: EtcdDeployment) -> None:
         """Prepare; nothing is connected yet."""
         self._now = runtime.now
         self._deployment = deployment
-        self._mutex = threading.Lock()
-        self._idle: deque[Connection] = deque()
-        self._all: WeakSet[Connection] = WeakSet()
-        """Those in use too: a forked child has copies of all."""
-        self._listener = Listener()
+        self._pools: dict[EtcdAddress, ConnectionPool[EtcdConnection]] = {}
+        self._listener = EtcdListener()
         self._closed = False
 
-    async def exchange(self, address: Address, request: Request, until: float) -> Answer:
-        """Ask a server, on a connection that is open or on a new one."""
-        connection = self._take(address)
+    async def exchange(self, address: EtcdAddress, request: EtcdRequest, until: float) -> EtcdReply:
+        """Send a request on an open connection or on a new one, and return the reply."""
+        connection = self._pool(address).take(self._now())
         if connection is not None:
             try:
                 return self._exchange(connection, request, until)
-            except Unsent:
-                self._drop_idle(address)
+            except EtcdUnsent:
+                self._pool(address).drop_idle()
         try:
             return self._exchange(self._connect(address, until), request, until)
-        except Unsent as error:
-            raise NotSent(*errors.cannot_connect(address, error).args) from error
+        except EtcdUnsent as error:
+            raise EtcdNotSent(*errors.cannot_connect(address, error).args) from error
 
-    async def stream(self, address: Address, request: Request, hearing: Hearing, until: float) -> Stream:
-        """Begin a stream on a connection of its own."""
+    async def stream(self, address: EtcdAddress, request: EtcdRequest, hearing: EtcdHearing, until: float) -> Stream:
+        """Start a stream, on a connection of its own."""
         connection = self._connect(address, until)
         try:
             connection.begin(request, self._left(until))
+            stream = self._listener.hear(connection, hearing)
         except BROKEN as error:
-            self._discard(connection)
-            raise NotSent(*errors.cannot_connect(address, error).args) from error
-        stream = self._listener.hear(connection, hearing)
+            self._pool(address).discard(connection)
+            raise EtcdNotSent(*errors.cannot_connect(address, error).args) from error
         if stream is None:
-            self._discard(connection)
+            self._pool(address).discard(connection)
             raise errors.closed()
         return stream
 
-    def forsake(self, address: Address) -> None:
-        """End the streams of a server that does not answer, and let go of its connections."""
-        self._drop_idle(address)
+    def forsake(self, address: EtcdAddress) -> None:
+        """End the streams of a server that does not answer, and close its idle connections."""
+        self._pool(address).drop_idle()
         self._listener.forsake(address)
 
     async def close(self) -> None:
-        """Disconnect. Requests that are under way end by themselves."""
+        """Close the idle connections, and end the listener. Requests under way go on to their end."""
         self._closed = True
-        self._drop_idle(None)
+        for pool in list(self._pools.values()):
+            pool.close()
         self._listener.close()
 
     def abandon(self) -> None:
         """In a forked child: close its copies of all sockets."""
         self._closed = True
-        for connection in self._all:
-            connection.abandon()
+        for pool in self._pools.values():
+            pool.abandon()
         self._listener.abandon()
 
-    def _exchange(self, connection: Connection, request: Request, until: float) -> Answer:
-        """Have a request and its answer on a connection, and keep it only if all went well."""
+    def _exchange(self, connection: EtcdConnection, request: EtcdRequest, until: float) -> EtcdReply:
+        """Carry out a request on a connection, and put the connection back only if all went well."""
+        pool = self._pool(connection.address)
         try:
             answer = connection.exchange(request, self._left(until))
-        except Unsent:
-            self._discard(connection)
+        except EtcdUnsent:
+            pool.discard(connection)
             raise
         except BROKEN as error:
-            self._discard(connection)
+            pool.lose(connection)
             plain = self._deployment.tls is None and not connection.has_heard()
             raise errors.unanswered(connection.address, error, plain=plain) from error
         except BaseException:
-            self._discard(connection)
+            pool.discard(connection)
             raise
-        self._put_back(connection)
+        if connection.goes_on() and not self._closed:
+            pool.put_back(connection)
+        else:
+            pool.discard(connection)
         return answer
 
     def _left(self, until: float) -> Callable[[], float]:
         return lambda: until - self._now()
 
-    def _take(self, address: Address) -> Connection | None:
-        """Return an open connection on which no answer is due."""
-        now = self._now()
-        while True:
-            with self._mutex:
-                found = next((each for each in reversed(self._idle) if each.address == address), None)
-                if found is None:
-                    return None
-                self._idle.remove(found)
-            if now - found.used < IDLE or not found.is_stale():
-                found.used = now
-                return found
-            self._discard(found)
+    def _pool(self, address: EtcdAddress) -> ConnectionPool[EtcdConnection]:
+        """Return the connections to a server."""
+        return self._pools.get(address) or self._pools.setdefault(address, ConnectionPool())
 
-    def _connect(self, address: Address, until: float) -> Connection:
+    def _connect(self, address: EtcdAddress, until: float) -> EtcdConnection:
         if self._closed:
             raise errors.closed()
         until = min(until, self._now() + self._deployment.connect_timeout)
         connection = connect(address, self._deployment.tls, self._left(until))
-        connection.used = self._now()
-        self._all.add(connection)
+        self._pool(address).add(connection, self._now())
         return connection
-
-    def _put_back(self, connection: Connection) -> None:
-        with self._mutex:
-            kept = connection.goes_on() and not self._closed
-            if kept:
-                self._idle.append(connection)
-        if not kept:
-            self._discard(connection)
-
-    def _drop_idle(self, address: Address | None) -> None:
-        with self._mutex:
-            dropped = [each for each in self._idle if address is None or each.address == address]
-            self._idle = deque(each for each in self._idle if each not in dropped)
-        for connection in dropped:
-            self._discard(connection)
-
-    def _discard(self, connection: Connection) -> None:
-        connection.close()
-        self._all.discard(connection)

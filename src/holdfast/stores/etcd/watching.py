@@ -1,7 +1,8 @@
-"""Watches: keys or ranges, each from a revision on, all on one stream.
+"""Watches of keys or ranges from a revision on, all on one stream.
 
-The stream is a request whose body goes on while it is answered: each object in it begins a watch, or ends one. Go's
-server would read the whole body before it answers, unless the connection is to be closed after that; so it is.
+A stream is a request whose body continues while the reply arrives: each object in the body begins or ends a watch. Go's
+HTTP server would read the whole body before it replies, unless the request asks to close the connection afterwards; so
+the stream asks for that.
 """
 
 from collections import deque
@@ -15,20 +16,20 @@ from holdfast.runtimes.single import SingleFlight
 from holdfast.stores.etcd import requests
 from holdfast.stores.etcd.gateway import Gateway
 from holdfast.stores.etcd.keys import number, packed_json
-from holdfast.stores.etcd.link import Hearing, Said, Stream
+from holdfast.stores.etcd.link import EtcdHearing, Said, Stream
 
 DEAF = 1.0
-"""For how many seconds a server may leave unanswered what it was asked on a stream, before that is given up."""
+"""For how many seconds a server may leave a watch request unanswered before the stream is given up."""
 
 
 class Watching:
-    """A watch from its beginning to its end. It tells its end once, unless it was closed."""
+    """One watch from its beginning to its end. It reports its end once, unless it was closed."""
 
     def __init__(self, runtime: Runtime, on_event: Callable[[Said], None], on_end: Callable[[], None]) -> None:
-        """Prepare; nothing is watched yet."""
+        """Prepare the watch; nothing is watched yet."""
         self.over = False
         self.refusal = ""
-        """Why there is no watch, in the words of the server."""
+        """The reason for which the server refused or lost the watch."""
         self._on_event = on_event
         self._on_end = on_end
         self._mutex = runtime.mutex()
@@ -37,7 +38,7 @@ class Watching:
         self._leave: Callable[[], None] | None = None
 
     async def open(self, channel: "Channel", span: tuple[str, str], revision: int, until: float) -> None:
-        """Watch a key, or from it to the end of a range. Raises StoreError; then it is over, and tells nothing."""
+        """Watch a key, or a range from that key on. Raises StoreError; then the watch is over and reports nothing."""
         try:
             self._leave = channel.begin(self, span, revision)
             if not await self._answered.wait(until):
@@ -48,28 +49,28 @@ class Watching:
             raise
 
     def close(self) -> None:
-        """End it; nothing is told any more."""
+        """End the watch; it reports nothing any more."""
         with self._mutex:
             self.over = True
         if self._leave is not None:
             self._leave()
 
     def is_denied(self) -> bool:
-        """Tell whether the server refused it to this user."""
+        """Return whether the server refused the watch to this user."""
         return "permission denied" in self.refusal or "auth" in self.refusal
 
     def hear(self, result: Said) -> None:
-        """Take what the server says of it."""
+        """Process a message of the server about this watch."""
         if result.get("created"):
             with self._mutex:
-                self._begun = not self.over  # else it was lost just now, and who began it is told that
+                self._begun = not self.over  # a watch that was lost just now makes `open` raise
             self._answered.set()
         for event in result.get("events", []):
             if not self.over:
                 self._on_event(event)
 
     def lose(self, why: str) -> None:
-        """Hear that it is no more."""
+        """Mark the watch as lost, and report it if it had begun."""
         with self._mutex:
             tells, self.over = self._begun and not self.over, True
         if tells:
@@ -78,7 +79,7 @@ class Watching:
         self._answered.set()
 
     def _raise_refusal(self) -> None:
-        """Raise why there is no watch, if there never was one; one that ended since has told that."""
+        """Raise the reason for which the watch did not begin. A watch that began and ended has reported its end."""
         if self._begun:
             return
         if self.is_denied():
@@ -87,8 +88,8 @@ class Watching:
                 "user and the password"
             )
         raise OutcomeUnknown(
-            f"etcd did not begin a watch ({self.refusal or 'timed out'}); ask again, and if it never does, see that "
-            "nothing on the way to the server holds a request back until it is complete"
+            f"etcd did not begin a watch ({self.refusal or 'timed out'}); try again, and if this happens always, check "
+            "that no proxy between this client and the server withholds a request until it is complete"
         )
 
 
@@ -96,43 +97,46 @@ class Channel:
     """A stream, and the watches on it."""
 
     def __init__(self, runtime: Runtime) -> None:
-        """Prepare; nothing is connected yet."""
+        """Prepare the stream; nothing is connected yet."""
         self.full = False
-        """No other watch is begun on it."""
+        """Whether no other watch may begin on this stream."""
         self._now = runtime.now
         self._mutex = runtime.mutex()
         self._stream: Stream | None = None
         self._watchings: dict[int, Watching] = {}
-        self._asked: deque[tuple[int, float]] = deque()
-        """Those whose beginning was not answered, and since when. Answers come in the order of the questions."""
+        self._unconfirmed: deque[tuple[int, float]] = deque()
+        """The watches whose beginning was not confirmed, with the instant of the request.
+
+        Replies come in that order.
+        """
         self._last = 0
 
     async def open(self, gateway: Gateway, until: float) -> None:
         """Begin the stream. Raises StoreError."""
-        self._stream = await gateway.stream("watch", Hearing(self._hear, self._end), until)
+        self._stream = await gateway.stream("watch", EtcdHearing(self._hear, self._end), until)
 
     def begin(self, watching: Watching, span: tuple[str, str], revision: int) -> Callable[[], None]:
-        """Begin a watch, which is told what becomes of it; return what ends it."""
+        """Begin a watch, which receives its events; return the function that ends it."""
         with self._mutex:
             self._last += 1
             place = self._last
             if not self.full:
                 self._watchings[place] = watching
-                self._asked.append((place, self._now()))
+                self._unconfirmed.append((place, self._now()))
                 self._say(requests.watch(place, *span, revision))
         if place not in self._watchings:
             watching.lose("the connection was lost")
         return lambda: self._leave(place)
 
     def lose_if_deaf(self) -> None:
-        """Give the stream up if the server has stood still for too long, however short each of those waited."""
+        """Close the stream if the server left a request unanswered for too long, even if each caller waited briefly."""
         with self._mutex:
-            deaf = bool(self._asked) and self._now() - self._asked[0][1] >= DEAF
+            deaf = bool(self._unconfirmed) and self._now() - self._unconfirmed[0][1] >= DEAF
         if deaf:
             self.lose("timed out")
 
     def lose(self, why: str) -> None:
-        """Give the stream up, and tell whoever watches."""
+        """Close the stream, and report the loss to all its watches."""
         with self._mutex:
             self.full, lost = True, list(self._watchings.values())
             self._watchings.clear()
@@ -165,14 +169,14 @@ class Channel:
             return
         begins = bool(result.get("created"))
         with self._mutex:
-            place = self._asked.popleft()[0] if begins and self._asked else number(result, "watch_id")
+            place = self._unconfirmed.popleft()[0] if begins and self._unconfirmed else number(result, "watch_id")
         if result.get("canceled"):
             self._refused(place, result, begins=begins)
         elif (watching := self._watchings.get(place)) is not None:
             watching.hear(result)
 
     def _refused(self, place: int, result: Said, *, begins: bool) -> None:
-        """Hear that there is no such watch; if that was the answer, servers may read nothing more on this stream."""
+        """End a refused watch. If its beginning was refused, servers may read nothing more on this stream."""
         with self._mutex:
             watching = self._watchings.pop(place, None)
             self.full = self.full or begins
@@ -181,7 +185,7 @@ class Channel:
         self._close_if_unused()
 
 
-class Watches:
+class EtcdWatches:
     """All watches of a client."""
 
     def __init__(self, runtime: Runtime, gateway: Gateway) -> None:
@@ -192,7 +196,7 @@ class Watches:
         self._opening = SingleFlight(runtime)
 
     async def begin(self, make: Callable[[], Watching], span: tuple[str, str], revision: int, until: float) -> Watching:
-        """Begin a watch; once more if a user is denied it, for that may be for a token that is not known any more."""
+        """Begin a watch; try once more if the server denies it to a user, because the token may have expired."""
         first = make()
         try:
             await first.open(await self._open(until), span, revision, until)
@@ -205,10 +209,13 @@ class Watches:
         return second
 
     async def _open(self, until: float) -> Channel:
-        """Return a stream for another watch; begin one if there is none. One of those who need it does, others wait."""
+        """Return a stream that accepts another watch, and begin one if there is none.
+
+        One caller does, the others wait.
+        """
         while (channel := self._channel) is None or channel.full:
             if not await self._opening.fly(self._lacks_channel, partial(self._open_channel, until), until):
-                raise StoreUnavailable("no stream for watches was begun at etcd in time; ask again")
+                raise StoreUnavailable("beginning a stream of watches at etcd timed out: try again")
         return channel
 
     def _lacks_channel(self) -> bool:

@@ -1,7 +1,7 @@
-"""Stores that keep things in the order in which they came, and drop what belongs to a client that is gone.
+"""The common part of the ZooKeeper and etcd stores: both keep entries in order, and drop those of a dead client.
 
-ZooKeeper and etcd are such. Who stands where is in the order of the entries of a name, and how it is read is decided
-here once (`entries.py`); a store of a kind is a `Directory` (`directory.py`).
+The order of the entries of a name decides who holds the name. `entries.py` reads that order once for all such stores; a
+store implements `Directory` (`directory.py`).
 """
 
 from holdfast.stores.ordered.directory import Directory, Watcher

@@ -1,4 +1,4 @@
-"""What a client does though nobody asks: keep the session alive, end who is silent, remove what means nothing now."""
+"""The background work of a client: renew its session, remove expired contenders, delete stale entries."""
 
 import logging
 from collections.abc import Callable, Coroutine
@@ -12,14 +12,14 @@ from holdfast.stores.ordered.entries import Entry
 log = logging.getLogger("holdfast")
 
 AGAIN = 0.2
-"""After how many seconds something is tried again that nobody waits for."""
+"""The pause before background work that failed is tried again, in seconds."""
 
 OPERATION = 2.0
-"""How long something may take that nobody waits for, in seconds."""
+"""The longest time that one piece of background work may take, in seconds."""
 
 
 class Caretaker:
-    """Works in the background from `start` to `stop`."""
+    """The background task of an ordered store, from `start` to `stop`."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class Caretaker:
         contenders: ContenderRegistry,
         end: Callable[[Contender, float], Coroutine[Any, Any, object]],
     ) -> None:
-        """Prepare; `end` removes all entries of a place whose owner is silent."""
+        """Prepare the task; `end` removes all entries of an expired contender."""
         self._runtime = runtime
         self._directory = directory
         self._contenders = contenders
@@ -42,35 +42,35 @@ class Caretaker:
         self._closed = False
 
     def start(self) -> None:
-        """Begin, unless that was done."""
+        """Start the task, unless it was started before."""
         if self._task is None:
             self._keeps_alive_at = self._runtime.now() + self._directory.trust / 3
             self._task = self._runtime.spawn(self._work, "session")
 
     async def stop(self) -> None:
-        """End, for good."""
+        """Stop the task for good."""
         self.abandon()
         self._signal.set()
         if self._task is not None:
             await self._task.join(self._runtime.now() + OPERATION)
 
     def abandon(self) -> None:
-        """Do nothing any more: in a forked child nobody works."""
+        """Do no more work: in a forked child no task runs."""
         self._closed = True
 
     def look_by(self, instant: float) -> None:
-        """Look after the places at an instant, at the latest."""
+        """Check the contenders for expired ones at `instant`, at the latest."""
         if instant < self._looks_at:
             self._signal.set()
 
     def throw_away(self, name: str, stale: list[Entry]) -> None:
-        """Remove entries that mean nothing any more, soon."""
+        """Delete stale entries of `name` soon."""
         self._litter.append((name, stale))
         self._signal.set()
 
     async def _work(self) -> None:
         while not self._closed:
-            self._looks_at = float("inf")  # so that whoever comes while we look wakes us again
+            self._looks_at = float("inf")  # so that a contender added during this round wakes the task again
             self._signal.clear()
             now = self._runtime.now()
             self._ending += self._contenders.silent(now)
@@ -83,26 +83,28 @@ class Caretaker:
                 await self._signal.wait(looks_at)
 
     async def _keep_alive(self, now: float) -> float:
-        """Renew the session if it is time; return when it is the next time."""
+        """Renew the session if it is due; return the local instant of the next renewal."""
         if now >= self._keeps_alive_at:
             third = self._directory.trust / 3
             try:
                 await self._directory.keep_alive(now + min(OPERATION, third))
                 self._keeps_alive_at = now + third
-            except Exception as error:  # noqa: BLE001 - whatever ails a store, this goes on, or all would be lost
+            except Exception as error:  # noqa: BLE001 - the task must survive every error, or all leases are lost
                 log.debug("the session could not be renewed: %s", error)
                 self._keeps_alive_at = now + min(AGAIN, third)
         return self._keeps_alive_at
 
     async def _clean_up(self) -> None:
-        """End places whose owners are silent, and remove the litter."""
-        until = self._runtime.now() + min(OPERATION, self._directory.trust / 3)  # then the session is to be renewed
+        """Remove expired contenders and delete stale entries."""
+        until = self._runtime.now() + min(
+            OPERATION, self._directory.trust / 3
+        )  # the session's next renewal is due then
         ending, self._ending = self._ending, []
         for contender in ending:
             try:
                 await self._end(contender, until)
             except Exception as error:  # noqa: BLE001 - as above
-                log.debug("%r could not be given up: %s", contender.request.name, error)
+                log.debug("the expired request for %r could not be removed: %s", contender.request.name, error)
                 if contender.entry is None or contender.entry.session == self._directory.session():
                     self._ending.append(contender)
                     continue
@@ -112,4 +114,4 @@ class Caretaker:
             try:
                 await self._directory.change(name, stale, [], until)
             except Exception as error:  # noqa: BLE001 - as above
-                log.debug("left-overs of %r could not be removed: %s", name, error)
+                log.debug("stale entries of %r could not be deleted: %s", name, error)

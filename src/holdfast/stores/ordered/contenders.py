@@ -1,8 +1,9 @@
-"""What one client knows of its own contenders.
+"""The contender registry: what one client knows of its own contenders.
 
-A *place* is one of them, from the first ask to its end. The store ends it by itself when its owner has fallen silent:
-a session says that the process lives, not that whoever acquired in it does. A place is forgotten only when its
-contender is gone for certain, or was removed: else it would stand in everybody's way for as long as the session lives.
+A *contender* is registered from its first request to its end. The store removes it when its requests stop: a session
+proves only that the process lives, not that the thread or task which acquired the name does. A contender is forgotten
+only when its entry is certainly gone or was removed. A forgotten entry would block the name as long as the session
+lives.
 """
 
 from collections.abc import Callable
@@ -15,65 +16,65 @@ from holdfast.outcome import Outcome
 from holdfast.stores.ordered.entries import Entry
 
 REMEMBERED = 30.0
-"""For how many seconds it is known what became of a request that has ended."""
+"""For how many seconds the outcome of an ended request is remembered."""
 
 
 @dataclass(slots=True, eq=False)
 class Contender:
-    """A contender of this client."""
+    """One holder or waiter of this client."""
 
     request: AcquireRequest
     ends_at: float
-    """The local instant after which it is ended, if nobody is heard of it."""
+    """The local instant at which the contender expires, unless a request or a renewal arrives for it."""
     entry: Entry | None = None
-    """None until a join was answered."""
+    """The contender's entry in the store; None until the store replied to a join."""
     block: bool = False
-    """Whether there is a BLOCK for it."""
+    """Whether the store has a BLOCK entry for it."""
     light: bool = False
-    """Whether there may be LIGHT entries for it."""
+    """Whether the store may have LIGHT entries for it."""
     unsure: bool = False
-    """Whether a join of it went unanswered, and may still arrive."""
+    """Whether one of its joins got no reply, so that it may still arrive."""
     holds: bool = False
-    """Whether it was told that it holds."""
+    """Whether the client was told that the name is granted."""
     lease_ends_at: float = 0.0
-    """The local instant when its lease ends, if it holds; a renewal that is under way may put off its end further."""
+    """The local instant at which the lease of a holder ends; a renewal under way may postpone it."""
     ttl: int = 0
-    """What people read of its ttl, in microseconds."""
+    """The ttl that the entry shows to people, in microseconds."""
     text: str = ""
-    """What people read of its owner."""
+    """The owner that the entry shows to people."""
 
     def traces(self) -> tuple[int, int]:
-        """Return where it stood, and how many entries it made beside its own."""
+        """Return the order of its entry, and the number of entries that it added besides."""
         return 0 if self.entry is None else self.entry.order, self.block + self.light
 
 
 @dataclass(slots=True)
 class Past:
-    """What became of a request."""
+    """The outcome of an ended request."""
 
     until: float
-    """Until when it is remembered."""
+    """The local instant until which the outcome is remembered."""
     outcome: Outcome | None
-    """None: it was given up before it held anything."""
+    """None: the request was withdrawn before it was granted."""
     order: int = 0
-    """Where it stood."""
+    """The order of its entry."""
     added: int = 0
-    """How many entries it made beside its own."""
+    """The number of entries that it added besides its own."""
 
 
 @dataclass(slots=True)
 class ContenderRegistry:
-    """All contenders of a client, and for a while those that were."""
+    """All contenders of a client, and for a while those that have ended."""
 
     mutex: AbstractContextManager[Any]
     now: Callable[[], float]
     live: dict[str, Contender] = field(default_factory=dict[str, Contender])
     past: dict[str, Past] = field(default_factory=dict[str, Past])
     ending: set[str] = field(default_factory=set[str])
-    """Requests that are being ended for their silence."""
+    """The ids of the requests whose expired contenders are being removed."""
 
     def find(self, request_id: str, request: AcquireRequest, ends_at: float) -> Contender:
-        """Return the place of a request, which is heard of until `ends_at`, made if there is none."""
+        """Return the contender of a request, which lives at least until `ends_at`; add one if there is none."""
         with self.mutex:
             contender = self.live.get(request_id)
             if contender is None:
@@ -82,7 +83,7 @@ class ContenderRegistry:
             return contender
 
     def hear(self, request_id: str, ends_at: float) -> Contender | None:
-        """Return the place of a request, if it goes on, and let it go on at least until `ends_at`."""
+        """Return the contender of a request if there is one, and let it live at least until `ends_at`."""
         with self.mutex:
             contender = self.live.get(request_id)
             if contender is not None:
@@ -90,13 +91,13 @@ class ContenderRegistry:
             return contender
 
     def wake(self, contender: Contender, ends_at: float) -> None:
-        """Let a place that waits go on until `ends_at` only."""
+        """Let a waiter live only until `ends_at`."""
         with self.mutex:
             if not contender.holds:
                 contender.ends_at = ends_at
 
     def hold(self, contender: Contender, ends_at: float) -> bool:
-        """Note that a place is told that it holds, until `ends_at` at least; False if it was ended meanwhile."""
+        """Record that a contender holds the name at least until `ends_at`; return False if it was ended meanwhile."""
         with self.mutex:
             if self.live.get(contender.request.request_id) is not contender:
                 return False
@@ -107,17 +108,17 @@ class ContenderRegistry:
             return True
 
     def has_run_out(self, contender: Contender) -> bool:
-        """Tell whether a lease is over, though nobody has ended its place yet."""
+        """Return whether the lease of a contender has expired, though the contender was not removed yet."""
         with self.mutex:
             return contender.holds and contender.lease_ends_at <= self.now()
 
     def end(self, request_id: str, outcome: Outcome | None) -> None:
-        """Forget a place, but for its outcome."""
+        """Remove a contender and remember its outcome."""
         with self.mutex:
             self._end(request_id, outcome)
 
     def end_of(self, request_id: str, token: int, outcome: Outcome) -> None:
-        """Forget a place because the contender with this token is gone, unless it may have another by now."""
+        """Remove the contender with this token, because its entry is gone, unless it may have a newer entry."""
         with self.mutex:
             contender = self.live.get(request_id)
             if contender is None or (contender.entry is not None and contender.entry.token == token):
@@ -132,7 +133,7 @@ class ContenderRegistry:
             )
 
     def revive(self, contender: Contender, ends_at: float) -> bool:
-        """Take in a place that was ended while a join of it was under way, to be ended once more; True if it was."""
+        """Register a contender again that was ended during its join, so that it is removed once more; True if so."""
         with self.mutex:
             living = self.live.get(contender.request.request_id)
             if living is contender:
@@ -140,30 +141,30 @@ class ContenderRegistry:
             if living is None:
                 self.live[contender.request.request_id] = contender
                 contender.ends_at = ends_at
-            else:  # it was asked for again meanwhile, and now it may be there twice
+            else:  # the request was repeated meanwhile, so the store may have two entries of it
                 living.unsure = True
             return True
 
     def drop(self, request_id: str) -> None:
-        """Forget a place, as if it had never been."""
+        """Remove a contender without remembering an outcome."""
         with self.mutex:
             self.live.pop(request_id, None)
 
     def silent(self, now: float) -> list[Contender]:
-        """Take out those that nobody was heard of for too long, to be ended; and forget what is long past."""
+        """Remove and return the expired contenders, which the caller must end; forget old outcomes."""
         with self.mutex:
             over = [contender for contender in self.live.values() if contender.ends_at <= now]
             for contender in over:
                 del self.live[contender.request.request_id]
                 self.ending.add(contender.request.request_id)
                 order, added = contender.traces()
-                added += bool(contender.request.lock_delay)  # which is kept in its place
+                added += bool(contender.request.lock_delay)  # a KEPT entry for the lock delay replaces the contender
                 self.past[contender.request.request_id] = Past(now + REMEMBERED, Outcome.EXPIRED, order, added)
             for request_id in [request_id for request_id, past in self.past.items() if past.until <= now]:
                 del self.past[request_id]
             return over
 
     def next_end(self) -> float:
-        """Return when the next one ends, if nobody is heard."""
+        """Return the local instant at which the next contender expires, if no request arrives for it."""
         with self.mutex:
             return min((contender.ends_at for contender in self.live.values()), default=float("inf"))

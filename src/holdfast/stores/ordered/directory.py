@@ -1,13 +1,13 @@
-"""The contract of a directory: what is asked of ZooKeeper, etcd or a model of them.
+"""The contract of a directory: what an ordered store requires of ZooKeeper, etcd or a model of them.
 
-Made for one runtime and used by one client, in one *session*: what a client has there vanishes with its session, which
-ends some time after the client has fallen silent. Each operation is atomic, safe to repeat, takes a local instant after
-which its answer is of no use, and raises `StoreUnavailable` if asking again later may help (`OutcomeUnknown` if it may
-have been carried out), and another `StoreError` if it will not.
+A directory is made for one runtime and used by one client, in one *session*. What a client adds in its session vanishes
+with the session, which ends some time after the client's last message. Each operation is atomic and safe to repeat. It
+takes a local instant after which its reply is useless. It raises `StoreUnavailable` if a later repetition may help
+(`OutcomeUnknown` if the store may have carried it out), and another `StoreError` if it will not.
 
-*Proof.* An answer of which the directory knows that it came from a store that counts our session as alive, and will do
-so for at least `trust` seconds from the moment when it was asked for, moves `proved_at` to that moment. An answer of a
-server that may have been cut off from the others is no proof.
+*Proof.* A reply is a proof if the directory knows that the server counts our session as alive, and will do so for at
+least `trust` seconds after the request was sent. It moves `proved_at` to the instant at which the request was sent. A
+reply of a server that may have been cut off from the others is no proof.
 """
 
 from collections.abc import Sequence
@@ -18,115 +18,117 @@ from holdfast.stores.ordered.entries import Detail, Entry, Listing, Record
 
 
 class Watcher(Protocol):
-    """Who is told what happens. Called where the runtime runs its code; it only takes notes, and never blocks."""
+    """Receives the events of a directory, where the runtime runs its code. It only takes notes and never blocks."""
 
     def woken(self, request_id: str) -> None:
-        """Hear that something that this request watched has gone or changed. May come without a reason."""
+        """Take note that an entry which this request watches was removed or changed. It may be a false alarm."""
 
     def told(self, message: str) -> None:
-        """Hear what another client sent us."""
+        """Take note of a message that another client sent to this session."""
 
     def lost(self) -> None:
-        """Hear that the session has ended, and all that it had is gone or will be."""
+        """Take note that the session has ended. All that was added in it is gone or will be."""
 
     def gap(self) -> None:
-        """Hear that watches or messages may have been missed."""
+        """Take note that watches or messages may have been missed."""
 
 
 class Directory(Protocol):
-    """One client's session, and what it sees."""
+    """One client's session, and its view of the entries of all names."""
 
     @property
     def trust(self) -> float:
-        """For how many seconds what a session has is certainly kept, from when a proof was asked for."""
+        """For how many seconds after the request of a proof the entries of a session certainly stay."""
         ...
 
     @property
     def proved_at(self) -> float:
-        """The local instant when the last proof was asked for, in this session; minus infinity if there is none."""
+        """The local instant at which this session's last proof was requested; minus infinity without a proof."""
         ...
 
     def session(self) -> str:
-        """Return what others send messages to; "" while there is no session. No two sessions have the same."""
+        """Return the session's address for messages; "" while there is no session. Addresses are unique."""
         ...
 
     async def open(self, watcher: Watcher, until: float) -> None:
-        """Connect and begin a session. Ends, or raises, with or without one, by `until`."""
+        """Connect and begin a session. Return or raise by `until`, with or without a session."""
 
     async def join(self, name: str, record: Record, until: float) -> tuple[Entry, Listing]:
-        """Add a contender unless this session has one of this request; return it, and a list that has it. A proof.
+        """Add a contender, unless this session has one of this request; return its entry and a listing with it.
 
-        What an earlier session of ours had under this request is removed first. One round trip if all goes well.
-        If there is no session (any more), begins a new one. Its entry tells its token and its session.
+        The reply is a proof. What an earlier session of this client added under this request is removed first. It takes
+        one round trip if nothing fails. If there is no session, or it has ended, a new one begins. The entry tells its
+        token and its session.
         """
         ...
 
     async def withdraw_join(self, name: str, request_id: str, entry: Entry | None, until: float) -> bool:
-        """Remove the contender of a request. True if it was there.
+        """Remove the contender of a request; return whether it was there.
 
-        Without `entry`, it is one whose join was not answered: it may be there, or may still come, and must not stay.
+        Without `entry`, its join got no reply: the entry may exist or may still arrive, and must not stay.
         """
         ...
 
     async def look(self, name: str, until: float) -> Listing:
-        """List a name. Not older than what any earlier answer showed. Is a proof if there is a session."""
+        """List the entries of a name. The listing is no older than any earlier reply; a proof if there is a session."""
         ...
 
     async def change(
         self, name: str, remove: Sequence[Entry], add: Sequence[Record], until: float, beside: Entry | None = None
     ) -> bool:
-        """Remove and add in one step, while `beside` is there.
+        """Remove and add entries in one step, provided that `beside` and all entries of `remove` still exist.
 
-        False if that, or something of `remove`, was not there any more: then nothing was done.
+        Otherwise return False and change nothing.
 
-        CONTENDER and LIGHT are added to this session, others outlive it. Asked again after a lost reply, it may
-        answer False although it was carried out before.
+        CONTENDER and LIGHT entries are added to this session, others outlive it. A request that is repeated after a
+        lost reply may return False although it was carried out before.
         """
         ...
 
     async def rewrite(self, name: str, entry: Entry, text: str, until: float) -> bool:
-        """Change the text of an entry; wakes who watches it. False if it is gone."""
+        """Change the text of an entry and wake its watchers; return False if the entry is gone."""
         ...
 
     async def stir(self, name: str, entries: Sequence[Entry], until: float) -> None:
-        """Wake who watches these."""
+        """Wake the watchers of these entries."""
 
     async def details(self, name: str, entries: Sequence[Entry], until: float) -> list[Detail | None]:
-        """Tell the rest of entries, as they are or as they were listed; None of what is gone, if that is seen."""
+        """Return the details of entries, current or as listed; None for an entry that is found to be gone."""
         ...
 
     async def watch(self, name: str, request_id: str, entries: Sequence[Entry], until: float) -> bool:
-        """Have `woken(request_id)` called once when one of these goes or changes; False if one is gone already.
+        """Have `woken(request_id)` called once when one of these is removed or changes; False if one is gone already.
 
-        Replaces what this request watched before; with no entries it only ends that. Nothing that happened since the
-        entries were listed goes unnoticed. If watches are lost with a connection, `gap` is called.
+        The watch replaces the request's earlier watches; with no entries it only ends them. It misses no event since
+        the entries were listed. If a lost connection loses watches, `gap` is called.
         """
         ...
 
     async def remains(self, name: str, entry: Entry, until: float) -> float:
-        """Return for how many seconds a KEPT or BLOCK entry still counts; 0: it is over, and has been removed.
+        """Return for how many seconds a KEPT or BLOCK entry counts; 0 if its time is over and it has been removed.
 
-        Of a BLOCK this is asked only once its contender is gone; if nothing else tells when that was, then it was at
-        the first such question of anybody. It counts at least as long as it should, as far as the store's clock goes.
+        Call it for a BLOCK only once its contender is gone. If nothing else tells when the contender vanished, the time
+        of the first such call by any client counts. The entry counts at least as long as it should, by the store's
+        clock.
         """
         ...
 
     async def check(self, entries: Sequence[tuple[str, Entry]], until: float) -> list[bool]:
-        """Tell which entries of names are there, in this session. A proof; the session itself is renewed by it."""
+        """Return for each entry whether it exists in this session. The reply is a proof and renews the session."""
         ...
 
     async def keep_alive(self, until: float) -> None:
-        """Renew the session, if it needs to be asked for. Called every third of `trust`, while it is open."""
+        """Renew the session if this store needs it. Called every third of `trust` while the directory is open."""
 
     async def names(self, prefix: str, until: float, rest: object = None) -> Page:
         """Return a page of the names in use that begin with `prefix`. See `Store.names`."""
         ...
 
     async def tell(self, session: str, message: str, until: float) -> None:
-        """Send a message to another session, or to this one. Lost if it has ended. ASCII without line breaks."""
+        """Send a message to a session: ASCII without line breaks. The message is lost if the session has ended."""
 
     async def close(self) -> None:
-        """End the session, and with it all that it has. Also if it never opened."""
+        """End the session and remove all that was added in it. It may be called although `open` never was."""
 
     def abandon(self) -> None:
-        """In a forked child: drop what was inherited, without a word to anyone."""
+        """In a forked child: drop what was inherited, without a message to any other process."""

@@ -1,19 +1,19 @@
-"""The entries of a name, and how they are read.
+"""The entries of a name, and the pure function that reads who holds it.
 
-All that a store of this kind knows of a name is a list of entries in the order in which they were added. Who holds the
-name is a pure function of that list, the same for whoever reads it:
+An ordered store keeps for each name a list of entries in the order in which they were added. Who holds the name is a
+pure function of that list, so all readers agree:
 
-*   A contender holds if all that stand before it, and it itself, fit into the capacity. Who stands before it only ever
-    becomes less, so a holder stays one; and a newcomer never overtakes.
-*   The capacity is what the first contender asked for, as changed by each SIZE entry after it that knew the one before.
-    Who asked for another one than there was when it came is *foreign*: it holds nothing, and holds up who came after
-    it; it is just about to leave.
-*   A LIGHT entry makes a contender lighter, a KEPT one takes room that belongs to nobody.
-*   A BLOCK whose contender is gone without it takes the place and the room of that one, whose lease ran out; unless a
-    KEPT one stands there already, as after a BLOCK that was written twice.
+*   A contender holds the name if it and all entries before it fit into the capacity. The entries before it only ever
+    become fewer, so a holder stays a holder, and a newcomer never overtakes.
+*   The capacity is what the first contender requested, as changed by each later SIZE entry that names the capacity
+    before it. A contender that requests another capacity than the name has is *foreign*: it holds nothing and blocks
+    the contenders after it, but it is about to withdraw.
+*   A LIGHT entry reduces the weight of a contender. A KEPT entry takes room that belongs to no contender.
+*   A BLOCK entry whose contender is gone replaces it, with its place and its weight: the lease of the contender ran
+    out. It does not count if a KEPT entry stands there already, as after a BLOCK entry that was written twice.
 
-A list may be old, but never lacks what was added before the reader's own entry: so nobody believes to hold who does
-not, and it costs at most a second look.
+A listing may be old, but it never lacks what was added before the reader's own entry. So no client believes that it
+holds a name that it does not hold; an old listing costs at most a second look.
 """
 
 from collections.abc import Sequence
@@ -22,39 +22,39 @@ from enum import StrEnum
 
 
 class Kind(StrEnum):
-    """What an entry is. The values are written into stores, and never change."""
+    """The kind of an entry. The values are written into stores, and never change."""
 
     CONTENDER = "c"
-    """Somebody who holds or waits. Belongs to its client's session, and vanishes with it."""
+    """A holder or a waiter. Belongs to its client's session, and vanishes with it."""
     KEPT = "k"
-    """Room that is taken until a time is over: a holder was done too soon, or a lock delay runs."""
+    """Room that stays taken for a time: a holder released too soon, or a lock delay runs."""
     BLOCK = "b"
-    """Says that a holder wants a lock delay, should it vanish. Outlives the session."""
+    """Tells that a lock delay begins if the holder vanishes. Outlives the session."""
     SIZE = "s"
     """A change of the capacity. Outlives the session."""
     LIGHT = "l"
-    """A contender is content with less. Belongs to its client's session."""
+    """A reduced weight of a contender. Belongs to its client's session."""
 
 
 @dataclass(slots=True, frozen=True)
 class Record:
-    """What is written to make an entry."""
+    """The content of an entry that is to be added."""
 
     kind: Kind
     request_id: str
-    """The contender that it is or concerns. Hex digits, dashes and slashes; of SIZE: one of its own."""
+    """The request of the contender that it is or concerns: hex digits, dashes, slashes. A SIZE has an id of its own."""
     weight: int = 1
-    """How much of the capacity it takes; of LIGHT: from now on."""
+    """How much of the capacity it takes; of LIGHT: the new weight of its contender."""
     capacity: int = 1
-    """What it asks for; of SIZE: what is to hold from now on."""
+    """The capacity that the contender requests; of SIZE: the new capacity of the name."""
     before: int = 0
     """Of SIZE: the capacity to be changed. Of BLOCK: the order of its contender. Of KEPT: 1 if it is a lock delay."""
     keep: float = 0.0
-    """Of KEPT and BLOCK: for how long, in seconds: from now on, or from when the holder is found to have vanished."""
+    """Of KEPT and BLOCK: how long it counts, in seconds, from now on or from the detection that the holder vanished."""
     text: str = ""
-    """What people are to read, and what the store wants to know of it. May change."""
+    """What people read of the entry, and what the store has to know of it. It may change."""
     place: int = 0
-    """Of KEPT: the order that it is to have, that of the contender which it replaces."""
+    """Of KEPT: the order of the contender that it replaces."""
 
 
 @dataclass(slots=True)
@@ -64,28 +64,28 @@ class Entry:
     kind: Kind
     request_id: str
     order: int
-    """Where it stands. No two of a name have the same, but a KEPT one, which takes the place of what it replaces."""
+    """Its position. Unique within a name, except that a KEPT entry has the order of the contender that it replaces."""
     weight: int = 1
     capacity: int = 1
     before: int = 0
     token: int = 0
     """The fencing token; 0 if this listing does not tell it."""
     key: str = ""
-    """How the directory finds it again."""
+    """The key under which the directory finds the entry again."""
     session: str = ""
-    """Of one that was joined: the session that it belongs to."""
+    """Of CONTENDER and LIGHT: the session that the entry belongs to."""
 
 
 @dataclass(slots=True)
 class Detail:
-    """What a listing need not tell of an entry."""
+    """What a listing may leave out of an entry."""
 
     text: str
     token: int
     age: float
-    """How long ago it was added, in seconds, as far as the clocks of client and store agree."""
+    """The seconds since it was added, as exact as the clocks of the client and the store agree."""
     session: str = ""
-    """The session that it belongs to, if any."""
+    """The session that the entry belongs to, if any."""
 
 
 @dataclass(slots=True)
@@ -93,46 +93,46 @@ class Listing:
     """The entries of a name at one moment."""
 
     entries: list[Entry]
-    """In their order."""
+    """The entries in their order."""
     joined: int = 0
-    """The order of the last contender that ever joined, as far as it is known; 0: not known."""
+    """The order of the last contender that ever joined, as far as it is known; 0 if it is not known."""
     newest: int = 0
-    """A number that no token of the name exceeds so far, and no later one falls short of."""
+    """A number that is at least as large as all earlier tokens of the name, and no larger than all later ones."""
 
 
 @dataclass(slots=True)
 class Reading:
-    """What a listing means."""
+    """The meaning of a listing: who holds the name, who waits, and what is left over."""
 
     capacity: int = 0
-    """0: nobody uses the name."""
+    """0: no contender uses the name."""
     line: list[Entry] = field(default_factory=list[Entry])
-    """All that takes room, or would, in its order: contenders, what is kept, and the blocks of those who vanished."""
+    """All entries that take room or wait for it, in their order: contenders, KEPT, and BLOCK of vanished contenders."""
     holders: list[Entry] = field(default_factory=list[Entry])
     waiters: list[Entry] = field(default_factory=list[Entry])
     foreign: list[Entry] = field(default_factory=list[Entry])
-    """Waiters that asked for another capacity than there was when they came."""
+    """Waiters that requested another capacity than the name had when they joined."""
     kept: list[Entry] = field(default_factory=list[Entry])
     blocks: list[Entry] = field(default_factory=list[Entry])
-    """Those whose contender has vanished."""
+    """BLOCK entries whose contender has vanished."""
     stale: list[Entry] = field(default_factory=list[Entry])
-    """What means nothing any more, and may be removed by anybody."""
+    """Entries without a meaning, which any client may remove."""
 
     def place(self, request_id: str) -> int:
-        """Return how many wait before a waiter."""
+        """Return how many waiters stand before a waiter."""
         return next((n for n, waiter in enumerate(self.waiters) if waiter.request_id == request_id), len(self.waiters))
 
     def holder(self, request_id: str) -> Entry | None:
-        """Return a holder."""
+        """Return the entry of a holder, or None."""
         return next((each for each in self.holders if each.request_id == request_id), None)
 
     def waiter(self, request_id: str) -> Entry | None:
-        """Return a waiter."""
+        """Return the entry of a waiter, or None."""
         return next((each for each in self.waiters if each.request_id == request_id), None)
 
 
 def read(entries: Sequence[Entry]) -> Reading:
-    """Tell who holds, who waits, and what is left over."""
+    """Return who holds the name, who waits, and which entries are stale."""
     present = {entry.request_id for entry in entries if entry.kind is Kind.CONTENDER}
     replaced = {entry.order for entry in entries if entry.kind is Kind.KEPT}
     reading = Reading()
@@ -162,7 +162,7 @@ def read(entries: Sequence[Entry]) -> Reading:
 
 
 def _block(reading: Reading, block: Entry) -> None:
-    """Note what a contender left behind; of several of one, as of a repeated request, the lightest."""
+    """Record the BLOCK of a vanished contender. A repeated request may have written several: the lightest counts."""
     other = next((each for each in reading.blocks if each.request_id == block.request_id), None)
     if other is None:
         reading.blocks.append(block)
@@ -174,14 +174,14 @@ def _block(reading: Reading, block: Entry) -> None:
 
 
 def _resize(reading: Reading, size: Entry) -> None:
-    if not reading.capacity:  # all who were there before have gone
+    if not reading.capacity:  # all earlier contenders have gone
         reading.stale.append(size)
     elif size.before == reading.capacity:
         reading.capacity = size.capacity
 
 
 def _fill(reading: Reading, lighter: dict[str, int]) -> None:
-    """Tell holders from waiters: as many as fit, and nobody before who stands before it."""
+    """Separate holders from waiters: the first entries that fit hold, and none overtakes an earlier one."""
     taken, full = 0, False
     for entry in reading.line:
         if entry.kind is not Kind.CONTENDER:
@@ -194,10 +194,11 @@ def _fill(reading: Reading, lighter: dict[str, int]) -> None:
 
 
 def to_watch(reading: Reading, waiter: Entry) -> list[Entry]:
-    """Return the fewest of those before a waiter of which one has to go, or get lighter, before it can be granted.
+    """Return the smallest set of earlier entries of which one must go or get lighter before the waiter can be granted.
 
-    For a lock or a writer that is its predecessor, for a reader the nearest writer before it, for one who wants one of
-    n permits the n before it: so what is released wakes one, or all readers, or at most n, however many wait.
+    For a lock or a writer it is the predecessor, for a reader the nearest writer before it, for a waiter of a semaphore
+    with n permits the n entries before it. So a release wakes one waiter, or all readers, or at most n waiters, however
+    many wait.
     """
     before = reading.line[: reading.line.index(waiter)]
     if foreign := [entry for entry in reading.foreign if entry in before]:

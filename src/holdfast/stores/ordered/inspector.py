@@ -1,4 +1,4 @@
-"""What others may know of a name, and do to those who hold it: look, ask them to let go, take it from them."""
+"""The inspector: shows the holders and waiters of a name to others, asks holders to let go, and revokes leases."""
 
 from collections.abc import Callable, Sequence
 
@@ -6,19 +6,19 @@ from holdfast.contracts.messages import HolderView, NameView, NotificationKind
 from holdfast.errors import OutcomeUnknown
 from holdfast.stores.ordered.directory import Directory
 from holdfast.stores.ordered.entries import Detail, Entry, Kind, Reading, read
-from holdfast.stores.ordered.texts import holder_view, said, waiter_view
+from holdfast.stores.ordered.texts import holder_view, read_text, waiter_view
 
 
 class Inspector:
-    """Looks at names of a directory without being a contender."""
+    """Reads and revokes the leases of a directory's names without being a contender."""
 
     def __init__(self, directory: Directory, now: Callable[[], float]) -> None:
-        """Look at `directory`."""
+        """Create an inspector of `directory`."""
         self._directory = directory
         self._now = now
 
     async def inspect(self, name: str, until: float) -> NameView:
-        """Show who holds and who waits. How long ago is as exact as the clocks of the client and the store agree."""
+        """Return who holds and who waits. The durations are as exact as the client's and the store's clocks agree."""
         listing = await self._directory.look(name, until)
         reading = read(listing.entries)
         holders = await self._details(name, [*reading.holders, *_kept_by_holders(reading)], until)
@@ -34,24 +34,24 @@ class Inspector:
         return view
 
     async def owners(self, name: str, reading: Reading, until: float) -> tuple[str, ...]:
-        """Return who holds a name, or has it kept, in their own words."""
+        """Return the owners of the leases of a name, and of the room that is kept for a released lease."""
         holders = await self._details(name, [*reading.holders, *_kept_by_holders(reading)], until)
-        return tuple(said(detail.text).owner for _, detail in holders)
+        return tuple(read_text(detail.text).owner for _, detail in holders)
 
     async def request_revocation(self, name: str, until: float) -> list[HolderView]:
-        """Ask the holders of a name to let go."""
+        """Send a revocation request to the holders of a name; return the holders."""
         reading = read((await self._directory.look(name, until)).entries)
-        asked = await self._details(name, reading.holders, until)
-        await self._tell(NotificationKind.REVOCATION_REQUESTED, asked, until)
-        return [holder_view(entry, detail) for entry, detail in asked]
+        holders = await self._details(name, reading.holders, until)
+        await self._tell(NotificationKind.REVOCATION_REQUESTED, holders, until)
+        return [holder_view(entry, detail) for entry, detail in holders]
 
     async def revoke(self, name: str, until: float, token: int = 0) -> list[HolderView]:
-        """Remove the holders (0: all) of a token, and tell them. Their lock delays begin."""
+        """Remove the holder with a token, or with 0 all holders, and notify them. Their lock delays begin."""
         while True:
             entries = (await self._directory.look(name, until)).entries
             reading = read(entries)
-            held = await self._details(name, [*reading.holders, *_kept_by_holders(reading)], until)
-            victims = [each for each in held if token in (0, holder_view(*each).token)]
+            holders = await self._details(name, [*reading.holders, *_kept_by_holders(reading)], until)
+            victims = [each for each in holders if token in (0, holder_view(*each).token)]
             if not victims:
                 return []
             request_ids = {entry.request_id for entry, _ in victims}
@@ -60,7 +60,9 @@ class Inspector:
                 await self._tell(NotificationKind.REVOKED, victims, until)
                 return [holder_view(entry, detail) for entry, detail in victims]
             if self._now() >= until:
-                raise OutcomeUnknown(f"{name!r} changes hands too fast to be taken; ask again")
+                raise OutcomeUnknown(
+                    f"the holders of {name!r} changed during each attempt to revoke their leases: try again"
+                )
 
     async def _tell(self, kind: NotificationKind, holders: Sequence[tuple[Entry, Detail]], until: float) -> None:
         for entry, detail in holders:
@@ -68,7 +70,7 @@ class Inspector:
                 await self._directory.tell(detail.session, f"{kind} {entry.request_id} {detail.token}", until)
 
     async def _details(self, name: str, entries: Sequence[Entry], until: float) -> list[tuple[Entry, Detail]]:
-        """Return entries with their details, without those that have gone."""
+        """Return entries with their details, without the entries that are gone."""
         if not entries:
             return []
         details = await self._directory.details(name, entries, until)
@@ -76,5 +78,5 @@ class Inspector:
 
 
 def _kept_by_holders(reading: Reading) -> list[Entry]:
-    """Return what is kept for holders that were done too soon."""
+    """Return the KEPT entries of holders that released too soon."""
     return [entry for entry in reading.kept if not entry.before]

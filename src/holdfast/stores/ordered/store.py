@@ -1,16 +1,17 @@
-"""The store over a directory of things that stand in order: ZooKeeper, etcd.
+"""The store on an ordered directory: ZooKeeper or etcd.
 
-Each contender is an entry of its client's session; the first that fit hold. Nobody grants anything: what is removed
-wakes who watches it, and that one looks whether it holds by now. So all that is needed for a hand-off is one event and
-one look.
+Each contender is an entry of its client's session, and the first entries that fit hold the name. No server grants
+anything: the removal of an entry wakes the waiter that watches it, and the waiter looks whether it holds the name. So a
+hand-off costs one event and one look.
 
-Two things end a holding that is not released:
+Two things end a lease that is not released:
 
-*   **The session**, if the process dies or is cut off. What a session has is certainly kept for `trust` from the last
-    proof, so a grant or a renewal counts for no longer than that, whatever its ttl.
-*   **The client itself**, while it lives, when nobody renewed a lease for its ttl, or nobody asked for a waiter.
+*   **The session** ends it, if the process dies or is cut off. The entries of a session certainly stay for `trust`
+    after the last proof, so a grant or a renewal counts for no longer than that, whatever its ttl.
+*   **The client** ends it while the process lives: a lease that was not renewed for its ttl, or a waiter whose requests
+    stopped.
 
-So a ttl shorter than the session bounds a holder that hangs; one that dies is bounded by the session.
+So the ttl bounds a holder that hangs, even if the ttl is shorter than the session; the session bounds one that dies.
 """
 
 import logging
@@ -47,24 +48,24 @@ from holdfast.stores.ordered.contenders import Contender, ContenderRegistry
 from holdfast.stores.ordered.directory import Directory
 from holdfast.stores.ordered.entries import Entry, Kind, Listing, Reading, Record, read, to_watch
 from holdfast.stores.ordered.inspector import Inspector
-from holdfast.stores.ordered.texts import Said, text_of
+from holdfast.stores.ordered.texts import EntryText, text_of
 
 log = logging.getLogger("holdfast")
 
 RETRY = 2.0
-"""After how many seconds the first waiter looks although nothing woke it. Watches are reliable: this is the net."""
+"""The re-poll interval of the first waiter, in seconds. Watches are reliable, so this is only the safety net."""
 
 LATER = 0.2
-"""How many seconds later each next waiter does so."""
+"""How much longer the re-poll interval of each next waiter is, in seconds."""
 
 LONGEST_RETRY = 20.0
 
-HEARD = 1.0
-"""How long, in seconds, a waiter that was woken has at least to ask whether it holds now."""
+WOKEN_TTL = 1.0
+"""The least time, in seconds, in which a waiter that was woken must send its request again."""
 
 SESSION_ENDED = "this client's session has ended: the servers had not heard of it for longer than a session lasts"
-GONE = "its entry is gone: this client's session has ended, or somebody has removed the entry"
-"""Why a renewal is refused."""
+GONE = "its entry is gone: this client's session has ended, or the entry was removed"
+"""The reasons for which a renewal is refused."""
 
 CAPABILITIES = Capabilities(
     min_ttl=0.05,
@@ -79,7 +80,7 @@ class OrderedStore:
     """One client's contenders in a directory."""
 
     def __init__(self, runtime: Runtime, directory: Directory, capabilities: Capabilities = CAPABILITIES) -> None:
-        """Stand on `directory`, which was made for the same runtime."""
+        """Create a store on `directory`, which must be made for the same runtime."""
         self.capabilities = capabilities
         self.directory = directory
         self._runtime = runtime
@@ -89,20 +90,20 @@ class OrderedStore:
         self._caretaker = Caretaker(runtime, directory, self._contenders, self._end_silent)
 
     def identity(self) -> str:
-        """Return nothing: it is not known whether another store is the same one."""
+        """Return "": nothing tells whether another store is the same one."""
         return ""
 
     # -- life ----------------------------------------------------------------------------------------------
 
     async def open(self, deliver: Callable[[Notification], None], until: float) -> str:
-        """Begin a session. There is no channel: whoever waits here is woken and asks."""
+        """Begin a session and return "": a directory has no notification channel, it wakes waiters through watches."""
         self._deliver = deliver
         await self.directory.open(self, until)
         self._caretaker.start()
         return ""
 
     async def close(self) -> None:
-        """End the session, and with it all that it has."""
+        """End the session, and remove all that was added in it."""
         await self._caretaker.stop()
         await self.directory.close()
 
@@ -112,21 +113,21 @@ class OrderedStore:
         self.directory.abandon()
 
     def guard(self, name: str, request_id: str, token: int) -> Guard | None:
-        """Return a condition for transactions of the user's own, if the directory knows such."""
+        """Return a condition for the user's own transactions, or None if the directory has none."""
         return self.directory.guard(name, request_id, token) if isinstance(self.directory, Guarding) else None
 
-    # -- what the directory tells --------------------------------------------------------------------------
+    # -- events of the directory -----------------------------------------------------------------------------
 
     def woken(self, request_id: str) -> None:
-        """Have a waiter ask whether it holds by now; if it does not, it loses its place."""
+        """Have a waiter repeat its request, which tells whether it holds the name. If it doesn't, it expires soon."""
         contender = self._contenders.live.get(request_id)
         if contender is not None:
-            self._contenders.wake(contender, self._runtime.now() + max(seconds(contender.request.ttl), HEARD))
+            self._contenders.wake(contender, self._runtime.now() + max(seconds(contender.request.ttl), WOKEN_TTL))
             self._caretaker.look_by(contender.ends_at)
             self._deliver(Notification("", NotificationKind.HEAD, request_id))
 
     def told(self, message: str) -> None:
-        """Hear from another client that somebody wants what is held here, or has taken it."""
+        """Deliver another client's message: a revocation request for a lease of this client, or its revocation."""
         kind, _, rest = message.partition(" ")
         request_id, _, token = rest.partition(" ")
         if kind not in {NotificationKind.REVOKED, NotificationKind.REVOCATION_REQUESTED} or not token.isdecimal():
@@ -137,18 +138,20 @@ class OrderedStore:
         self._deliver(Notification("", NotificationKind(kind), request_id, int(token)))
 
     def lost(self) -> None:
-        """Have whoever waits begin anew, and whoever holds find out."""
-        log.warning("the session at the store has ended: what was held in it is lost, and who waited stands last again")
+        """Have every waiter join again, and every holder find out about its lease."""
+        log.warning(
+            "the session at the store has ended: its leases are lost, and its waiters join the queue again at the end"
+        )
         self.gap()
 
     def gap(self) -> None:
-        """Have every waiter ask and every lease renewed, soon."""
+        """Have every waiter send its request again and every lease renewed, soon."""
         self._deliver(Notification("", NotificationKind.GAP, ""))
 
     # -- acquire -------------------------------------------------------------------------------------------
 
     async def acquire(self, request: AcquireRequest, until: float) -> Reply:
-        """Join, or look again; tell whether it holds."""
+        """Join or look again; reply whether the request is granted."""
         sent = self._runtime.now()
         if self._is_over(request.request_id):
             return Withdrawn()
@@ -165,26 +168,27 @@ class OrderedStore:
             if reply is not None:
                 return reply
             if self._runtime.now() >= until:
-                raise StoreUnavailable(f"no time was left to look who holds {request.name!r}; allow more")
-        raise StoreUnavailable(f"this request for {request.name!r} was ended meanwhile; ask again")
+                raise StoreUnavailable(
+                    f"the request for {request.name!r} timed out before the store told who holds the name: "
+                    "raise `timeout` or `operation_timeout`"
+                )
+        raise StoreUnavailable(f"the request for {request.name!r} was removed while it was under way: try again")
 
     async def acquire_many(self, requests: Sequence[AcquireRequest], until: float) -> list[Reply]:
-        """Not at all: names are asked for one by one."""
+        """Raise NotImplementedError: an ordered store grants names one by one."""
         raise NotImplementedError
 
     def _refuse_while_ending(self, name: str, request_id: str) -> None:
-        """Raise StoreUnavailable while a request is being ended for its silence: what comes of it is not known yet."""
+        """Raise StoreUnavailable while an expired request is being removed: its outcome is not known yet."""
         if request_id in self._contenders.ending:
-            raise StoreUnavailable(
-                f"a request for {name!r} was silent for too long, and is just being ended; ask again"
-            )
+            raise StoreUnavailable(f"the request for {name!r} was not repeated in time and is being removed: try again")
 
     def _is_over(self, request_id: str) -> bool:
         past = self._contenders.past.get(request_id)
         return past is not None and past.outcome in {None, Outcome.RELEASED}
 
     def _silence(self, request: AcquireRequest) -> float:
-        """Return until when somebody who asks now counts as alive, if it is not told when to ask again."""
+        """Return the local instant at which a request made now expires, if no retry time is given to its client."""
         return self._runtime.now() + max(seconds(request.waiter_ttl), OPERATION)
 
     async def _join(self, contender: Contender, until: float) -> Listing:
@@ -193,17 +197,17 @@ class OrderedStore:
         record = Record(Kind.CONTENDER, request.request_id, request.weight, request.capacity, text=text_of(contender))
         try:
             contender.entry, listing = await self.directory.join(request.name, record, until)
-        except BaseException:  # whatever ended it, it may still arrive
+        except BaseException:  # the join may still arrive, whatever interrupted it
             contender.unsure = True
             self._revive(contender)
             raise
-        if self._revive(contender):  # what removes it may be under way
-            raise StoreUnavailable(f"this request for {request.name!r} was ended meanwhile; ask again")
+        if self._revive(contender):  # its removal may be under way
+            raise StoreUnavailable(f"the request for {request.name!r} was removed while it was under way: try again")
         return listing
 
     def _revive(self, contender: Contender) -> bool:
-        """See to it that a contender does not stay which joined only when its place had been ended."""
-        revived = self._contenders.revive(contender, self._runtime.now() + HEARD)
+        """Have a contender removed once more that joined after it was ended."""
+        revived = self._contenders.revive(contender, self._runtime.now() + WOKEN_TTL)
         if revived:
             self._caretaker.look_by(contender.ends_at)
         return revived
@@ -211,33 +215,33 @@ class OrderedStore:
     async def _answer(
         self, contender: Contender, listing: Listing, sent: float, until: float, *, newcomer: bool
     ) -> Reply | None:
-        """Say what a listing means for a place; None if it has to be looked at again."""
+        """Return the reply that a listing means for a contender; None if the caller must look again."""
         request, reading = contender.request, read(listing.entries)
         if reading.stale:
             self._caretaker.throw_away(request.name, reading.stale)
         if reading.holder(request.request_id) is not None:
             return await self._granted(contender, listing, reading, sent, until)
         mine = reading.waiter(request.request_id)
-        if mine is None:  # somebody removed it
+        if mine is None:  # another client removed it
             contender.entry = None
             return None
         if (newcomer and mine in reading.foreign) or mine.weight > reading.capacity:
-            await self._turn_away(contender, until)
+            await self._refuse(contender, until)
             return CapacityMismatch(reading.capacity)
         if not request.wait:
             owners = await self._inspector.owners(request.name, reading, until)
-            await self._turn_away(contender, until)
+            await self._refuse(contender, until)
             return Busy(micros(AGAIN), owners)
         return await self._wait(contender, mine, reading, until)
 
     async def _granted(
         self, contender: Contender, listing: Listing, reading: Reading, sent: float, until: float
     ) -> Reply | None:
-        """Tell that a place holds, for as long as the session certainly lives, or the ttl if that is shorter."""
+        """Reply that the request is granted for its ttl, or for as long as the session certainly lives if less."""
         request, entry = contender.request, contender.entry
         if entry is None or entry.session != self.directory.session():
             return None
-        contender.block = bool(request.lock_delay)  # whatever comes of it; and there may be one of an earlier session
+        contender.block = bool(request.lock_delay)  # also if this fails: an earlier session may have added a BLOCK
         if contender.block and not _has_block(listing, request.request_id):
             record = Record(
                 Kind.BLOCK,
@@ -252,26 +256,26 @@ class OrderedStore:
                 return None
         ttl = min(request.ttl, self._trusted(entry, sent))
         if ttl < min(request.ttl, micros(self.directory.trust)) // 2:
-            return None  # by looking again, which proves that the session lives
+            return None  # the next look proves that the session lives
         if not self._contenders.hold(contender, self._runtime.now() + seconds(request.ttl)):
             return None
         self._caretaker.look_by(contender.ends_at)
         return Granted(entry.token, ttl, contended=bool(reading.waiters))
 
     def _trusted(self, entry: Entry, sent: float) -> int:
-        """Return for how many microseconds from `sent` on an entry is certainly kept, by its session.
+        """Return for how many microseconds after `sent` the session certainly keeps an entry.
 
-        The store's clock may be faster than ours: also in the time from the proof to `sent`, of which the holder, who
-        allows for that from then on, knows nothing.
+        The store's clock may be faster than ours. The holder allows for that drift from `sent` on, but knows nothing of
+        the time between the proof and `sent`, so the drift of that time is subtracted here.
         """
         proved_at, trust = self.directory.proved_at, self.directory.trust
-        if entry.session != self.directory.session():  # looked at last: the proof may be of the next session
+        if entry.session != self.directory.session():  # checked last: the proof may belong to the next session
             return 0
         since = max(sent - proved_at, 0.0)
         return max(0, micros(trust - since / (1.0 - DRIFT))) if since < trust else 0
 
     async def _wait(self, contender: Contender, mine: Entry, reading: Reading, until: float) -> Reply | None:
-        """Watch what has to go before, and tell when to ask at the latest; None if something went meanwhile."""
+        """Watch the entries that block the waiter, and reply with its retry time; None if one of them is gone."""
         request = contender.request
         watched = to_watch(reading, mine)
         if not await self.directory.watch(request.name, request.request_id, watched, until):
@@ -279,7 +283,9 @@ class OrderedStore:
         number = reading.place(request.request_id)
         retry_in = min(RETRY + LATER * number, LONGEST_RETRY) * (0.75 + 0.5 * self._runtime.random())
         others = [block for block in reading.blocks if block not in watched]
-        if await self._outlast(request.name, others, until) == 0.0:  # whoever looks first has their time begin
+        if (
+            await self._outlast(request.name, others, until) == 0.0
+        ):  # the first client to look starts the time of a BLOCK
             return None
         left = await self._outlast(
             request.name, [entry for entry in watched if entry.kind is not Kind.CONTENDER], until
@@ -293,11 +299,11 @@ class OrderedStore:
         return Queued(counter, micros(retry_in), number)
 
     async def _outlast(self, name: str, timed: Sequence[Entry], until: float) -> float:
-        """Return in how many seconds the first of what ends by itself does; 0 if one just did."""
+        """Return in how many seconds the first of the timed entries ends; 0 if one has just ended."""
         return min([await self.directory.remains(name, entry, until) for entry in timed], default=float("inf"))
 
     async def _refusal(self, request: AcquireRequest, until: float) -> Busy | CapacityMismatch | None:
-        """Look whether someone who does not want to wait would have to; else it had better join."""
+        """Return the refusal of a request that would have to wait, but may not; None if it should join."""
         while True:
             listing = await self.directory.look(request.name, until)
             fake = Entry(Kind.CONTENDER, request.request_id, _after(listing.entries), request.weight, request.capacity)
@@ -309,10 +315,10 @@ class OrderedStore:
             if await self._outlast(request.name, [*reading.kept, *reading.blocks], until) > 0.0:
                 return Busy(micros(AGAIN), await self._inspector.owners(request.name, reading, until))
 
-    # -- release and leave -----------------------------------------------------------------------------------
+    # -- release and withdraw --------------------------------------------------------------------------------
 
     async def release(self, release: ReleaseRequest, until: float) -> Outcome:
-        """Remove the entry, which lets the next one in."""
+        """Remove the entry, so that the next waiter holds the name."""
         request_id = release.request_id
         past = self._contenders.past.get(request_id)
         if past is not None and past.outcome is Outcome.RELEASED:
@@ -326,32 +332,32 @@ class OrderedStore:
             return await self._fate(release.name, request_id, until)
         if self._contenders.has_run_out(contender):
             self._caretaker.look_by(self._runtime.now())
-            raise StoreUnavailable(f"the lease of {release.name!r} has run out, and is just being ended; ask again")
+            raise StoreUnavailable(f"the lease of {release.name!r} has expired and is being removed: try again")
         self._let_go(contender, release, until)
         removed = await self._remove(contender, until, keep=release.keep)
         self._contenders.end(request_id, Outcome.RELEASED if removed else Outcome.EXPIRED)
         return Outcome.RELEASED if removed else await self._fate(release.name, request_id, until)
 
     def _let_go(self, contender: Contender, release: ReleaseRequest, until: float) -> None:
-        """See to it that a place ends even if this release is not carried out, nor asked for again.
+        """Make the contender expire, so that it ends even if this release fails and is not repeated.
 
-        One that others are to be kept out of for a while is left to its ttl then.
+        With `keep` the name must stay blocked for a while: then the contender keeps the end of its lease.
         """
         if release.keep:
-            contender.ends_at = max(
-                contender.ends_at, until + OPERATION
-            )  # the silence of a release is not that of its holder
+            # A repeated release must still find the contender.
+            contender.ends_at = max(contender.ends_at, until + OPERATION)
         else:
-            contender.holds, contender.ends_at = False, until + HEARD
+            contender.holds, contender.ends_at = False, until + WOKEN_TTL
             self._caretaker.look_by(contender.ends_at)
 
     async def withdraw(self, withdraw: WithdrawRequest, until: float) -> NotGranted:
-        """Remove the entry, wherever it stands."""
+        """Remove the entry of a request, whether it waits or holds the name."""
         name, request_id = withdraw.name, withdraw.request_id
         self._refuse_while_ending(name, request_id)
         contender = self._contenders.live.get(request_id)
         if contender is not None:
-            contender.holds, contender.ends_at = False, until + HEARD  # it is ended, even if nobody asks for that again
+            # The contender expires even if this request is not repeated.
+            contender.holds, contender.ends_at = False, until + WOKEN_TTL
             self._caretaker.look_by(contender.ends_at)
         reading = read((await self.directory.look(name, until)).entries)
         left = NotGranted(await self._inspector.owners(name, reading, until), reading.place(request_id))
@@ -362,17 +368,17 @@ class OrderedStore:
             self._contenders.end(request_id, None)
         return left
 
-    async def _turn_away(self, contender: Contender, until: float) -> None:
-        """Remove one that is refused. It may come again."""
+    async def _refuse(self, contender: Contender, until: float) -> None:
+        """Remove a contender whose request is refused. The request may be sent again."""
         await self._remove(contender, until)
         self._contenders.drop(contender.request.request_id)
 
     async def _end_silent(self, contender: Contender, until: float) -> None:
-        """Remove a place whose owner has fallen silent."""
+        """Remove an expired contender."""
         await self._remove(contender, until, lapsed=contender.holds)
 
     async def _remove(self, contender: Contender, until: float, keep: int = 0, *, lapsed: bool = False) -> bool:
-        """Remove all entries of a place; True if it was there. Put something there that keeps others out for a time."""
+        """Remove all entries of a contender; True if it was there. Add a KEPT entry if the name must stay blocked."""
         request, entry = contender.request, contender.entry
         delays = lapsed and request.lock_delay
         if entry is None or not (contender.block or contender.light or keep or delays):
@@ -383,14 +389,16 @@ class OrderedStore:
             there = (await self.directory.look(request.name, until)).entries
             if not any(each.kind is Kind.CONTENDER and each.order == entry.order for each in there):
                 break
-            if self._runtime.now() >= until:  # others keep changing what belongs to it
-                raise OutcomeUnknown(f"what belongs to a holder of {request.name!r} changes too fast; ask again")
+            if self._runtime.now() >= until:  # other clients keep changing the entries
+                raise OutcomeUnknown(
+                    f"the entries of a holder of {request.name!r} changed during each attempt to remove them: try again"
+                )
         if contender.unsure:
             await self.directory.withdraw_join(request.name, request.request_id, None, until)
         return removed
 
     async def _replace(self, contender: Contender, entry: Entry, keep: int, until: float, *, delays: bool) -> bool:
-        """Remove what there is of a place, in one step with what comes instead; False if something of it changed."""
+        """Replace the entries of a contender by a KEPT entry, if any, in one step; False if one of them changed."""
         request, remove, add = contender.request, [entry], list[Record]()
         if contender.block or contender.light:
             entries = (await self.directory.look(request.name, until)).entries
@@ -398,7 +406,7 @@ class OrderedStore:
             remove = [each for each in mine if each.kind in {Kind.BLOCK, Kind.LIGHT}] + [entry]
         weight = min((each.weight for each in remove if each.kind is Kind.LIGHT), default=request.weight)
         if keep:
-            text = Said(contender.text, keep).text()
+            text = EntryText(contender.text, keep).text()
             add.append(
                 Record(Kind.KEPT, request.request_id, weight, request.capacity, 0, seconds(keep), text, entry.order)
             )
@@ -408,7 +416,7 @@ class OrderedStore:
         return await self.directory.change(request.name, remove, add, until)
 
     async def _fate(self, name: str, request_id: str, until: float) -> Outcome:
-        """Tell what became of a holding that is not there any more: whether somebody came after it."""
+        """Return the outcome of a lease whose entry is gone: taken over if a later contender joined, else expired."""
         past = self._contenders.past.get(request_id)
         if past is not None and past.outcome is Outcome.TAKEN_OVER:
             return Outcome.TAKEN_OVER
@@ -418,21 +426,21 @@ class OrderedStore:
         later = any(each.kind is Kind.CONTENDER and each.order > past.order for each in listing.entries)
         return Outcome.TAKEN_OVER if later or listing.joined > past.order + past.added else Outcome.EXPIRED
 
-    # -- what goes on ----------------------------------------------------------------------------------------
+    # -- renew, adjust and resize ----------------------------------------------------------------------------
 
     async def renew(self, renewals: Sequence[RenewRequest], until: float) -> list[RenewReply]:
-        """Prove that the session lives and the entries are there.
+        """Renew a batch of leases: prove that the session lives and that the entries exist.
 
-        A renewal for longer than the session certainly lives is cut down to that.
+        A renewal for longer than the session certainly lives is cut down to that time.
         """
         sent = self._runtime.now()
         contenders = [self._renewable(renewal, until) for renewal in renewals]
-        asked = [
+        entries = [
             (contender.request.name, contender.entry)
             for contender in contenders
             if contender is not None and contender.entry is not None
         ]
-        there = iter(await self.directory.check(asked, until) if asked else [])
+        there = iter(await self.directory.check(entries, until) if entries else [])
         replies: list[RenewReply] = []
         for renewal, contender in zip(renewals, contenders, strict=True):
             if contender is None or not next(there):
@@ -450,7 +458,7 @@ class OrderedStore:
         return GONE if entry is None or entry.session == self.directory.session() else SESSION_ENDED
 
     def _renewable(self, renewal: RenewRequest, until: float) -> Contender | None:
-        """Return the place of a renewal if it may be there still, and keep it from being ended meanwhile."""
+        """Return the contender of a renewal if it may still exist, and let it live at least until `until`."""
         contender = self._contenders.hear(renewal.request_id, until)
         if contender is None or contender.entry is None or contender.entry.token != renewal.token:
             return None
@@ -467,7 +475,7 @@ class OrderedStore:
         return None
 
     async def adjust(self, adjust: AdjustRequest, until: float) -> RenewReply:
-        """Make a contender lighter, or show it under another owner."""
+        """Reduce the weight of a lease, or change the owner that its entry shows."""
         contender = self._contenders.live.get(adjust.request_id)
         entry = None if contender is None else contender.entry
         if (
@@ -487,7 +495,7 @@ class OrderedStore:
         return None
 
     async def _lighten(self, contender: Contender, entry: Entry, weight: int, until: float) -> bool:
-        """Make a contender lighter, and what stays of it should it vanish; False if it is gone."""
+        """Reduce the weight of a contender, and of the BLOCK that replaces it if it vanishes; False if it is gone."""
         request, contender.light = contender.request, True
         blocks = [
             each
@@ -512,7 +520,7 @@ class OrderedStore:
         return done
 
     async def resize(self, name: str, before: int, after: int, until: float) -> int:
-        """Change the capacity of a name, and wake all who may fit now or never."""
+        """Change the capacity of a name, and wake all contenders, which may now hold the name or never fit."""
         reading = read((await self.directory.look(name, until)).entries)
         if not reading.capacity:
             return after
@@ -525,10 +533,10 @@ class OrderedStore:
             await self.directory.stir(name, contenders, until)
         return reading.capacity or after
 
-    # -- looking ---------------------------------------------------------------------------------------------
+    # -- inspect ---------------------------------------------------------------------------------------------
 
     async def inspect(self, name: str, until: float) -> NameView:
-        """Show who holds and who waits. How long ago is as exact as the clocks of the client and the store agree."""
+        """Return who holds and who waits. The durations are as exact as the client's and the store's clocks agree."""
         return await self._inspector.inspect(name, until)
 
     async def names(self, prefix: str, until: float, rest: object = None) -> Page:
@@ -536,11 +544,11 @@ class OrderedStore:
         return await self.directory.names(prefix, until, rest)
 
     async def request_revocation(self, name: str, until: float) -> list[HolderView]:
-        """Ask the holders of a name to let go."""
+        """Send a revocation request to the holders of a name."""
         return await self._inspector.request_revocation(name, until)
 
     async def revoke(self, name: str, until: float, token: int = 0) -> list[HolderView]:
-        """Remove the holders and tell them. Their lock delays begin."""
+        """Revoke the leases of a name and notify their holders. Their lock delays begin."""
         return await self._inspector.revoke(name, until, token)
 
 

@@ -1,4 +1,4 @@
-"""What people read of entries: who it is, and for how long, as written into the store and shown from there."""
+"""The text of an entry: the owner and the ttl as the store keeps them and `inspect` shows them."""
 
 import json
 from dataclasses import dataclass
@@ -10,39 +10,39 @@ from holdfast.stores.ordered.entries import Detail, Entry
 
 
 @dataclass(slots=True, frozen=True)
-class Said:
-    """The text of an entry: what people are to read."""
+class EntryText:
+    """The text of an entry, for people to read."""
 
     owner: str
     ttl: int
     """In microseconds."""
 
     def text(self) -> str:
-        """Write it."""
+        """Encode the text as JSON."""
         return json.dumps([self.owner, self.ttl], separators=(",", ":"))
 
 
-def said(text: str) -> Said:
-    """Read the text of an entry, whoever wrote it."""
+def read_text(text: str) -> EntryText:
+    """Decode the text of an entry; an unreadable text yields the owner "?" and the ttl 0."""
     try:
         owner, ttl = json.loads(text)
-        return Said(str(owner), int(ttl))
+        return EntryText(str(owner), int(ttl))
     except (TypeError, ValueError):
-        return Said("?", 0)
+        return EntryText("?", 0)
 
 
 def text_of(contender: Contender) -> str:
-    """Return what people are to read of a place."""
-    return Said(contender.text, contender.ttl).text()
+    """Return the text of a contender's entry."""
+    return EntryText(contender.text, contender.ttl).text()
 
 
 def holder_view(entry: Entry, detail: Detail) -> HolderView:
-    """Show a holder, which lives for its whole ttl as far as anybody else knows."""
-    told = said(detail.text)
+    """Return the view of a holder. Nobody else knows how much of the ttl has passed, so the view shows all of it."""
+    told = read_text(detail.text)
     ttl = seconds(told.ttl)
     return HolderView(told.owner, detail.token, entry.weight, detail.age, ttl, ttl)
 
 
 def waiter_view(entry: Entry, detail: Detail) -> WaiterView:
-    """Show a waiter; whoever is there is alive."""
-    return WaiterView(said(detail.text).owner, entry.weight, detail.age, alive=True)
+    """Return the view of a waiter. A waiter whose entry exists is alive."""
+    return WaiterView(read_text(detail.text).owner, entry.weight, detail.age, alive=True)

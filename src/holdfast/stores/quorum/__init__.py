@@ -1,10 +1,11 @@
-"""A name is held by whoever holds it at a majority of independent nodes."""
+"""The quorum store: a client holds a name if it holds the name at a majority of independent nodes."""
 
 from collections.abc import Sequence
 from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit
 
 from holdfast.contracts.store import StoreSource
 from holdfast.errors import UsageError
+from holdfast.stores.embedded import memory_url_source, sqlite_url_source
 from holdfast.stores.extras import require_redis
 from holdfast.stores.quorum.store import QuorumStore, capabilities_of
 from holdfast.stores.urlparts import refuse_unknown
@@ -12,53 +13,53 @@ from holdfast.stores.urlparts import refuse_unknown
 __all__ = ["quorum_source", "redlock_url_source"]
 
 REDIS = {"redlock": "redis", "redlocks": "rediss"}
-"""By which scheme each node of such a URL would be named alone."""
+"""The scheme of a single node's URL, by the scheme of the quorum's URL."""
 
 NODES = frozenset({"redis", "rediss", "valkey", "valkeys", "unix", "memory", "sqlite"})
-"""By which schemes a node may be named: not what fails over by itself, and may forget a vote."""
+"""The schemes of nodes. A store that fails over by itself is no node, because it may forget a vote."""
 
 LEAST = 3
-"""With fewer nodes, a majority is all of them."""
+"""The fewest nodes. With fewer nodes, a majority would be all of them."""
 
 
 def quorum_source(nodes: Sequence[object], quorum: int | None = None) -> StoreSource:
-    """Return the store that stands on a quorum of independent nodes, each a URL, a client of redis-py or a StoreSource.
+    """Return the source of stores on a quorum of nodes, each of which is a URL, a client of redis-py or a StoreSource.
 
-    `quorum` is how many must agree; default: the least majority.
+    `quorum` is how many nodes must agree; default: the smallest majority.
 
-    Raises UsageError if there are fewer than three nodes, a node is there twice, or `quorum` is no majority.
+    Raises UsageError if there are fewer than three nodes, a node is listed twice, or `quorum` is no majority.
     """
     if isinstance(nodes, str | bytes) or not hasattr(nodes, "__iter__"):
-        raise UsageError("quorum is a list of nodes; for all of them in one URL write redlock://host1,host2,host3.")
+        raise UsageError("`quorum` must be a list of nodes; to name them in one URL write redlock://host1,host2,host3.")
     sources = [_node(node) for node in nodes]
     if len(sources) < LEAST:
-        raise UsageError(f"a quorum needs at least {LEAST} independent nodes, better 5; these are {len(sources)}.")
+        raise UsageError(f"a quorum needs at least {LEAST} independent nodes, better 5; there are {len(sources)}.")
     if twice := [source.title for number, source in enumerate(sources) if source.title in _titles(sources[:number])]:
-        raise UsageError(f"the node {twice[0]} is there twice, and would vote twice; name each node once.")
+        raise UsageError(f"the node {twice[0]} is listed twice, and would vote twice; name each node once.")
     majority = len(sources) // 2 + 1
     needed = majority if quorum is None else quorum
     if not majority <= needed <= len(sources):
-        raise UsageError(f"a quorum of {len(sources)} nodes is from {majority} to {len(sources)}, not {needed}.")
+        raise UsageError(f"the quorum of {len(sources)} nodes must be from {majority} to {len(sources)}, not {needed}.")
     title = "a quorum of " + ", ".join(_titles(sources))
     return StoreSource(title, capabilities_of(sources), lambda runtime: QuorumStore(runtime, sources, needed))
 
 
 def redlock_url_source(parts: SplitResult) -> StoreSource:
-    """Return the quorum of the servers of a URL, which share login, database and options.
+    """Return the source of stores on the servers of a URL, which share the login, the database and the options.
 
-    Raises UsageError if it can't be understood.
+    Raises UsageError if the URL can't be understood.
     """
     login, at, hosts = parts.netloc.rpartition("@")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     quorum = options.pop("quorum", None)
-    if "@" in parts.query:  # it may be the rest of a password, which the nodes would not notice any more
-        raise UsageError("there is an `@` in the options of the URL; in a password write %40 for it, and %3F for `?`.")
+    if "@" in parts.query:  # it may be the rest of a password, which an error would otherwise repeat
+        raise UsageError("the options of the URL contain an `@`; in a password write %40 for it, and %3F for `?`.")
     if quorum is not None and not quorum.isdecimal():
-        raise UsageError("quorum is how many nodes must agree, as in redlock://host1,host2,host3,host4,host5?quorum=4.")
+        raise UsageError("`quorum` must be a number of nodes, as in redlock://host1,host2,host3,host4,host5?quorum=4.")
     if not all(hosts.split(",")):
         raise UsageError("a host of the quorum is empty; write redlock://host1,host2,host3.")
     if "replicas" in options:
-        raise UsageError("the nodes of a quorum are independent, and have no replicas to wait for; leave replicas out.")
+        raise UsageError("the nodes of a quorum are independent and have no replicas to wait for; leave out replicas.")
     refuse_unknown(parts, options, _options(), "a redlock URL")
     scheme, query = REDIS[parts.scheme], urlencode(options)
     nodes = [
@@ -79,20 +80,18 @@ def _node(node: object) -> StoreSource:
         return node
     if hasattr(node, "connection_pool"):
         return _redis_node(node)
-    from holdfast.stores.urls import store_source
-
     if not isinstance(node, str) or not node:
         what = "an empty one" if node == "" else f"a {type(node).__name__}"
-        raise UsageError(f"a node is a URL or a client of redis-py, not {what}.")
+        raise UsageError(f"a node must be a URL or a client of redis-py, not {what}.")
     try:
         parts = urlsplit(node)
-    except ValueError:  # which may repeat a password
-        raise UsageError("the URL of a node cannot be read; write redis://[user:password@]host[:port].") from None
+    except ValueError:  # its message may repeat a password
+        raise UsageError("the URL of a node is not valid; write redis://[user:password@]host[:port].") from None
     if parts.scheme not in NODES:
-        raise UsageError(f"a node is one server, as {', '.join(sorted(NODES))}; not what {parts.scheme!r} names.")
+        raise UsageError(f"a node must be one server, with a URL of {', '.join(sorted(NODES))}; not {parts.scheme!r}.")
     if parts.scheme in {"redis", "rediss", "valkey", "valkeys", "unix"}:
         return _redis_node(parts)
-    return store_source(node)
+    return sqlite_url_source(parts) if parts.scheme == "sqlite" else memory_url_source(parts)
 
 
 def _redis_node(node: object) -> StoreSource:

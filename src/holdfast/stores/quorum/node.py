@@ -1,4 +1,4 @@
-"""One of the independent stores that vote, as one client sees it: is it there, and what does it still have to hear."""
+"""One node of a quorum, as one client sees it: whether it votes, and which withdrawals it must still receive."""
 
 import contextlib
 import logging
@@ -17,45 +17,47 @@ T = TypeVar("T")
 
 log = logging.getLogger("holdfast")
 
-FIRST_REST = 0.1
-"""How long a node that did not answer is left alone at first, in seconds; then twice as long each time."""
+FIRST_PAUSE = 0.1
+"""The first pause before a node without a reply is tried again, in seconds; each next pause is twice as long."""
 
-LONGEST_REST = 2.0
+LONGEST_PAUSE = 2.0
 
 MOST_DEBTS = 10_000
-"""How many requests a node that is not there is to forget at most; older ones lapse by themselves."""
+"""How many withdrawals are kept for a node that is away; older ones lapse by themselves."""
 
 SILENCE = 10.0
-"""For how many seconds the log is not told again of a node that does not vote."""
+"""For how many seconds the log does not repeat that a node does not vote."""
 
 NOT_YET = "not connected yet"
 
 PROBE = "holdfast probe"
-"""The name that is looked at to see whether a node is there."""
+"""The name that is inspected to find out whether a node replies."""
 
 WARM = 2
-"""How many requests are made at once when a node is opened, so that as many connections are there: one may still owe a
-reply when the next is needed."""
+"""How many requests are made at once when a node is opened.
+
+They open as many connections, because one connection may still wait for a reply when the next request is made.
+"""
 
 
 class Node:
-    """A node. One that is not there is opened again in the background, so that nobody has to wait for it."""
+    """A node of a quorum. A node that is away is opened again in the background, so that no request waits for it."""
 
     def __init__(self, runtime: Runtime, source: StoreSource, operation_timeout: float) -> None:
-        """Prepare; nothing is connected yet."""
+        """Prepare the node; nothing is connected yet."""
         self.title = source.title
         self.store: Store = source.make(runtime)
         self.channel = ""
         self.ailment = NOT_YET
-        """Why it does not vote just now; empty if it does."""
+        """The reason why the node does not vote now; empty if it votes."""
         self.refuses = False
-        """Whether it is there, and will not be used by us however often it is asked."""
+        """Whether the node replied, but will refuse this client however often it tries."""
         self.nobody_there = False
-        """Whether that was known at once when it was to be opened, and waiting for an answer is in vain."""
+        """Whether opening failed at once, so that it is useless to wait for a reply."""
         self._runtime = runtime
         self._operation_timeout = operation_timeout
         self._deliver: Callable[[Notification], None] = _ignore
-        self._rest = FIRST_REST
+        self._pause = FIRST_PAUSE
         self._told_at = -SILENCE
         self._task: Task | None = None
         self._at_work = False
@@ -67,42 +69,42 @@ class Node:
         self._closed = False
 
     def begin(self, deliver: Callable[[Notification], None], changed: Callable[["Node"], None]) -> None:
-        """Open it in the background, again and again until it is open; call `changed` when it is, or was not.
+        """Open the node in the background until it is open; call `changed` after each success and failure.
 
-        `changed` may set `ailment`, if it does not want the node.
+        `changed` may set `ailment` to exclude the node.
         """
         self._deliver = deliver
         self._tell = changed
-        self.nobody_there = False  # as far as is known now
-        if self._at_work:  # or rather at rest
+        self.nobody_there = False  # unknown until the next attempt
+        if self._at_work:  # its task may be in a pause
             self._hurry.set()
         self._work()
 
     def _work(self) -> None:
-        """Have a task see to it, if none does."""
+        """Start the background task, unless it runs."""
         with self._mutex:
             if self._closed or self._at_work:
                 return
             self._at_work = True
         try:
             self._task = self._runtime.spawn(self._open, f"node {self.title}")
-        except RuntimeError:  # the interpreter shuts down
+        except RuntimeError:  # the interpreter exits
             self._at_work = False
 
     def _is_done(self) -> bool:
-        """Tell whether there is nothing left to do; then who has something has to start another task."""
+        """Return whether the background task may end; later work must then start another one."""
         with self._mutex:
             self._at_work = bool(self._debts or self.ailment)
             return not self._at_work
 
     async def _open(self) -> None:
-        """Get it to vote, and have it hear what it still has to."""
+        """Run the background task: open the node, and send it the outstanding withdrawals."""
         while not self._closed:
             try:
                 if self.ailment:
                     await self._connect()
                 await self._pay()
-            except Exception as error:  # it must go on trying, whatever went wrong
+            except Exception as error:  # the task must survive every error
                 if not isinstance(error, StoreError):
                     log.exception("the node %s could not be opened", self.title)
                 self.refuses = not isinstance(error, StoreUnavailable)
@@ -114,39 +116,39 @@ class Node:
                     self.ailment = ""
                     self._tell(self)
                 if not self.ailment:
-                    self._rest = FIRST_REST
+                    self._pause = FIRST_PAUSE
                     if self._is_done():
                         return
                     continue
-            await self._hurry.wait(self._runtime.now() + self._rest * (0.5 + self._runtime.random()))
+            await self._hurry.wait(self._runtime.now() + self._pause * (0.5 + self._runtime.random()))
             self._hurry.clear()
-            self._rest = min(self._rest * 2, LONGEST_REST)
+            self._pause = min(self._pause * 2, LONGEST_PAUSE)
 
     async def _connect(self) -> None:
         until = self._runtime.now() + self._operation_timeout
         if not self._is_open:
             self.channel = await self.store.open(self._deliver, until)
             self._is_open = True
-        await self._ask([self.store.inspect(PROBE, until) for _ in range(WARM)])
+        await self._send([self.store.inspect(PROBE, until) for _ in range(WARM)])
 
     def owe(self, *leaves: WithdrawRequest) -> None:
-        """Have it forget requests, as soon as it answers: it may have carried out what it did not answer."""
+        """Have the node forget requests as soon as it replies: it may have carried out requests that got no reply."""
         self._debts.extend(leaves)
         self._work()
 
     async def _pay(self) -> None:
         while self._debts:
             try:
-                await self._ask([self.store.withdraw(self._debts[0], self._runtime.now() + self._operation_timeout)])
+                await self._send([self.store.withdraw(self._debts[0], self._runtime.now() + self._operation_timeout)])
             except StoreUnavailable:
                 raise
-            except StoreError as error:  # it concerns this name alone, and would be the same next time
-                log.debug("the node %s cannot forget a request: %s", self.title, error)
+            except StoreError as error:  # it concerns this name alone, and would not change the next time
+                log.debug("the node %s could not withdraw a request: %s", self.title, error)
             with contextlib.suppress(IndexError):
                 self._debts.popleft()
 
-    async def _ask(self, works: list[Coroutine[Any, Any, T]]) -> None:
-        """Ask it alone, in the way of those that are asked side by side."""
+    async def _send(self, works: list[Coroutine[Any, Any, T]]) -> None:
+        """Send requests to this node alone, through the same fan-out that the node set uses."""
         replies: list[T | Exception | None] = [None] * len(works)
         await self._runtime.race(works, replies, len(works) + 1, _never)
         for reply in replies:
@@ -154,7 +156,7 @@ class Node:
                 raise reply
 
     def refuse(self, why: str) -> None:
-        """Do not let it vote, though it is there."""
+        """Exclude the node from voting, although it replies."""
         self._note(why)
 
     def _note(self, ailment: str) -> None:
@@ -172,14 +174,17 @@ class Node:
         until: float,
         *leaves: WithdrawRequest,
     ) -> T:
-        """Have this node carry out an operation. If it fails, the node is not asked until it is there again.
+        """Send a request to this node. If the node gives no reply, it gets no more requests until it is open again.
 
-        It then hears `leaves` first. A refusal, or a lack of time, says nothing of the node.
+        Before it votes again it receives `leaves`. A refusal, or a timeout before the request is sent, does not exclude
+        the node.
         """
         if self._runtime.now() >= until:
             if leaves:
                 self.owe(*leaves)
-            raise StoreUnavailable(f"no time was left to ask {self.title}; allow more")
+            raise StoreUnavailable(
+                f"the request to {self.title} timed out before it was sent; raise `timeout` or `operation_timeout`"
+            )
         try:
             return await operation(argument, until)
         except StoreUnavailable as error:
@@ -188,7 +193,7 @@ class Node:
             raise
 
     async def close(self, until: float) -> None:
-        """Disconnect."""
+        """Stop the background task and disconnect."""
         self._closed = True
         self._hurry.set()
         if self._task is not None:

@@ -1,4 +1,4 @@
-"""The nodes of a quorum, all together: how they are opened, asked side by side, and found to be too few."""
+"""The node set of a quorum: opens the nodes, fans requests out to them, and finds out whether enough of them vote."""
 
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
@@ -15,34 +15,34 @@ A = TypeVar("A")
 T = TypeVar("T")
 
 Replies = list[T | Exception | None]
-"""What the nodes said; None is what has not been answered yet, and may still come."""
+"""The replies by node; None for a node that has not replied yet, and may still do so."""
 
 GRACE = 0.5
-"""How long the last nodes are waited for once a majority is there, in seconds, unless they say that they are not."""
+"""How long the last nodes may take to open once a majority is open, in seconds, unless opening fails."""
 
 LAST_WORDS = 0.05
-"""How long the others are waited for once too many nodes are not there, in seconds: the error is to name all."""
+"""How long the other nodes may take to open once too many have failed, in seconds: the error is to name all."""
 
 
 class NodeSet:
-    """The nodes of a quorum, of which `quorum` must agree."""
+    """The nodes of a quorum, `quorum` of which must agree."""
 
     def __init__(self, runtime: Runtime, sources: Sequence[StoreSource], quorum: int, operation_timeout: float) -> None:
-        """Prepare; nothing is connected yet."""
+        """Prepare the nodes; nothing is connected yet."""
         self.quorum = quorum
         self.nodes = [Node(runtime, source, operation_timeout) for source in sources]
         self.titles = [node.title for node in self.nodes]
         self.may_fail = len(sources) - quorum
-        """How many nodes may refuse, or not answer, while the others are enough."""
+        """How many nodes may refuse or fail while the others are enough."""
         self._runtime = runtime
         self._changed = runtime.event()
 
     # -- life ----------------------------------------------------------------------------------------------
 
     async def open(self, hear: Callable[[int, Notification], None], until: float) -> None:
-        """Connect to all nodes; enough to decide will do to begin. Raises StoreUnavailable if they are too few.
+        """Connect to all nodes, and return once enough vote. Raises StoreUnavailable if too few do by `until`.
 
-        That is known at once if nobody listens at so many; a node that is silent is waited for.
+        It raises at once if opening too many nodes failed at once. It waits for silent nodes.
         """
         for number, node in enumerate(self.nodes):
             node.begin(partial(hear, number), self._node_changed)
@@ -51,7 +51,7 @@ class NodeSet:
             if self._voting() >= self.quorum:
                 break
             if sum(node.refuses for node in self.nodes) > self.may_fail:
-                raise StoreError(self.short_of_votes(self._voting(), self._troubles()))
+                raise StoreError(self.short_of_votes(self._voting(), self._ailments()))
             if sum(node.refuses or node.nobody_there for node in self.nodes) > self.may_fail:
                 await self._settle(min(until, self._runtime.now() + LAST_WORDS))
                 raise self.too_few()
@@ -60,7 +60,7 @@ class NodeSet:
         await self._settle(min(until, self._runtime.now() + GRACE))
 
     async def _settle(self, settled_by: float) -> None:
-        """Wait for what is still connecting."""
+        """Wait for the nodes that are still connecting."""
         while self._is_connecting() and self._runtime.now() < settled_by:
             self._changed.clear()
             if self._is_connecting():
@@ -70,7 +70,7 @@ class NodeSet:
         return any(node.ailment == NOT_YET for node in self.nodes)
 
     def _node_changed(self, node: Node) -> None:
-        """Note that a node votes, or does not. None votes twice under two names."""
+        """Take note that a node votes or does not; exclude a node that is listed twice under two names."""
         if not node.ailment and (identity := node.store.identity()):
             for other in self.nodes:
                 if other is not node and not other.ailment and other.store.identity() == identity:
@@ -88,18 +88,18 @@ class NodeSet:
         for node in self.nodes:
             node.store.abandon()
 
-    # -- asking --------------------------------------------------------------------------------------------
+    # -- requests ------------------------------------------------------------------------------------------
 
     def send_to_all(
         self, works: Sequence[Coroutine[Any, Any, T] | None], replies: Replies[T], enough: Callable[[], bool]
     ) -> Coroutine[Any, Any, None]:
-        """Ask nodes side by side, until it is enough."""
+        """Fan requests out to the nodes, and return when `enough` says so or all have replied."""
         return self._runtime.race(works, replies, 1, enough)
 
     def of(
         self, node: Node, operation: Callable[[A, float], Coroutine[Any, Any, T]], argument: A, until: float
     ) -> Coroutine[Any, Any, T] | None:
-        """Ask a node, if it votes."""
+        """Return the request to a node, or None if the node does not vote."""
         return None if node.ailment else node.attempt(operation, argument, until)
 
     def tell(
@@ -110,7 +110,7 @@ class NodeSet:
         until: float,
         *leaves: WithdrawRequest,
     ) -> Coroutine[Any, Any, T] | None:
-        """Ask a node what it must hear; if it cannot be reached, it hears `leaves` later."""
+        """Return a request that a node must receive; a node that does not vote receives `leaves` later."""
         if not node.ailment:
             return node.attempt(operation, argument, until, *leaves)
         node.owe(*leaves)
@@ -119,7 +119,7 @@ class NodeSet:
     async def views(
         self, operation: Callable[[Store], Callable[[A, float], Coroutine[Any, Any, T]]], argument: A, until: float
     ) -> list[T]:
-        """Return what the nodes show, once all have answered. Raises StoreUnavailable if too few did."""
+        """Return the results of all nodes that reply. Raises StoreUnavailable if too few do."""
         works = [self.of(node, operation(node.store), argument, until) for node in self.nodes]
         replies: Replies[T] = [None] * len(self.nodes)
         await self.send_to_all(works, replies, lambda: False)
@@ -129,27 +129,27 @@ class NodeSet:
         return views
 
     def needed(self, answers: Sequence[object]) -> int:
-        """Return how many of those that answered must know of something that a majority may know."""
+        """Return how many of the nodes that replied must agree, given that the others may agree, too."""
         return max(1, self.quorum - (len(self.nodes) - len(answers)))
 
-    # -- trouble -------------------------------------------------------------------------------------------
+    # -- errors --------------------------------------------------------------------------------------------
 
     def too_few(self) -> StoreUnavailable:
-        """Say that too few nodes vote, and why."""
-        troubles = self._troubles()
-        return StoreUnavailable(self.short_of_votes(self._voting(), troubles), troubles)
+        """Return the error that too few nodes vote, with their reasons."""
+        ailments = self._ailments()
+        return StoreUnavailable(self.short_of_votes(self._voting(), ailments), ailments)
 
     def unknown(self) -> OutcomeUnknown:
-        """Say that nobody knows what was done, and why."""
-        troubles = self._troubles()
-        return OutcomeUnknown(f"too few nodes answered what they did{in_short(troubles)}", troubles)
+        """Return the error that the outcome of a request is unknown, with the reasons of the nodes."""
+        ailments = self._ailments()
+        return OutcomeUnknown(f"too few nodes replied to tell the outcome of the request{in_short(ailments)}", ailments)
 
     def short_of_votes(self, voting: int, votes: Sequence[Vote]) -> str:
-        """Say how many vote, and what each node said."""
+        """Return the message that too few nodes vote, and what each node said."""
         return f"of {len(self.nodes)} nodes {voting} vote, and {self.quorum} must{in_short(votes)}"
 
     def _voting(self) -> int:
         return sum(not node.ailment for node in self.nodes)
 
-    def _troubles(self) -> tuple[Vote, ...]:
+    def _ailments(self) -> tuple[Vote, ...]:
         return tuple(Vote(node.title, node.ailment) for node in self.nodes if node.ailment)

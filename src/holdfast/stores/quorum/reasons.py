@@ -1,4 +1,4 @@
-"""Why nodes do not vote: whether it is worth to wait for one, and all of them in few words."""
+"""The reasons why nodes do not vote: whether waiting may help, and a summary of all of them."""
 
 import errno
 import re
@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from holdfast.errors import Vote
 
 UNKNOWN_HOSTS = frozenset({socket.EAI_NONAME, socket.EAI_FAIL, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)})
-"""That a name server did not answer is not among them: it may do so soon."""
+"""Errors that tell that a host does not exist. A silent name server is not among them: it may reply soon."""
 
 SEVERAL = re.compile(r"\[Errno (\d+)\]")
-"""Where a host has several addresses, asyncio has one error for all of them, which has them in its text alone."""
+"""The errors in the text of an OSError: asyncio raises one error for all addresses of a host."""
 
 
 def is_nobody_there(error: BaseException) -> bool:
-    """Tell whether an error says at once what waiting would not change: nobody listens, or nobody knows the host."""
+    """Return whether an error tells at once that waiting is useless: no process listens, or the host is unknown."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, OSError):
         cause = cause.__cause__ or cause.__context__
@@ -26,9 +26,9 @@ def is_nobody_there(error: BaseException) -> bool:
 
 
 def in_short(votes: Sequence[Vote]) -> str:
-    """Tell what the nodes said, to be added to what happened: what is the same of several nodes only once.
+    """Return a summary of what the nodes said, to be appended to a message. It names equal reasons only once.
 
-    Of an error that is what went wrong without the address, which the title of the node tells, and then what to do.
+    An error is shown as its reason without the address, which the node's title contains, and then its advice.
     """
     nodes: dict[str, list[str]] = {}
     advices: dict[str, None] = {}

@@ -1,22 +1,23 @@
 """The quorum store: Redlock, with fencing tokens.
 
-A name is held by who holds it at a majority of independent nodes, each of which is a store that grants by ttl. All of
-them are asked side by side, and the call ends as soon as a majority is certain or impossible.
+A client holds a name if it holds the name at a majority of independent nodes, each of which is a store that grants by
+ttl. A request goes to all nodes in parallel, and the call ends as soon as a majority is certain or impossible.
 
-https://redis.io/docs/latest/develop/use/patterns/distributed-locks/ describes Redlock. What is added here:
+https://redis.io/docs/latest/develop/use/patterns/distributed-locks/ describes Redlock. This store adds:
 
-*   **Fencing tokens**, by the strict-ack protocol (docs/tokens.md). An attempt proposes a token of a kind that it
-    draws. A node issues the proposal, or what it issued last plus one if that is more; so it issues a number to one
-    attempt at most, and its numbers grow. If a majority issued the proposal, that is the token: one round trip. Else
-    the attempt asks those that granted to raise theirs to the next of its kind above all that it saw, which each does
-    if it has issued nothing as large; that is the token once a majority did. Two majorities share a node; hence tokens
-    are unique, and larger than that of whoever was done before.
-*   A grant whose validity is not long enough any more when it is complete is none.
-*   Votes that came to nothing are given back at once on every node, also where no answer came: a tombstone refuses what
-    arrives late, and a node that cannot be reached hears it when it is back, before it votes again.
-*   Who is refused stands in the queue of each node, in the same order everywhere. The first is told when the name is
-    free there, which is kept for it for a moment. Told by a majority, it asks again at once; else after a random while.
-*   A renewal asks for a vote where a node has lost it. A node in quarantine gives none.
+*   **Fencing tokens**, by the strict-ack protocol (docs/tokens.md). An attempt draws a kind at random and proposes a
+    token of that kind. A node issues the proposal, or its last token plus one if that is larger; so a node issues a
+    number to one attempt at most, and its numbers grow. If a majority issued the proposal, it is the token: one round
+    trip. Otherwise the attempt asks the nodes that granted to raise their tokens to the next token of its kind above
+    all that it saw. A node does so if it has issued no token as large. The raised token is the token once a majority
+    issued it. Two majorities share a node, so tokens are unique, and larger than those of all earlier leases.
+*   A minimal validity: a grant that is complete too late in its ttl does not count.
+*   The return of useless votes on every node, also on nodes that did not reply. A tombstone refuses a request that
+    arrives late. A node that can't be reached receives the withdrawal when it is back, before it votes again.
+*   Queues: a refused request stands in the queue of each node, in the same order everywhere. A node tells the first
+    waiter that the name is free, and keeps the name for that waiter for a moment. A waiter that hears so from a
+    majority repeats its request at once, else after a random time.
+*   New votes with a renewal, where a node has lost its vote. A node in quarantine does not vote.
 """
 
 import logging
@@ -54,16 +55,16 @@ from holdfast.stores.quorum.node import Node
 from holdfast.stores.quorum.node_set import NodeSet, Replies
 from holdfast.stores.quorum.views import majority, view_of
 from holdfast.stores.quorum.vote_registry import VoteRegistry
-from holdfast.stores.quorum.votes import KINDS, RAISED, REFUSED, SPAN, NotSent, Votes, next_of_kind, vote_request
-from holdfast.stores.quorum.waiter import Waiter
+from holdfast.stores.quorum.votes import KINDS, RAISED, REFUSED, SPAN, NodeNotAsked, Votes, next_of_kind, vote_request
+from holdfast.stores.quorum.waiter import QuorumWaiter
 
 log = logging.getLogger("holdfast")
 
 LEAST_VALIDITY = 0.5
-"""Of a lease that is granted, at least so much must be left when the votes are counted."""
+"""The part of a lease's ttl that must be left when the votes are counted."""
 
 VOTE_TIMEOUT = 0.3
-"""How long a node that may decide it is waited for when it is asked to vote, in seconds."""
+"""How long a request waits for the vote of a node that may decide it, in seconds."""
 
 
 class QuorumStore:
@@ -72,7 +73,7 @@ class QuorumStore:
     def __init__(
         self, runtime: Runtime, sources: Sequence[StoreSource], quorum: int, operation_timeout: float = 1.0
     ) -> None:
-        """Prepare; nothing is connected yet. A name is held by whoever has the votes of `quorum` nodes."""
+        """Prepare the store; nothing is connected yet. `quorum` nodes must vote for a request."""
         self.capabilities = capabilities_of(sources)
         self._runtime = runtime
         self._quorum = quorum
@@ -80,21 +81,21 @@ class QuorumStore:
         self._nodes = self._node_set.nodes
         self._channel = runtime.new_id()
         self._vote_registry = VoteRegistry()
-        self._waiters: dict[str, Waiter] = {}
-        """By the caller's request."""
+        self._waiters: dict[str, QuorumWaiter] = {}
+        """The waiters by the caller's request id."""
         self._rounds = 0
         self._highest = 0
-        """The greatest token that was granted here."""
+        """The largest token that was granted to this client."""
         self._deliver: Callable[[Notification], None] = _ignore
 
     def identity(self) -> str:
-        """Return nothing: it is several."""
+        """Return "": a quorum is several stores."""
         return ""
 
     # -- life ----------------------------------------------------------------------------------------------
 
     async def open(self, deliver: Callable[[Notification], None], until: float) -> str:
-        """Connect to all nodes; a majority is enough to begin. Raises StoreUnavailable if there is none by `until`."""
+        """Connect to all nodes; a majority is enough to begin. Raises StoreUnavailable if too few vote by `until`."""
         self._deliver = deliver
         await self._node_set.open(self._hear, until)
         return self._channel
@@ -108,24 +109,24 @@ class QuorumStore:
         """In a forked child: drop what was inherited."""
         self._node_set.abandon()
 
-    # -- acquiring -----------------------------------------------------------------------------------------
+    # -- acquire -------------------------------------------------------------------------------------------
 
     async def acquire(self, request: AcquireRequest, until: float) -> Reply:
-        """Ask all nodes; grant if a majority does. Otherwise nobody's vote is kept."""
+        """Send the request to all nodes, and grant it if a majority does. Otherwise return the votes."""
         if self._vote_registry.outcome(request.request_id) is not None:
             return Withdrawn()
-        if (before := self._vote_registry.held.get(request.request_id)) is not None:
+        if (before := self._vote_registry.current.get(request.request_id)) is not None:
             if before.token and (again := await self._keep_again(request, before, until)) is not None:
                 return again
-            del self._vote_registry.held[request.request_id]
-            await self._give_back(before, until)  # an answer was not waited for: nobody knows what it brought
+            del self._vote_registry.current[request.request_id]
+            await self._give_back(before, until)  # a reply was not awaited, so the vote of its node is unknown
         waiter = self._waiters.get(request.request_id)
         if waiter is not None:
             waiter.free_at.clear()
         sent = self._runtime.now()
         self._vote_registry.forget_lapsed(sent)
         until = min(until, sent + VOTE_TIMEOUT)
-        votes = self._vote_registry.held[request.request_id] = self._propose(request)
+        votes = self._vote_registry.current[request.request_id] = self._propose(request)
         await self._node_set.send_to_all(
             [
                 self._node_set.of(node, node.store.acquire, votes.for_channel(node.channel), until)
@@ -144,11 +145,11 @@ class QuorumStore:
                 self._highest = max(self._highest, votes.token)
                 return Granted(votes.token, ttl, any(reply.contended for reply in granted))
         await self._give_back(votes, until)
-        self._vote_registry.held.pop(request.request_id, None)
+        self._vote_registry.current.pop(request.request_id, None)
         return self._refusal(request, votes)
 
     def _propose(self, request: AcquireRequest) -> Votes:
-        """Begin an attempt. It proposes what is the time now: who has waited may be overtaken by who asked later."""
+        """Begin an attempt. Its proposal is the current time, so a later request may overtake one that waited."""
         self._rounds += 1
         kind = int(self._runtime.random() * KINDS)
         proposal = next_of_kind(max(request.proposal, self._highest, self._runtime.wall()), kind)
@@ -156,22 +157,22 @@ class QuorumStore:
         request_id = f"{request.request_id}/{self._rounds:x}"
         mine = vote_request(request, request_id, "", proposal, span)
         replies: list[Reply | Exception | None] = [
-            NotSent(node.ailment) if node.ailment else None for node in self._nodes
+            NodeNotAsked(node.ailment) if node.ailment else None for node in self._nodes
         ]
         return Votes(
             mine, request.request_id, self._quorum, kind, replies, proposal + span - 1, tokens=[0] * len(self._nodes)
         )
 
     async def _keep_again(self, request: AcquireRequest, votes: Votes, until: float) -> Granted | None:
-        """Answer a request of what is held already: renew it, if a majority still has it."""
+        """Reply to a repeated request that has a lease: renew the lease, and grant if a majority still has it."""
         renewal = RenewRequest(request.name, request.request_id, votes.token, request.ttl)
         kept = (await self.renew([renewal], until))[0] is None
         return Granted(votes.token, request.ttl) if kept else None
 
     async def _agree(self, votes: Votes, granted: Sequence[Granted], until: float) -> int:
-        """Return a token that a majority has issued to this attempt; 0 if there is none."""
-        if sum(reply.token == votes.contended for reply in granted) >= self._quorum:
-            return votes.contended
+        """Return a token that a majority has issued to this attempt, or 0."""
+        if sum(reply.token == votes.proposed for reply in granted) >= self._quorum:
+            return votes.proposed
         span = votes.request.span
         token = next_of_kind(max(reply.token for reply in granted) + 1, votes.kind) + span - 1
         raised: Replies[str] = [None] * len(self._nodes)
@@ -192,20 +193,21 @@ class QuorumStore:
         return token if raised.count(RAISED) >= self._quorum else 0
 
     def _refusal(self, request: AcquireRequest, votes: Votes) -> Reply:
-        """Say why there is no majority."""
+        """Return or raise the reason why there is no majority."""
         replies, told = votes.replies, votes.told(self._node_set.titles)
         able = sum(not isinstance(reply, Exception) for reply in replies)
         if able < self._quorum:
             refused = sum(
-                isinstance(reply, StoreError) and not isinstance(reply, StoreUnavailable | NotSent) for reply in replies
+                isinstance(reply, StoreError) and not isinstance(reply, StoreUnavailable | NodeNotAsked)
+                for reply in replies
             )
-            if refused > self._node_set.may_fail:  # asking again will not mend it
+            if refused > self._node_set.may_fail:  # a repeated request would fail the same way
                 raise StoreError(self._node_set.short_of_votes(able, told))
             raise StoreUnavailable(self._node_set.short_of_votes(able, told), told)
         for reply in replies:
-            if isinstance(reply, CapacityMismatch):  # Gone: what gave this attempt back has overtaken it
+            if isinstance(reply, CapacityMismatch):  # Withdrawn: this attempt's own withdrawal overtook it
                 return reply
-        waiter = self._waiters.get(request.request_id) or Waiter()
+        waiter = self._waiters.get(request.request_id) or QuorumWaiter()
         if request.wait:
             self._waiters[request.request_id] = waiter
             waiter.stands_at |= votes.places()
@@ -220,14 +222,14 @@ class QuorumStore:
         return Busy(retry_in, holders, quarantined, told, stands=request.wait)
 
     def _stop_waiting(self, request: AcquireRequest, votes: Votes) -> None:
-        """Note where a request that is granted stood in a queue before: it leaves that with the release."""
+        """Record the queues in which a granted request stood before; the release removes it from them."""
         if (waiter := self._waiters.pop(request.request_id, None)) is not None:
             votes.stands_at = waiter.stands_at
 
-    # -- giving back ---------------------------------------------------------------------------------------
+    # -- withdraw, adjust and release ----------------------------------------------------------------------
 
     async def _give_back(self, votes: Votes, until: float) -> None:
-        """Have every node forget an attempt that may have granted it; wait for those that did."""
+        """Return the votes of an attempt on every node that may have granted it; wait for those that certainly did."""
         granted = [number for number in range(len(self._nodes)) if votes.certain(number)]
         left: Replies[NotGranted] = [None] * len(self._nodes)
         works: list[Coroutine[Any, Any, NotGranted] | None] = []
@@ -241,8 +243,8 @@ class QuorumStore:
         await self._node_set.send_to_all(works, left, lambda: all(left[number] is not None for number in granted))
 
     async def withdraw(self, withdraw: WithdrawRequest, until: float) -> NotGranted:
-        """Give up."""
-        votes = self._vote_registry.held.get(withdraw.request_id)
+        """Return the votes of a request, and remove it from all queues."""
+        votes = self._vote_registry.current.get(withdraw.request_id)
         waiter = self._waiters.pop(withdraw.request_id, None)
         self._vote_registry.end(withdraw.request_id, Outcome.EXPIRED)
         places: set[int] = set() if waiter is None else waiter.stands_at
@@ -252,7 +254,7 @@ class QuorumStore:
         await self._leave_queues(withdraw.name, withdraw.request_id, places, until)
         if waiter is None or waiter.last is None:
             return NotGranted()
-        return NotGranted(votes=waiter.last.told(self._node_set.titles))  # with what came since it was refused
+        return NotGranted(votes=waiter.last.told(self._node_set.titles))  # with the replies since its last refusal
 
     async def _leave_queues(self, name: str, base: str, places: set[int], until: float) -> None:
         withdraw = WithdrawRequest(name, base, unsure=False)
@@ -264,7 +266,7 @@ class QuorumStore:
         await self._node_set.send_to_all(works, left, lambda: True)
 
     async def adjust(self, adjust: AdjustRequest, until: float) -> RenewReply:
-        """Change a holding at all nodes."""
+        """Change a lease on all nodes."""
         votes = self._vote_registry.valid(adjust.request_id, adjust.token)
         if votes is None:
             return Outcome.EXPIRED
@@ -284,17 +286,17 @@ class QuorumStore:
         raise self._node_set.unknown()
 
     async def release(self, release: ReleaseRequest, until: float) -> Outcome:
-        """Let go on all nodes."""
+        """Release the lease on all nodes."""
         if (ended := self._vote_registry.outcome(release.request_id)) is not None:
             return ended
         outcomes: Replies[Outcome] = [None] * len(self._nodes)
         votes = self._vote_registry.known(release.request_id)
-        if votes is None:  # of an earlier life: the nodes may know what became of it
+        if votes is None:  # a request of an earlier store object: the nodes may know its outcome
             works = [self._node_set.of(node, node.store.release, release, until) for node in self._nodes]
             await self._node_set.send_to_all(works, outcomes, lambda: outcomes.count(Outcome.RELEASED) >= self._quorum)
             return self._fate(outcomes)
-        nobody: Replies[Outcome] = []
-        await self._runtime.race((), nobody, 0, _enough)  # what came meanwhile tells where it is held
+        nothing: Replies[Outcome] = []
+        await self._runtime.race((), nothing, 0, _enough)  # late replies tell which nodes hold a vote
         leaves = [WithdrawRequest(release.name, votes.request.request_id, unsure=True)]
         if votes.request.wait:
             leaves.append(WithdrawRequest(release.name, votes.base, unsure=False))
@@ -306,7 +308,7 @@ class QuorumStore:
         ]
         await self._node_set.send_to_all(works, outcomes, lambda: outcomes.count(Outcome.RELEASED) >= self._quorum)
         for number, outcome in enumerate(outcomes):
-            if outcome is Outcome.TAKEN_OVER and not votes.certain(number):  # or it granted us with a larger token
+            if outcome is Outcome.TAKEN_OVER and not votes.certain(number):  # the node may hold a larger token of ours
                 outcomes[number] = Outcome.EXPIRED
         try:
             outcome = self._fate(outcomes)
@@ -319,17 +321,17 @@ class QuorumStore:
         return outcome
 
     def _fate(self, outcomes: Sequence[Outcome | Exception | None]) -> Outcome:
-        """Return what became of a lease, as the nodes see it. Raises OutcomeUnknown if too few of them tell."""
+        """Return the outcome of a lease according to the nodes. Raises OutcomeUnknown if too few nodes tell."""
         if outcomes.count(Outcome.RELEASED) >= self._quorum:
             return Outcome.RELEASED
         if sum(isinstance(outcome, Outcome) for outcome in outcomes) < self._quorum:
             raise self._node_set.unknown()
         return Outcome.TAKEN_OVER if Outcome.TAKEN_OVER in outcomes else Outcome.EXPIRED
 
-    # -- keeping -------------------------------------------------------------------------------------------
+    # -- renew ---------------------------------------------------------------------------------------------
 
     async def renew(self, renewals: Sequence[RenewRequest], until: float) -> list[RenewReply]:
-        """Renew on all nodes; and where one has lost its vote, ask for it again."""
+        """Renew leases on all nodes, and request a new vote from each node that has lost one."""
         known = [(renewal, self._vote_registry.valid(renewal.request_id, renewal.token)) for renewal in renewals]
         replies: Replies[list[RenewReply]] = [None] * len(self._nodes)
 
@@ -341,10 +343,10 @@ class QuorumStore:
                 for renewal, votes in known
             ]
 
-        asked = [mine(number) for number in range(len(self._nodes))]
+        batches = [mine(number) for number in range(len(self._nodes))]
         works = [
             self._node_set.of(node, node.store.renew, each, until)
-            for node, each in zip(self._nodes, asked, strict=True)
+            for node, each in zip(self._nodes, batches, strict=True)
         ]
         await self._node_set.send_to_all(
             works, replies, lambda: all(self._count(replies, place) >= self._quorum for place in range(len(known)))
@@ -356,12 +358,12 @@ class QuorumStore:
             if kept >= self._quorum:
                 if votes is not None:
                     votes.ends_at = self._runtime.now() + seconds(renewal.ttl)
-                renewal.contended = any(each[place].contended for each in asked)
+                renewal.contended = any(each[place].contended for each in batches)
                 results.append(None)
             elif votes is None or answered - kept > self._node_set.may_fail:
                 if votes is not None:
                     self._vote_registry.lose(renewal.request_id, votes)
-                renewal.refused_because = f"only {kept} of {len(self._nodes)} nodes know it still"
+                renewal.refused_because = f"only {kept} of {len(self._nodes)} nodes still know the lease"
                 results.append(Outcome.TAKEN_OVER if _some_taken(replies, place) else Outcome.EXPIRED)
             else:
                 raise self._node_set.unknown()
@@ -369,13 +371,13 @@ class QuorumStore:
         return results
 
     def _count(self, replies: Sequence[list[RenewReply] | Exception | None], place: int) -> int:
-        """Return how many nodes keep a lease."""
+        """Return how many nodes renewed a lease."""
         return sum(isinstance(reply, list) and reply[place] is None for reply in replies)
 
     async def _heal(
         self, known: Sequence[tuple[RenewRequest, Votes | None]], replies: Replies[list[RenewReply]], until: float
     ) -> None:
-        """Ask for a vote again where a node has lost it, or has come back."""
+        """Request a new vote from each node that has lost its vote, or has come back."""
         for place, (renewal, votes) in enumerate(known):
             if votes is None or self._count(replies, place) < self._quorum:
                 continue
@@ -386,9 +388,9 @@ class QuorumStore:
                 await self._vote_again(votes, renewal.ttl, lacking, until)
 
     async def _vote_again(self, votes: Votes, ttl: int, lacking: set[int], until: float) -> None:
-        """Ask nodes for the vote that they do not know of any more; with the token that is held.
+        """Request new votes from nodes that no longer know the lease, with the token of the lease.
 
-        The ttl is that of the renewal: the lease may have been extended, and the next renewal comes by its ttl.
+        The ttl is that of the renewal: the lease may have been extended, and its next renewal is due by that ttl.
         """
         request = replace(votes.request, ttl=ttl, proposal=votes.token - votes.request.span + 1, wait=False)
         replies: Replies[Reply] = [None] * len(self._nodes)
@@ -407,22 +409,22 @@ class QuorumStore:
                 votes.tokens[number] = reply.token
                 log.debug("the node %s has %r again", self._node_set.titles[number], votes.request.name)
 
-    # -- looking -------------------------------------------------------------------------------------------
+    # -- inspect and revoke --------------------------------------------------------------------------------
 
     async def inspect(self, name: str, until: float) -> NameView:
-        """Show who holds a name at a majority, and who waits at one."""
+        """Return who holds a name, and who waits for it, at a majority."""
         views = await self._node_set.views(lambda store: store.inspect, name, until)
         return view_of(name, views, self._node_set.needed(views))
 
     async def names(self, prefix: str, until: float, rest: object = None) -> Page:  # noqa: ARG002 - there is none
-        """Return the names that are in use at a majority, all in one page; each page of a node has the time given."""
+        """Return all names in use at a majority, in one page. Each page of a node may take the whole given time."""
         timeout = max(0.0, until - self._runtime.now())
         found = await self._node_set.views(lambda store: partial(self._names_at, store, timeout), prefix, until)
         counted = Counter(name for names in found for name in names)
         return Page(sorted(name for name, count in counted.items() if count >= self._node_set.needed(found)))
 
     async def _names_at(self, store: Store, timeout: float, prefix: str, until: float) -> list[str]:
-        """List the names that are in use at a node."""
+        """Return the names in use at one node."""
         page = await store.names(prefix, until)
         found = page.names
         while page.rest is not None:
@@ -431,17 +433,17 @@ class QuorumStore:
         return found
 
     async def revoke(self, name: str, until: float, token: int = 0) -> list[HolderView]:
-        """Take a name from its holders, or from that of a token, on all nodes."""
+        """Revoke the leases of a name, or only the lease with a token, on all nodes."""
         found = await self._node_set.views(lambda store: partial(store.revoke, token=token), name, until)
         return majority(found, self._node_set.needed(found))
 
     async def request_revocation(self, name: str, until: float) -> list[HolderView]:
-        """Ask the holders of a name to let go."""
+        """Send a revocation request to the holders of a name."""
         found = await self._node_set.views(lambda store: store.request_revocation, name, until)
         return majority(found, self._node_set.needed(found))
 
     async def end_quarantine(self, until: float) -> float:
-        """Have every node that answers vote again at once."""
+        """End the quarantine of every node that replies; return the longest one in seconds."""
 
         def end(store: Store) -> Callable[[str, float], Coroutine[Any, Any, float]]:
             return lambda _name, until: cast("Forgetful", store).end_quarantine(until)
@@ -449,22 +451,22 @@ class QuorumStore:
         return max(await self._node_set.views(end, "", until))
 
     async def acquire_many(self, requests: Sequence[AcquireRequest], until: float) -> list[Reply]:
-        """Not in one step: the nodes would have to agree on all names at once."""
+        """Raise NotImplementedError: the nodes would have to agree on all names in one step."""
         raise NotImplementedError
 
     async def resize(self, name: str, before: int, after: int, until: float) -> int:
-        """Not at all: a quorum keeps no semaphores."""
+        """Raise NotImplementedError: a quorum has no semaphores."""
         raise NotImplementedError
 
-    # -- pushes --------------------------------------------------------------------------------------------
+    # -- notifications -------------------------------------------------------------------------------------
 
     def _hear(self, number: int, notification: Notification) -> None:
-        """Pass on what a node says, once that tells something of a majority."""
+        """Deliver a node's notification, once it holds for a majority."""
         if notification.kind is NotificationKind.HEAD:
-            self._hear_of_chance(number, notification)
+            self._hear_of_free_name(number, notification)
             return
         request_id, _, _ = notification.request_id.rpartition("/")
-        votes = self._vote_registry.held.get(request_id)
+        votes = self._vote_registry.current.get(request_id)
         if notification.kind is NotificationKind.GAP:
             self._deliver(replace(notification, channel=self._channel))
             return
@@ -476,8 +478,8 @@ class QuorumStore:
                 return
         self._deliver(replace(notification, request_id=request_id, token=votes.token))
 
-    def _hear_of_chance(self, number: int, notification: Notification) -> None:
-        """Have a waiter ask again: at once when the name is free at a majority, else a little later."""
+    def _hear_of_free_name(self, number: int, notification: Notification) -> None:
+        """Have a waiter repeat its request: at once when the name is free at a majority, else a little later."""
         waiter = self._waiters.get(notification.request_id)
         after = None if waiter is None else waiter.hear(number, self._quorum)
         if after is not None:
@@ -485,7 +487,7 @@ class QuorumStore:
 
 
 def capabilities_of(sources: Sequence[StoreSource]) -> Capabilities:
-    """Return what a quorum of stores can do. Semaphores are not among it: their permits could be given twice."""
+    """Return the capabilities of a quorum. It has no semaphores, because permits could be granted twice."""
     return Capabilities(
         min_ttl=max(source.capabilities.min_ttl for source in sources),
         queue=False,

@@ -1,4 +1,4 @@
-"""What people see of a quorum: what its nodes show, put together."""
+"""The view of a name on a quorum, put together from the views of its nodes."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ V = TypeVar("V", HolderView, WaiterView)
 
 
 def view_of(name: str, views: Sequence[NameView], needed: int) -> NameView:
-    """Return who holds a name and who waits for it, as at least `needed` nodes say."""
+    """Return who holds a name and who waits for it, according to at least `needed` nodes."""
     shown = NameView(name, 1, max(view.last_token for view in views))
     shown.holders = majority([view.holders for view in views], needed)
     shown.waiters = majority([view.waiters for view in views], needed)
@@ -21,16 +21,16 @@ def view_of(name: str, views: Sequence[NameView], needed: int) -> NameView:
 
 
 def majority(shown: Sequence[Sequence[V]], needed: int) -> list[V]:
-    """Return those that hold, or wait, at `needed` nodes, each as most of the nodes see it; `shown` is by node.
+    """Return the holders, or the waiters, that `needed` nodes show, each in its most frequent form; `shown` is by node.
 
-    Several may say the same of themselves: the second of them at one node is the second at another.
+    Several contenders may show the same owner: the second of them at one node is the second at another.
     """
     found: dict[tuple[str, str, int], list[V]] = {}
     for at_node in shown:
         alike: Counter[tuple[str, str]] = Counter()
         for each in at_node:
-            label = read_metadata(each.owner)
-            who: tuple[str, str] = (label.owner, label.actor)
+            metadata = read_metadata(each.owner)
+            who: tuple[str, str] = (metadata.owner, metadata.actor)
             alike[who] += 1
             found.setdefault((*who, alike[who]), []).append(each)
     return [_most_said(seen) for seen in found.values() if len(seen) >= needed]

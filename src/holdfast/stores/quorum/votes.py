@@ -1,4 +1,4 @@
-"""What the nodes of a quorum say to one request: how it is counted, and how it is told."""
+"""The votes for one request: how they are counted, and how they are shown."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,21 +13,21 @@ SPAN = 16
 """How many tokens are reserved at most: the low bits of a token count through them."""
 
 KINDS = 64
-"""How many kinds of tokens there are. An attempt takes tokens of one kind only, which it draws."""
+"""How many kinds of tokens there are. An attempt uses tokens of one kind only, which it draws at random."""
 
 STEP = SPAN * KINDS
-"""The distance of two tokens of a kind: about a millisecond, so that who proposes one is hardly ahead of the clock."""
+"""The distance between two tokens of a kind: about a millisecond, so that a proposal is hardly ahead of the clock."""
 
 RAISED, REFUSED = "raised", "refused"
 
 
 def next_of_kind(least: int, kind: int) -> int:
-    """Return the first token of a kind (0 to KINDS - 1) that is not below `least`."""
+    """Return the first token of a kind (0 to KINDS - 1) that is at least `least`."""
     return least + (kind * SPAN - least) % STEP
 
 
 def vote_request(request: AcquireRequest, request_id: str, channel: str, proposal: int, span: int) -> AcquireRequest:
-    """Return what an attempt asks a node: for a vote. In its own words, for `replace` takes four times as long."""
+    """Return the vote request of an attempt. It is written out because `replace` takes four times as long."""
     return AcquireRequest(
         request.name,
         request_id,
@@ -48,43 +48,43 @@ def vote_request(request: AcquireRequest, request_id: str, channel: str, proposa
 
 @dataclass(slots=True, eq=False)
 class Votes:
-    """What the nodes said to one attempt, which they know by a request of its own."""
+    """The replies of the nodes to one attempt, which has a request id of its own."""
 
     request: AcquireRequest
-    """What the nodes are asked, but for the channel."""
+    """The request that is sent to the nodes, except for its channel."""
     base: str
-    """The caller's request, of which this is an attempt."""
+    """The caller's request id, of which this is an attempt."""
     quorum: int
     kind: int
     replies: list[Reply | Exception | None]
-    """By node. None: not answered yet."""
-    contended: int = 0
-    """The token that was proposed: if a majority issues it, that is the token."""
+    """The replies by node; None for a node that has not replied yet."""
+    proposed: int = 0
+    """The proposed token: if a majority issues it, it is the token of the lease."""
     token: int = 0
-    """The token that a majority has issued to it; 0 before that."""
+    """The token that a majority has issued; 0 before that."""
     tokens: list[int] = field(default_factory=list[int])
-    """By node: the token by which it holds, 0 if it is not known to. Kept from when it holds on."""
+    """By node: the token of its vote, 0 if it is not known. Filled when the lease begins."""
     revoked: set[int] = field(default_factory=set[int])
-    """The nodes at which it was taken by force."""
+    """The nodes at which the lease was revoked."""
     stands_at: set[int] = field(default_factory=set[int])
-    """The nodes in whose queues its caller stood before."""
+    """The nodes in whose queues the request stood before."""
     ends_at: float = 0.0
-    """When the nodes have let it lapse, unless it is renewed."""
+    """The instant at which the nodes let the lease expire, unless it is renewed."""
 
     def for_channel(self, channel: str) -> AcquireRequest:
-        """Return what a node is asked that pushes to this channel."""
+        """Return the vote request for a node that pushes to this channel."""
         request = self.request
         return vote_request(request, request.request_id, channel, request.proposal, request.span)
 
     def are_clear(self) -> bool:
-        """Tell whether it is certain by now whether a majority grants, and whether it issues the token proposed."""
+        """Return whether it is certain that a majority grants or not, and that it issues the proposed token or not."""
         granted = exact = unheard = 0
         for reply in self.replies:
             if reply is None:
                 unheard += 1
             elif type(reply) is Granted:
                 granted += 1
-                if reply.token == self.contended:
+                if reply.token == self.proposed:
                     exact += 1
         quorum = self.quorum
         return exact >= quorum or granted + unheard < quorum or granted >= quorum > exact + unheard
@@ -94,20 +94,24 @@ class Votes:
         return [reply for reply in self.replies if type(reply) is Granted]
 
     def may_hold(self, node: int) -> bool:
-        """Tell whether a node may hold the name for it: it granted, or nobody knows."""
+        """Return whether a node may hold a vote for this attempt: it granted, or its outcome is unknown."""
         reply = self.replies[node]
-        return reply is None or type(reply) is Granted or (isinstance(reply, Exception) and type(reply) is not NotSent)
+        return (
+            reply is None
+            or type(reply) is Granted
+            or (isinstance(reply, Exception) and type(reply) is not NodeNotAsked)
+        )
 
     def places(self) -> set[int]:
-        """Return the nodes in whose queues its caller may stand."""
+        """Return the nodes in whose queues the request may stand."""
         if not self.request.wait:
             return set()
-        return {node for node, reply in enumerate(self.replies) if type(reply) not in {NotSent, Granted}}
+        return {node for node, reply in enumerate(self.replies) if type(reply) not in {NodeNotAsked, Granted}}
 
     def queued(self) -> set[int]:
-        """Return the nodes in whose queues its caller stands though it was granted: who refused it, and earlier ones.
+        """Return the nodes in whose queues a granted request still stands: those that refused it now or earlier.
 
-        One that has not answered yet drops it with the release.
+        A node that has not replied yet drops the request with the release.
         """
         places = set(self.stands_at)
         if self.request.wait:
@@ -115,38 +119,38 @@ class Votes:
         return {node for node in places if not self.certain(node)}
 
     def certain(self, node: int) -> bool:
-        """Tell whether a node is known to have carried the request out."""
+        """Return whether a node has certainly granted the request."""
         return type(self.replies[node]) is Granted
 
     def enter(self, token: int) -> None:
-        """Hold by a token that a majority has issued."""
+        """Begin the lease with a token that a majority has issued."""
         self.token = token
         self.tokens = [reply.token if type(reply) is Granted else 0 for reply in self.replies]
 
     def token_at(self, node: int) -> int:
-        """Return the token by which a node holds it, as far as is known."""
+        """Return the token of a node's vote, as far as it is known."""
         reply = self.replies[node]
         return self.tokens[node] or (reply.token if type(reply) is Granted else self.token)
 
     def release_at(self, node: int, release: ReleaseRequest) -> ReleaseRequest:
-        """Return how a node is told to let go."""
+        """Return the release request for a node."""
         return ReleaseRequest(
             release.name, self.request.request_id, self.token_at(node), not self.certain(node), release.keep
         )
 
     def told(self, titles: Sequence[str]) -> tuple[Vote, ...]:
-        """Tell what each node said, for people."""
+        """Return what each node said, for people to read."""
         return tuple(Vote(title, say(reply)) for title, reply in zip(titles, self.replies, strict=True))
 
 
-class NotSent(StoreError):
-    """A node was not asked, for it does not vote just now."""
+class NodeNotAsked(StoreError):
+    """The node got no request, because it does not vote now."""
 
 
 def say(reply: Reply | Exception | None) -> str:
-    """Tell what a node said, for people."""
+    """Describe a node's reply, for people to read."""
     if reply is None:
-        return "had not answered yet"
+        return "had not replied yet"
     if isinstance(reply, Exception):
         return str(reply)
     if isinstance(reply, Granted):
@@ -156,5 +160,5 @@ def say(reply: Reply | Exception | None) -> str:
             wait = f"{seconds(reply.quarantine):.1f} s"
             return f"gives no vote for another {wait}: it restarted or is new, and may have forgotten"
         owners = list(dict.fromkeys(read_metadata(holder).owner for holder in reply.holders))
-        return f"held by {' and '.join(map(shown, owners))}" if owners else "kept from all by a lock delay"
-    return "refused: it is in use as something else, or was given up"
+        return f"held by {' and '.join(map(shown, owners))}" if owners else "blocked by a lock delay"
+    return "refused: the name is in use with another capacity, or the request was withdrawn"

@@ -1,41 +1,41 @@
-"""Who was refused by a quorum, and when it asks again."""
+"""A waiter at a quorum: a request that was refused, and the time at which it is repeated."""
 
 from dataclasses import dataclass, field
 
 from holdfast.stores.quorum.votes import Votes
 
 RETRY = 0.03
-"""About how many seconds later to ask again the first time; then longer, and each time by chance."""
+"""The first re-poll delay in seconds; it doubles with each refusal, and a random factor applies."""
 
 LONGEST_RETRY = 0.24
 
 FREE_AT_SOME = 0.004
-"""About how many seconds later to ask again when the name is free at some node, but not at a majority yet."""
+"""The re-poll delay, in seconds, when the name is free at some nodes but not yet at a majority."""
 
 
 @dataclass(slots=True, eq=False)
-class Waiter:
-    """One of a client who was refused, and waits to be told that the name is free."""
+class QuorumWaiter:
+    """A request of this client that was refused, and waits for the news that the name is free."""
 
     refused: int = 0
-    """How often it was."""
+    """How often it was refused."""
     free_at: set[int] = field(default_factory=set[int])
-    """The nodes that told it since it asked last."""
+    """The nodes that reported the name as free since the last request."""
     stands_at: set[int] = field(default_factory=set[int])
     """The nodes in whose queues it stands."""
     last: Votes | None = None
-    """What the nodes said last."""
+    """The votes of the last attempt."""
 
     def pause(self, quorum: int) -> float:
-        """Return about how many seconds later to ask again, if nothing is heard."""
+        """Return the re-poll delay in seconds without the random factor."""
         if len(self.free_at) >= quorum:
             return 0.0
         return FREE_AT_SOME if self.free_at else min(RETRY * 2 ** min(self.refused, 8), LONGEST_RETRY)
 
     def hear(self, node: int, quorum: int) -> float | None:
-        """Note that the name is free at a node; return about how many seconds later to ask, if that changes anything.
+        """Record that the name is free at a node; return the new re-poll delay in seconds, or None if it stays.
 
-        At once when it is free at a majority.
+        The delay is 0 when the name is free at a majority.
         """
         if node in self.free_at:
             return None

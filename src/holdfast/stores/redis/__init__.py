@@ -1,11 +1,11 @@
-"""Locks in Redis or Valkey: one server, one behind Sentinels, or a Cluster."""
+"""The Redis store: locks in Redis or Valkey, on one server, one behind Sentinels, or a Cluster."""
 
 from functools import partial
 from urllib.parse import SplitResult
 
 from holdfast.contracts.store import StoreSource
 from holdfast.errors import UsageError
-from holdfast.stores.redis.deployment import Deployment
+from holdfast.stores.redis.deployment import RedisDeployment
 from holdfast.stores.redis.options import deployment_of, deployment_of_client, rules_of
 from holdfast.stores.redis.store import RedisStore, capabilities_of
 
@@ -13,40 +13,41 @@ __all__ = ["redis_source"]
 
 
 def redis_source(client: object, *, guard: str = "observed", replicas: int = 0, max_ttl: float = 60.0) -> StoreSource:
-    """Use the servers of a redis-py client: a Redis, one of Sentinel's `master_for`, or a RedisCluster; sync or not.
+    """Return the source of stores on the servers of a redis-py client, sync or asyncio.
 
-    Its settings are taken over, but for timeouts and retries; its connections are not used, and it may be closed.
+    The client is a Redis, one of Sentinel's `master_for`, or a RedisCluster. Its settings are used, except timeouts and
+    retries. Its connections are not used, and it may be closed.
 
     Args:
         client: the client.
         guard: what a server that restarted or was promoted, and so may have forgotten grants, may grant before the
-            longest ttl in use has passed: "strict": nothing; "observed": nothing, if anybody can know of it; "uptime":
-            nothing, as far as its uptime says so, for servers that are never promoted; "off": everything.
+            longest ttl in use has passed: "strict": nothing; "observed": nothing, if anybody can know of it;
+            "uptime": nothing, as far as its uptime says so, for servers that are never promoted; "off": everything.
         replicas: how many replicas must have a grant before it counts.
-        max_ttl: the longest ttl in use, in seconds, for a server that has forgotten that too.
+        max_ttl: the longest ttl in use, in seconds, for a server that has forgotten that, too.
 
-    Raises UsageError if this is no such client, or a value can't be right.
+    Raises UsageError if `client` is no such client, or a value is not valid.
     """
     return _source(deployment_of_client(client, rules_of(guard, replicas, max_ttl)))
 
 
 def redis_url_source(parts: SplitResult) -> StoreSource:
-    """Return the store of a URL. Raises UsageError if it can't be understood."""
+    """Return the source of stores for a Redis URL. Raises UsageError if the URL can't be understood."""
     return _source(deployment_of(parts))
 
 
 def redis_node_source(node: SplitResult | object) -> StoreSource:
-    """Return the store of a URL or a client, as one of the nodes of a quorum, which are asked side by side."""
+    """Return the source of stores for a URL or a client, as a node of a quorum, whose requests are fanned out."""
     if isinstance(node, SplitResult):
         deployment = deployment_of(node, guard="uptime")
     else:
         deployment = deployment_of_client(node, rules_of("uptime", 0, 60.0))
-    if deployment.shape != "single" or deployment.rules.replicas:  # what is promoted may forget a vote, however old
-        raise UsageError("a node of a quorum is one server that is never a replica: no Sentinel, Cluster or replicas.")
+    if deployment.shape != "single" or deployment.rules.replicas:  # a promoted replica may forget a vote, however old
+        raise UsageError("a node of a quorum must be one server, never a replica: no Sentinel, Cluster or replicas.")
     deployment.fan_out = True
     return _source(deployment)
 
 
-def _source(deployment: Deployment) -> StoreSource:
+def _source(deployment: RedisDeployment) -> StoreSource:
     able = capabilities_of(deployment.rules, clustered=deployment.shape == "cluster")
     return StoreSource(deployment.title(), able, partial(RedisStore, deployment))

@@ -1,23 +1,23 @@
-"""How to reach the servers of one deployment: what redis-py's connections have to be told."""
+"""The access to the servers of a deployment: the options for redis-py's connections."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.stores.redis.link import Address
+from holdfast.stores.redis.link import RedisAddress
 
 
 @dataclass(slots=True, frozen=True)
-class Access:
-    """Credentials, TLS and the like, as keyword arguments of redis-py's Connection classes."""
+class RedisAccess:
+    """Credentials, TLS and other options, as keyword arguments of redis-py's Connection classes."""
 
     options: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
-    """All but host, port, path, timeouts and retries, which are ours. May hold secrets."""
+    """All options except host, port, path, timeouts and retries, which this store decides. They may contain secrets."""
     tls: bool = False
     connect_timeout: float = 5.0
-    """The longest that connecting may take, in seconds, where no operation sets a nearer end."""
+    """The longest time to connect, in seconds, where no operation sets an earlier deadline."""
 
-    def connection_options(self, address: Address) -> dict[str, Any]:
+    def connection_options(self, address: RedisAddress) -> dict[str, Any]:
         """Return the keyword arguments of a redis-py Connection (sync or asyncio) to `address`."""
         where = {"path": address.path} if address.path else {"host": address.host, "port": address.port}
         return {**self.options, **where}

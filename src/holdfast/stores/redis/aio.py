@@ -1,7 +1,7 @@
-"""The link of the asyncio runtime: one connection a server, for requests and for the channel alike.
+"""The link to a Redis server for asyncio: one connection, for requests and for the channel alike.
 
-Where replicas are waited for there is a second one: a WAIT holds up whatever is asked after it on the same
-connection, and a release or a renewal should not stand behind it.
+A link that waits for replicas has a second connection: a WAIT delays every later request on its connection, and a
+release or a renewal must not wait for it.
 """
 
 import asyncio
@@ -9,32 +9,32 @@ from typing import Any
 
 from holdfast.runtimes.aio import AsyncioRuntime
 from holdfast.stores.redis import wire
-from holdfast.stores.redis.access import Access
+from holdfast.stores.redis.access import RedisAccess
 from holdfast.stores.redis.aio_channel import ChannelLine
-from holdfast.stores.redis.aio_line import Line
+from holdfast.stores.redis.aio_line import RedisLine
 from holdfast.stores.redis.aio_pipeline import NotSentError, SilenceLimits
-from holdfast.stores.redis.link import Address, Answer, Hearing, ReplyError, Word
+from holdfast.stores.redis.link import RedisAddress, RedisHearing, RedisReply, ReplyError, Word
 from holdfast.stores.redis.scripts import Script
 
 ASKING = wire.command(b"ASKING")
 
 
-class AsyncLink:
+class RedisAsyncLink:
     """Implements `Link` for one event loop."""
 
     def __init__(
         self,
         runtime: AsyncioRuntime,
-        access: Access,
-        address: Address,
-        hearing: Hearing,
+        access: RedisAccess,
+        address: RedisAddress,
+        hearing: RedisHearing,
         *,
         identify: wire.Identify = wire.WHO,
         sharded: bool = False,
     ) -> None:
         """Prepare; nothing is connected yet.
 
-        Without `identify` the server is not asked who it is, and its run id is b"". `sharded` means sharded channels.
+        Without `identify`, the link does not ask the server for its run id. A cluster has `sharded` channels.
         """
         self.silence = SilenceLimits()
         self._runtime = runtime
@@ -42,16 +42,16 @@ class AsyncLink:
         self._line = ChannelLine(
             runtime, access, address, self.silence, identify=identify, hearing=hearing, sharded=sharded
         )
-        self._waiting_line = Line(runtime, access, address, self.silence, identify=identify)
+        self._waiting_line = RedisLine(runtime, access, address, self.silence, identify=identify)
 
-    async def run(self, script: Script, keys: tuple[Word, ...], args: tuple[Word, ...], until: float) -> Answer:
-        """Run a script with `args` and the run id. This is the short way, for a server that is there and knows it."""
+    async def run(self, script: Script, keys: tuple[Word, ...], args: tuple[Word, ...], until: float) -> RedisReply:
+        """Run a script with `args` and the run id: the short way, if the server is connected and knows the script."""
         pipe = self._line.pipe
         if pipe is not None and not pipe.clogged:
             try:
                 value = await pipe.request(wire.evalsha(script, keys, args, pipe.run_id), until)
                 if type(value) is not ReplyError:
-                    return Answer(value, pipe.run_id)
+                    return RedisReply(value, pipe.run_id)
                 if value.code != "NOSCRIPT":
                     raise value
             except NotSentError:
@@ -60,19 +60,19 @@ class AsyncLink:
 
     async def run_replicated(
         self, script: Script, keys: tuple[Word, ...], args: tuple[Word, ...], until: float, replicas: int
-    ) -> Answer:
-        """Run a script, and count the replicas that have it. What is asked in one turn of the loop shares a WAIT."""
+    ) -> RedisReply:
+        """Run a script, and count the replicas that have it. The requests of one turn of the loop share a WAIT."""
         return await self._run(self._waiting_line, script, keys, args, until, replicas=replicas)
 
     async def run_after_asking(
         self, script: Script, keys: tuple[Word, ...], args: tuple[Word, ...], until: float
-    ) -> Answer:
+    ) -> RedisReply:
         """Run a script right after an ASKING."""
         return await self._run(self._line, script, keys, args, until, asking=True)
 
     async def _run(
         self,
-        line: Line,
+        line: RedisLine,
         script: Script,
         keys: tuple[Word, ...],
         args: tuple[Word, ...],
@@ -80,13 +80,13 @@ class AsyncLink:
         *,
         replicas: int = 0,
         asking: bool = False,
-    ) -> Answer:
+    ) -> RedisReply:
         pack = wire.evalsha
         while True:
             pipe = await line.ready(until)
             try:
                 if asking:
-                    pipe.request(ASKING, until).cancel()  # the script's reply will tell whether it was heeded
+                    pipe.request(ASKING, until).cancel()  # the script's reply tells whether the server took it
                 reply = pipe.request(pack(script, keys, args, pipe.run_id), until)
                 tally = pipe.tally(replicas, until) if replicas else None
                 value = await reply
@@ -96,10 +96,10 @@ class AsyncLink:
                 pack = wire.eval_text
                 continue
             wire.raise_if_error(value)
-            return Answer(value, pipe.run_id, 0 if tally is None else await self._counted(tally, until))
+            return RedisReply(value, pipe.run_id, 0 if tally is None else await self._counted(tally, until))
 
     async def _counted(self, tally: "asyncio.Future[Any]", until: float) -> int:
-        """Await what others await as well. An error of it is not theirs or mine: each raises its own."""
+        """Await a count that other tasks await, too. Each of them raises an error of its own."""
         await asyncio.wait({tally}, timeout=max(0.0, until - self._runtime.now()))
         if not tally.done() or tally.exception() is not None:
             raise wire.unanswered(self._address, TimeoutError())
@@ -134,6 +134,6 @@ class AsyncLink:
         await self._waiting_line.stopped()
 
     def abandon(self) -> None:
-        """In a forked child: let go of the sockets. The event loop, which is the parent's, is not touched."""
+        """In a forked child: let go of the sockets, and leave the event loop alone, which is the parent's."""
         self._line.abandon()
         self._waiting_line.abandon()

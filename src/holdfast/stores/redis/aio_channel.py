@@ -1,4 +1,4 @@
-"""A line that also listens: its subscriptions outlive its connections."""
+"""A line that also listens. Its subscriptions outlive its connections."""
 
 import asyncio
 import contextlib
@@ -9,34 +9,34 @@ from typing import Any
 from holdfast.errors import OutcomeUnknown, StoreError
 from holdfast.runtimes.aio import AsyncioRuntime
 from holdfast.stores.redis import wire
-from holdfast.stores.redis.access import Access
-from holdfast.stores.redis.aio_line import Line
+from holdfast.stores.redis.access import RedisAccess
+from holdfast.stores.redis.aio_line import RedisLine
 from holdfast.stores.redis.aio_pipeline import NotSentError, Pipeline, SilenceLimits
-from holdfast.stores.redis.link import Address, Hearing, ReplyError
+from holdfast.stores.redis.link import RedisAddress, RedisHearing, ReplyError
 
 log = logging.getLogger("holdfast")
 
 SHORTEST_PAUSE = 0.02
 LONGEST_PAUSE = 1.0
-"""Between attempts to connect again for the sake of subscriptions, in seconds, give or take a half."""
+"""The shortest and the longest pause between attempts to connect, in seconds, give or take a half."""
 
 PING = wire.command(b"PING")
 MESSAGES = frozenset({b"message", b"smessage"})
 ENDS = frozenset({b"unsubscribe", b"sunsubscribe"})
 
 
-class ChannelLine(Line):
-    """While there are subscriptions, a task connects again by itself and looks after a server that fell silent."""
+class ChannelLine(RedisLine):
+    """While there are subscriptions, a task connects again when needed, and checks a server that fell silent."""
 
     def __init__(
         self,
         runtime: AsyncioRuntime,
-        access: Access,
-        address: Address,
+        access: RedisAccess,
+        address: RedisAddress,
         silence: SilenceLimits,
         *,
         identify: wire.Identify,
-        hearing: Hearing,
+        hearing: RedisHearing,
         sharded: bool,
     ) -> None:
         """Prepare; nothing is connected yet."""
@@ -47,7 +47,7 @@ class ChannelLine(Line):
         self._tending: asyncio.Task[None] | None = None
 
     async def listen(self, channel: str, until: float) -> None:
-        """Subscribe, and return once that is confirmed. Idempotent."""
+        """Subscribe, and return once the server has confirmed it. Idempotent."""
         while True:
             pipe = await self.ready(until)
             try:
@@ -61,20 +61,20 @@ class ChannelLine(Line):
             self._tending = self._runtime.loop.create_task(self._tend(), name="holdfast-channel")
 
     def ignore(self, channel: str) -> None:
-        """Unsubscribe, and do not wait for the confirmation."""
+        """Unsubscribe, without waiting for the confirmation."""
         self._channels.discard(channel)
         if (pipe := self.pipe) is not None and channel in pipe.channels:
             pipe.channels.discard(channel)
             self._exchange(pipe, b"unsubscribe", channel, self._runtime.now() + self._silence.sign).cancel()
 
     def stop(self) -> None:
-        """Disconnect, and connect no more."""
+        """Disconnect, and do not connect again."""
         super().stop()
         if self._tending is not None:
             self._tending.cancel()
 
     async def stopped(self) -> None:
-        """Wait, after `stop`, until nothing of this is left."""
+        """After `stop`: wait until its tasks have ended and its sockets are closed."""
         if self._tending is not None:
             await asyncio.wait({self._tending})
         await super().stopped()
@@ -86,20 +86,20 @@ class ChannelLine(Line):
         pipe.channels.add(channel)
 
     def _exchange(self, pipe: Pipeline, verb: bytes, channel: str, until: float) -> "asyncio.Future[Any]":
-        """Send what is answered by a push that begins with the same words, or by an error."""
+        """Send a command whose reply is a push that begins with the same words, or an error."""
         words = [self._prefix + verb, channel.encode()]
         return pipe.request(wire.command(*words), until, words)
 
     async def _greet(self, pipe: Pipeline) -> None:
-        """Ask who it is, and subscribe before any request goes out: who is not heard to listen may be passed over."""
+        """Identify the server, and subscribe before any request: a waiter that does not listen may be passed over."""
         await super()._greet(pipe)
-        with contextlib.suppress(ReplyError):  # requests can do without, and the task tries again
+        with contextlib.suppress(ReplyError):  # requests do not need it, and the task tries again
             await self._catch_up(pipe)
 
     async def _catch_up(self, pipe: Pipeline) -> None:
-        """Subscribe to what a connection lacks, and then tell of the gap.
+        """Subscribe to the channels that a connection lacks, and then report a gap in the messages.
 
-        A channel that has moved to another server is given up: who waits learns where it is when asking again.
+        A channel that has moved to another server is dropped: its waiters learn the new server from their next request.
         """
         if not (missing := list(self._channels - pipe.channels)):
             return
@@ -113,7 +113,7 @@ class ChannelLine(Line):
         self._tell(self._hearing.on_gap)
 
     def _hear(self, push: list[Any]) -> None:
-        """Pass messages on. That the server ends a subscription by itself means that the channel has moved."""
+        """Pass messages on. A server that ends a subscription by itself has lost the channel to another server."""
         if push[0] in MESSAGES:
             self._tell(self._hearing.on_push, push[2])
         elif push[0] in ENDS and self.pipe is not None:
@@ -126,7 +126,7 @@ class ChannelLine(Line):
         except Exception:
             log.exception("a message could not be taken; whoever waits for it asks again by itself")
 
-    # -- the task that looks after them --------------------------------------------------------------------
+    # -- the task for the subscriptions --------------------------------------------------------------------
 
     async def _tend(self) -> None:
         try:
@@ -145,7 +145,7 @@ class ChannelLine(Line):
             self._tending = None
 
     async def _watch(self, pipe: Pipeline) -> None:
-        """Return when there is something to do for the subscriptions. Cut off a server that gives no sign of life."""
+        """Return when the subscriptions need something. Cut the connection of a server that gives no sign of life."""
         while self._channels and self._channels <= pipe.channels and not pipe.lost:
             pipe.stirred.clear()
             await pipe.stirred.wait(pipe.heard + self._silence.quiet)

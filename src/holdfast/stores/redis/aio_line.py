@@ -1,7 +1,7 @@
-"""A way to one server that is connected when it is needed, and again when its connection was lost.
+"""A line to one server: it connects when a request needs it, and again when the connection was lost.
 
-redis-py connects: TCP or a Unix socket, TLS, HELLO, credentials and their providers, the database. Then a Pipeline
-takes over its transport.
+redis-py connects: TCP or a Unix socket, TLS, HELLO, credentials and their providers, the database. Then a `Pipeline`
+takes over the transport.
 """
 
 import asyncio
@@ -18,31 +18,32 @@ from redis.exceptions import RedisError
 from holdfast.errors import OutcomeUnknown, StoreError
 from holdfast.runtimes.aio import AsyncioRuntime
 from holdfast.stores.redis import wire
-from holdfast.stores.redis.access import Access
-from holdfast.stores.redis.aio_pipeline import NotSentError, Pipeline, SilenceLimits, blank
-from holdfast.stores.redis.link import Address
+from holdfast.stores.redis.access import RedisAccess
+from holdfast.stores.redis.aio_pipeline import NotSentError, Pipeline, SilenceLimits
+from holdfast.stores.redis.link import RedisAddress
+from holdfast.transport.forked import abandon_transport
 from holdfast.transport.handshake import HandshakeFailed, understood
 from holdfast.transport.keep_alive import keep_transport_alive
 
 log = logging.getLogger("holdfast")
 
 BREATH = 0.02
-"""How long after a failed attempt to connect the next one may begin, in seconds."""
+"""After how many seconds the next attempt to connect may follow one that failed."""
 
 
-class Line:
-    """At most one connection, shared by all who need it."""
+class RedisLine:
+    """At most one connection, which all requests share."""
 
     def __init__(
         self,
         runtime: AsyncioRuntime,
-        access: Access,
-        address: Address,
+        access: RedisAccess,
+        address: RedisAddress,
         silence: SilenceLimits,
         *,
         identify: wire.Identify,
     ) -> None:
-        """Prepare; nothing is connected yet. `identify`: ask the server who it is."""
+        """Prepare; nothing is connected yet. `identify` holds the requests that ask for the run id."""
         self.pipe: Pipeline | None = None
         """The connection, if there is one."""
         self._runtime = runtime
@@ -66,7 +67,7 @@ class Line:
         return pipe
 
     async def _connected(self, until: float) -> None:
-        """Wait for the attempt to connect that is under way, or begin one."""
+        """Wait for the attempt to connect that is under way, or start one."""
         if self._stopped:
             raise StoreError(f"the client of the Redis server at {self._address} is closed; make a new one")
         if (task := self._connecting) is None:
@@ -76,13 +77,13 @@ class Line:
         if not task.done():
             raise wire.cannot_connect(self._address, self._too_late())
         if not task.cancelled() and (error := task.result()) is not None:
-            raise type(error)(*error.args) from error.__cause__  # each caller gets one with a traceback of its own
+            raise type(error)(*error.args) from error.__cause__  # a traceback of its own for each caller
 
     def _stop_waiting(self, _task: "asyncio.Task[Any]") -> None:
         self._connecting = None
 
     async def _connect(self) -> StoreError | None:
-        """Connect, and return what went wrong: several wait for it, or nobody."""
+        """Connect. An error is returned and not raised: several tasks wait for it, or none."""
         if (early := self._not_before - self._runtime.now()) > 0.0:
             await asyncio.sleep(early)
         try:
@@ -103,7 +104,7 @@ class Line:
             error = self._too_late()
         if isinstance(error, OutcomeUnknown | NotSentError):
             error = ConnectionResetError("the connection was lost at once")
-        if isinstance(error.__cause__, RedisError):  # on a Unix socket, redis-py wraps what the server says
+        if isinstance(error.__cause__, RedisError):  # on a Unix socket, redis-py wraps the error of the server
             error = error.__cause__
         if isinstance(error, StoreError):
             return error
@@ -112,7 +113,7 @@ class Line:
         return told
 
     async def _dial(self) -> Pipeline:
-        """Connect and greet. Leaves no socket behind if that fails."""
+        """Connect, and send the first requests. Leaves no socket behind if that fails."""
         self._dialled = connection = new_connection(self._access, self._address)
         try:
             await connection.connect()  # type: ignore[no-untyped-call]
@@ -131,7 +132,7 @@ class Line:
         return pipe
 
     def _detach(self, connection: Any) -> asyncio.StreamWriter:  # noqa: ANN401 - what redis-py keeps to itself
-        """Take the stream of a connection away from it, if it is in order and still wanted."""
+        """Take the stream from a connection of redis-py. Raises OSError if it is not usable, or not needed."""
         reader: Any = connection._reader  # noqa: SLF001
         writer: asyncio.StreamWriter = connection._writer  # noqa: SLF001
         if self._stopped:  # the wait_for() of some Pythons, which redis-py uses, may swallow a cancellation
@@ -145,21 +146,21 @@ class Line:
         return writer
 
     async def _greet(self, pipe: Pipeline) -> None:
-        """Say what is said first on a new connection."""
+        """Send the first requests on a new connection."""
         if self._identify:
             until = self._runtime.now() + self._access.connect_timeout
             replies = [await pipe.request(request, until) for request in self._identify]
             pipe.run_id = wire.identity_of(self._address, *replies)
 
     def _hear(self, push: list[Any]) -> None:
-        """Take what the server says unasked: here, nothing is expected."""
+        """Take a push of the server: a line without subscriptions expects none."""
 
     def _forget(self, pipe: Pipeline) -> None:
         if self.pipe is pipe:
             self.pipe = None
 
     def stop(self) -> None:
-        """Disconnect, and connect no more."""
+        """Disconnect, and do not connect again."""
         self._stopped = True
         if self._connecting is not None:
             self._connecting.cancel()
@@ -169,27 +170,27 @@ class Line:
             self._latest.cut(ConnectionAbortedError("the client was closed"))
 
     async def stopped(self) -> None:
-        """Wait, after `stop`, until nothing of this is left."""
+        """After `stop`: wait until its tasks have ended and its sockets are closed."""
         if self._connecting is not None:
             await asyncio.wait({self._connecting})
         if self._latest is not None:
             await self._latest.closed()
 
     def abandon(self) -> None:
-        """In a forked child: let go of the socket, also of one that is being connected."""
+        """In a forked child: let go of the socket, also while it is being connected."""
         self._stopped = True
         self.pipe = None
         if self._latest is not None:
             self._latest.abandon()
         if (writer := self._dialled_writer()) is not None:
-            blank(writer.transport)
+            abandon_transport(writer.transport)
 
     def _dialled_writer(self) -> asyncio.StreamWriter | None:
         return None if self._dialled is None else _writer_of(self._dialled)
 
 
-class _Tls(SSLConnection):
-    """Tells a TLS handshake that is not answered from a server that is not reached."""
+class _TlsConnection(SSLConnection):
+    """Tells a server that does not answer the TLS handshake from one that is not reached."""
 
     shaking_hands = False
 
@@ -200,7 +201,7 @@ class _Tls(SSLConnection):
         return arguments
 
     def _shake_hands(self, wrap: Callable[..., ssl.SSLObject], *args: Any, **options: Any) -> ssl.SSLObject:  # noqa: ANN401
-        """Note, as the event loop begins with TLS, that the server has been reached."""
+        """Note that the server was reached: the event loop begins with TLS."""
         self.shaking_hands = True
         return wrap(*args, **options)
 
@@ -214,9 +215,9 @@ class _Tls(SSLConnection):
         self.shaking_hands = False
 
 
-def new_connection(access: Access, address: Address) -> AbstractConnection:
-    """Make one of redis-py's connections, which does not repeat or expect anything by itself."""
-    kind: Any = UnixDomainSocketConnection if address.path else _Tls if access.tls else Connection
+def new_connection(access: RedisAccess, address: RedisAddress) -> AbstractConnection:
+    """Make a connection of redis-py that repeats nothing and checks nothing by itself."""
+    kind: Any = UnixDomainSocketConnection if address.path else _TlsConnection if access.tls else Connection
     made: AbstractConnection = kind(
         **{
             **access.connection_options(address),
@@ -234,7 +235,7 @@ def new_connection(access: Access, address: Address) -> AbstractConnection:
 
 
 async def hang_up(connection: Any) -> None:  # noqa: ANN401 - what redis-py keeps to itself
-    """Close the socket of a connection that came to nothing, if it has one."""
+    """Close the socket of a connection that failed, if it has one."""
     if (writer := _writer_of(connection)) is not None:
         writer.transport.abort()
         connection._reader = connection._writer = None  # noqa: SLF001

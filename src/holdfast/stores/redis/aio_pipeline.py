@@ -1,15 +1,13 @@
 """One connection of the asyncio runtime, with many requests under way at once.
 
 A request goes out at once if no other is under way, else at the end of the event loop's turn, with all others of that
-turn. One timer watches over the deadlines of all. A server answers in the order in which it was asked; so a request
-keeps its place in that order, whatever becomes of its caller: the reply to one that was cancelled or ran out of time
-is read and dropped, and never answers another.
+turn. One timer watches all deadlines. A server replies in the order of the requests. So a request keeps its place in
+that order, whatever becomes of its caller: the reply to a request that was cancelled or timed out is read and dropped,
+and never taken for another one's.
 """
 
 import asyncio
 import logging
-import os
-import socket
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,7 +17,8 @@ import hiredis
 
 from holdfast.runtimes.aio import AsyncioRuntime
 from holdfast.stores.redis import wire
-from holdfast.stores.redis.link import Address
+from holdfast.stores.redis.link import RedisAddress
+from holdfast.transport.forked import abandon_transport
 
 log = logging.getLogger("holdfast")
 
@@ -29,24 +28,24 @@ CLOSING = 1.0
 
 
 class NotSentError(Exception):
-    """The connection was lost before the request went out: it can safely go out on another."""
+    """The connection was lost before the request was sent: another connection may send it."""
 
 
 @dataclass(slots=True)
 class SilenceLimits:
-    """How long to bear with a server that is silent, in seconds."""
+    """For how long a server may be silent, in seconds."""
 
     overdue: float = 1.0
-    """How far past its deadline the oldest request may be before the connection is given up."""
+    """How long after the deadline of the oldest request the connection is cut."""
     quiet: float = 5.0
-    """How long nothing need be heard on a connection with subscriptions before the server is asked for a sign."""
+    """After how much silence on a connection with subscriptions the client sends a PING."""
     sign: float = 5.0
-    """How long that sign may take."""
+    """How long the reply to that PING may take."""
 
 
 @dataclass(slots=True)
-class _Tally:
-    """A WAIT that goes out after all requests of this turn of the loop, for those of them that want replicas."""
+class _ReplicaTally:
+    """A WAIT that is sent after all requests of this turn of the loop, for those that need replicas."""
 
     counted: "asyncio.Future[Any]"
     replicas: int
@@ -55,31 +54,31 @@ class _Tally:
 
 
 class Pipeline(asyncio.Protocol):
-    """Requests in, replies out, in order. Ends with its connection: it does not connect again."""
+    """Requests in, replies out, in order. It ends with its connection, and does not connect again."""
 
     def __init__(  # noqa: PLR0917 - made in one place only
         self,
         runtime: AsyncioRuntime,
-        address: Address,
+        address: RedisAddress,
         silence: SilenceLimits,
         writer: asyncio.StreamWriter,
         hear: Callable[[list[Any]], None],
         report_lost: Callable[["Pipeline"], None],
     ) -> None:
-        """Take over the connection of a stream, with nothing under way. `hear` gets what the server says unasked."""
+        """Take over the connection of a stream, with nothing under way. `hear` gets the pushes of the server."""
         self.run_id = b""
-        """Which server process this is, once it was asked."""
+        """Identifies the server process, once it was asked."""
         self.channels: set[str] = set()
-        """Where this connection is subscribed, for those who subscribe."""
+        """The channels to which this connection is subscribed, as its owner notes them."""
         self.lost = False
-        """Whether the connection is given up; no request is taken any more."""
+        """Whether the connection was cut or lost; it takes no request any more."""
         self.stirred = runtime.event()
-        """Raised when the connection is given up, or the server has ended one of its subscriptions."""
+        """Raised when the connection was cut or lost, or the server has ended a subscription."""
         self.clogged = False
-        """Whether the server takes so little that requests should wait."""
+        """Whether the server reads so slowly that requests should wait."""
         self.unclogged = runtime.event()
         self.heard = runtime.now()
-        """When the server was last heard, a local instant."""
+        """When the server last sent anything, a local instant."""
         self._address = address
         self._silence = silence
         self._hear = hear
@@ -90,11 +89,11 @@ class Pipeline(asyncio.Protocol):
         self._new_future = runtime.loop.create_future
         self._pending: deque[tuple[asyncio.Future[Any], float, list[bytes] | None]] = deque()
         self._unsent: list[bytes] = []
-        self._tally: _Tally | None = None
+        self._tally: _ReplicaTally | None = None
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at = NEVER
         self._reader = wire.new_reader()
-        self._writer = writer  # which would close the connection if it were forgotten
+        self._writer = writer  # without a reference, it would close the connection
         self._transport = writer.transport
         self._transport.set_protocol(self)
         self._ended = runtime.event()
@@ -102,11 +101,10 @@ class Pipeline(asyncio.Protocol):
     # -- requests ------------------------------------------------------------------------------------------
 
     def request(self, packed: bytes, until: float, push: list[bytes] | None = None) -> "asyncio.Future[Any]":
-        """Send a request; the result will be its reply, also if that is an error.
+        """Send a request. The future gets its reply, also if that is an error.
 
-        `push` is how the push begins that answers a request which has no other reply. Raises NotSentError once the
-        connection is lost, and StoreUnavailable if `until` has passed; the future raises OutcomeUnknown or
-        NotSentError.
+        If the reply to a request is a push, `push` is how that begins. Raises NotSentError if the connection is lost,
+        and StoreUnavailable if `until` has passed; the future raises OutcomeUnknown or NotSentError.
         """
         if self.lost:
             raise NotSentError
@@ -124,14 +122,14 @@ class Pipeline(asyncio.Protocol):
         return reply
 
     def tally(self, replicas: int, until: float) -> "asyncio.Future[Any]":
-        """Return how many replicas have what was requested in this turn of the loop, at best `replicas`.
+        """Return how many replicas have the requests of this turn of the loop, at best `replicas`.
 
-        The future is shared by all who ask in this turn, so it must not be awaited but in asyncio.wait().
+        All callers of this turn share the future: wait for it by asyncio.wait(), for to await it could cancel it.
         """
         if (tally := self._tally) is None:
             counted = self._new_future()
             counted.add_done_callback(_look_at_error)
-            self._tally = _Tally(counted, replicas, until, until)
+            self._tally = _ReplicaTally(counted, replicas, until, until)
             if not self._unsent:
                 self._call_soon(self._flush)
             return counted
@@ -142,7 +140,7 @@ class Pipeline(asyncio.Protocol):
 
     def _flush(self) -> None:
         if self.lost or self._transport.is_closing():
-            return  # what is left unsent is told so when the loss is
+            return  # `cut` tells the requests that were not sent
         if (tally := self._tally) is not None:
             self._tally = None
             self._unsent.append(wire.wait(tally.replicas, tally.soonest - self._now()))
@@ -165,7 +163,7 @@ class Pipeline(asyncio.Protocol):
         self._alarm_at = when
 
     def _sweep(self) -> None:
-        """End what has run out of time, and set the alarm for what does next."""
+        """End the requests whose deadline has passed, and set the timer for the next deadline."""
         self._alarm, self._alarm_at = None, NEVER
         if not self._pending:
             return
@@ -186,7 +184,7 @@ class Pipeline(asyncio.Protocol):
     # -- the connection ------------------------------------------------------------------------------------
 
     def cut(self, error: Exception) -> None:
-        """Give the connection up at once, because of `error`. Idempotent."""
+        """Close the connection at once, because of `error`. Idempotent."""
         if self.lost:
             return
         self.lost = True
@@ -210,14 +208,14 @@ class Pipeline(asyncio.Protocol):
                 reply.set_exception(wire.unanswered(self._address, error) if place < sent else NotSentError())
 
     async def closed(self) -> None:
-        """Wait, after a cut, for the event loop to close the socket."""
+        """After a cut: wait until the event loop has closed the socket."""
         await self._ended.wait(self._now() + CLOSING)
 
     def abandon(self) -> None:
-        """In a forked child: let go of the socket, unless that is done anyway."""
+        """In a forked child: let go of the socket, if the connection still has one."""
         if not self.lost:
             self.lost = True
-            blank(self._transport)
+            abandon_transport(self._transport)
 
     # -- what the event loop calls -------------------------------------------------------------------------
 
@@ -250,32 +248,22 @@ class Pipeline(asyncio.Protocol):
         self.cut(ConnectionResetError("the connection was closed by the server"))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Note that there is no connection any more."""
+        """Note that the connection is gone."""
         self.cut(exc or ConnectionAbortedError("the connection was closed"))
         self._ended.set()
 
     def pause_writing(self) -> None:
-        """Note that the server does not keep up."""
+        """Note that the server reads too slowly."""
         self.unclogged.clear()
         self.clogged = True
 
     def resume_writing(self) -> None:
-        """Note that it does again."""
+        """Note that the server keeps up again."""
         self.clogged = False
         self.unclogged.set()
 
 
 def _look_at_error(future: "asyncio.Future[Any]") -> None:
-    """Keep asyncio from complaining of an error that nobody is left to hear of."""
+    """Keep asyncio from reporting an error that no task waits for."""
     if not future.cancelled():
         future.exception()
-
-
-def blank(transport: asyncio.BaseTransport) -> None:
-    """In a forked child: put a blank socket in place of a transport's own, which closes this copy of it.
-
-    The event loop's selector is shared with the parent: to take the descriptor out of it here would take it out there
-    as well. And a number that was set free would go to another file, which the transport might then write to or close.
-    """
-    with socket.socket(socket.AF_UNIX) as nothing:
-        os.dup2(nothing.fileno(), transport.get_extra_info("socket").fileno(), inheritable=False)

@@ -1,4 +1,4 @@
-"""From messages to the arguments of scripts, and from their replies back. The Lua files say what stands where."""
+"""The codec of the scripts: messages become arguments, replies become messages. The Lua files list the positions."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -32,17 +32,17 @@ KINDS = {
     "W": (NotificationKind.CONTENDED, False),
     "A": (NotificationKind.REVOCATION_REQUESTED, False),
 }
-"""What the letter says that a push begins with: its kind, and for a grant whether somebody else waits."""
+"""The first letter of a push: its kind, and for a grant whether the name is contended."""
 
 OUTCOMES = (None, Outcome.RELEASED, Outcome.EXPIRED, Outcome.TAKEN_OVER)
-"""By the number that a script returns."""
+"""The outcomes by the number that a script returns."""
 
 CONTENDED = 4
-"""What `renew` returns for a lease that is renewed and for which somebody waits."""
+"""The number that `renew` returns for a renewed lease whose name is contended."""
 
 
-def about_request(request: AcquireRequest) -> tuple[Packable, ...]:
-    """Return what is the same in all requests of a lock, for the first argument of `acquire`."""
+def request_fields(request: AcquireRequest) -> tuple[Packable, ...]:
+    """Return the fields that all requests of a lock have in common, for the first argument of `acquire`."""
     return (
         request.channel,
         request.owner,
@@ -58,7 +58,7 @@ def about_request(request: AcquireRequest) -> tuple[Packable, ...]:
 
 
 def reply_of(value: Any) -> Reply:  # noqa: ANN401 - as a script returns it
-    """Read what `acquire` returned."""
+    """Decode the reply of `acquire`."""
     kind = value[0]
     if kind == 1:
         return Granted(value[1], value[2], value[3] == 1)
@@ -69,16 +69,16 @@ def reply_of(value: Any) -> Reply:  # noqa: ANN401 - as a script returns it
     return CapacityMismatch(value[1]) if kind == 4 else Withdrawn()  # noqa: PLR2004
 
 
-def about_renewals(renewals: Sequence[RenewRequest]) -> tuple[str, str]:
-    """Return the channel of the one client whose leases these are, and what the first of them says of its owner."""
+def channel_and_owner(renewals: Sequence[RenewRequest]) -> tuple[str, str]:
+    """Return the channel of the client that has these leases, and the owner of the first of them."""
     requests = [each.request for each in renewals if each.request is not None]
     return (requests[0].channel, requests[0].owner) if requests else ("", "")
 
 
 def renewal(each: RenewRequest, owner: str) -> tuple[Packable, ...]:
-    """Return one lease, for `renew`, and its owner if that is another than `owner`.
+    """Encode one lease for `renew`, with its owner if that differs from `owner`.
 
-    Without its request it can be renewed, but not be taken up again.
+    A lease without its request can be renewed, but not restored.
     """
     request = each.request
     if request is None:
@@ -97,28 +97,28 @@ def renewal(each: RenewRequest, owner: str) -> tuple[Packable, ...]:
 
 
 def outcome_of(value: int) -> Outcome:
-    """Read what `release` returned."""
+    """Decode the reply of `release`."""
     return OUTCOMES[value] or Outcome.UNKNOWN
 
 
 def adjusted(value: int) -> RenewReply:
-    """Read what `adjust` returned."""
+    """Decode the reply of `adjust`."""
     return OUTCOMES[value]
 
 
 def renewed(renewal: RenewRequest, value: int) -> RenewReply:
-    """Read what `renew` returned for one lease, and note whether somebody waits for its name."""
+    """Decode the reply of `renew` for one lease, and record whether its name is contended."""
     renewal.contended = value == CONTENDED
     return None if renewal.contended else OUTCOMES[value]
 
 
 def left_of(value: Any) -> NotGranted:  # noqa: ANN401
-    """Read what `withdraw` returned."""
+    """Decode the reply of `withdraw`."""
     return NotGranted(tuple(map(_text, value[2:])), value[0], value[1])
 
 
 def holders_of(value: Any) -> list[HolderView]:  # noqa: ANN401
-    """Read the holders that `inspect` and `revoke` return."""
+    """Decode the holders that `inspect` and `revoke` return."""
     return [
         HolderView(_text(owner), token, weight, seconds(held), seconds(left), seconds(ttl))
         for owner, token, weight, held, left, ttl in value
@@ -126,15 +126,15 @@ def holders_of(value: Any) -> list[HolderView]:  # noqa: ANN401
 
 
 def view_of(name: str, value: Any) -> NameView:  # noqa: ANN401
-    """Read what `inspect` returned."""
+    """Decode the reply of `inspect`."""
     capacity, counter, blocked_for, holders, waiters, quarantined_for = value
     shown = [WaiterView(_text(owner), weight, seconds(waited), bool(alive)) for owner, weight, waited, alive in waiters]
     blocked, quarantined = seconds(blocked_for), seconds(quarantined_for)
     return NameView(name, capacity, counter, holders_of(holders), shown, blocked, quarantined)
 
 
-def notice_of(channel: str, payload: bytes) -> Notification | None:
-    """Read a push: a letter, a number, and the request; None for what is not ours."""
+def notification_of(channel: str, payload: bytes) -> Notification | None:
+    """Decode a push: a letter, a number and the request id; None if Holdfast did not send it."""
     letter, _, rest = payload.decode("utf-8", "replace").partition(" ")
     number, _, request_id = rest.partition(" ")
     kind, contended = KINDS.get(letter, (None, False))

@@ -1,4 +1,4 @@
-"""One Redis, of whatever shape: which servers, how to reach them, how safe to be, and what makes the links to them."""
+"""A deployment of Redis in any of its shapes: its servers, the access to them, its rules, and its links."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -8,45 +8,48 @@ from holdfast.errors import UsageError
 from holdfast.runtimes.aio import AsyncioRuntime
 from holdfast.runtimes.threads import ThreadsRuntime
 from holdfast.stores.redis import wire
-from holdfast.stores.redis.access import Access
-from holdfast.stores.redis.link import Address, Hearing, Link
+from holdfast.stores.redis.access import RedisAccess
+from holdfast.stores.redis.link import RedisAddress, RedisHearing, RedisLink
 from holdfast.stores.redis.topology import Cluster, OneServer, OpenLink, Sentinels, Topology
 
 NO_GUARD, OBSERVED, STRICT, UPTIME = 0, 1, 2, 3
 
 GUARDS = {"off": NO_GUARD, "observed": OBSERVED, "uptime": UPTIME, "strict": STRICT}
-"""UPTIME trusts a server that has been up for longer than the longest ttl, whoever it was before: it must never have
-been a replica. That is what the nodes of a quorum are."""
+"""The numbers of the guards in the scripts.
+
+UPTIME trusts a server that has been up for longer than the longest ttl, whatever the server was before. Such a server
+must never have been a replica. The nodes of a quorum are such servers.
+"""
 
 
 @dataclass(slots=True)
 class Rules:
-    """How safe it is to be."""
+    """How a deployment protects grants from being forgotten."""
 
     guard: int = OBSERVED
     replicas: int = 0
     """How many replicas must have a grant before it counts."""
     max_ttl: float = 60.0
-    """The ttl, in seconds, that a node which forgot everything is taken to have granted at most."""
+    """The longest ttl, in seconds, that a node which forgot everything may have granted."""
 
 
 @dataclass(slots=True)
-class Deployment:
-    """One Redis, of whatever shape."""
+class RedisDeployment:
+    """One Redis in any of its shapes."""
 
     shape: str
     """`single`, `sentinel` or `cluster`."""
-    addresses: list[Address]
-    access: Access
+    addresses: list[RedisAddress]
+    access: RedisAccess
     rules: Rules
     service: str = ""
-    guides: Access = field(default_factory=Access)
-    """How to reach the Sentinels."""
+    guides: RedisAccess = field(default_factory=RedisAccess)
+    """The access to the Sentinels."""
     fan_out: bool = False
-    """Whether threads ask it side by side with others, as a node of a quorum."""
+    """Whether requests of threads are fanned out to it and to others, as to a node of a quorum."""
 
     def title(self) -> str:
-        """Return it as a URL without secrets."""
+        """Return the URL of the deployment without secrets."""
         where = ",".join(map(str, self.addresses))
         if self.addresses[0].path:
             return f"unix://{where}"
@@ -56,46 +59,51 @@ class Deployment:
         )
 
     def topology(self, runtime: Runtime, open_link: OpenLink) -> Topology:
-        """Make what knows the servers; a node of a cluster is asked over the link that `open_link` gives."""
+        """Return the topology of the deployment.
+
+        A node of a Cluster is asked over the link that `open_link` returns.
+        """
         if self.shape == "cluster":
             return Cluster(runtime, self.addresses, open_link)
         if self.shape == "sentinel":
             return Sentinels(runtime, list(self.addresses), self.service, lambda address: self._guide(runtime, address))
         return OneServer(self.addresses[0])
 
-    def link(self, runtime: Runtime, address: Address, hearing: Hearing) -> Link:
-        """Make a link to a server that holds names."""
+    def link(self, runtime: Runtime, address: RedisAddress, hearing: RedisHearing) -> RedisLink:
+        """Return a new link to a server that holds names."""
         make = _maker(runtime, fan_out=self.fan_out)
         identify = wire.WHO_AND_HOW if self.rules.guard == UPTIME else wire.WHO if self.rules.guard else None
-        if self.fan_out:  # no two names of a node may stand for one server
+        if self.fan_out:  # the identity shows whether two nodes of a quorum are one server
             identify = identify or wire.WHO
         return make(runtime, self.access, address, hearing, identify=identify, sharded=self.shape == "cluster")
 
-    def _guide(self, runtime: Runtime, address: Address) -> Link:
+    def _guide(self, runtime: Runtime, address: RedisAddress) -> RedisLink:
         make = _maker(runtime)
-        return make(runtime, self.guides, address, Hearing(_ignore_push, _ignore_gap), identify=None, sharded=False)
+        return make(
+            runtime, self.guides, address, RedisHearing(_ignore_push, _ignore_gap), identify=None, sharded=False
+        )
 
 
-def _maker(runtime: Runtime, *, fan_out: bool = False) -> Callable[..., Link]:
-    """Return what makes the links of a runtime."""
+def _maker(runtime: Runtime, *, fan_out: bool = False) -> Callable[..., RedisLink]:
+    """Return the class of a runtime's links."""
     if isinstance(runtime, ThreadsRuntime):
         if fan_out:
             from holdfast.stores.redis.fan_out_link import FanOutLink
 
             return FanOutLink
-        from holdfast.stores.redis.threads import ThreadLink
+        from holdfast.stores.redis.threads import RedisThreadLink
 
-        return ThreadLink
+        return RedisThreadLink
     if isinstance(runtime, AsyncioRuntime):
-        from holdfast.stores.redis.aio import AsyncLink
+        from holdfast.stores.redis.aio import RedisAsyncLink
 
-        return AsyncLink
+        return RedisAsyncLink
     raise UsageError(f"the Redis store does not run in a {type(runtime).__name__}; use Client or AsyncClient")
 
 
 def _ignore_push(payload: bytes) -> None:
-    """Hear nothing of a Sentinel."""
+    """Ignore a push of a Sentinel."""
 
 
 def _ignore_gap() -> None:
-    """Miss nothing of a Sentinel."""
+    """Ignore a gap in the pushes of a Sentinel."""

@@ -1,19 +1,19 @@
-"""What each error reply of a Redis server means for a lock: one table, by the code that it begins with.
+"""The error mapping of the Redis store: the meaning of each error reply, by the code that it begins with.
 
-Every code here is the answer to a request that was *not* carried out: a script is refused as a whole before it
-begins. What may have been carried out is a reply that did not come; but UNBLOCKED answers a WAIT, after its script.
+Every code here replies to a request that was *not* carried out: a server refuses a script as a whole before it begins.
+Only a missing reply leaves the outcome unknown, and UNBLOCKED, which replies to a WAIT after its script.
 """
 
 import re
 
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
-from holdfast.stores.redis.link import Address, ReplyError
+from holdfast.stores.redis.link import RedisAddress, ReplyError
 
 ELSEWHERE = frozenset({"MOVED", "ASK"})
-"""Another node serves this slot; the reply says which."""
+"""Another node serves this slot; the reply names the node."""
 
 STALE = frozenset({"READONLY", "MASTERDOWN", "CLUSTERDOWN", "LOADING", "UNBLOCKED", "NOREPLICAS"})
-"""This node may not be the master any more: look again who is."""
+"""The server may no longer be the master: the topology must look for the master again."""
 
 PASSING = {
     "READONLY": "is a replica, so a failover may be under way; else give the URL of the master, or of its Sentinels",
@@ -21,27 +21,27 @@ PASSING = {
     "CLUSTERDOWN": "says that its cluster is down or does not cover all slots",
     "LOADING": "is still loading its data",
     "TRYAGAIN": "is just moving this slot to another node",
-    "MOVED": "sends us from node to node, so its cluster is changing",
-    "ASK": "sends us from node to node, so its cluster is changing",
-    "BUSY": "is busy with somebody's script (see SCRIPT KILL)",
+    "MOVED": "redirects a request from node to node, so its cluster is changing",
+    "ASK": "redirects a request from node to node, so its cluster is changing",
+    "BUSY": "is busy with another client's script (see SCRIPT KILL)",
     "OOM": "is out of memory: raise maxmemory, or free some",
     "MISCONF": "refuses writes because it cannot save to disk; see its log",
-    "NOREPLICAS": "has fewer good replicas than its min-replicas-to-write asks for; see why they lag, or lower it",
+    "NOREPLICAS": "has fewer good replicas than its min-replicas-to-write requires; see why they lag, or lower it",
     "NOSCRIPT": "forgets scripts as fast as they are loaded",
     "UNBLOCKED": "changed its role meanwhile",
     "FAILOVER": "is handing over to a replica",
 }
-"""What may pass: asking again later may help."""
+"""Conditions that may pass: a later request may succeed."""
 
 LASTING = {
-    "NOAUTH": "wants a password; give one in the URL",
+    "NOAUTH": "requires a password; give one in the URL",
     "WRONGPASS": "does not accept the user or the password in the URL",
-    "NOPERM": "does not allow this user what locks need; docs/redis.md lists the commands, keys and channels",
+    "NOPERM": "denies this user what locks need; docs/redis.md lists the commands, keys and channels",
     "WRONGTYPE": "has a key that begins with holdfast: and is not ours; another program must have written it",
     "CROSSSLOT": "is part of a cluster; write redis+cluster:// instead of redis://",
     "EXECABORT": "refused the request",
 }
-"""What asking again cannot mend."""
+"""Conditions that a repeated request cannot mend."""
 
 UNCODED: tuple[tuple[str, type[StoreError], str], ...] = (
     ("max number of clients", StoreUnavailable, "has reached its maxclients; raise it"),
@@ -54,11 +54,11 @@ UNCODED: tuple[tuple[str, type[StoreError], str], ...] = (
     ),
     ("(?i)unknown command", StoreError, "is too old or restricted: it must be Redis 7.0"),
 )
-"""What is behind the code ERR, by what is in the text; Redis and Valkey say NOPERM of what a script does like that."""
+"""Errors with the code ERR, by a pattern in their text. Redis and Valkey send NOPERM of a script in this way."""
 
 
-def explain(address: Address, error: ReplyError) -> StoreError:
-    """Return what an error reply means, as the error that users get. The reply itself is the cause."""
+def explain(address: RedisAddress, error: ReplyError) -> StoreError:
+    """Return the error of Holdfast that stands for an error reply. The reply is its cause."""
     text = str(error)
     if error.code in PASSING:
         kind = OutcomeUnknown if error.code == "UNBLOCKED" else StoreUnavailable
@@ -69,11 +69,11 @@ def explain(address: Address, error: ReplyError) -> StoreError:
         for pattern, meant, why in UNCODED:
             if re.search(pattern, text):
                 return meant(f"the Redis server at {address} {why} ({text})")
-    return StoreError(f"the Redis server at {address} answered an error: {text}")
+    return StoreError(f"the Redis server at {address} replied with an error: {text}")
 
 
-def elsewhere(error: ReplyError, asked: Address) -> tuple[int, Address]:
-    """Return the slot and the node that a MOVED or ASK names. An empty host is the host that was asked."""
+def elsewhere(error: ReplyError, sender: RedisAddress) -> tuple[int, RedisAddress]:
+    """Return the slot and the node that a MOVED or ASK names. An empty host is the host that sent it."""
     _, slot, where = str(error).split(" ")[:3]
     host, _, port = where.rpartition(":")
-    return int(slot), Address(host.strip("[]") or asked.host, int(port))
+    return int(slot), RedisAddress(host.strip("[]") or sender.host, int(port))

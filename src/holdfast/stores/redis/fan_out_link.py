@@ -1,7 +1,8 @@
-"""A link of the threads runtime to one node of a quorum, whose nodes are asked side by side in one thread.
+"""The link to one node of a quorum for threads. One thread has requests under way at all nodes.
 
-Where a ThreadLink would block for the reply, it lets the others go on. A server that owes a reply for long is not asked
-more: then only a new connection could tell whether it is there, and nobody is to wait for that.
+Where a `RedisThreadLink` blocks until the reply comes, this link lets the requests to other nodes go on. It sends
+nothing more to a server that has owed a reply for long: only a new connection could tell whether that server is there,
+and no caller should wait for one.
 """
 
 from typing import Any
@@ -9,28 +10,28 @@ from typing import Any
 from holdfast.errors import StoreUnavailable
 from holdfast.runtimes.fan_out import readable
 from holdfast.stores.redis import wire
-from holdfast.stores.redis.link import Answer, ReplyError
+from holdfast.stores.redis.link import RedisReply, ReplyError
 from holdfast.stores.redis.scripts import Script
-from holdfast.stores.redis.sockets import Connection, Unsent
-from holdfast.stores.redis.threads import Keys, ThreadLink
+from holdfast.stores.redis.sockets import RedisConnection, RedisUnsent
+from holdfast.stores.redis.threads import Keys, RedisThreadLink
 
 SILENT = 0.1
 """After how many seconds without a reply a server counts as silent."""
 
 DIALLING = 0.25
-"""For how many seconds at most a call waits for another connection to be made, if its server is not silent."""
+"""For how many seconds a call waits for another connection while requests to the server are under way."""
 
 
-class FanOutLink(ThreadLink):
-    """A way to one node of a quorum, for the threads of one client. Its scripts are run by `Runtime.race` alone."""
+class FanOutLink(RedisThreadLink):
+    """The link to one node of a quorum, for the threads of one client. Only `Runtime.race` runs its scripts."""
 
-    async def run(self, script: Script, keys: Keys, args: Keys, until: float) -> Answer:
-        """Run a script: send it, and let others go on until the reply is there."""
+    async def run(self, script: Script, keys: Keys, args: Keys, until: float) -> RedisReply:
+        """Run a script: send it, and let the other requests go on until the reply has come."""
         connection = self._take(until)
         try:
             connection.send(wire.evalsha_alike(script, keys, args, connection.run_id), until - connection.used)
-        except Unsent:
-            self._lose(connection)
+        except RedisUnsent:
+            self._pool.lose(connection)
             connection = self._connect(until)
             return await self._run_text_beside(connection, script, keys, args, until)
         except BaseException as error:  # noqa: BLE001 - it is raised again
@@ -41,39 +42,39 @@ class FanOutLink(ThreadLink):
         return self._answer(connection, reply)
 
     async def _run_text_beside(
-        self, connection: Connection, script: Script, keys: Keys, args: Keys, until: float
-    ) -> Answer:
-        """Run a script that the server does not know, or may not know."""
+        self, connection: RedisConnection, script: Script, keys: Keys, args: Keys, until: float
+    ) -> RedisReply:
+        """Run a script by its text, because the server may not know it."""
         try:
             connection.send(wire.eval_text(script, keys, args, connection.run_id), until - self._now())
         except BaseException as error:  # noqa: BLE001 - it is raised again
             self._fail(connection, error)
         return self._answer(connection, await self._reply(connection, until))
 
-    def _answer(self, connection: Connection, reply: Any) -> Answer:  # noqa: ANN401 - whatever the server answers
-        self._put_back(connection)
+    def _answer(self, connection: RedisConnection, reply: Any) -> RedisReply:  # noqa: ANN401 - whatever the server answers
+        self._pool.put_back(connection)
         if type(reply) is ReplyError:
             raise reply
-        return Answer(reply, connection.run_id)
+        return RedisReply(reply, connection.run_id)
 
-    async def _reply(self, connection: Connection, until: float) -> Any:  # noqa: ANN401 - whatever the server answers
-        """Wait for the reply, and let others go on meanwhile."""
+    async def _reply(self, connection: RedisConnection, until: float) -> Any:  # noqa: ANN401 - whatever the server answers
+        """Wait for the reply, and let the other requests go on meanwhile."""
         try:
             self._unheard.add(connection)
             reply = wire.NOTHING
             while reply is wire.NOTHING:
                 await readable(connection.descriptor, until)
-                self._unheard.discard(connection)  # before it is read, which lets other threads look
+                self._unheard.discard(connection)  # before the read, during which other threads may look
                 reply = self._read(connection, until)
         except GeneratorExit:
-            self._discard(connection)
+            self._pool.discard(connection)
             raise
         finally:
             self._unheard.discard(connection)
         return reply
 
-    def _read(self, connection: Connection, until: float) -> Any:  # noqa: ANN401 - whatever the server answers
-        """Return the reply, or NOTHING if that is not all there yet."""
+    def _read(self, connection: RedisConnection, until: float) -> Any:  # noqa: ANN401 - whatever the server answers
+        """Return the reply, or NOTHING if only a part of it has come."""
         try:
             reply = connection.take(until - connection.used)
         except BaseException as error:  # noqa: BLE001 - it is raised again
@@ -82,7 +83,7 @@ class FanOutLink(ThreadLink):
             self._fail(connection, TimeoutError("the reply came too slowly"))
         return reply
 
-    def _connect(self, until: float) -> Connection:
+    def _connect(self, until: float) -> RedisConnection:
         now = self._now()
         if any(now - each.used > SILENT and not _has_answered(each) for each in list(self._unheard)):
             raise StoreUnavailable(f"the Redis server at {self._address} has not answered for a while")
@@ -90,13 +91,13 @@ class FanOutLink(ThreadLink):
 
     def _start_anew(self) -> None:
         super()._start_anew()
-        self._unheard: set[Connection] = set()
-        """Those on which a reply is due."""
+        self._unheard: set[RedisConnection] = set()
+        """The connections on which a reply is due."""
 
 
-def _has_answered(connection: Connection) -> bool:
-    """Tell whether a reply has come that nobody has taken yet."""
+def _has_answered(connection: RedisConnection) -> bool:
+    """Tell whether a reply has come that no thread has read yet."""
     try:
         return connection.is_stale()
-    except ValueError:  # another thread has closed it by now
+    except ValueError:  # another thread has closed the connection
         return True

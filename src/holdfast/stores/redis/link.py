@@ -1,9 +1,9 @@
-"""The contract between the Redis store and a way to one server: what each colour of link has to do.
+"""The contract between the Redis store and its link to one server: what each form of link has to do.
 
-The store decides what to ask, of whom, and what an error means; a link carries one request to one server process and
-its reply back, knows which process that was, and listens on channels. It never repeats a request by itself but for
-two cases that the server has certainly not carried out: NOSCRIPT (it sends the text instead), and a connection that
-turned out to be closed before the request could be sent.
+The store decides which request goes to which server, and what an error means. A link carries a request to one server
+process and its reply back, knows which process that was, and listens on channels. It repeats a request in two cases
+only, in which the server has certainly not carried it out: NOSCRIPT (it sends the text instead), and a connection that
+the server had closed before the request was sent.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ Word = str | bytes
 """A part of a command. Text travels as UTF-8. No int: hiredis crashes the process on one if a signal handler raises."""
 
 
-class Address(NamedTuple):
+class RedisAddress(NamedTuple):
     """Where a server listens: a host and a port, or the path of a Unix socket."""
 
     host: str
@@ -31,19 +31,19 @@ class Address(NamedTuple):
 
 
 @dataclass(slots=True)
-class Answer:
+class RedisReply:
     """What a server answered to a script."""
 
     value: Any
     """As hiredis reads it: bytes, int, None, or a list of them."""
     run_id: bytes
-    """Which server process it was."""
+    """Identifies the server process."""
     acknowledged: int = 0
-    """How many replicas have it, if that was asked for."""
+    """How many replicas have it, if the request asked for that."""
 
 
 class ReplyError(Exception):
-    """A server answered an error. Never raised to users: the store says what it means."""
+    """A server replied with an error. Users never see it: the store translates it."""
 
     def __init__(self, text: str) -> None:
         """Keep the text, which begins with a code as `NOSCRIPT`: the server's own, so it is escaped."""
@@ -51,27 +51,27 @@ class ReplyError(Exception):
         self.code = text.partition(" ")[0]
 
 
-class Link(Protocol):
-    """A way to one server, for one client. Connects when first used, and again when the connection is lost.
+class RedisLink(Protocol):
+    """The link to one server, for one client. It connects when it is used first, and again when the connection is lost.
 
     Every operation ends by `until`, a local instant. It raises StoreUnavailable if the server was not reached,
-    OutcomeUnknown if it may have carried the request out, and ReplyError if it answered an error.
+    OutcomeUnknown if the server may have carried the request out, and ReplyError if it replied with an error.
     """
 
-    async def run(self, script: Script, keys: tuple[Word, ...], args: tuple[Word, ...], until: float) -> Answer:
-        """Run a script with `args` and, as its last argument, the run id of the process that this goes to."""
+    async def run(self, script: Script, keys: tuple[Word, ...], args: tuple[Word, ...], until: float) -> RedisReply:
+        """Run a script with `args` and, as its last argument, the run id of the server process."""
         ...
 
     async def run_replicated(
         self, script: Script, keys: tuple[Word, ...], args: tuple[Word, ...], until: float, replicas: int
-    ) -> Answer:
+    ) -> RedisReply:
         """Run a script, with a WAIT for `replicas` replicas in the same round trip."""
         ...
 
     async def run_after_asking(
         self, script: Script, keys: tuple[Word, ...], args: tuple[Word, ...], until: float
-    ) -> Answer:
-        """Run a script at the node that a slot of a Cluster is just moving to: an ASKING goes before it."""
+    ) -> RedisReply:
+        """Run a script after an ASKING, at the node of a Cluster to which a slot is moving."""
         ...
 
     async def command(self, *words: Word, until: float) -> Any:  # noqa: ANN401 - whatever the command answers
@@ -82,28 +82,28 @@ class Link(Protocol):
         """Subscribe to a channel, and return once the server has confirmed it. Idempotent.
 
         A subscription outlives connections: when one is lost, the link connects again by itself, with back-off,
-        subscribes, and only then calls `on_gap`.
+        subscribes, and then calls `on_gap`.
         """
         ...
 
     async def ignore(self, channel: str) -> None:
-        """Give a subscription up."""
+        """End a subscription."""
 
     async def close(self) -> None:
-        """Disconnect and stop whatever runs. Idempotent; also if it never connected."""
+        """Disconnect, and end its thread or tasks. Idempotent, also before it has connected."""
 
     def abandon(self) -> None:
-        """In a forked child: drop the sockets without a word to the server. No thread of the parent is here."""
+        """In a forked child: close its copies of the sockets, without telling the server."""
 
 
 @dataclass(slots=True)
-class Hearing:
-    """What a link does with what it hears. Both are called where the runtime runs its code."""
+class RedisHearing:
+    """The callbacks of a link. Both are called where the runtime runs its code."""
 
     on_push: Callable[[bytes], None]
     """A message came on any channel."""
     on_gap: Callable[[], None]
-    """Messages may have been missed; we are subscribed again."""
+    """Messages may have been missed; the subscriptions are in force again."""
 
 
-MakeLink = Callable[[Address, Hearing], Link]
+MakeLink = Callable[[RedisAddress, RedisHearing], RedisLink]

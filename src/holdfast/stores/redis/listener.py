@@ -1,62 +1,54 @@
-"""The thread that hears a server's messages, on a connection of its own.
+"""The thread that receives a server's messages, on a connection of its own.
 
-Only this thread touches the connection, because Python's TLS sockets are not made for two at once. Others say what
-they want to hear, ring a bell, and wait. When a connection is lost, the thread makes another, subscribes again, and
-then says that messages may have been missed.
+Other threads note a subscription, wake this thread, and wait for the server to confirm it. When the connection is lost,
+the thread makes another one, subscribes again, and then reports that messages may have been missed.
 """
 
 import logging
-import threading
 from collections.abc import Callable
 
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.runtimes.threads import ThreadsRuntime
 from holdfast.stores.redis import wire
-from holdfast.stores.redis.link import Address, Hearing
-from holdfast.stores.redis.sockets import BROKEN, Connection
-from holdfast.stores.redis.subscriptions import Subscriptions, Waiter
+from holdfast.stores.redis.link import RedisAddress, RedisHearing
+from holdfast.stores.redis.sockets import BROKEN, RedisConnection
+from holdfast.stores.redis.subscriptions import Subscriptions, SubscriptionWaiter
+from holdfast.transport.listener_thread import ListenerThread
 from holdfast.transport.polling import READABLE, new_poll
-from holdfast.transport.wakeup_pipe import WakeUpPipe
 
 log = logging.getLogger("holdfast")
 
 FIRST_PAUSE = 0.02
 LONGEST_PAUSE = 1.0
-"""How long to wait between attempts to connect, in seconds: at first, and at most."""
-
-CLOSING = 2.0
-"""The longest that close() waits for the thread, in seconds. It may be stuck in connecting, and ends by itself then."""
+"""The shortest and the longest pause between attempts to connect, in seconds."""
 
 
-class Listener:
-    """Hears one server for one client. Its thread runs from the first `listen` to `close`."""
+class RedisListener(ListenerThread):
+    """Receives the messages of one server for one client. Its thread runs from the first `listen` to `close`."""
 
     quiet = 5.0
-    """After how many seconds of silence to ask whether the server is there, and how many to wait for its answer."""
+    """After how many seconds of silence the listener sends a PING, and for how many it waits for the reply."""
 
     def __init__(
         self,
         runtime: ThreadsRuntime,
-        address: Address,
-        hearing: Hearing,
-        dial: Callable[[Callable[[OSError], None]], Connection],
+        address: RedisAddress,
+        hearing: RedisHearing,
+        dial: Callable[[Callable[[OSError], None]], RedisConnection],
         *,
         sharded: bool,
     ) -> None:
-        """Prepare to listen. `dial` connects, and tells what went wrong if the step that begins then is never done."""
+        """Prepare. `dial` connects, and passes on at each step the error that applies if that step never ends."""
+        super().__init__("holdfast-redis-channel")
         self._runtime = runtime
         self._address = address
         self._hearing = hearing
         self._dial = dial
-        self._mutex = threading.Lock()
         self._subscriptions = Subscriptions(sharded=sharded)
-        self._wakeup_pipe = WakeUpPipe()
-        self._stopped = False
-        self._thread: threading.Thread | None = None
-        # The rest belongs to the thread.
-        self._connection: Connection | None = None
+        # Only the thread uses what follows.
+        self._connection: RedisConnection | None = None
         self._lacking: OSError | None = None
-        """While there is no connection: what went wrong if there never will be one."""
+        """While there is no connection: the error that applies if the step under way never ends."""
         self._failures = 0
         self._heard = 0.0
         self._probed = False
@@ -64,8 +56,8 @@ class Listener:
     async def listen(self, channel: str, until: float) -> None:
         """Subscribe, and return once the server has confirmed it."""
         done = self._runtime.event()
-        waiter = Waiter(done.set)
-        if not self._want(channel.encode(), waiter):
+        waiter = SubscriptionWaiter(done.set)
+        if not self._demand(channel.encode(), waiter):
             return
         told = False
         try:
@@ -87,48 +79,31 @@ class Listener:
         )
 
     def ignore(self, channel: str) -> None:
-        """Give a subscription up."""
+        """End a subscription."""
         self._change(lambda: self._subscriptions.drop(channel.encode()))
-
-    def close(self) -> None:
-        """Stop the thread, which closes what is open. Idempotent."""
-        with self._mutex:
-            self._stopped = True
-            thread = self._thread
-        self._wakeup_pipe.wake()
-        if thread is None:
-            self._wakeup_pipe.close()
-        elif thread is not threading.current_thread():
-            thread.join(CLOSING)
 
     def abandon(self) -> None:
         """In a forked child: close its copies. The thread is not here."""
-        self._wakeup_pipe.close()
+        super().abandon()
         if self._connection is not None:
             self._connection.abandon()
 
-    def _want(self, channel: bytes, waiter: Waiter) -> bool:
+    def _demand(self, channel: bytes, waiter: SubscriptionWaiter) -> bool:
         with self._mutex:
             if self._stopped:
                 raise StoreUnavailable(f"the link to the Redis server at {self._address} is closed; make a new client")
-            if not self._subscriptions.want(channel, waiter):
+            if not self._subscriptions.demand(channel, waiter):
                 return False
             self._start()
         self._wakeup_pipe.wake()
         return True
-
-    def _start(self) -> None:
-        if self._thread is None:
-            thread = threading.Thread(target=self._work, name="holdfast-redis-channel", daemon=True)
-            thread.start()
-            self._thread = thread
 
     def _change(self, change: Callable[[], None]) -> None:
         with self._mutex:
             change()
         self._wakeup_pipe.wake()
 
-    # The thread.
+    # What the thread does
 
     def _work(self) -> None:
         while not self._stopped:
@@ -144,10 +119,9 @@ class Listener:
                 log.exception("the channel at %s met an error that it should have handled", self._address)
                 self._start_over(error)
         self._disconnect()
-        self._wakeup_pipe.close()
 
     def _attend(self) -> None:
-        """Connect once anything is wanted, and hear. Returns when stopped; raises StoreError or BROKEN."""
+        """Connect once there is a subscription, and listen until stopped. Raises StoreError or BROKEN."""
         while not self._subscriptions:
             if self._stopped:
                 return
@@ -155,13 +129,13 @@ class Listener:
         self._connection = connection = self._dial(self._lack)
         self._lacking = None
         connection.never_wait()
-        self._notice()
+        self._notify()
         self._hear(connection)
 
     def _lack(self, error: OSError) -> None:
         self._lacking = error
 
-    def _hear(self, connection: Connection) -> None:
+    def _hear(self, connection: RedisConnection) -> None:
         ready = new_poll()
         ready.register(connection, READABLE)
         ready.register(self._wakeup_pipe, READABLE)
@@ -179,8 +153,8 @@ class Listener:
                 else:
                     news |= self._take(connection)
 
-    def _request(self, connection: Connection) -> None:
-        """Tell the server what has changed in what is wanted, and ask a silent one whether it is there."""
+    def _request(self, connection: RedisConnection) -> None:
+        """Send what has changed in the subscriptions, and a PING if the server has been silent."""
         with self._mutex:
             packed = self._subscriptions.requests()
             if self._is_suspect():
@@ -194,22 +168,22 @@ class Listener:
             return False
         if self._probed:
             raise TimeoutError("the server fell silent")
-        self._notice()
+        self._notify()
         self._probed = True
         return True
 
-    def _notice(self) -> None:
-        """Let the silence begin anew."""
+    def _notify(self) -> None:
+        """Note that the server was heard now."""
         self._heard = self._runtime.now()
         self._probed = False
 
     def _patience(self) -> float:
-        """Return for how long to hear before the silence is suspect, in milliseconds."""
+        """Return after how many milliseconds the silence calls for a PING."""
         return max(0.0, self._heard + self.quiet - self._runtime.now()) * 1000 + 1
 
-    def _take(self, connection: Connection) -> bool:
-        """Take what came; return whether it was more than messages. Whoever is woken by one waits for us to be done."""
-        self._notice()
+    def _take(self, connection: RedisConnection) -> bool:
+        """Take what came, and return whether any of it was more than a message."""
+        self._notify()
         answered = False
         for reply in connection.heard():
             with self._mutex:
@@ -229,7 +203,7 @@ class Listener:
             log.exception("a message could not be taken; whoever waits for it asks again by itself")
 
     def _catch_up(self) -> None:
-        """Once the server has answered for all that is wanted: say so if messages may have been missed."""
+        """Report a gap in the messages, once the server has confirmed all subscriptions."""
         with self._mutex:
             if self._subscriptions.is_complete():
                 self._failures = 0
@@ -242,7 +216,7 @@ class Listener:
             log.exception("a gap could not be told; whoever waits asks again by itself")
 
     def _start_over(self, error: Exception) -> None:
-        """Let the connection go, and wait a little, longer each time, before the next is made."""
+        """Close the connection, and pause before the next one: longer each time, up to LONGEST_PAUSE."""
         log.log(
             logging.WARNING if self._subscriptions and not self._failures else logging.DEBUG,
             "the channel at %s has no connection (%s); until it has one again, waiters ask by themselves",
@@ -255,7 +229,7 @@ class Listener:
         self._pause(longest * (1 + self._runtime.random()) / 2)
 
     def _pause(self, seconds: float | None) -> None:
-        """Wait for the bell."""
+        """Wait until woken, for so many seconds at most."""
         ready = new_poll()
         ready.register(self._wakeup_pipe, READABLE)
         ready.poll(None if seconds is None else seconds * 1000)

@@ -1,7 +1,7 @@
-"""Write what the scripts unpack: MessagePack, as far as they need it.
+"""An encoder of MessagePack, as far as the scripts unpack it.
 
-Numbers that are constant for a lock travel packed, because each argument of a script, and each conversion from text,
-costs the server more than all of them together cost in one piece.
+The constant numbers of a lock are sent packed: each argument of a script, and each conversion from text, costs the
+server more than all of them together cost in one piece.
 """
 
 import struct
@@ -11,7 +11,7 @@ Packable = int | str | Sequence["Packable"]
 
 
 SMALL = tuple(bytes([number]) for number in range(0x80))
-"""How the least numbers are written."""
+"""The encodings of the smallest numbers."""
 
 _long_number = struct.Struct(">Bq").pack
 _text_header = struct.Struct(">BI").pack
@@ -19,7 +19,7 @@ _array_header = struct.Struct(">BH").pack
 
 
 def pack(*values: Packable) -> bytes:
-    """Return the values one after another, to be unpacked as several results."""
+    """Encode the values one after another, to be unpacked as several results."""
     return b"".join(map(_pack, values))
 
 

@@ -1,4 +1,4 @@
-"""From a name to keys. All keys of a name share a hash tag, so that they live in one slot of a Cluster.
+"""The mapping from names to keys. All keys of a name share a hash tag, so that they live in one slot of a Cluster.
 
 A hash tag ends at the first closing brace, so braces in names are escaped, as in a URL.
 """
@@ -17,14 +17,14 @@ _GLOB = re.compile(r"([*?\[\]\\^-])")
 
 
 def state_key(name: str) -> str:
-    """Return the key of the state of a name; the others are made by a suffix."""
+    """Return the key of the state of a name. The other keys of the name add a suffix."""
     if "{" in name or "}" in name or "%" in name:
         name = _SPECIAL.sub(lambda found: f"%{ord(found[0]):02X}", name)
     return f"{PREFIX}{{{name}}}"
 
 
 def name_of(key: str) -> str | None:
-    """Return the name whose state a key is, or None."""
+    """Return the name whose state has this key, or None."""
     if not (key.startswith(PREFIX + "{") and key.endswith("}")):
         return None
     name = key[len(PREFIX) + 1 : -1]
@@ -32,7 +32,7 @@ def name_of(key: str) -> str | None:
 
 
 def marked_by(key: str) -> str | None:
-    """Return a name in the slot whose marker a key is in a Cluster, or None."""
+    """Return a name in the slot whose marker has this key in a Cluster, or None."""
     return key[len(MARKERS) - 2 : -1] if key.startswith(MARKERS[:-2]) and key.endswith("}") else None
 
 
@@ -42,16 +42,16 @@ def pattern(prefix: str) -> str:
 
 
 def slot_of(name: str) -> int:
-    """Return the slot of a Cluster in which a name lives: CRC16 (XMODEM) of its tag, as Redis Cluster specifies."""
+    """Return the slot of a Cluster that a name belongs to: CRC16 (XMODEM) of its tag, as Redis Cluster specifies."""
     tag = state_key(name)[len(PREFIX) + 1 : -1]
     return binascii.crc_hqx(tag.encode(), 0) % SLOTS
 
 
 class Markers:
-    """The keys of the markers: one a server, or in a Cluster one a slot, with a tag that lies in that slot."""
+    """The keys of the markers: one per server, or in a Cluster one per slot, with a tag that lies in that slot."""
 
     def __init__(self) -> None:
-        """Know no tag yet; the first use of a slot searches on from where the last ended."""
+        """Begin without tags. The first use of a slot continues the search where the last one ended."""
         self._tags: dict[int, int] = {}
         self._next = 0
 

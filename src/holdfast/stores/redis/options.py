@@ -1,6 +1,6 @@
-"""What a URL, or a redis-py client, says: which servers, how to reach them, and how safe to be.
+"""The options of a Redis URL, or of a redis-py client: the servers, the access to them, and the rules.
 
-No error of this file repeats a value of the URL: it may be a password.
+No error of this file repeats a value of the URL, because it may be a password.
 """
 
 import ssl
@@ -11,9 +11,9 @@ from urllib.parse import SplitResult, unquote
 from holdfast.contracts.limits import check_count
 from holdfast.errors import UsageError
 from holdfast.posix import require_posix
-from holdfast.stores.redis.access import Access
-from holdfast.stores.redis.deployment import GUARDS, Deployment, Rules
-from holdfast.stores.redis.link import Address
+from holdfast.stores.redis.access import RedisAccess
+from holdfast.stores.redis.deployment import GUARDS, RedisDeployment, Rules
+from holdfast.stores.redis.link import RedisAddress
 from holdfast.stores.urlparts import Option, UrlParts, number, one_of, switch, text
 
 FORMS = (
@@ -27,8 +27,8 @@ SENTINEL_PORT = 26379
 REDIS_PORT = 6379
 
 
-def deployment_of(parts: SplitResult, guard: str = "observed") -> Deployment:
-    """Read a URL, which may name another guard. Raises UsageError if it can't be understood."""
+def deployment_of(parts: SplitResult, guard: str = "observed") -> RedisDeployment:
+    """Parse a Redis URL, which may name another guard. Raises UsageError if it can't be understood."""
     scheme, _, shape = parts.scheme.replace("valkey", "redis").partition("+")
     url = UrlParts(parts, "Redis", FORMS)
     query = url.query(KNOWN)
@@ -36,36 +36,38 @@ def deployment_of(parts: SplitResult, guard: str = "observed") -> Deployment:
     guide_login = _take_login(query)
     options = _login(url) | url.take(query, OPTIONS)
     if parts.scheme == "unix":
-        return Deployment("single", [_socket(parts)], Access(options), rules)
+        return RedisDeployment("single", [_socket(parts)], RedisAccess(options), rules)
     path = unquote(url.path()).strip("/")
     tls = scheme == "rediss"
     if not tls and (given := [each for each in options if each.startswith("ssl_")]):
-        raise UsageError(f"{given[0]} concerns TLS; write rediss:// instead of redis://.")
-    access = Access(options, tls)
+        raise UsageError(f"the option {given[0]} is for TLS only; write rediss:// instead of redis://.")
+    access = RedisAccess(options, tls)
     if shape == "sentinel":
         service, _, database = path.partition("/")
         if not service:
-            raise UsageError(f"a Sentinel URL ends with the service, as /mymaster; {FORMS}.")
-        guides = Access(guide_login | {key: value for key, value in options.items() if key.startswith("ssl_")}, tls)
+            raise UsageError(f"a Sentinel URL must end with the service, as in /mymaster; {FORMS}.")
+        guides = RedisAccess(
+            guide_login | {key: value for key, value in options.items() if key.startswith("ssl_")}, tls
+        )
         options |= _database(database)
-        return Deployment(shape, _hosts(url, SENTINEL_PORT), Access(options, tls), rules, service, guides)
+        return RedisDeployment(shape, _hosts(url, SENTINEL_PORT), RedisAccess(options, tls), rules, service, guides)
     if shape == "cluster":
         if path not in {"", "0"} or options.get("db"):
             raise UsageError("a Redis Cluster has only database 0; leave it out of the URL.")
-        return Deployment(shape, _hosts(url, REDIS_PORT), access, rules)
+        return RedisDeployment(shape, _hosts(url, REDIS_PORT), access, rules)
     addresses = _hosts(url, REDIS_PORT)
     if len(addresses) > 1:
         raise UsageError(f"redis:// names one server; for several, {FORMS}.")
-    return Deployment("single", addresses, Access(options | _database(path), tls), rules)
+    return RedisDeployment("single", addresses, RedisAccess(options | _database(path), tls), rules)
 
 
 def rules_of(guard: str, replicas: int, max_ttl: float) -> Rules:
-    """Check the rules that a caller gives. Raises UsageError if one can't be right."""
+    """Check the rules that a caller gives. Raises UsageError if one is not valid."""
     if guard not in GUARDS:
-        raise UsageError(f"guard is one of {', '.join(GUARDS)}; see docs/redis.md for what each of them keeps.")
+        raise UsageError(f"`guard` must be one of {', '.join(GUARDS)}; docs/redis.md tells what each of them guards.")
     check_count(replicas, "replicas, how many replicas must acknowledge a grant,")
     if not 0 < max_ttl <= 10**7:
-        raise UsageError("max_ttl is the longest ttl in use, in seconds: a positive number.")
+        raise UsageError("`max_ttl` must be the longest ttl in use, in seconds: a positive number.")
     return Rules(GUARDS[guard], replicas, float(max_ttl))
 
 
@@ -80,23 +82,23 @@ def _login(url: UrlParts) -> dict[str, Any]:
     return {"username": user} if password is None else {"username": user or None, "password": password}
 
 
-def _hosts(url: UrlParts, port: int) -> list[Address]:
-    return [Address(*each) for each in url.hosts(port)]
+def _hosts(url: UrlParts, port: int) -> list[RedisAddress]:
+    return [RedisAddress(*each) for each in url.hosts(port)]
 
 
-def _socket(parts: SplitResult) -> Address:
+def _socket(parts: SplitResult) -> RedisAddress:
     require_posix("a Unix socket (unix://)", HOST_AND_PORT)
     path = unquote(parts.path)
     if not path.startswith("/") or parts.netloc.rpartition("@")[2]:
-        raise UsageError("a socket is given by its absolute path, as unix:///run/redis/redis.sock.")
-    return Address("", 0, path)
+        raise UsageError("a Unix socket must be given by its absolute path, as unix:///run/redis/redis.sock.")
+    return RedisAddress("", 0, path)
 
 
 def _database(text: str) -> dict[str, int]:
     if not text:
         return {}
     if not text.isdecimal():
-        raise UsageError(f"the database of a Redis URL is a number; {FORMS}.")
+        raise UsageError(f"the database of a Redis URL must be a number; {FORMS}.")
     return {"db": int(text)}
 
 
@@ -109,7 +111,7 @@ def _take_rules(query: dict[str, str], guard: str) -> Rules:
     try:
         replicas, max_ttl = int(given.get("replicas", "0")), float(given.get("max_ttl", "60"))
     except ValueError:
-        raise UsageError("replicas and max_ttl are numbers, as in redis://host?replicas=1&max_ttl=60.") from None
+        raise UsageError("replicas and max_ttl must be numbers, as in redis://host?replicas=1&max_ttl=60.") from None
     return rules_of(given.get("guard", guard), replicas, max_ttl)
 
 
@@ -118,7 +120,7 @@ RULES = ("guard", "replicas", "max_ttl")
 GUIDE_LOGIN = ("sentinel_username", "sentinel_password")
 
 OPTIONS: Mapping[str, Option] = {
-    "db": Option(number, "is the number of a database, as ?db=3"),
+    "db": Option(number, "must be the number of a database, as ?db=3"),
     "client_name": text("client_name", "billing"),
     "username": text("username", "holdfast"),
     "password": text("password", "%2A%2A%2A"),
@@ -128,11 +130,11 @@ OPTIONS: Mapping[str, Option] = {
     "ssl_keyfile": text("ssl_keyfile", "/etc/ssl/client.key"),
     "ssl_password": text("ssl_password", "%2A%2A%2A"),
     "ssl_cert_reqs": Option(
-        one_of("none", "optional", "required"), "is none, optional or required, as ?ssl_cert_reqs=required"
+        one_of("none", "optional", "required"), "must be none, optional or required, as ?ssl_cert_reqs=required"
     ),
     "ssl_check_hostname": switch("ssl_check_hostname"),
 }
-"""What a URL may say of a connection, as redis-py names it."""
+"""The options of a connection in a URL, with the names that redis-py gives them."""
 
 KNOWN = (*RULES, *OPTIONS, *GUIDE_LOGIN)
 
@@ -143,12 +145,14 @@ TAKEN_OVER = frozenset(
     {"db", "username", "password", "credential_provider", "client_name", "lib_name", "lib_version", "socket_keepalive"}
     | {"socket_keepalive_options", "socket_type", "driver_info", "redis_connect_func"}
 )
-"""The settings of a redis-py client that are ours too; also all that begin with `ssl_`. Timeouts and retries are not:
-a wait must not be cut short, and a request not be repeated by somebody else."""
+"""The settings that are taken over from a redis-py client, besides all that begin with `ssl_`.
+
+Timeouts and retries are not: they would cut a wait short, or repeat a request.
+"""
 
 
-def deployment_of_client(client: Any, rules: Rules) -> Deployment:  # noqa: ANN401 - any client of redis-py
-    """Take over the settings of a Redis, Sentinel-managed or RedisCluster client. Raises UsageError for another."""
+def deployment_of_client(client: Any, rules: Rules) -> RedisDeployment:  # noqa: ANN401 - any client of redis-py
+    """Take over the settings of a Redis, Sentinel or RedisCluster client. Raises UsageError for any other."""
     manager = getattr(client, "nodes_manager", None)
     if manager is not None:
         return _of_cluster(client, manager, rules)
@@ -164,31 +168,31 @@ def deployment_of_client(client: Any, rules: Rules) -> Deployment:  # noqa: ANN4
     access = _access(options, pool.connection_class)
     if options.get("path"):
         require_posix("a Unix socket", HOST_AND_PORT)
-        return Deployment("single", [Address("", 0, options["path"])], access, rules)
-    address = Address(options.get("host", "localhost"), int(options.get("port", REDIS_PORT)))
-    return Deployment("single", [address], access, rules)
+        return RedisDeployment("single", [RedisAddress("", 0, options["path"])], access, rules)
+    address = RedisAddress(options.get("host", "localhost"), int(options.get("port", REDIS_PORT)))
+    return RedisDeployment("single", [address], access, rules)
 
 
-def _of_sentinel(pool: Any, sentinel: Any, rules: Rules) -> Deployment:  # noqa: ANN401
+def _of_sentinel(pool: Any, sentinel: Any, rules: Rules) -> RedisDeployment:  # noqa: ANN401
     guides = [each.connection_pool for each in sentinel.sentinels]
-    addresses = [Address(each.connection_kwargs["host"], int(each.connection_kwargs["port"])) for each in guides]
+    addresses = [RedisAddress(each.connection_kwargs["host"], int(each.connection_kwargs["port"])) for each in guides]
     guide_access = _access(guides[0].connection_kwargs, guides[0].connection_class)
     access = _access(pool.connection_kwargs, pool.connection_class)
-    return Deployment("sentinel", addresses, access, rules, pool.service_name, guide_access)
+    return RedisDeployment("sentinel", addresses, access, rules, pool.service_name, guide_access)
 
 
-def _of_cluster(client: Any, manager: Any, rules: Rules) -> Deployment:  # noqa: ANN401
+def _of_cluster(client: Any, manager: Any, rules: Rules) -> RedisDeployment:  # noqa: ANN401
     options = getattr(client, "connection_kwargs", None) or manager.connection_kwargs
-    nodes = [Address(node.host, int(node.port)) for node in manager.startup_nodes.values()]
+    nodes = [RedisAddress(node.host, int(node.port)) for node in manager.startup_nodes.values()]
     tls = options.get("connection_class") or (ssl if options.get("ssl") else None)
-    return Deployment("cluster", nodes, _access(options, tls), rules)
+    return RedisDeployment("cluster", nodes, _access(options, tls), rules)
 
 
-def _access(options: Mapping[str, Any], connection: object) -> Access:
+def _access(options: Mapping[str, Any], connection: object) -> RedisAccess:
     kept = {
         key: value
         for key, value in options.items()
         if value is not None and (key in TAKEN_OVER or key.startswith("ssl_"))
     }
     tls = connection is ssl or "SSL" in getattr(connection, "__name__", "")
-    return Access(kept, tls)
+    return RedisAccess(kept, tls)

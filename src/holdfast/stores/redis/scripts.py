@@ -1,7 +1,7 @@
-"""The Lua scripts, one an operation, with their digests computed when this module is imported.
+"""The Lua scripts, one per operation, with their digests, which are computed at import.
 
-A script includes what it needs of the grant table (`state.lua`, `queue.lua`) where it first needs it: an uncontended
-acquire or release is done before the queue is even looked at.
+A script includes the parts of the grant table (`state.lua`, `queue.lua`) where it first needs them. So an uncontended
+acquire or release is done before the script even looks at the queue.
 """
 
 import hashlib
@@ -13,12 +13,12 @@ _FOLDER = files("holdfast.stores.redis") / "lua"
 
 @dataclass(slots=True, frozen=True)
 class Script:
-    """One script: its text, and the digest by which a server knows it."""
+    """One script: its text, and the digest under which a server caches it."""
 
     name: str
     text: str
     guarded: bool
-    """Whether it always looks at the marker and writes it, so that replicas must have what it did."""
+    """Whether the script always reads and writes the marker, so that replicas must have its writes."""
     digest: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -27,7 +27,7 @@ class Script:
 
 
 def _read(name: str) -> str:
-    """Return the text of a script, with what it includes put in its place."""
+    """Return the text of a script, with its includes expanded."""
     lines = (_FOLDER / f"{name}.lua").read_text("utf-8").splitlines()
     return "\n".join(_read(line.removeprefix(INCLUDE)) if line.startswith(INCLUDE) else line for line in lines)
 
@@ -37,10 +37,10 @@ def _script(name: str, flags: str = "", *, guarded: bool = False) -> Script:
 
 
 INCLUDE = "--@include "
-"""Where in a script another file belongs: as late as possible, for a closure that is never made costs nothing."""
+"""The line that includes another file: as late as possible, because a closure that is never made costs nothing."""
 
 ALLOW_OOM = " flags=allow-oom"
-"""For what frees memory, or must not fail for the lack of it."""
+"""The flag of scripts that free memory, or must not fail when the server is out of memory."""
 
 ACQUIRE = _script("acquire", guarded=True)
 ACQUIRE_MANY = _script("acquire_many", guarded=True)

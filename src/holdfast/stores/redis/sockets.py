@@ -1,10 +1,11 @@
 """One connection to a Redis server over a blocking socket.
 
-redis-py makes it: TCP, TLS, credentials, database, names. Then its socket is ours, with a parser of hiredis: what
-redis-py does around every command costs more than the command. One thread at a time uses a connection.
+redis-py makes the connection: TLS, credentials, database, names. Then this module takes over its socket and reads it
+with hiredis, because what redis-py does around every command costs more than the command. One thread at a time uses a
+connection.
 
-Rule of this file: a connection on which anything went wrong is never used again, so that a reply that comes late
-answers nobody.
+Rule of this file: a connection on which anything went wrong is never used again. So a late reply answers no later
+request.
 """
 
 import contextlib
@@ -26,8 +27,8 @@ from holdfast.errors import StoreUnavailable
 from holdfast.posix import POSIX
 from holdfast.runtimes import clocks
 from holdfast.stores.redis import wire
-from holdfast.stores.redis.access import Access
-from holdfast.stores.redis.link import Address
+from holdfast.stores.redis.access import RedisAccess
+from holdfast.stores.redis.link import RedisAddress
 from holdfast.transport.dial import SHORTEST, Secure, dial, ignore_stage
 from holdfast.transport.polling import is_readable
 
@@ -35,21 +36,21 @@ CHUNK = 65536
 """How much is read at once, in bytes."""
 
 ONE_RECORD = 16384
-"""A request up to this size is sent by TLS whole or not at all; plain sockets take far more at once."""
+"""TLS sends a request of up to this many bytes whole or not at all; a plain socket takes far more at once."""
 
 SLACK = 1.25
-"""How much longer than asked a socket may wait, so that not every request sets its timeout anew."""
+"""By which factor the timeout of a socket may exceed what a request has left: so few requests set it anew."""
 
 BROKEN = (OSError, hiredis.ProtocolError)
-"""What goes wrong with a connection. Timeouts and errors of TLS are OSErrors."""
+"""The errors of a connection. Timeouts and errors of TLS are OSErrors."""
 
 
-class Unsent(StoreUnavailable):
-    """Nothing of the request was sent: it may be tried on another connection."""
+class RedisUnsent(StoreUnavailable):
+    """No part of the request was sent: another connection may send it."""
 
 
-class Connection:
-    """A socket that speaks RESP 2, and the server process at its other end. Nothing comes on it unasked."""
+class RedisConnection:
+    """A socket that speaks RESP 2 with one server process. The server sends replies only."""
 
     __slots__ = (
         "__weakref__",
@@ -70,7 +71,7 @@ class Connection:
         reader = wire.new_reader()
         self._socket = connected
         self.descriptor = connected.fileno()
-        """What to wait on."""
+        """The descriptor to wait for."""
         self._send = _sender(connected)
         self._recv = connected.recv
         self._read = _reader(connected)
@@ -81,17 +82,17 @@ class Connection:
         """When it was last taken, for its owner to note."""
 
     def exchange(self, packed: bytes, left: float) -> Any:  # noqa: ANN401 - whatever the server answers
-        """Send a request and return its reply, in `left` seconds or a little more. Raises Unsent or BROKEN.
+        """Send a request and return its reply, in `left` seconds or a little more. Raises RedisUnsent or BROKEN.
 
         If several requests are packed, `reply` returns the other replies.
         """
         self.send(packed, left)
-        self._feed(self._recv(CHUNK))  # nothing, if the connection was closed: `reply` finds that out
+        self._feed(self._recv(CHUNK))  # b"" if the server closed the connection: `reply` finds that out
         reply = self._gets()
         return self.reply(left) if reply is wire.NOTHING else reply
 
     def send(self, packed: bytes, left: float) -> None:
-        """Send a request; `reply` returns its reply. Raises Unsent or BROKEN."""
+        """Send a request; `reply` returns its reply. Raises RedisUnsent or BROKEN."""
         if not left <= self._timeout <= left * SLACK:
             self._limit(left)
         try:
@@ -102,7 +103,7 @@ class Connection:
             self._socket.sendall(memoryview(packed)[sent:])
 
     def reply(self, left: float) -> Any:  # noqa: ANN401 - whatever the server answers
-        """Return the next reply, in `left` seconds or a little more, in however many pieces it comes. Raises BROKEN."""
+        """Return the next reply, however many pieces it comes in, in `left` seconds or a little more. Raises BROKEN."""
         until = clocks.steady() + left
         while (reply := self._gets()) is wire.NOTHING:
             if (left := until - clocks.steady()) <= 0:
@@ -112,10 +113,10 @@ class Connection:
         return reply
 
     def take(self, left: float) -> Any:  # noqa: ANN401 - whatever the server answers
-        """Return the next reply, some of which has come, or NOTHING if that is not all of it. Raises BROKEN.
+        """Return the next reply, or NOTHING if only a part of it has come. To be called when the socket is readable.
 
-        TLS, which may have more of it than the socket shows, waits for the rest, for `left` seconds; so does any
-        connection where a socket is no file.
+        A TLS connection waits `left` seconds for the rest, because TLS may have read more than the socket shows; so
+        does any connection where a socket is no file. Raises BROKEN.
         """
         if self._read is None:
             return self.reply(left)
@@ -127,39 +128,39 @@ class Connection:
         return self._gets()
 
     def is_stale(self) -> bool:
-        """Tell whether an idle connection was closed by the server, or has heard something that nobody asked for."""
+        """Tell whether the server has closed an idle connection, or has sent something without a request."""
         return is_readable(self._socket)
 
     def close(self) -> None:
-        """Close it, also for the copies that forked children may have."""
+        """Close the connection, also for the copies that forked children may have."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self.abandon()
 
     def abandon(self) -> None:
-        """In a forked child: close this copy without a word, and leave the parent's as it is."""
-        self._send, self._read = self._socket.send, None  # which know that the descriptor is no longer ours
+        """In a forked child: close this copy, and leave the parent's connection as it is."""
+        self._send, self._read = self._socket.send, None  # these know when the descriptor is closed
         with contextlib.suppress(OSError):
             self._socket.close()
 
-    # What the listener needs: to be woken when something came, and never to wait in here.
+    # What the listener needs: it waits for the socket by itself, and never in these methods.
 
     def fileno(self) -> int:
-        """Return the descriptor to wait on."""
+        """Return the descriptor to wait for."""
         return self._socket.fileno()
 
     def never_wait(self) -> None:
-        """From now on, have `heard` return at once what there is."""
+        """Make the socket non-blocking, so that `heard` returns at once."""
         self._socket.settimeout(0)
 
     def post(self, packed: bytes, within: float) -> None:
-        """Send, and leave it to `heard` to receive the replies. Raises OSError."""
+        """Send requests whose replies `heard` will return. Raises OSError."""
         self._socket.settimeout(within)
         self._socket.sendall(packed)
         self._socket.settimeout(0)
 
     def heard(self) -> Iterator[Any]:
-        """Return what has come by now. Raises BROKEN."""
+        """Yield the replies and messages that have come by now. Raises BROKEN."""
         while True:
             try:
                 self._feed(self._receive())
@@ -174,12 +175,12 @@ class Connection:
         return _some(self._recv(CHUNK))
 
     def _send_later(self, packed: bytes, error: OSError) -> int:
-        """Return 0 if a request can yet be sent. Raises Unsent if no part of it was, else the error."""
+        """Return 0 if the socket was only full. Raises RedisUnsent if nothing was sent, else the error."""
         if isinstance(error, BlockingIOError):
             return 0
         if isinstance(error, TimeoutError) or len(packed) > ONE_RECORD:
             raise error
-        raise Unsent("the server closed the connection before a request was sent") from error
+        raise RedisUnsent("the server closed the connection before a request was sent") from error
 
     def _limit(self, left: float) -> None:
         self._timeout = max(left, SHORTEST) * (1 + SLACK) / 2
@@ -187,7 +188,7 @@ class Connection:
 
 
 def _sender(connected: socket.socket) -> Callable[[bytes], int]:
-    """Return what sends as much as the system takes at once.
+    """Return the function that sends as much as the system takes at once.
 
     Where a socket is a file, that is write(): Python's own send() would first ask the system whether it takes anything.
     """
@@ -197,7 +198,7 @@ def _sender(connected: socket.socket) -> Callable[[bytes], int]:
 
 
 def _reader(connected: socket.socket) -> Callable[[int], bytes] | None:
-    """Return what reads as much as has come: Python's own recv() would first ask whether something has.
+    """Return the function that reads what has come: Python's own recv() would first ask whether something has.
 
     None if only recv() can: with TLS, and where a socket is no file.
     """
@@ -211,12 +212,12 @@ def _some(data: bytes) -> bytes:
 
 
 class _Punctual(AbstractConnection):
-    """Has all steps of connecting together end by one instant: redis-py limits each of them alone."""
+    """Gives all steps of connecting one deadline: redis-py limits each step alone."""
 
     left: Callable[[], float]
-    """Tells what is left, in seconds. To be set before connecting."""
+    """Returns how many seconds are left. Set it before connecting."""
     on_stage: Callable[[OSError], None]
-    """Is told what went wrong if the step that begins now is never done. To be set before connecting."""
+    """Gets the error that applies if the step that begins now never ends. Set it before connecting."""
     _sock: Any
 
     @property
@@ -241,45 +242,45 @@ class _Punctual(AbstractConnection):
         super().send_packed_command(command, check_health)  # type: ignore[no-untyped-call]
 
     def surrender(self) -> socket.socket:
-        """Return the socket, and forget it: redis-py would close it by and by."""
+        """Return the socket and forget it, because redis-py would close it later."""
         ours: socket.socket = self._sock
         self._sock = None
         return ours
 
 
-class _Tcp(_Punctual, redis.Connection):
-    def _connect(self) -> socket.socket:
+class _PunctualTcp(_Punctual, redis.Connection):
+    def _connect(self) -> socket.socket:  # pyright: ignore[reportIncompatibleMethodOverride]
         return dial(self.host, self.port, self.left, family=self.socket_type, on_stage=self.on_stage)
 
 
-class _Tls(_Punctual, redis.SSLConnection):
-    def _connect(self) -> socket.socket:
-        secure = cast("Secure", self._wrap_socket_with_ssl)
+class _PunctualTls(_Punctual, redis.SSLConnection):
+    def _connect(self) -> socket.socket:  # pyright: ignore[reportIncompatibleMethodOverride]
+        secure = cast("Secure", self._wrap_socket_with_ssl)  # pyright: ignore[reportUnknownMemberType]
         return dial(self.host, self.port, self.left, secure, family=self.socket_type, on_stage=self.on_stage)
 
 
-class _Local(_Punctual, redis.UnixDomainSocketConnection):
-    def _connect(self) -> socket.socket:
+class _PunctualUnix(_Punctual, redis.UnixDomainSocketConnection):
+    def _connect(self) -> socket.socket:  # pyright: ignore[reportIncompatibleMethodOverride]
         self.on_stage(TimeoutError())
         return cast("socket.socket", super()._connect())  # type: ignore[no-untyped-call]
 
 
 def connect(  # noqa: PLR0917 - what a link knows
-    access: Access,
-    address: Address,
+    access: RedisAccess,
+    address: RedisAddress,
     now: Callable[[], float],
     until: float,
     identify: wire.Identify,
     on_stage: Callable[[OSError], None] = ignore_stage,
-) -> Connection:
-    """Connect by `until`, and learn what `identify` asks for.
+) -> RedisConnection:
+    """Return a connection that is made by `until`, with the run id of its server if `identify` asks for that.
 
-    `on_stage` is told what went wrong if the step that begins then is never done.
+    `on_stage` gets, at the begin of each step, the error that applies if the step never ends.
 
     Raises StoreError, StoreUnavailable if it may pass.
     """
     try:
-        connection = Connection(_open(access, address, lambda: until - now(), on_stage))
+        connection = RedisConnection(_open(access, address, lambda: until - now(), on_stage))
     except (RedisError, OSError) as error:
         raise wire.cannot_connect(address, error) from error
     try:
@@ -296,10 +297,10 @@ def connect(  # noqa: PLR0917 - what a link knows
 
 
 def _open(
-    access: Access, address: Address, left: Callable[[], float], on_stage: Callable[[OSError], None]
+    access: RedisAccess, address: RedisAddress, left: Callable[[], float], on_stage: Callable[[OSError], None]
 ) -> socket.socket:
     options = {**access.connection_options(address), "protocol": 2, "retry": Retry(NoBackoff(), 0)}
-    kind: Any = _Local if address.path else _Tls if access.tls else _Tcp
+    kind: Any = _PunctualUnix if address.path else _PunctualTls if access.tls else _PunctualTcp
     connecting = kind(**options)
     connecting.left, connecting.on_stage = left, on_stage
     connecting.connect()

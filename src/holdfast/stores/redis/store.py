@@ -1,7 +1,7 @@
-"""The Redis store: the grant table as Lua, one script an operation, at whichever server holds the name.
+"""The Redis store: the grant table as Lua scripts, one per operation, at the server that holds the name.
 
-What a script does is atomic and takes place at the server's time. Every request is idempotent by its request id, so
-whatever was not answered may simply be asked again; a server's error reply says that nothing was done.
+A script is atomic and uses the server's time. Every request is idempotent by its request id, so a request without a
+reply may be repeated. An error reply of the server says that nothing was done.
 """
 
 import logging
@@ -34,7 +34,7 @@ from holdfast.outcome import Outcome
 from holdfast.stores.redis import codec, scripts, wire
 from holdfast.stores.redis.deployment import NO_GUARD, Rules
 from holdfast.stores.redis.errors import ELSEWHERE, STALE, explain
-from holdfast.stores.redis.link import Address, Answer, Hearing, Link, ReplyError, Word
+from holdfast.stores.redis.link import RedisAddress, RedisHearing, RedisLink, RedisReply, ReplyError, Word
 from holdfast.stores.redis.messagepack import Packable, pack
 from holdfast.stores.redis.names import MARKERS, NODE, Markers, marked_by, name_of, pattern, slot_of, state_key
 from holdfast.stores.redis.scripts import Script
@@ -44,19 +44,19 @@ from holdfast.stores.redis.wire import number
 log = logging.getLogger("holdfast")
 
 HOPS = 5
-"""How often one request follows a cluster's MOVED and ASK."""
+"""How many MOVED and ASK replies of a Cluster one request follows."""
 
 MOST_REQUESTS = 1000
-"""How many kinds of requests are kept packed. A program has few: they differ by ttl, delay and capacity."""
+"""How many packed kinds of requests are cached. A program has few: they differ by ttl, delay and capacity."""
 
 SCANNED = "990"
-"""How many keys one request looks for names in: with those that it finds beside them, four times PAGE at most."""
+"""How many keys one SCAN looks at: with the keys that it finds besides, four times PAGE at most."""
 
 PAGE = 250
-"""Of how many names one request asks whether they are in use: few enough that it holds up nobody for long."""
+"""For how many names one request finds out whether they are in use; few enough to delay other requests only briefly."""
 
 IDLE_CHANNEL = 60.0
-"""For how many seconds a channel that nobody seems to need is kept. Who waits asks every second or two."""
+"""For how many seconds an unused channel is kept. A waiter sends its request every second or two."""
 
 
 START = b"0"
@@ -65,33 +65,33 @@ START = b"0"
 
 @dataclass(slots=True)
 class _Listing:
-    """How far a listing of names has come."""
+    """The position of a listing of names."""
 
-    address: Address | None = None
-    """The master that was looked at last, and where its scan goes on."""
+    address: RedisAddress | None = None
+    """The master whose keys were scanned last, with the cursor."""
     cursor: bytes = START
-    done: set[Address] = field(default_factory=set[Address])
-    """The masters all of whose keys were looked at."""
+    done: set[RedisAddress] = field(default_factory=set[RedisAddress])
+    """The masters whose keys were all scanned."""
     seen: set[str] = field(default_factory=set[str])
-    """The names that were looked at: a scan may show a key twice."""
+    """The names that were found: a scan may return a key twice."""
 
 
 class Wiring(Protocol):
-    """A Deployment, real or simulated, as the store sees it."""
+    """The part of a Deployment, real or simulated, that the store uses."""
 
     rules: Rules
 
     def topology(self, runtime: Runtime, open_link: OpenLink) -> Topology:
-        """Make what knows which server holds a name."""
+        """Return the topology, which knows which server holds a name."""
         ...
 
-    def link(self, runtime: Runtime, address: Address, hearing: Hearing) -> Link:
-        """Make a link to a server."""
+    def link(self, runtime: Runtime, address: RedisAddress, hearing: RedisHearing) -> RedisLink:
+        """Return a new link to a server."""
         ...
 
 
 class _Call(NamedTuple):
-    """What a link is asked to run."""
+    """The arguments of one run of a script on a link."""
 
     script: Script
     keys: tuple[Word, ...]
@@ -103,16 +103,16 @@ class RedisStore:
     """One client's access to the locks in Redis."""
 
     def __init__(self, deployment: Wiring, runtime: Runtime) -> None:
-        """Prepare; nothing is connected yet."""
+        """Prepare the store; nothing is connected yet."""
         rules = self._rules = deployment.rules
         self._runtime = runtime
         self._deployment = deployment
-        self._links: dict[Address, Link] = {}
+        self._links: dict[RedisAddress, RedisLink] = {}
         self._topology: Topology = deployment.topology(runtime, self._link)
         self._process = ""
         self._channel = runtime.new_id()
         self._deliver: Callable[[Notification], None] = _ignore
-        self._hearing = Hearing(self._heard, self._missed)
+        self._hearing = RedisHearing(self._heard, self._missed)
         self._markers = Markers()
         self._seen: dict[Word, bytes] = {}
         """By marker: the latest generation that this client knows of; see `quarantine` in state.lua."""
@@ -121,22 +121,22 @@ class RedisStore:
         self._replicas = rules.replicas
         self._publish = "SPUBLISH" if self._clustered else "PUBLISH"
         self._bound = micros(rules.max_ttl)
-        self._about = pack(self._publish, rules.guard, self._bound)
-        """What every script is told of this client."""
+        self._client_fields = pack(self._publish, rules.guard, self._bound)
+        """The fields of this client that every script receives, packed."""
         self._packed_requests: dict[tuple[Packable, ...], bytes] = {}
-        self._channels: dict[str, tuple[Address, float]] = {}
-        """In a Cluster: the names that are waited for, where we listen for them, and when that was last needed."""
-        self._home: Address | None = None
-        """Where this client listens, unless in a Cluster."""
+        self._channels: dict[str, tuple[RedisAddress, float]] = {}
+        """In a Cluster: for each name the server at which the client listens, and the instant of the last use."""
+        self._home: RedisAddress | None = None
+        """The server at which this client listens, except in a Cluster."""
 
     # -- life ----------------------------------------------------------------------------------------------
 
     def identity(self) -> str:
-        """Return the run id of the server that was looked at last."""
+        """Return the run id of the server that replied to the last `inspect`."""
         return self._process
 
     async def open(self, deliver: Callable[[Notification], None], until: float) -> str:
-        """Connect, and subscribe to this client's channel; in a Cluster that is done for each name."""
+        """Connect, and subscribe to this client's channel; in a Cluster each name has its own."""
         self._deliver = deliver
         if self._clustered:
             await self._topology.masters(until)
@@ -160,7 +160,7 @@ class RedisStore:
     # -- operations ----------------------------------------------------------------------------------------
 
     async def acquire(self, request: AcquireRequest, until: float) -> Reply:
-        """Grant, queue or refuse."""
+        """Grant, queue or refuse the request."""
         if self._clustered and (request.wait or request.span > 1):
             taken = await self._take_or_listen(request, until)
             if taken is not None:
@@ -178,19 +178,19 @@ class RedisStore:
         return reply
 
     def _pack_request(self, request: AcquireRequest) -> bytes:
-        """Pack what is the same in all requests of a lock, once."""
-        key = codec.about_request(request)
-        about = self._packed_requests.get(key)
-        if about is None:
+        """Return the packed fields that all requests of a lock have in common, packed once."""
+        key = codec.request_fields(request)
+        packed = self._packed_requests.get(key)
+        if packed is None:
             if len(self._packed_requests) >= MOST_REQUESTS:
                 self._packed_requests.clear()
-            about = self._packed_requests[key] = pack(self._publish, self._rules.guard, self._bound, *key)
-        return about
+            packed = self._packed_requests[key] = pack(self._publish, self._rules.guard, self._bound, *key)
+        return packed
 
     async def _take_or_listen(self, request: AcquireRequest, until: float) -> Reply | None:
-        """Subscribe to the channel of a name before waiting for it, but not before taking it if it is free.
+        """Acquire a free name at once, without a subscription; otherwise subscribe to the channel of the name.
 
-        Unless it is to be kept or handed on in this process: then we must hear when somebody waits.
+        A request that reserves several tokens subscribes first: its holder must hear when the name is contended.
         """
         if request.name not in self._channels and request.span == 1:
             request.wait = False
@@ -204,7 +204,7 @@ class RedisStore:
         return None
 
     async def acquire_many(self, requests: Sequence[AcquireRequest], until: float) -> list[Reply]:
-        """Grant one after another in one step, up to the first that is not granted. Not in a Cluster."""
+        """Grant the requests in their order in one step, up to the first that cannot be granted. Not in a Cluster."""
         keys: list[Word] = [NODE]
         for each in requests:
             state = state_key(each.name)
@@ -224,19 +224,19 @@ class RedisStore:
         return replies
 
     async def release(self, release: ReleaseRequest, until: float) -> Outcome:
-        """Let go, and hand over in the same step."""
+        """Release the lease, and grant the name to the next waiter in the same step."""
         unsure = b"1" if release.unsure else b"0"
-        args = (self._about, release.request_id, number(release.token), unsure, number(release.keep))
+        args = (self._client_fields, release.request_id, number(release.token), unsure, number(release.keep))
         answer = await self._run(scripts.RELEASE, release.name, release.request_id, args, until)
         return codec.outcome_of(answer.value)
 
     async def renew(self, renewals: Sequence[RenewRequest], until: float) -> list[RenewReply]:
-        """Renew a batch: in one step, or in a Cluster in one for each name."""
+        """Renew a batch of leases in one step; in a Cluster in one step per name."""
         if not self._clustered:
             return await self._renew(renewals, until)
         replies: list[RenewReply] = []
         for renewal in renewals:
-            await self._listen_for(renewal.name, until)  # from now on it is worth being told of a revocation
+            await self._listen_for(renewal.name, until)  # only a lease that lasts should hear of a revocation
             replies += await self._renew([renewal], until)
         return replies
 
@@ -244,50 +244,52 @@ class RedisStore:
         keys: list[Word] = []
         for renewal in renewals:
             state = state_key(renewal.name)
-            # While a slot of a Cluster moves, a script that names a key which is not there is refused.
+            # A Cluster that moves a slot refuses a script that names a missing key.
             keys += [state, state + ":q", state if self._clustered else f"{state}:t:{renewal.request_id}"]
         name = renewals[0].name
-        channel, owner = codec.about_renewals(renewals)
-        about = pack(self._publish, self._rules.guard, self._bound, channel, owner)
-        args = (about, pack([codec.renewal(each, owner) for each in renewals]))
+        channel, owner = codec.channel_and_owner(renewals)
+        fields = pack(self._publish, self._rules.guard, self._bound, channel, owner)
+        args = (fields, pack([codec.renewal(each, owner) for each in renewals]))
         answer = await self._call(scripts.RENEW, name, (self._marker(name), *keys), args, until)
         if answer.acknowledged < self._replicas:
             raise OutcomeUnknown(self._too_few(answer))
         return [codec.renewed(renewal, each) for renewal, each in zip(renewals, answer.value, strict=True)]
 
     async def adjust(self, adjust: AdjustRequest, until: float) -> RenewReply:
-        """Change a holding without a gap."""
+        """Change a lease without a gap."""
         numbers = number(adjust.token), number(adjust.weight), adjust.owner, number(adjust.raise_to)
-        args = (self._about, adjust.request_id, *numbers)
+        args = (self._client_fields, adjust.request_id, *numbers)
         return codec.adjusted((await self._run(scripts.ADJUST, adjust.name, adjust.request_id, args, until)).value)
 
     async def withdraw(self, withdraw: WithdrawRequest, until: float) -> NotGranted:
-        """Give up waiting; pass on a grant that crossed this."""
-        args = (self._about, withdraw.request_id, b"1" if withdraw.unsure else b"0")
+        """Remove a waiter from the queue. If the name was granted to it meanwhile, the next waiter gets the name."""
+        args = (self._client_fields, withdraw.request_id, b"1" if withdraw.unsure else b"0")
         return codec.left_of((await self._run(scripts.WITHDRAW, withdraw.name, withdraw.request_id, args, until)).value)
 
     async def inspect(self, name: str, until: float) -> NameView:
-        """Show one name."""
-        answer = await self._run(scripts.INSPECT, name, "", (self._about,), until)
+        """Return the state of one name."""
+        answer = await self._run(scripts.INSPECT, name, "", (self._client_fields,), until)
         self._process = answer.run_id.removeprefix(wire.DURABLE).partition(b"@")[0].decode()
         return codec.view_of(name, answer.value)
 
     async def request_revocation(self, name: str, until: float) -> list[HolderView]:
-        """Ask the holders of a name to let go."""
-        return codec.holders_of((await self._run(scripts.REQUEST_REVOCATION, name, "", (self._about,), until)).value)
+        """Send a revocation request to the holders of a name."""
+        return codec.holders_of(
+            (await self._run(scripts.REQUEST_REVOCATION, name, "", (self._client_fields,), until)).value
+        )
 
     async def resize(self, name: str, before: int, after: int, until: float) -> int:
         """Change the capacity of a name."""
-        args = (self._about, number(before), number(after))
+        args = (self._client_fields, number(before), number(after))
         return int((await self._run(scripts.RESIZE, name, "", args, until)).value)
 
     async def revoke(self, name: str, until: float, token: int = 0) -> list[HolderView]:
-        """Take a name from its holders, or from that of a token, and tell them."""
-        args = (self._about, number(token))
+        """Revoke the leases of a name, or only the lease with a token, and notify the holders."""
+        args = (self._client_fields, number(token))
         return codec.holders_of((await self._run(scripts.REVOKE, name, "", args, until)).value)
 
     async def end_quarantine(self, until: float) -> float:
-        """Have every node grant again at once; in a Cluster, where each slot has a marker, all that were ever used."""
+        """End the quarantine of every node; in a Cluster that of every slot whose marker exists."""
         timeout = max(0.0, until - self._runtime.now())
         names = {""}
         if self._clustered:
@@ -301,15 +303,15 @@ class RedisStore:
         longest = 0
         for name in sorted(names):
             until = self._runtime.now() + timeout
-            answer = await self._run(scripts.END_QUARANTINE, name, "", (self._about,), until)
+            answer = await self._run(scripts.END_QUARANTINE, name, "", (self._client_fields,), until)
             longest = max(longest, int(answer.value))
         return seconds(longest)
 
     async def names(self, prefix: str, until: float, rest: object = None) -> Page:
-        """Return a page of the names in use: some keys of ours at one master are looked at.
+        """Return a page of the names in use, from some keys at one master.
 
-        Each of its requests has the time given: in a Cluster there is one for each name. A master that took over
-        meanwhile is looked at from its first key on. A name whose slot is being moved may be missed.
+        Each request may take the whole given time; in a Cluster there is one request per name. A master that took over
+        meanwhile is scanned from its first key on. A name whose slot is being moved may be missed.
         """
         timeout = max(0.0, until - self._runtime.now())
         so_far = rest if isinstance(rest, _Listing) else _Listing()
@@ -331,17 +333,17 @@ class RedisStore:
         return Page(used, so_far if cursor != START or len(left) > 1 else None)
 
     async def _in_use(self, names: Sequence[str], until: float) -> list[str]:
-        """Return which of some names, in a Cluster of one, are held or waited for."""
+        """Return which of the names are in use. In a Cluster `names` must contain one name only."""
         name = names[0]
         keys: list[Word] = [self._marker(name) if self._clustered else NODE]
         for each in names:
             state = state_key(each)
             keys += [state, state + ":q"]
-        answer = await self._call(scripts.IN_USE, name, tuple(keys), (self._about,), until)
+        answer = await self._call(scripts.IN_USE, name, tuple(keys), (self._client_fields,), until)
         return [each for each, used in zip(names, answer.value, strict=True) if used]
 
-    async def _scan(self, address: Address, cursor: bytes, match: str, until: float) -> tuple[bytes, set[str]]:
-        """Return where the next scan goes on, START at the end, and some keys."""
+    async def _scan(self, address: RedisAddress, cursor: bytes, match: str, until: float) -> tuple[bytes, set[str]]:
+        """Return the cursor of the next scan, which is START at the end, and some keys."""
         try:
             reply = await self._link(address).command("SCAN", cursor, "MATCH", match, "COUNT", SCANNED, until=until)
         except ReplyError as error:
@@ -355,16 +357,16 @@ class RedisStore:
 
     def _run(
         self, script: Script, name: str, request_id: str, args: tuple[Word, ...], until: float
-    ) -> Coroutine[Any, Any, Answer]:
-        """Run a script about one request for one name."""
+    ) -> Coroutine[Any, Any, RedisReply]:
+        """Run a script for one request and one name."""
         state = state_key(name)
         keys = (self._marker(name) if self._clustered else NODE, state, state + ":q", f"{state}:t:{request_id}")
         return self._call(script, name, keys, args, until)
 
     async def _call(
         self, script: Script, name: str, keys: tuple[Word, ...], args: tuple[Word, ...], until: float
-    ) -> Answer:
-        """Run a script where the name is held, follow it if it moved, and note which process answered."""
+    ) -> RedisReply:
+        """Run a script at the server of a name, follow redirections, and remember the server's generation."""
         marker = keys[0]
         seen = self._seen.get(marker, b"")
         address = self._topology.known or await self._find(name, until)
@@ -383,8 +385,8 @@ class RedisStore:
         self._take_generation(marker, answer)
         return answer
 
-    def _take_generation(self, marker: Word, answer: Answer) -> None:
-        """Remember the generation that stands before a reply, unless the reply is older than what we know."""
+    def _take_generation(self, marker: Word, answer: RedisReply) -> None:
+        """Remember the generation in front of a reply, unless it is older than the known one."""
         match answer.value:
             case [bytes() as generation, value]:
                 answer.value = value
@@ -393,8 +395,8 @@ class RedisStore:
             case _:
                 pass
 
-    async def _follow(self, error: ReplyError, address: Address, call: "_Call") -> Answer:
-        """Go where a MOVED or an ASK of a cluster says, and on from there if need be; else say what the error means."""
+    async def _follow(self, error: ReplyError, address: RedisAddress, call: "_Call") -> RedisReply:
+        """Follow MOVED and ASK replies of a Cluster from node to node; raise the meaning of any other error."""
         for _ in range(HOPS):
             if error.code not in ELSEWHERE:
                 raise self._refused(address, error) from error
@@ -413,38 +415,38 @@ class RedisStore:
                 raise
         raise explain(address, error) from error
 
-    async def _find(self, name: str, until: float) -> Address:
-        """Ask the topology; if all names have moved to another server, listen there from now on."""
+    async def _find(self, name: str, until: float) -> RedisAddress:
+        """Return the server of a name. If all names have moved to another server, listen there from now on."""
         address = await self._topology.server(name, until)
         if self._home is not None and address != self._home:
             await self._settle(address, until)
         return address
 
-    def _refused(self, address: Address, error: ReplyError) -> Exception:
+    def _refused(self, address: RedisAddress, error: ReplyError) -> Exception:
         if error.code in STALE:
             self._topology.doubt(address)
         return explain(address, error)
 
-    def _too_few(self, answer: Answer) -> str:
+    def _too_few(self, answer: RedisReply) -> str:
         return (
-            f"the server has it, but {answer.acknowledged} of {self._rules.replicas} replicas acknowledged it in time: "
-            "it does not count; check the replicas, or ask for fewer with replicas="
+            f"the server granted it, but only {answer.acknowledged} of {self._rules.replicas} replicas acknowledged it "
+            "in time, so the grant does not count; check the replicas, or require fewer with replicas="
         )
 
     def _marker(self, name: str) -> str:
         return self._markers.of(slot_of(name)) if self._clustered else NODE
 
-    def _link(self, address: Address) -> Link:
+    def _link(self, address: RedisAddress) -> RedisLink:
         link = self._links.get(address)
         if link is None:
             made = self._deployment.link(self._runtime, address, self._hearing)
             link = self._links.setdefault(address, made)  # another thread may have been faster
         return link
 
-    # -- pushes --------------------------------------------------------------------------------------------
+    # -- notifications -------------------------------------------------------------------------------------
 
-    async def _settle(self, address: Address, until: float) -> None:
-        """Listen at the server that holds all names; at another one no more, if it was another before."""
+    async def _settle(self, address: RedisAddress, until: float) -> None:
+        """Listen at the server that holds all names, and no longer at the server that held them before."""
         before, self._home = self._home, address
         channel = f"holdfast:channel:{self._channel}"
         try:
@@ -462,7 +464,7 @@ class RedisStore:
             self._missed()
 
     async def _listen_for(self, name: str, until: float) -> None:
-        """In a Cluster: listen at the channel of a name, where the name is; and drop channels no longer needed."""
+        """In a Cluster: listen at the channel of a name, at the name's server; drop channels that are idle."""
         address = await self._topology.server(name, until)
         before = self._channels.get(name)
         self._channels[name] = (address, self._runtime.now())
@@ -477,7 +479,7 @@ class RedisStore:
             await self._link(before[0]).ignore(self._channel_of(name))
         await self._drop_idle_channels()
 
-    async def _listen_at(self, address: Address, name: str, until: float) -> None:
+    async def _listen_at(self, address: RedisAddress, name: str, until: float) -> None:
         for _ in range(HOPS):
             try:
                 await self._link(address).listen(self._channel_of(name), until)
@@ -490,7 +492,7 @@ class RedisStore:
             except StoreUnavailable:
                 self._topology.doubt(address)
                 raise
-        raise StoreUnavailable(f"the cluster sends us from node to node for {name!r}; see CLUSTER INFO")
+        raise StoreUnavailable(f"the cluster redirects the subscription for {name!r} again and again; see CLUSTER INFO")
 
     async def _drop_idle_channels(self) -> None:
         now = self._runtime.now()
@@ -503,7 +505,7 @@ class RedisStore:
         return f"{state_key(name)}:channel:{self._channel}"
 
     def _heard(self, payload: bytes) -> None:
-        notification = codec.notice_of(self._channel, payload)
+        notification = codec.notification_of(self._channel, payload)
         if notification is not None:
             self._deliver(notification)
 
@@ -512,7 +514,7 @@ class RedisStore:
 
 
 def capabilities_of(rules: Rules, *, clustered: bool = False) -> Capabilities:
-    """Return what the store can do under these rules."""
+    """Return the capabilities of a store with these rules."""
     return Capabilities(
         min_ttl=0.05,
         queue=True,
@@ -520,7 +522,7 @@ def capabilities_of(rules: Rules, *, clustered: bool = False) -> Capabilities:
         local=False,
         pushes_count=rules.replicas == 0,
         max_ttl=float("inf") if rules.guard == NO_GUARD else rules.max_ttl,
-        multi_acquire=not clustered,  # whose names lie on several nodes
+        multi_acquire=not clustered,  # the names of a Cluster lie on several nodes
     )
 
 
@@ -530,4 +532,4 @@ def _number_of(generation: bytes) -> int:
 
 
 def _ignore(notification: Notification) -> None:
-    """Hear nothing: the store is not open."""
+    """Ignore a notification, because the store is not open."""

@@ -1,7 +1,7 @@
-"""What is wanted of a server's channels, what it was asked, and what it says: no socket, no thread, no clock.
+"""The subscriptions of a client at one server: a state machine without socket, thread and clock.
 
-What is wanted outlives connections. A server answers requests in their order, so what was asked first is what an
-answer is about, an error too, which does not say so itself.
+The set of channels outlives connections. A server replies to requests in their order, so a reply belongs to the first
+unanswered request; so does an error, which does not tell its request.
 """
 
 from collections import deque
@@ -14,18 +14,21 @@ from holdfast.stores.redis import wire
 from holdfast.stores.redis.link import ReplyError
 
 
-class Waiter:
-    """Somebody who waits for a subscription."""
+class SubscriptionWaiter:
+    """A caller that waits for a subscription."""
 
     __slots__ = ("_wake", "error")
 
     def __init__(self, wake: Callable[[], None]) -> None:
-        """Note how to wake it."""
+        """Note the function that wakes the caller."""
         self._wake = wake
         self.error: StoreError | ReplyError | None = None
 
     def tell(self, error: StoreError | ReplyError | None) -> None:
-        """End the wait: all is well, or an error of its own, as each that is raised has its own traceback."""
+        """End the wait, with an error or without.
+
+        Each waiter gets an error of its own, because raising adds a traceback.
+        """
         if error is not None:
             self.error = type(error)(str(error))
             self.error.__cause__ = error.__cause__
@@ -34,16 +37,16 @@ class Waiter:
 
 @dataclass(slots=True, eq=False)
 class Subscription:
-    """A channel that somebody wants to hear."""
+    """A channel that the client listens to."""
 
     channel: bytes
-    asked: bool = False
-    """The server was asked, on the connection in force."""
+    requested: bool = False
+    """Whether the request was sent on the current connection."""
     confirmed: bool = False
-    """It has confirmed that."""
+    """Whether the server confirmed it on the current connection."""
     settled: bool = False
-    """It was confirmed on some connection: it is now wanted until it is given up."""
-    waiters: list[Waiter] = field(default_factory=list[Waiter])
+    """Whether it was confirmed on any connection; then it stays until it is dropped."""
+    waiters: list[SubscriptionWaiter] = field(default_factory=list[SubscriptionWaiter])
 
     def tell(self, error: StoreError | ReplyError | None = None) -> None:
         """End the wait of all waiters."""
@@ -53,85 +56,85 @@ class Subscription:
 
 
 @dataclass(slots=True)
-class Request:
-    """Something that the server has yet to answer."""
+class SubscriptionRequest:
+    """A request that the server has not answered yet."""
 
     verb: bytes
-    about: Subscription | None = None
+    subscription: Subscription | None = None
 
     def pack(self) -> bytes:
-        """Return it as it travels."""
-        return wire.command(self.verb, self.about.channel) if self.about else wire.command(self.verb)
+        """Encode the request."""
+        return wire.command(self.verb, self.subscription.channel) if self.subscription else wire.command(self.verb)
 
 
 class Subscriptions:
-    """All channels of one server that one client wants to hear. Not made for two threads at once."""
+    """The channels of one server that one client listens to. Not safe for several threads."""
 
     def __init__(self, *, sharded: bool) -> None:
-        """Want nothing yet. `sharded` channels belong to a slot of a cluster."""
+        """Begin without channels. `sharded` channels belong to a slot of a Cluster."""
         kind = b"S" if sharded else b""
         self._subscribe = kind + b"SUBSCRIBE"
         self._unsubscribe = kind + b"UNSUBSCRIBE"
         self._message = kind.lower() + b"message"
-        self._wanted: dict[bytes, Subscription] = {}
-        self._unwanted: list[Subscription] = []
-        self._expected: deque[Request] = deque()
+        self._channels: dict[bytes, Subscription] = {}
+        self._dropped: list[Subscription] = []
+        self._expected: deque[SubscriptionRequest] = deque()
         self._missed = False
 
     def __bool__(self) -> bool:
-        """Tell whether anything is wanted."""
-        return bool(self._wanted)
+        """Return whether there are channels."""
+        return bool(self._channels)
 
-    # What others want.
+    # What the client listens to.
 
-    def want(self, channel: bytes, waiter: Waiter) -> bool:
-        """Want a channel; return whether `waiter` will be told about it, or it is heard already."""
-        subscription = self._wanted.setdefault(channel, Subscription(channel))
+    def demand(self, channel: bytes, waiter: SubscriptionWaiter) -> bool:
+        """Add a channel; return False if it is confirmed already, so that `waiter` is not told."""
+        subscription = self._channels.setdefault(channel, Subscription(channel))
         if not subscription.confirmed:
             subscription.waiters.append(waiter)
         return not subscription.confirmed
 
-    def stop_waiting(self, channel: bytes, waiter: Waiter) -> None:
-        """Leave nothing of a waiter: a channel that nobody else ever wanted is given up."""
-        subscription = self._wanted.get(channel)
+    def stop_waiting(self, channel: bytes, waiter: SubscriptionWaiter) -> None:
+        """Remove a waiter, and its channel if that was never confirmed and has no other waiter."""
+        subscription = self._channels.get(channel)
         if subscription is not None and waiter in subscription.waiters:
             subscription.waiters.remove(waiter)
             if not subscription.waiters and not subscription.settled:
                 self.drop(channel)
 
     def drop(self, channel: bytes) -> None:
-        """Want a channel no longer."""
-        subscription = self._wanted.pop(channel, None)
+        """Remove a channel."""
+        subscription = self._channels.pop(channel, None)
         if subscription is None:
             return
-        subscription.tell(StoreUnavailable("the subscription was given up meanwhile; ask again"))
-        if subscription.asked:
-            self._unwanted.append(subscription)
+        subscription.tell(StoreUnavailable("the subscription was dropped while it was under way; try again"))
+        if subscription.requested:
+            self._dropped.append(subscription)
 
-    # What to ask.
+    # The requests to the server.
 
     def requests(self) -> bytes:
-        """Return what the server is to be told of what has changed, as it travels."""
-        fresh = [each for each in self._wanted.values() if not each.asked]
-        requests = [Request(self._unsubscribe, each) for each in self._unwanted]
-        requests += [Request(self._subscribe, each) for each in fresh]
-        self._unwanted.clear()
+        """Encode the requests that tell the server of added and removed channels."""
+        fresh = [each for each in self._channels.values() if not each.requested]
+        requests = [SubscriptionRequest(self._unsubscribe, each) for each in self._dropped]
+        requests += [SubscriptionRequest(self._subscribe, each) for each in fresh]
+        self._dropped.clear()
         for each in fresh:
-            each.asked = True
+            each.requested = True
         return self._expect(*requests)
 
     def probe(self) -> bytes:
-        """Return a PING, as it travels."""
-        return self._expect(Request(b"PING"))
+        """Encode a PING."""
+        return self._expect(SubscriptionRequest(b"PING"))
 
-    def _expect(self, *requests: Request) -> bytes:
+    def _expect(self, *requests: SubscriptionRequest) -> bytes:
         self._expected.extend(requests)
         return b"".join(each.pack() for each in requests)
 
-    # What the server says.
+    # The replies of the server.
 
     def take(self, reply: Any) -> bytes | None:  # noqa: ANN401 - whatever the server says
-        """Take one reply; return the payload if it is a message. Raises ConnectionRefusedError at an error unasked."""
+        """Process a reply; return the payload of a message. Raises ConnectionRefusedError for an unexpected error."""
         if type(reply) is ReplyError:
             self._refused(reply)
         elif isinstance(reply, list):
@@ -144,52 +147,52 @@ class Subscriptions:
         return None
 
     def _answered(self, verb: bytes, channel: bytes) -> None:
-        request = self._expected[0] if self._expected else Request(b"")
-        if request.verb == verb and (request.about is None or request.about.channel == channel):
+        request = self._expected[0] if self._expected else SubscriptionRequest(b"")
+        if request.verb == verb and (request.subscription is None or request.subscription.channel == channel):
             self._expected.popleft()
-            if request.about is not None and verb == self._subscribe:
-                request.about.confirmed = request.about.settled = True
-                request.about.tell()
-        elif verb == self._unsubscribe and (ended := self._wanted.get(channel)):
-            self._forget(ended)  # the channel has moved to another node, which the server says when asked again
+            if request.subscription is not None and verb == self._subscribe:
+                request.subscription.confirmed = request.subscription.settled = True
+                request.subscription.tell()
+        elif verb == self._unsubscribe and (ended := self._channels.get(channel)):
+            self._forget(ended)  # the channel has moved to another node, which the reply to a new request will name
 
     def _refused(self, error: ReplyError) -> None:
         if not self._expected:
             raise ConnectionRefusedError(str(error))
         request = self._expected.popleft()
-        refused = request.about
+        refused = request.subscription
         if refused is not None and request.verb == self._subscribe:
-            if self._wanted.get(refused.channel) is refused:
-                del self._wanted[refused.channel]
+            if self._channels.get(refused.channel) is refused:
+                del self._channels[refused.channel]
             refused.tell(error)
             self._missed |= refused.settled
 
-    # What becomes of it.
+    # The state of the subscriptions.
 
     def is_complete(self) -> bool:
-        """Tell whether the server has answered for all that is wanted."""
-        return all(each.confirmed for each in self._wanted.values())
+        """Return whether the server has confirmed all channels."""
+        return all(each.confirmed for each in self._channels.values())
 
     def gap_is_over(self) -> bool:
-        """Tell, once, that messages may have been missed, and that all is heard again."""
+        """Return True once after messages may have been missed, as soon as all channels are confirmed again."""
         over = self._missed and self.is_complete()
         self._missed &= not over
         return over
 
     def lost(self) -> None:
-        """Note that the connection is gone."""
+        """Process the loss of the connection."""
         self._expected.clear()
-        self._unwanted.clear()
-        for each in self._wanted.values():
+        self._dropped.clear()
+        for each in self._channels.values():
             self._forget(each)
 
     def refuse(self, error: StoreError) -> None:
-        """Tell all who wait that there is no connection. What was heard before stays wanted."""
-        for channel, each in list(self._wanted.items()):
+        """Tell all waiters that there is no connection. Channels that were confirmed before are kept."""
+        for channel, each in list(self._channels.items()):
             each.tell(error)
             if not each.settled:
-                del self._wanted[channel]
+                del self._channels[channel]
 
     def _forget(self, subscription: Subscription) -> None:
         self._missed |= subscription.confirmed
-        subscription.asked = subscription.confirmed = False
+        subscription.requested = subscription.confirmed = False

@@ -1,30 +1,22 @@
-"""A link of the threads runtime: a pool of connections for requests, and a thread that listens.
+"""The link to a Redis server for threads: a pool of connections for requests, and a thread that listens.
 
-Every `async def` here blocks in place. A request takes the connection that was used last, so that few stay in use.
-One on which anything went wrong is closed, and the idle ones that have had no answer since go with it: they are
-likely to be as dead.
+Every `async def` here blocks in place, in the thread that calls it.
 """
 
-import contextlib
-import math
 import threading
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NoReturn, TypeVar
-from weakref import WeakSet
 
 from holdfast.errors import StoreUnavailable
 from holdfast.runtimes.threads import ThreadsRuntime
 from holdfast.stores.redis import wire
-from holdfast.stores.redis.access import Access
-from holdfast.stores.redis.link import Address, Answer, Hearing, ReplyError, Word
-from holdfast.stores.redis.listener import Listener
+from holdfast.stores.redis.access import RedisAccess
+from holdfast.stores.redis.link import RedisAddress, RedisHearing, RedisReply, ReplyError, Word
+from holdfast.stores.redis.listener import RedisListener
 from holdfast.stores.redis.scripts import Script
-from holdfast.stores.redis.sockets import BROKEN, Connection, Unsent, connect
-
-IDLE = 0.1
-"""After how many idle seconds to see whether the server has closed a connection, before it is used."""
+from holdfast.stores.redis.sockets import BROKEN, RedisConnection, RedisUnsent, connect
+from holdfast.transport.pool import ConnectionPool
 
 T = TypeVar("T")
 
@@ -34,73 +26,75 @@ Keys = tuple[Word, ...]
 Pack = Callable[[Script, Keys, Keys, bytes], bytes]
 
 
-class ThreadLink:
-    """A way to one server, for the threads of one client."""
+class RedisThreadLink:
+    """The link to one server, for the threads of one client."""
 
     def __init__(
         self,
         runtime: ThreadsRuntime,
-        access: Access,
-        address: Address,
-        hearing: Hearing,
+        access: RedisAccess,
+        address: RedisAddress,
+        hearing: RedisHearing,
         *,
         identify: wire.Identify = wire.WHO,
         sharded: bool = False,
     ) -> None:
         """Prepare; nothing is connected yet.
 
-        Without `identify` the server is not asked for its run id, and scripts get an empty one. Channels are
-        `sharded` in a cluster.
+        Without `identify`, the link does not ask the server for its run id, and scripts get an empty one. A cluster has
+        `sharded` channels.
         """
         self._now = runtime.now
         self._access = access
         self._address = address
         self._identify = identify
-        self._make_listener = partial(Listener, runtime, address, hearing, self._dial_channel, sharded=sharded)
+        self._make_listener = partial(RedisListener, runtime, address, hearing, self._dial_channel, sharded=sharded)
         self._closed = False
         self._start_anew()
 
     def __repr__(self) -> str:
         return f"<ThreadLink to {self._address}>"
 
-    async def run(self, script: Script, keys: Keys, args: Keys, until: float) -> Answer:
-        """Run a script. The way of every acquisition: it takes no detour over `_exchange`, which costs."""
+    async def run(self, script: Script, keys: Keys, args: Keys, until: float) -> RedisReply:
+        """Run a script. Every acquisition does this, so it does not go through `_exchange`, which costs more."""
         connection = self._take(until)
         try:
             reply = connection.exchange(wire.evalsha(script, keys, args, connection.run_id), until - connection.used)
-        except Unsent:
-            self._lose(connection)
+        except RedisUnsent:
+            self._pool.lose(connection)
             return self._run_text(self._connect(until), script, keys, args, until)
         except BaseException as error:  # noqa: BLE001 - it is raised again
             self._fail(connection, error)
         if type(reply) is ReplyError and reply.code == "NOSCRIPT":
             return self._run_text(connection, script, keys, args, until)
-        self._put_back(connection)
+        self._pool.put_back(connection)
         if type(reply) is ReplyError:
             raise reply
-        return Answer(reply, connection.run_id)
+        return RedisReply(reply, connection.run_id)
 
-    async def run_replicated(self, script: Script, keys: Keys, args: Keys, until: float, replicas: int) -> Answer:
-        """Run a script, and learn how many replicas have what it wrote. They are waited for most of the time left."""
+    async def run_replicated(self, script: Script, keys: Keys, args: Keys, until: float, replicas: int) -> RedisReply:
+        """Run a script, and count the replicas that have what it wrote; the server waits for them."""
 
-        def attempt(connection: Connection, pack: Pack) -> Answer:
+        def attempt(connection: RedisConnection, pack: Pack) -> RedisReply:
             left = until - self._now()
             packed = pack(script, keys, args, connection.run_id)
             reply = connection.exchange(packed + wire.wait(replicas, left), left)
-            return Answer(reply, connection.run_id, connection.reply(until - self._now()))
+            return RedisReply(reply, connection.run_id, connection.reply(until - self._now()))
 
         answer = self._exchange(lambda connection: _known(connection, attempt), until)
         wire.raise_if_error(answer.value)
         wire.raise_if_error(answer.acknowledged)
         return answer
 
-    async def run_after_asking(self, script: Script, keys: Keys, args: Keys, until: float) -> Answer:
+    async def run_after_asking(self, script: Script, keys: Keys, args: Keys, until: float) -> RedisReply:
         """Run a script right after an ASKING."""
 
-        def attempt(connection: Connection, pack: Pack) -> Answer:
+        def attempt(connection: RedisConnection, pack: Pack) -> RedisReply:
             packed = pack(script, keys, args, connection.run_id)
-            connection.exchange(ASKING + packed, until - self._now())  # what it says against that, it says once more
-            return Answer(connection.reply(until - self._now()), connection.run_id)
+            connection.exchange(
+                ASKING + packed, until - self._now()
+            )  # if the server refuses ASKING, it refuses the script, too
+            return RedisReply(connection.reply(until - self._now()), connection.run_id)
 
         answer = self._exchange(lambda connection: _known(connection, attempt), until)
         wire.raise_if_error(answer.value)
@@ -118,35 +112,32 @@ class ThreadLink:
         await self._channel().listen(channel, until)
 
     async def ignore(self, channel: str) -> None:
-        """Give a subscription up."""
+        """End a subscription."""
         if self._listener is not None:
             self._listener.ignore(channel)
 
     async def close(self) -> None:
-        """Disconnect. Requests that are under way end by themselves."""
+        """Close the idle connections, and end the listener. Requests under way go on to their end."""
         with self._mutex:
             self._closed = True
             listener = self._listener
-        self._drop_idle()
+        self._pool.close()
         if listener is not None:
             listener.close()
 
     def abandon(self) -> None:
-        """In a forked child: close its copies of all sockets, and be as new."""
-        for connection in self._all:
-            connection.abandon()
+        """In a forked child: close its copies of all sockets, and start anew."""
+        self._pool.abandon()
         if self._listener is not None:
             self._listener.abandon()
         self._start_anew()
 
     def _start_anew(self) -> None:
         self._mutex = threading.Lock()
-        self._listener: Listener | None = None
-        self._idle: deque[Connection] = deque()
-        self._all: WeakSet[Connection] = WeakSet()
-        """Those in use too: a forked child has copies of all."""
+        self._listener: RedisListener | None = None
+        self._pool: ConnectionPool[RedisConnection] = ConnectionPool()
 
-    def _channel(self) -> Listener:
+    def _channel(self) -> RedisListener:
         with self._mutex:
             self._check_open()
             if self._listener is None:
@@ -157,100 +148,72 @@ class ThreadLink:
         if self._closed:
             raise StoreUnavailable(f"the link to the Redis server at {self._address} is closed; make a new client")
 
-    # Requests.
+    # Requests
 
-    def _run_text(self, connection: Connection, script: Script, keys: Keys, args: Keys, until: float) -> Answer:
+    def _run_text(
+        self, connection: RedisConnection, script: Script, keys: Keys, args: Keys, until: float
+    ) -> RedisReply:
         """Run a script that the server does not know."""
         packed = wire.eval_text(script, keys, args, connection.run_id)
         reply = self._carry_out(connection, lambda connection: connection.exchange(packed, until - self._now()))
         wire.raise_if_error(reply)
-        return Answer(reply, connection.run_id)
+        return RedisReply(reply, connection.run_id)
 
-    def _exchange(self, exchange: Callable[[Connection], T], until: float) -> T:
-        """Have a request and its replies on any connection."""
+    def _exchange(self, exchange: Callable[[RedisConnection], T], until: float) -> T:
+        """Carry out an exchange on an idle connection, or on a new one."""
         connection = self._take(until)
         try:
             return self._carry_out(connection, exchange)
-        except Unsent:
+        except RedisUnsent:
             return self._carry_out(self._connect(until), exchange)
 
-    def _carry_out(self, connection: Connection, exchange: Callable[[Connection], T]) -> T:
-        """Have a request and its replies on a connection, and keep it only if all went well."""
+    def _carry_out(self, connection: RedisConnection, exchange: Callable[[RedisConnection], T]) -> T:
+        """Carry out an exchange on a connection, and put the connection back only if all went well."""
         try:
             said = exchange(connection)
         except BaseException as error:  # noqa: BLE001 - it is raised again
             self._fail(connection, error)
-        self._put_back(connection)
+        self._pool.put_back(connection)
         return said
 
-    def _take(self, until: float) -> Connection:
+    def _take(self, until: float) -> RedisConnection:
         """Return a connection on which no reply is due."""
         now = self._now()
         if now >= until:
-            raise StoreUnavailable(f"no time was left to ask the Redis server at {self._address}; allow more")
-        while True:
-            try:
-                connection = self._idle.pop()
-            except IndexError:
-                return self._connect(until)
-            if now - connection.used < IDLE or not connection.is_stale():
-                connection.used = now
-                return connection
-            self._discard(connection)
+            raise StoreUnavailable(
+                f"the request to the Redis server at {self._address} timed out before it was sent: "
+                "raise `timeout` or `operation_timeout`"
+            )
+        return self._pool.take(now) or self._connect(until)
 
-    def _connect(self, until: float) -> Connection:
+    def _connect(self, until: float) -> RedisConnection:
         self._check_open()
         until = min(until, self._now() + self._access.connect_timeout)
         connection = self._dial(until, self._identify)
-        connection.used = self._now()
-        self._all.add(connection)
+        self._pool.add(connection, self._now())
         return connection
 
-    def _dial(self, until: float, identify: wire.Identify) -> Connection:
+    def _dial(self, until: float, identify: wire.Identify) -> RedisConnection:
         return connect(self._access, self._address, self._now, until, identify)
 
-    def _dial_channel(self, on_stage: Callable[[OSError], None]) -> Connection:
+    def _dial_channel(self, on_stage: Callable[[OSError], None]) -> RedisConnection:
         until = self._now() + self._access.connect_timeout
         return connect(self._access, self._address, self._now, until, None, on_stage)
 
-    def _drop_idle(self, before: float = math.inf) -> None:
-        """Close the idle connections that were last taken before an instant."""
-        kept: list[Connection] = []
-        while self._idle:
-            with contextlib.suppress(IndexError):  # others take them meanwhile
-                connection = self._idle.popleft()
-                if connection.used < before:
-                    self._discard(connection)
-                else:
-                    kept.append(connection)
-        self._idle.extend(kept)
-
-    def _fail(self, connection: Connection, error: BaseException) -> NoReturn:
-        """Drop a connection on which something went wrong, and say what."""
-        if not isinstance(error, (Unsent, *BROKEN)):
-            self._discard(connection)
+    def _fail(self, connection: RedisConnection, error: BaseException) -> NoReturn:
+        """Close a connection on which something went wrong, and raise what the caller has to know."""
+        if not isinstance(error, (RedisUnsent, *BROKEN)):
+            self._pool.discard(connection)
             raise error
-        self._lose(connection)
-        if isinstance(error, Unsent):
-            raise Unsent(f"the Redis server at {self._address} closed the connection; ask again") from error.__cause__
+        self._pool.lose(connection)
+        if isinstance(error, RedisUnsent):
+            raise RedisUnsent(
+                f"the Redis server at {self._address} closed the connection; ask again"
+            ) from error.__cause__
         raise wire.unanswered(self._address, error) from error
 
-    def _lose(self, connection: Connection) -> None:
-        """Drop a connection that is dead, and those that are likely so too."""
-        self._discard(connection)
-        self._drop_idle(connection.used)
 
-    def _put_back(self, connection: Connection) -> None:
-        self._idle.append(connection)
-        if self._closed:
-            self._drop_idle()
-
-    def _discard(self, connection: Connection) -> None:
-        connection.close()
-        self._all.discard(connection)
-
-
-def _known(connection: Connection, attempt: Callable[[Connection, Pack], Answer]) -> Answer:
+def _known(connection: RedisConnection, attempt: Callable[[RedisConnection, Pack], RedisReply]) -> RedisReply:
     """Run a script by its digest, and by its text if the server does not know it."""
     answer = attempt(connection, wire.evalsha)
     return attempt(connection, wire.eval_text) if wire.is_error(answer.value, "NOSCRIPT") else answer

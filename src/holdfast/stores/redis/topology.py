@@ -1,7 +1,7 @@
-"""Which server holds a name: always the same one, the master that Sentinels name, or one of a Cluster.
+"""The topology: which server holds a name. It is a fixed server, the master named by Sentinels, or a Cluster's node.
 
-A topology is asked for every request, so the usual case is a look-up; whoever gets an answer that casts doubt on it
-says so, and the next request looks again.
+Every request asks the topology, so the usual case is a look-up. A caller whose reply casts doubt on the topology
+reports that, and the next request looks again.
 """
 
 from collections.abc import Callable
@@ -10,42 +10,42 @@ from typing import Protocol
 from holdfast.contracts.runtime import Event, Runtime
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.stores.redis.errors import elsewhere, explain
-from holdfast.stores.redis.link import Address, Link, ReplyError
+from holdfast.stores.redis.link import RedisAddress, RedisLink, ReplyError
 from holdfast.stores.redis.names import SLOTS, slot_of
 
-OpenLink = Callable[[Address], Link]
+OpenLink = Callable[[RedisAddress], RedisLink]
 
 
 class Topology(Protocol):
-    """Who holds what."""
+    """Knows which server holds which name."""
 
     clustered: bool
 
     @property
-    def known(self) -> Address | None:
-        """The one server that holds all names, if there is one and it is beyond doubt."""
+    def known(self) -> RedisAddress | None:
+        """The one server that holds all names, if there is one and it is not in doubt."""
         ...
 
-    async def server(self, name: str, until: float) -> Address:
-        """Return the server that holds a name. Raises StoreUnavailable if nobody can tell."""
+    async def server(self, name: str, until: float) -> RedisAddress:
+        """Return the server that holds a name. Raises StoreUnavailable if no server can tell."""
         ...
 
-    async def masters(self, until: float) -> list[Address]:
+    async def masters(self, until: float) -> list[RedisAddress]:
         """Return every server that holds names."""
         ...
 
-    def doubt(self, address: Address) -> None:
-        """Note that a server did not answer, or not as a master does."""
+    def doubt(self, address: RedisAddress) -> None:
+        """Report that a server did not reply, or did not reply like a master."""
 
-    def moved(self, error: ReplyError, asked: Address) -> Address:
-        """Take a MOVED or ASK, and return where to go instead."""
+    def moved(self, error: ReplyError, sender: RedisAddress) -> RedisAddress:
+        """Process a MOVED or ASK reply, and return the server to use instead."""
         ...
 
     async def close(self) -> None:
-        """Close what was opened to find out."""
+        """Close the links that were opened to find out."""
 
     def abandon(self) -> None:
-        """In a forked child: drop what was opened."""
+        """In a forked child: drop the links."""
 
 
 class OneServer:
@@ -53,24 +53,24 @@ class OneServer:
 
     clustered = False
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: RedisAddress) -> None:
         """Use the server at `address`."""
         self._address = self.known = address
 
-    async def server(self, name: str, until: float) -> Address:  # noqa: ARG002 - whatever the name
-        """Return the one."""
+    async def server(self, name: str, until: float) -> RedisAddress:  # noqa: ARG002 - whatever the name
+        """Return the server."""
         return self._address
 
-    async def masters(self, until: float) -> list[Address]:  # noqa: ARG002 - known
-        """Return the one."""
+    async def masters(self, until: float) -> list[RedisAddress]:  # noqa: ARG002 - known
+        """Return the server."""
         return [self._address]
 
-    def doubt(self, address: Address) -> None:
-        """Keep to it: there is no other."""
+    def doubt(self, address: RedisAddress) -> None:
+        """Do nothing: there is no other server."""
 
-    def moved(self, error: ReplyError, asked: Address) -> Address:
-        """Refuse: only a Cluster moves things."""
-        raise StoreError(f"the Redis server at {asked} is part of a cluster; write redis+cluster:// ({error})")
+    def moved(self, error: ReplyError, sender: RedisAddress) -> RedisAddress:
+        """Raise StoreError: only a Cluster moves slots."""
+        raise StoreError(f"the Redis server at {sender} is part of a cluster; write redis+cluster:// ({error})")
 
     async def close(self) -> None:
         """Do nothing."""
@@ -80,35 +80,35 @@ class OneServer:
 
 
 class _Discovered:
-    """What the topologies that request around share: one asks at a time, and the others wait for it."""
+    """The common part of the topologies that query servers: one caller queries, the others wait for it."""
 
-    def __init__(self, runtime: Runtime, guides: list[Address], open_link: OpenLink) -> None:
+    def __init__(self, runtime: Runtime, guides: list[RedisAddress], open_link: OpenLink) -> None:
         self._runtime = runtime
         self._guides = guides
         self._open_link = open_link
-        self._links: dict[Address, Link] = {}
+        self._links: dict[RedisAddress, RedisLink] = {}
         self._mutex = runtime.mutex()
-        self._asking: Event | None = None
+        self._looking: Event | None = None
 
     async def _look(self, until: float) -> None:
-        """Ask around, or wait for whoever does. Raises StoreError if nobody can tell."""
+        """Query the servers, or wait for the caller that does. Raises StoreError if no server can tell."""
         with self._mutex:
-            asking, mine = self._asking, self._asking is None
+            looking, mine = self._looking, self._looking is None
             if mine:
-                asking = self._asking = self._runtime.event()
-        if asking is not None and not mine:
-            await asking.wait(until)
+                looking = self._looking = self._runtime.event()
+        if looking is not None and not mine:
+            await looking.wait(until)
             return
         try:
             await self._query_servers(until)
         finally:
             with self._mutex:
-                self._asking = None
-            if asking is not None:
-                asking.set()
+                self._looking = None
+            if looking is not None:
+                looking.set()
 
     async def _query_servers(self, until: float) -> None:
-        """Ask one guide after another, each for a share of the time; the one that could tell comes first next time."""
+        """Query one server after another, each for a part of the time; one that can tell comes first the next time."""
         first: StoreError | None = None
         for count, guide in enumerate(list(self._guides)):
             now = self._runtime.now()
@@ -124,25 +124,25 @@ class _Discovered:
                 first = first or error
         raise first or StoreUnavailable(self._nobody_knows())
 
-    async def _exchange(self, guide: Address, until: float) -> bool:
+    async def _exchange(self, guide: RedisAddress, until: float) -> bool:
         raise NotImplementedError
 
     def _nobody_knows(self) -> str:
         raise NotImplementedError
 
-    def _link(self, address: Address) -> Link:
+    def _link(self, address: RedisAddress) -> RedisLink:
         link = self._links.get(address)
         if link is None:
             link = self._links[address] = self._open_link(address)
         return link
 
     async def close(self) -> None:
-        """Close the links to those that were asked."""
+        """Close the links to the queried servers."""
         for link in self._links.values():
             await link.close()
 
     def abandon(self) -> None:
-        """Drop the links to those that were asked."""
+        """Drop the links to the queried servers."""
         for link in self._links.values():
             link.abandon()
 
@@ -152,13 +152,13 @@ class Sentinels(_Discovered):
 
     clustered = False
 
-    def __init__(self, runtime: Runtime, sentinels: list[Address], service: str, open_link: OpenLink) -> None:
-        """Ask `sentinels`, over links that `open_link` makes, who is the master of `service`."""
+    def __init__(self, runtime: Runtime, sentinels: list[RedisAddress], service: str, open_link: OpenLink) -> None:
+        """Prepare to ask `sentinels`, over links that `open_link` makes, for the master of `service`."""
         super().__init__(runtime, sentinels, open_link)
         self._service = service
-        self.known: Address | None = None
+        self.known: RedisAddress | None = None
 
-    async def server(self, name: str, until: float) -> Address:  # noqa: ARG002 - one master for all names
+    async def server(self, name: str, until: float) -> RedisAddress:  # noqa: ARG002 - one master for all names
         """Return the master."""
         master = self.known
         while master is None:
@@ -168,24 +168,24 @@ class Sentinels(_Discovered):
                 raise StoreUnavailable(self._nobody_knows())
         return master
 
-    async def masters(self, until: float) -> list[Address]:
+    async def masters(self, until: float) -> list[RedisAddress]:
         """Return the master."""
         return [await self.server("", until)]
 
-    def doubt(self, address: Address) -> None:
-        """Ask again who is the master."""
+    def doubt(self, address: RedisAddress) -> None:
+        """Forget the master, so that the next request asks again."""
         if self.known == address:
             self.known = None
 
-    def moved(self, error: ReplyError, asked: Address) -> Address:
-        """Refuse: only a Cluster moves things."""
-        raise StoreError(f"the Redis server at {asked} is part of a cluster; write redis+cluster:// ({error})")
+    def moved(self, error: ReplyError, sender: RedisAddress) -> RedisAddress:
+        """Raise StoreError: only a Cluster moves slots."""
+        raise StoreError(f"the Redis server at {sender} is part of a cluster; write redis+cluster:// ({error})")
 
-    async def _exchange(self, guide: Address, until: float) -> bool:
+    async def _exchange(self, guide: RedisAddress, until: float) -> bool:
         reply = await self._link(guide).command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._service, until=until)
         if reply is None:
             return False
-        self.known = Address(reply[0].decode(), int(reply[1]))
+        self.known = RedisAddress(reply[0].decode(), int(reply[1]))
         return True
 
     def _nobody_knows(self) -> str:
@@ -201,14 +201,14 @@ class Cluster(_Discovered):
     clustered = True
     known = None
 
-    def __init__(self, runtime: Runtime, nodes: list[Address], link: OpenLink) -> None:
-        """Ask `nodes` first, and then whom they name."""
+    def __init__(self, runtime: Runtime, nodes: list[RedisAddress], link: OpenLink) -> None:
+        """Prepare to ask `nodes` first, and later the nodes that they name."""
         super().__init__(runtime, nodes, link)
         self._seeds = list(nodes)
-        self._slots: list[Address | None] = [None] * SLOTS
+        self._slots: list[RedisAddress | None] = [None] * SLOTS
         self._stale = True
 
-    async def server(self, name: str, until: float) -> Address:
+    async def server(self, name: str, until: float) -> RedisAddress:
         """Return the master of the slot of a name."""
         slot = slot_of(name)
         address = self._slots[slot]
@@ -216,33 +216,33 @@ class Cluster(_Discovered):
             await self._look(until)
             address = self._slots[slot]
         if address is None:
-            raise StoreUnavailable(f"no node of the cluster serves the slot of {name!r}, {slot}; see CLUSTER INFO")
+            raise StoreUnavailable(f"no node of the cluster serves slot {slot} of {name!r}; see CLUSTER INFO")
         return address
 
-    async def masters(self, until: float) -> list[Address]:
+    async def masters(self, until: float) -> list[RedisAddress]:
         """Return all masters."""
         if self._stale:
             await self._look(until)
         return sorted({address for address in self._slots if address is not None}, key=str)
 
-    def doubt(self, address: Address) -> None:  # noqa: ARG002 - any of them may have changed
-        """Ask again who serves what."""
+    def doubt(self, address: RedisAddress) -> None:  # noqa: ARG002 - any of them may have changed
+        """Have the next request ask which node serves which slots."""
         self._stale = True
 
-    def moved(self, error: ReplyError, asked: Address) -> Address:
-        """Note where a slot went for good (MOVED); for the time of a migration (ASK) it is only said."""
-        slot, address = elsewhere(error, asked)
+    def moved(self, error: ReplyError, sender: RedisAddress) -> RedisAddress:
+        """Return the node of a MOVED or ASK; remember it for a MOVED, because an ASK holds only during a migration."""
+        slot, address = elsewhere(error, sender)
         if error.code == "MOVED":
             self._slots[slot] = address
             self._stale = True
         return address
 
-    async def _exchange(self, guide: Address, until: float) -> bool:
+    async def _exchange(self, guide: RedisAddress, until: float) -> bool:
         reply = await self._link(guide).command("CLUSTER", "SLOTS", until=until)
-        slots: list[Address | None] = [None] * SLOTS
+        slots: list[RedisAddress | None] = [None] * SLOTS
         for first, last, master, *_replicas in reply:
             host = master[0].decode() if master[0] else guide.host
-            slots[first : last + 1] = [Address(host, int(master[1]))] * (last - first + 1)
+            slots[first : last + 1] = [RedisAddress(host, int(master[1]))] * (last - first + 1)
         if slots.count(None) == SLOTS:
             return False
         self._slots, self._stale = slots, False
@@ -250,8 +250,8 @@ class Cluster(_Discovered):
         self._guides = [guide, *(masters - {guide}), *(seed for seed in self._seeds if seed not in masters | {guide})]
         return True
 
-    def _link(self, address: Address) -> Link:
-        return self._open_link(address)  # a node that is asked is one that is used
+    def _link(self, address: RedisAddress) -> RedisLink:
+        return self._open_link(address)  # the store uses the queried nodes, too, so both share a link
 
     def _nobody_knows(self) -> str:
-        return "no node of the cluster knows who serves which slots; see CLUSTER INFO"
+        return "no node of the cluster tells which node serves which slots; see CLUSTER INFO"

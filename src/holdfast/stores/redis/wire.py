@@ -1,7 +1,7 @@
-"""What the links of both forms of the API share: how requests are packed, and what errors mean.
+"""The wire protocol that the links of both forms of the API share: encoded requests, and the meaning of errors.
 
-Rule of this file: no error that leaves it, and none that it names as a cause, holds a credential. A server repeats
-the arguments of a command that it does not know; they are cut off.
+No error that leaves this file, and none that is its cause, contains a credential. A server repeats the arguments of a
+command that it does not know; this file cuts them off.
 """
 
 import os
@@ -15,28 +15,28 @@ import hiredis
 import redis.exceptions as from_redis
 
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
-from holdfast.stores.redis.link import Address, ReplyError, Word
+from holdfast.stores.redis.link import RedisAddress, ReplyError, Word
 from holdfast.stores.redis.scripts import Script
 from holdfast.transport.handshake import HandshakeFailed, advice
 
 NOTHING: Final = object()
-"""What a reader returns while no reply is complete."""
+"""The value that a reader returns while no reply is complete."""
 
 WHO: Final = (b"*2\r\n$4\r\nINFO\r\n$6\r\nserver\r\n", b"*2\r\n$4\r\nINFO\r\n$11\r\nreplication\r\n")
-"""The requests that `identity_of` takes the replies of: which process a server is, and when it was promoted."""
+"""The requests whose replies `identity_of` takes: the process of a server, and its last promotion."""
 
 WHO_AND_HOW: Final = (*WHO, b"*3\r\n$6\r\nCONFIG\r\n$3\r\nGET\r\n$7\r\nappend*\r\n")
-"""The same, and whether it has everything on the disk before it answers."""
+"""The same requests, and one that tells whether the server writes everything to disk before it replies."""
 
 Identify = tuple[bytes, ...] | None
 
 DURABLE: Final = b"durable:"
-"""What the run id begins with that scripts are told by a connection to a server that forgets nothing in a restart."""
+"""The prefix of the run id that tells scripts that the server forgets nothing in a restart."""
 
 _pack: Callable[[tuple[Word, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]  # pyright: ignore[reportUnknownMemberType]
 
 number: Callable[[int], bytes] = b"%d".__mod__
-"""Write a whole number as a word of a command."""
+"""Encode a whole number as a word of a command."""
 
 _RUN_ID = re.compile(rb"^(?:txt:)?run_id:(\w+)", re.MULTILINE)
 _PROMOTED_AT = re.compile(rb"^(?:txt:)?second_repl_offset:(\d+)", re.MULTILINE)
@@ -47,22 +47,22 @@ _PASSING = (ReplyError, from_redis.ConnectionError, from_redis.TimeoutError, OSE
 
 
 def new_reader() -> hiredis.Reader:
-    """Make a parser whose gets() returns NOTHING while it has no reply, and error replies as ReplyError."""
+    """Create a parser whose gets() returns NOTHING while it has no reply, and error replies as ReplyError."""
     return hiredis.Reader(replyError=ReplyError, errors="replace", notEnoughData=NOTHING)
 
 
 def command(*words: Word) -> bytes:
-    """Pack a plain command."""
+    """Encode a plain command."""
     return _pack(words)
 
 
 def evalsha(script: Script, keys: tuple[Word, ...], args: tuple[Word, ...], run_id: bytes) -> bytes:
-    """Pack the call of a script that the server knows, with the run id as its last argument."""
+    """Encode the call of a script that the server knows, with the run id as its last argument."""
     return _pack((b"EVALSHA", script.digest, number(len(keys)), *keys, *args, run_id))
 
 
 def evalsha_alike(script: Script, keys: tuple[Word, ...], args: tuple[Word, ...], run_id: bytes) -> bytes:
-    """Pack the same, where several servers are asked almost the same: what they have in common is packed once.
+    """Encode the same call for several servers: the part that their calls have in common is encoded once.
 
     That is all but the second argument and the run id, and mostly the first argument. It takes a third of the time.
     """
@@ -79,22 +79,22 @@ def evalsha_alike(script: Script, keys: tuple[Word, ...], args: tuple[Word, ...]
 
 @lru_cache(maxsize=16)
 def _words(*words: Word) -> bytes:
-    """Pack a part of a command: without what tells how many words there are."""
+    """Encode a part of a command, without the header that tells the number of words."""
     return _pack(words).partition(b"\r\n")[2]
 
 
 def eval_text(script: Script, keys: tuple[Word, ...], args: tuple[Word, ...], run_id: bytes) -> bytes:
-    """Pack the same with the script's text: the answer to NOSCRIPT. The server knows it from then on."""
+    """Encode the call with the script's text, after a NOSCRIPT. The server knows the script from then on."""
     return _pack((b"EVAL", script.text, number(len(keys)), *keys, *args, run_id))
 
 
 def wait(replicas: int, left: float) -> bytes:
-    """Pack a WAIT whose answer comes before `left` seconds have gone by."""
+    """Encode a WAIT whose reply comes before `left` seconds have passed."""
     return command(b"WAIT", number(replicas), number(max(1, int(left * 800))))  # 0 would wait for ever
 
 
 def is_error(reply: object, code: str) -> bool:
-    """Tell whether a reply is the error that begins with `code`."""
+    """Return whether a reply is the error that begins with `code`."""
     return type(reply) is ReplyError and reply.code == code
 
 
@@ -110,11 +110,11 @@ def run_id_of(info: bytes) -> bytes:
     return found[1] if found else b""
 
 
-def identity_of(address: Address, reply: Any, copies: Any = None, how: Any = None) -> bytes:  # noqa: ANN401 - whatever they answer
-    """Return who a server is by its replies to WHO or WHO_AND_HOW. Raises StoreError if it does not tell its run id.
+def identity_of(address: RedisAddress, reply: Any, copies: Any = None, how: Any = None) -> bytes:  # noqa: ANN401 - whatever they answer
+    """Return the identity of a server from its replies to WHO or WHO_AND_HOW: RUN_ID@OFFSET.
 
-    It is RUN_ID@OFFSET: a process that was a replica in between goes on by another offset, that of its promotion. A
-    server that does not tell how it writes may forget.
+    Raises StoreError if the server does not tell its run id. A process that was a replica meanwhile has another offset,
+    that of its promotion. A server that does not tell how it writes may forget.
     """
     if type(reply) is ReplyError and reply.code != "NOPERM":
         raise cannot_connect(address, reply) from reply
@@ -123,7 +123,7 @@ def identity_of(address: Address, reply: Any, copies: Any = None, how: Any = Non
         return (DURABLE if _is_durable(how) else b"") + run_id + b"@" + (promoted[1] if promoted else b"0")
     cause = reply if type(reply) is ReplyError else None
     message = (
-        f"the Redis server at {address} does not tell its run_id, by which a restart is noticed; "
+        f"the Redis server at {address} does not tell its run_id, which shows whether it has restarted; "
         'allow this user the command INFO (ACL SETUSER ... +info), or turn the restart guard off with guard="off"'
     )
     raise StoreError(message) from cause
@@ -137,8 +137,8 @@ def _is_durable(how: Any) -> bool:  # noqa: ANN401
     return settings.get(b"appendonly") == b"yes" and settings.get(b"appendfsync") == b"always"
 
 
-def cannot_connect(address: Address, error: Exception) -> StoreError:
-    """Say why there is no connection: StoreUnavailable where asking again may help, else StoreError.
+def cannot_connect(address: RedisAddress, error: Exception) -> StoreError:
+    """Return the error of a failed connection: StoreUnavailable if a later try may help, else StoreError.
 
     Takes the errors of redis-py and of sockets, and a ReplyError.
     """
@@ -153,11 +153,11 @@ def cannot_connect(address: Address, error: Exception) -> StoreError:
     )
 
 
-def unanswered(address: Address, error: Exception) -> OutcomeUnknown:
-    """Say that a request went out and no reply came back."""
+def unanswered(address: RedisAddress, error: Exception) -> OutcomeUnknown:
+    """Return the error of a request that was sent and got no reply."""
     return OutcomeUnknown(
         f"the Redis server at {address} did not answer ({_why(error)}); "
-        "the request may or may not have been carried out; ask again, and check the server and the network"
+        "the request may or may not have been carried out; try again, and check the server and the network"
     )
 
 
@@ -165,11 +165,11 @@ _DISTRUST = "its certificate is not trusted; check ssl_ca_certs and the host nam
 
 
 def _refused(error: Exception) -> str:
-    """Return what is wrong with us in a server's eyes, or "" if asking again may help."""
+    """Return the reason for which a server refuses this client, or "" if a later try may help."""
     if isinstance(error, _REFUSED) or _code(error) in {"NOAUTH", "WRONGPASS"}:
         return "it refused the credentials; check the user and the password"
     if isinstance(error, from_redis.NoPermissionError) or _code(error) == "NOPERM":
-        return "this user may not do what connecting takes; check its ACL"
+        return "this user lacks a permission that connecting needs; check its ACL"
     if isinstance(error, _PASSING):
         return ""
     return "it refused the connection; check the options of the URL"
@@ -185,7 +185,7 @@ def _why(error: Exception) -> str:
     root = _root(error)
     if isinstance(root, TimeoutError | from_redis.TimeoutError):
         return "timed out"
-    if isinstance(root, ConnectionError) and root.errno:  # of which asyncio says more, and less
+    if isinstance(root, ConnectionError) and root.errno:  # asyncio adds the address to strerror, and drops the reason
         return os.strerror(root.errno)
     system = root.strerror if isinstance(root, OSError) else None
     return (system or str(root) or type(root).__name__).rstrip(".")

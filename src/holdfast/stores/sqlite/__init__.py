@@ -1,4 +1,4 @@
-"""`sqlite:///path`: the embedded store. One file coordinates all processes of one machine, with no server."""
+"""The embedded store `sqlite:///path`: one file coordinates all processes of one machine, without a server."""
 
 from holdfast.stores.sqlite.store import SqliteStore, sqlite_source
 

@@ -1,7 +1,8 @@
-"""Wake-ups between the processes of one machine: a datagram socket each, in a folder beside the lock file.
+"""Notification channels between the processes of one machine: one datagram socket per client, beside the lock file.
 
-A notification that cannot be sent is dropped: whoever waits asks again by itself. An address is a file name in that
-folder, not a path, so that containers which mount the folder in different places reach each other.
+A notification that cannot be sent is dropped, because a waiter polls again by itself. An address is a file name in the
+folder of the sockets, not a path, so that containers reach each other even if they mount the folder in different
+places.
 """
 
 import contextlib
@@ -19,17 +20,17 @@ from holdfast.stores.sqlite import codec
 log = logging.getLogger("holdfast")
 
 LONGEST_PATH = 100
-"""Longest path of a socket that all systems take, in bytes."""
+"""The longest path of a socket that all systems accept, in bytes."""
 
 ABSENT = frozenset({errno.ECONNREFUSED, errno.ENOENT})
-"""Errors that prove that nobody listens."""
+"""The errors that prove that no process listens at an address."""
 
 
 class SqliteChannel:
-    """One client's socket, and its way to the others'."""
+    """The notification channel of one client: the socket it receives on, and the socket it sends from."""
 
     def __init__(self, folder: Path, name: str) -> None:
-        """Prepare a channel called `name` in `folder`."""
+        """Prepare a channel called `name` in `folder`. Nothing is opened yet."""
         self._folder = folder
         self._name = name
         self._descriptor = -1
@@ -39,20 +40,20 @@ class SqliteChannel:
         self._stop: Callable[[], None] | None = None
 
     def open(self, runtime: Runtime, deliver: Callable[[Notification], None]) -> str:
-        """Listen; return the address, or "" if this file system or system has no such sockets."""
+        """Start to listen and return the address, or "" if the system or the file system has no such sockets."""
         try:
             self._folder.mkdir(mode=0o700, exist_ok=True)
             self._descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             self._sweep()
             self._receiver = self._bind()
         except OSError as error:
-            log.info("no wake-ups in %s (%s): waiters poll instead", self._folder, error)
+            log.info("no notifications in %s (%s): waiters poll instead", self._folder, error)
             return ""
         self._stop = runtime.listen(self._receiver, lambda datagram: self._receive(deliver, datagram))
         return self._name
 
     def listening(self, address: str) -> bool:
-        """Tell whether somebody listens at an address, as far as can be known."""
+        """Return whether a process listens at an address; True if that cannot be found out."""
         if not address or self._descriptor < 0:
             return True
         try:
@@ -62,7 +63,7 @@ class SqliteChannel:
         return True
 
     def send(self, notification: Notification) -> None:
-        """Send a notification, or drop it."""
+        """Send a notification, or drop it if it cannot be sent."""
         if notification.channel and self._descriptor >= 0:
             with contextlib.suppress(OSError):
                 self._sender.sendto(codec.dump_notification(notification), self._path(notification.channel))
@@ -77,7 +78,7 @@ class SqliteChannel:
         self.abandon()
 
     def abandon(self) -> None:
-        """Close this process's copies, and leave the socket of the parent as it is."""
+        """Close the descriptors of this process, and leave the socket file to the parent process."""
         for each in (self._receiver, self._sender, self._probe):
             if each is not None:
                 each.close()
@@ -96,7 +97,7 @@ class SqliteChannel:
         return receiver
 
     def _path(self, address: str) -> str:
-        """Return a path to an address that fits into a socket address, however deep the folder is."""
+        """Return a path to `address` that is short enough for a socket address, however deep the folder is."""
         path = str(self._folder / address)
         if len(os.fsencode(path)) <= LONGEST_PATH:
             return path
@@ -106,12 +107,12 @@ class SqliteChannel:
         try:
             notification = codec.load_notification(self._name, datagram)
         except (ValueError, TypeError, RecursionError):
-            log.warning("ignored a datagram that is no notification, in %s", self._folder)
+            log.warning("ignored a datagram in %s that is no notification", self._folder)
             return
         deliver(notification)
 
     def _sweep(self) -> None:
-        """Remove the sockets of processes that died."""
+        """Remove the sockets of dead processes."""
         for address in os.listdir(self._descriptor):
             if not self.listening(address):
                 with contextlib.suppress(OSError):

@@ -1,6 +1,6 @@
-"""The state of a name, and a notification, as compact JSON that a person can read with the sqlite3 shell.
+"""The codec of a name's state and of notifications: compact JSON that a person can read with the sqlite3 shell.
 
-Requests and channels are identifiers of our own making (hex and dashes); only the owner is anybody's text.
+Request ids and channels are identifiers that Holdfast makes (hex digits and dashes), so only the owner needs quoting.
 """
 
 import json
@@ -14,7 +14,7 @@ _decode = json.JSONDecoder().decode
 
 
 def dump(state: NameState) -> str:
-    """Encode a state, without its counter. Written out by hand: it is on the way of every acquisition."""
+    """Encode a state without its counter. The encoder is written by hand because every acquisition runs it."""
     holders = ",".join(map(_dump_holder, state.holders)) if state.holders else ""
     queue = ",".join(map(_dump_waiter, state.queue)) if state.queue else ""
     tombstones = ", ".join([f'"{request_id}": {until}' for request_id, until in state.tombstones.items()])
@@ -25,7 +25,7 @@ def dump(state: NameState) -> str:
 
 
 def load(name: str, counter: int, text: str) -> NameState:
-    """Decode a state."""
+    """Decode the state of a name."""
     capacity, holders, queue, *rest = _decode(text)
     return NameState(
         counter,
@@ -37,7 +37,7 @@ def load(name: str, counter: int, text: str) -> NameState:
 
 
 def _dump_holder(holder: Holder) -> str:
-    """Encode a holder in the order of its fields."""
+    """Encode a holder as a list in the order of its fields."""
     return (
         f'["{holder.request_id}","{holder.channel}",{_quote(holder.owner)},{holder.token},{holder.weight},{holder.ttl},'
         f"{holder.lock_delay},{holder.granted_at},{holder.expires_at},{_TRUTH[holder.notify_contended]}]"
@@ -45,7 +45,7 @@ def _dump_holder(holder: Holder) -> str:
 
 
 def _dump_waiter(waiter: Waiter) -> str:
-    """Encode a waiter and its request, without its name, in the order of their fields."""
+    """Encode a waiter and its request, without the name, as a list in the order of their fields."""
     request = waiter.request
     return (
         f'[{waiter.joined_at},{waiter.fresh_until},"{request.request_id}","{request.channel}",{_quote(request.owner)},{request.ttl},'
@@ -55,14 +55,14 @@ def _dump_waiter(waiter: Waiter) -> str:
 
 
 def dump_notification(notification: Notification) -> bytes:
-    """Return the datagram of a notification."""
+    """Encode a notification as a datagram."""
     told = notification
     text = f'["{told.kind}","{told.request_id}",{told.token},{told.after},{_TRUTH[told.contended]}]'
     return text.encode()
 
 
 def load_notification(channel: str, datagram: bytes) -> Notification:
-    """Decode a datagram. Raises ValueError or TypeError if it is none of ours."""
+    """Decode a notification. Raises ValueError or TypeError if the datagram is no notification."""
     kind, request_id, token, after, contended = _decode(datagram.decode())
     if not (isinstance(request_id, str) and isinstance(token, int) and isinstance(after, int)):
         raise TypeError("not a notification")

@@ -1,7 +1,7 @@
-"""The lock file: one connection, one immediate transaction a turn.
+"""One client's connection to the lock file: each step is one immediate transaction.
 
-WAL, so that readers never block the writer. synchronous=OFF, because what must survive is the death of a process,
-and what the machine forgets when it loses power was void anyway: leases end with the boot.
+WAL mode lets readers run beside the writer. `synchronous = OFF` is safe: the data must survive the death of a process,
+but not a loss of power, because every lease ends when the machine boots.
 """
 
 import contextlib
@@ -28,18 +28,18 @@ T = TypeVar("T")
 log = logging.getLogger("holdfast")
 
 SWEEP_EVERY = 30_000_000
-"""How often names that nobody uses are looked for, in microseconds."""
+"""The time between two searches for unused names, in microseconds."""
 SWEEP_AT_MOST = 500
-"""How many names one turn forgets at most, so that it takes others no time."""
+"""How many names one transaction deletes at most, so that it does not delay other processes."""
 SWEEP_ON = 50_000
-"""After how many microseconds the next turn goes on if there may be more: sooner than names can come."""
+"""The pause before the sweep continues if more names may be unused, in microseconds: it outpaces new names."""
 LOOK_EVERY = 100_000
-"""How often it is checked that the path still leads to the open file, in microseconds."""
+"""The time between two checks that the path still leads to the open file, in microseconds."""
 KNOWN_AT_MOST = 256
-"""How many names' states are remembered between turns."""
+"""How many states are cached between transactions."""
 
 NO_FILE = (0, 0)
-"""Stands for a device and inode that no file has."""
+"""A device and an inode that no file has."""
 
 FETCH = "SELECT version, counter, state FROM names WHERE name = ?"
 REPLACE = "UPDATE names SET version = ?, counter = ?, idle_after = ?, state = ? WHERE name = ? AND version = ?"
@@ -60,13 +60,13 @@ _inherited: list[object] = []
 
 @dataclass(slots=True)
 class Known:
-    """The state of a name at a version of its row."""
+    """The state of a name, and the version of its row."""
 
     version: int
     state: NameState
 
     def row(self, name: str) -> tuple[object, ...]:
-        """Return the row to write after a step on the state, and the version that it replaces."""
+        """Return the values of the row to write after a step on the state, then the version that the row replaces."""
         state, version = self.state, self.version
         return version + 1, state.counter, state.idle_after(), codec.dump(state), name, version
 
@@ -85,7 +85,7 @@ class Database:
         wall: Callable[[], int],
         listening: Callable[[str], bool],
     ) -> None:
-        """Prepare; nothing is opened yet."""
+        """Prepare the connection. Nothing is opened yet."""
         self._path = path
         self._clock = clock
         self._wall = wall
@@ -101,17 +101,18 @@ class Database:
         fork_guard.watch(self)
 
     def open(self) -> None:
-        """Open the file, making it if there is none. Raises LockedError if another process is just doing so."""
+        """Open the lock file, and create it if there is none. Raises LockedError while another process creates it."""
         with self._guard:
             self._open()
             self._closed = False
 
     def step(self, name: str, work: Callable[[Step], T]) -> tuple[T, Step]:
-        """Carry out `work` on one name, atomically. Raises LockedError if another process is in a transaction.
+        """Run `work` on one name in one transaction. Raises LockedError if another process is in a transaction.
 
-        If we were the last to write the name, we know its state. Then the step is taken on what we know, and
-        stored by a single statement that does nothing if somebody has written since; only then is it taken again,
-        on what the file says. Both are atomic at the instant `now`: no other step came between it and the write.
+        If this client was the last writer of the name, it has the state in its cache. It runs the step on the cached
+        state and writes it with one statement that changes nothing if another client wrote the row meanwhile. Only in
+        that case does it run the step again, on the state in the file. Both ways are atomic at the instant `now`: no
+        other step comes between the read and the write.
         """
         with self._guard:
             now = self._clock()
@@ -133,7 +134,7 @@ class Database:
                 raise
 
     def steps(self, work: Callable[[Steps], T]) -> tuple[T, Steps]:
-        """Carry out `work` on any number of names at once. Raises LockedError as `step` does."""
+        """Run `work` on any number of names in one transaction. Raises LockedError as `step` does."""
         with self._guard:
             connection = self._current(self._clock())
             try:
@@ -146,7 +147,7 @@ class Database:
                 raise
 
     def look(self, name: str) -> Step:
-        """Return a step on a snapshot of `name`, which will not be stored."""
+        """Return a step on a snapshot of `name`. The step is never saved."""
         with self._guard:
             try:
                 now = self._clock()
@@ -156,7 +157,7 @@ class Database:
                 explain(self._path, error)
 
     def names(self, prefix: str, first: str, most: int) -> list[str]:
-        """List the names in use that start with a prefix, sorted, from the `first` on, and `most` at most."""
+        """Return at most `most` names in use that start with `prefix`, sorted, from the name `first` on."""
         query = "SELECT name FROM names WHERE idle_after > ? AND name >= ? ORDER BY name LIMIT ?"
         with self._guard:
             try:
@@ -164,7 +165,7 @@ class Database:
                 rows = self._current(now).execute(query, (now, first, most)).fetchall()
             except sqlite3.Error as error:
                 explain(self._path, error)
-        return [name for (name,) in rows if name.startswith(prefix)]  # SQLite's own functions stop at a NUL
+        return [name for (name,) in rows if name.startswith(prefix)]  # functions of SQLite stop at a NUL character
 
     def close(self) -> None:
         """Close the connection."""
@@ -173,18 +174,18 @@ class Database:
             self._disconnect()
 
     def quiesce(self, within: float) -> bool:
-        """Disconnect and let nobody in until `go_on`; return False if another thread's turn does not end."""
+        """Disconnect and block all threads until `go_on`. Return False if another thread's transaction does not end."""
         resting = self._guard.acquire(timeout=within)
         if resting:
             self._disconnect()
         return resting
 
     def go_on(self) -> None:
-        """Let the next turn connect again."""
+        """Unblock the threads; the next transaction connects again."""
         self._guard.release()
 
     def forget(self) -> None:
-        """In a child: drop what is still connected, without closing it; SQLite forbids use and closing there."""
+        """In a forked child: drop the connection without closing it. SQLite forbids a child to use or to close it."""
         _inherited.append((self._connection, self._replace))
         self._connection = None
         self._replace = _not_connected
@@ -194,7 +195,7 @@ class Database:
     # -- opening -------------------------------------------------------------------------------------------
 
     def _current(self, now: int) -> sqlite3.Connection:
-        """Return the connection; a new one if it is found that the file was removed or replaced under us."""
+        """Return the connection. Open a new one if the file was removed or replaced since it was opened."""
         if self._closed:
             raise StoreError(f"{self._path}: the store is closed")
         if self._connection is None or abs(now - self._looked_at) > LOOK_EVERY:
@@ -221,7 +222,7 @@ class Database:
     def _open(self) -> sqlite3.Connection:
         self._known.clear()
         self._connection, self._file = open_file(self._path)
-        self._replace = self._connection.cursor().execute  # a cursor of its own saves making one each time
+        self._replace = self._connection.cursor().execute  # one cursor for all: a new one each time is slower
         return self._connection
 
     # -- in a transaction ----------------------------------------------------------------------------------
@@ -256,11 +257,11 @@ class Database:
         row = connection.execute(FETCH, (name,)).fetchone()
         if row is not None:
             return Known(row[0], codec.load(name, row[1], row[2]))
-        # A name that was forgotten and made anew must not come to a version that somebody still knows.
+        # A client may still cache a version of a deleted row, so a new row starts with a version that no row had.
         return Known(self._clock(), NameState(connection.execute("SELECT floor FROM meta").fetchone()[0]))
 
     def _keep(self, name: str, written: Known) -> None:
-        """Remember what we wrote, unless others wait for the name: then they will write next."""
+        """Cache the state just written, unless the name has waiters: another client will write the row next."""
         if written.state.queue:
             return
         if len(self._known) >= KNOWN_AT_MOST:
@@ -269,7 +270,7 @@ class Database:
         self._known[name] = written
 
     def _sweep(self, execute: Callable[..., sqlite3.Cursor], now: int) -> None:
-        """Forget names that nobody used for long, and keep their counters in the floor of all new names."""
+        """Delete names unused for longer than RETENTION, and raise the floor of all new names to their counters."""
         self._sweep_at = now + SWEEP_EVERY
         limits = (now - RETENTION, SWEEP_AT_MOST)
         execute(RAISE_FLOOR, limits)

@@ -1,4 +1,4 @@
-"""What can be wrong with a lock file, in plain words."""
+"""The error mapping of the SQLite store: errors of sqlite3 and of the file system become errors of Holdfast."""
 
 import errno
 import os
@@ -10,37 +10,35 @@ from holdfast.errors import StoreError, StoreUnavailable
 
 BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 PASSING = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_PROTOCOL})
-"""Primary error codes of conditions that may end by themselves."""
+"""The primary error codes of conditions that may end by themselves."""
 
 
 AMPLE = 8 * 2**20
-"""So many free bytes are enough for a lock file, its log of up to 4 MB and its index."""
+"""The free space, in bytes, that is enough for a lock file, its log of up to 4 MB and its index."""
 
 FULL = "the disk is full, so no lock can be taken or renewed; nothing was changed. Free some space: 8 MB are ample."
 
 
 class LockedError(Exception):
-    """Another process is in a transaction; it takes microseconds."""
+    """Another process is in a transaction, which takes microseconds."""
 
 
 def explain(path: Path, error: sqlite3.Error) -> NoReturn:
-    """Raise what a database error means to a user of locks."""
+    """Raise the error of Holdfast that stands for a database error."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code in BUSY:
         raise LockedError from error
     if code == sqlite3.SQLITE_FULL:
         message = f"{path}: {FULL}"
     elif code == sqlite3.SQLITE_IOERR and _is_short_of_space(path):
-        message = f"{path}: {FULL}"  # of the index beside the file SQLite says no more than that it can't be made
+        message = f"{path}: {FULL}"  # SQLite reports only that it could not create the index beside the file
     elif code == sqlite3.SQLITE_IOERR:
         name = getattr(error, "sqlite_errorname", "")
-        message = (
-            f"{path}: {error} ({name}). See whether the disk fails, in the log of the system; or give another path."
-        )
+        message = f"{path}: {error} ({name}). Look for a failure of the disk in the system log, or give another path."
     elif code == sqlite3.SQLITE_NOTADB:
         message = f"{path} is not a lock file (not a SQLite database); it was not touched. Give another path."
     elif code == sqlite3.SQLITE_CORRUPT:
-        message = f"{path} is damaged. Stop all users of its locks, then remove it: it holds nothing but locks."
+        message = f"{path} is damaged. Stop all programs that use its locks, then remove it: it contains only locks."
     elif code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
         message = f"{path} cannot be written ({error}); the file and its folder must be writable by this user."
     else:
@@ -57,7 +55,7 @@ def _is_short_of_space(path: Path) -> bool:
 
 
 def explain_file(path: Path, error: OSError) -> NoReturn:
-    """Raise what an error of opening or making the file means."""
+    """Raise the error of Holdfast that stands for an error of opening or creating the lock file."""
     if error.errno == errno.ENOENT and path.parent.is_dir():
         message = f"{path} cannot be made in this folder; give a path on a disk."
     elif error.errno == errno.ENOENT:

@@ -1,8 +1,8 @@
-"""Lock files at the moment of a fork: at rest, all of them.
+"""The fork guard: it closes all connections to lock files before a fork.
 
-SQLite counts the locks of all connections of a process to a file. A child that inherits the count believes that it
-has locks that it has not: a new connection of its own would go on in a WAL that its parent removes, and two holders
-would follow. A mutex inside SQLite that another thread held at the fork would never be released.
+SQLite counts the file locks of all connections of a process. A child that inherits the count believes that it has
+these file locks, but it does not: its new connection would use a WAL that the parent removes, and a name would have two
+holders. A mutex inside SQLite that another thread had locked at the fork would never be unlocked in the child.
 """
 
 import threading
@@ -12,44 +12,45 @@ from typing import Protocol
 from holdfast import fork
 
 QUIESCE_WITHIN = 1.0
-"""How long a fork waits for the turn of another thread to end, in seconds."""
+"""How long a fork waits for the transaction of another thread to end, in seconds."""
 
 
-class Quiescable(Protocol):
-    """A database that can be brought to rest."""
+class QuiescableDatabase(Protocol):
+    """A database that can be quiesced."""
 
     def quiesce(self, within: float) -> bool:
-        """Disconnect and let nobody in until `go_on`; return False if another thread's turn does not end."""
+        """Disconnect and block all threads until `go_on`. Return False if another thread's transaction does not end."""
         ...
 
     def go_on(self) -> None:
-        """Let the next turn connect again."""
+        """Unblock the threads; the next transaction connects again."""
 
     def forget(self) -> None:
-        """In a child: drop what is still connected, without closing it."""
+        """In a forked child: drop the connection without closing it."""
 
 
 class ForkGuard:
-    """Held while a file is made and opened.
+    """Quiesces all databases of the process before a fork.
 
-    Closing any descriptor of a file drops all locks that the process has on it, SQLite's included: so a file is only
-    ever opened beside SQLite when nobody in this process can have it open.
+    `lock` is locked while a lock file is created and opened. Closing any descriptor of a file drops all file locks that
+    the process has on it, those of SQLite too. Holdfast therefore opens the file outside SQLite only while no
+    connection of this process can have it open.
     """
 
     def __init__(self) -> None:
-        """Bring everything to rest before each fork from now on."""
+        """Create the fork guard and register it, so that every later fork quiesces its databases."""
         self.lock = threading.Lock()
-        self._databases: weakref.WeakSet[Quiescable] = weakref.WeakSet()
-        self._resting: list[Quiescable] = []
+        self._databases: weakref.WeakSet[QuiescableDatabase] = weakref.WeakSet()
+        self._resting: list[QuiescableDatabase] = []
         self._held = False
         fork.watch_quiescable(self)
 
-    def watch(self, database: Quiescable) -> None:
-        """Bring `database` to rest before each fork."""
+    def watch(self, database: QuiescableDatabase) -> None:
+        """Quiesce `database` before each fork."""
         self._databases.add(database)
 
     def before_fork(self) -> None:
-        """Bring every database to rest. Once none is left, the lock keeps new ones out."""
+        """Quiesce every database, then keep `lock` locked so that no new one is opened."""
         seen: set[int] = set()
         while True:
             for database in [each for each in list(self._databases) if id(each) not in seen]:
@@ -62,7 +63,7 @@ class ForkGuard:
             self.lock.release()
 
     def after_fork_in_parent(self) -> None:
-        """Let everything go on."""
+        """Unblock all databases and the lock."""
         if self._held:
             self._held = False
             self.lock.release()
@@ -71,7 +72,7 @@ class ForkGuard:
             database.go_on()
 
     def after_fork_in_child(self) -> None:
-        """Start anew: whoever held a lock may be a thread that is not here."""
+        """Replace the lock, which a thread of the parent may have locked, and drop all connections."""
         self.lock = threading.Lock()
         self._held = False
         self._resting.clear()
@@ -80,4 +81,4 @@ class ForkGuard:
 
 
 fork_guard = ForkGuard()
-"""The gate of this process."""
+"""The fork guard of this process."""

@@ -1,7 +1,7 @@
-"""What the embedded store must know of the machine: its boot, its clock, and where a file lives.
+"""What the SQLite store reads from the machine: its boot id, its clock and the type of a file system.
 
-Expiry is judged by CLOCK_BOOTTIME: it does not step when somebody sets the wall clock, and all processes of the
-machine read the same one. It starts anew at each boot, which the boot id tells.
+CLOCK_BOOTTIME decides when a lease expires: it does not step when somebody sets the wall clock, and all processes of
+the machine read the same one. It restarts at zero at each boot; the boot id tells one boot from another.
 """
 
 import os
@@ -37,13 +37,13 @@ SHARED_BETWEEN_KERNELS = frozenset(
         "virtiofs",
     ]
 )
-"""File systems whose other users may run on another kernel, with another clock and without our locks."""
+"""File systems that other machines may share: their kernels have other clocks and do not see our file locks."""
 
 
 def boot_id() -> str:
-    """Return what identifies this boot, or "" where the system doesn't say.
+    """Return the id of this boot, or "" where the system doesn't tell.
 
-    Without it leases still end in time: a lease from before a reboot is cut down to its ttl.
+    Leases end in time without it, too: a lease from before a reboot is cut down to its ttl.
     """
     try:
         return _BOOT_ID.read_text().strip()
@@ -54,7 +54,7 @@ def boot_id() -> str:
 def clock_offset() -> int:
     """Return by how many microseconds this process's boot clock is ahead of the machine's.
 
-    It is not 0 in a time namespace: containers with one of their own would else judge expiry differently.
+    It differs from 0 in a time namespace. Containers with their own time namespace would disagree on expiry without it.
     """
     try:
         lines = _TIME_OFFSETS.read_text().splitlines()
@@ -71,16 +71,16 @@ class BootClock:
     """The machine's boot clock in whole microseconds, the same in every container."""
 
     def __init__(self) -> None:
-        """Note this process's time namespace."""
+        """Read the offset of this process's time namespace."""
         self._offset = clock_offset()
 
     def __call__(self) -> int:
-        """Return the time since boot."""
+        """Return the time since boot, in microseconds."""
         return clocks.steady_micros() - self._offset
 
 
 def file_system(path: Path) -> str:
-    """Return the type of the file system that a path is on, or "" where the system doesn't say."""
+    """Return the type of the file system that contains `path`, or "" where the system doesn't tell."""
     try:
         lines = os.fsdecode(_MOUNTS.read_bytes()).splitlines()
     except OSError:

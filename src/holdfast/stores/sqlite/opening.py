@@ -1,4 +1,4 @@
-"""Open a lock file: make it if there is none, refuse what is none of ours, and void what a reboot has ended."""
+"""Opening a lock file: create a missing file, refuse a foreign one, and end the leases of an earlier boot."""
 
 import contextlib
 import logging
@@ -15,7 +15,7 @@ from holdfast.stores.sqlite.fork_guard import fork_guard
 from holdfast.table.state import KEPT, NameState, Queue
 
 SCHEMA = resources.files("holdfast.stores.sqlite").joinpath("schema.sql").read_text("utf-8")
-"""Read at once: reading imports, which a fork must not find under way."""
+"""Read at import time: reading a resource imports modules, and a fork must not interrupt an import."""
 
 log = logging.getLogger("holdfast")
 
@@ -26,9 +26,9 @@ IDLE_STATE = codec.dump(NameState())
 
 
 def open_file(path: Path) -> tuple[sqlite3.Connection, tuple[int, int]]:
-    """Return a connection to the lock file at `path`, and the device and inode that it leads to.
+    """Return a connection to the lock file at `path`, and the device and inode of the file.
 
-    Raises LockedError if another process is just making it, UsageError or StoreError if it can't be used.
+    Raises LockedError while another process creates the file, and UsageError or StoreError if the file can't be used.
     """
     with fork_guard.lock:
         file = _make_file(path)
@@ -62,12 +62,12 @@ def _make_file(path: Path) -> tuple[int, int]:
     except OSError as error:
         explain_file(path, error)
     if not stat.S_ISREG(found.st_mode):
-        raise StoreError(f"{path} is not a file; give the path of a file, or of one that can be made.")
+        raise StoreError(f"{path} is not a regular file; give the path of a file, or a path where one can be created.")
     return found.st_dev, found.st_ino
 
 
 def _check_owner(path: Path, connection: sqlite3.Connection) -> None:
-    connection.execute("BEGIN")  # all in one look, or whoever makes the file could come between two questions
+    connection.execute("BEGIN")  # one snapshot, so that another process cannot create the file between the queries
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     layout = connection.execute("PRAGMA user_version").fetchone()[0]
     foreign = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
@@ -93,7 +93,9 @@ def _prepare(path: Path, connection: sqlite3.Connection, inode: int) -> None:
                 execute("UPDATE names SET state = ?, idle_after = 0", (IDLE_STATE,))
             else:
                 _disown(connection)
-                log.warning("%s is a copy of a lock file: nobody has its leases any more, and they run out", path)
+                log.warning(
+                    "%s is a copy of a lock file: its leases have no holders and block names until they end", path
+                )
             execute("UPDATE meta SET boot = ?", (place,))
         execute("COMMIT")
     except BaseException:
@@ -103,9 +105,9 @@ def _prepare(path: Path, connection: sqlite3.Connection, inode: int) -> None:
 
 
 def _disown(connection: sqlite3.Connection) -> None:
-    """In a copy: take the leases from their holders, who may go on in the other file; but grant nobody before they end.
+    """In a copy of a lock file: take the leases from their holders, but grant nothing before these leases end.
 
-    Who waits asks again.
+    The holders may go on with the original file. The queue is emptied, because waiters send their requests again.
     """
     rows = connection.execute("SELECT name, counter, state FROM names").fetchall()
     for name, counter, text in rows:

@@ -1,7 +1,7 @@
-"""The embedded store: turns at the grant table in a lock file, and wake-ups through sockets beside it.
+"""The SQLite store: a grant table in a lock file, with notification channels through sockets beside it.
 
-A turn takes some tens of microseconds and never waits inside SQLite. If another process is in a transaction, the
-turn is tried again after a short random sleep of the runtime, so that an event loop is not blocked.
+A transaction takes some tens of microseconds and never waits inside SQLite. While another process is in a transaction,
+the store sleeps for a short random time in the runtime and tries again, so that it does not block an event loop.
 """
 
 import os
@@ -26,10 +26,10 @@ T = TypeVar("T")
 
 FIRST_PAUSE = 0.0001
 LONGEST_PAUSE = 0.1
-"""Between two tries while others keep the file locked, in seconds; long enough that hundreds who try get their turn."""
+"""The pauses between two tries while the file is locked, in seconds; long enough that hundreds of clients succeed."""
 
 PAGE = 1000
-"""How many names one request lists: few enough that it holds up nobody for long."""
+"""How many names one request lists: few enough that it delays other requests only briefly."""
 
 
 class SqliteStore(TabledStore):
@@ -44,23 +44,23 @@ class SqliteStore(TabledStore):
         clock: Callable[[], int] | None = None,
         wall: Callable[[], int] = clocks.wall_micros,
     ) -> None:
-        """Use the lock file at `path`, which is made if there is none."""
+        """Create a store on the lock file at `path`. Opening it creates the file if there is none."""
         self._title = f"sqlite://{path}"
         self._runtime = runtime
         self._channel = SqliteChannel(path.with_name(path.name + ".channel"), f"{os.getpid()}-{runtime.new_id()[16:]}")
         self._database = Database(path, clock or machine.BootClock(), wall, self._channel.listening)
 
     def identity(self) -> str:
-        """Return which file this is."""
+        """Return the URL of the lock file."""
         return self._title
 
     async def open(self, deliver: Callable[[Notification], None], until: float) -> str:
-        """Open the file, then the channel."""
+        """Open the lock file, then the notification channel; return the address of the channel."""
         await self._unlocked(self._database.open, until)
         return self._channel.open(self._runtime, deliver)
 
     async def step(self, name: str, work: Callable[[Step], T], until: float) -> T:
-        """Carry out `work` on one name in one transaction, then send its notifications."""
+        """Run `work` on one name in one transaction, then send the notifications of the step."""
         try:
             result, step = self._database.step(name, work)
         except LockedError:
@@ -69,30 +69,30 @@ class SqliteStore(TabledStore):
         return result
 
     async def steps(self, work: Callable[[Steps], T], until: float) -> T:
-        """Carry out `work` on any number of names in one transaction, then send its notifications."""
+        """Run `work` on any number of names in one transaction, then send the notifications of the steps."""
         result, steps = await self._unlocked(lambda: self._database.steps(work), until)
         for step in steps.taken.values():
             self._send(step)
         return result
 
     async def inspect(self, name: str, until: float) -> NameView:
-        """Show one name, from a snapshot."""
+        """Return the state of one name, from a snapshot."""
         step = await self._unlocked(lambda: self._database.look(name), until)
         return step.view(name)
 
     async def names(self, prefix: str, until: float, rest: object = None) -> Page:
-        """Return a page of the names in use, in their order; each page is of a snapshot of its own."""
+        """Return a page of the names in use, sorted. Each page comes from a snapshot of its own."""
         first = rest if isinstance(rest, str) else prefix
         found = await self._unlocked(lambda: self._database.names(prefix, first, PAGE), until)
         return Page(found, found[-1] + "\0" if len(found) == PAGE else None)
 
     async def close(self) -> None:
-        """Remove the channel and close the file."""
+        """Remove the notification channel and close the file."""
         self._channel.close()
         self._database.close()
 
     def abandon(self) -> None:
-        """Let go of the parent's sockets. The database was told of the fork by the gate."""
+        """Close the inherited sockets. The fork guard tells the database of the fork."""
         self._channel.abandon()
 
     def _send(self, step: Step) -> None:
@@ -106,7 +106,7 @@ class SqliteStore(TabledStore):
                 return work()
             except LockedError as error:
                 if (left := until - self._runtime.now()) <= 0:
-                    message = f"{self._title}: other processes kept the file locked all the time"
+                    message = f"{self._title}: other processes kept the file locked until the timeout; raise `timeout`"
                     raise StoreUnavailable(message) from error
             await self._runtime.sleep(min(left, pause * (0.5 + self._runtime.random())))
             pause = min(pause * 1.5, LONGEST_PAUSE)

@@ -1,4 +1,4 @@
-"""Locks in ZooKeeper."""
+"""The ZooKeeper store: locks on a ZooKeeper ensemble, through kazoo."""
 
 import re
 from functools import partial
@@ -10,16 +10,16 @@ from holdfast.contracts.runtime import Runtime
 from holdfast.contracts.store import StoreSource
 from holdfast.errors import UsageError
 from holdfast.stores.ordered.store import CAPABILITIES, OrderedStore
-from holdfast.stores.zookeeper.options import Access, access_of
+from holdfast.stores.zookeeper.options import ZooKeeperAccess, access_of
 
 __all__ = ["zookeeper_url_source"]
 
 OLDEST = (2, 11)
-"""The first version of kazoo that will do."""
+"""The oldest version of kazoo that works."""
 
 
 def zookeeper_url_source(parts: SplitResult) -> StoreSource:
-    """Return the store of a URL. Raises UsageError if it can't be understood."""
+    """Return the source of stores for a ZooKeeper URL. Raises UsageError if the URL can't be understood."""
     if find_spec("kazoo") is None:
         raise UsageError("the ZooKeeper store needs kazoo, which is not installed: pip install 'holdfast[zookeeper]'")
     if _is_too_old(found := version("kazoo")):
@@ -33,11 +33,11 @@ def zookeeper_url_source(parts: SplitResult) -> StoreSource:
 
 
 def _is_too_old(kazoo: str) -> bool:
-    """Tell whether this version lacks what is used of it."""
+    """Return whether this version of kazoo is too old for this store."""
     return tuple(map(int, re.findall(r"\d+", kazoo)[:2])) < OLDEST
 
 
-def _make(access: Access, runtime: Runtime) -> OrderedStore:
+def _make(access: ZooKeeperAccess, runtime: Runtime) -> OrderedStore:
     from holdfast.stores.zookeeper.directory import ZooKeeperDirectory
 
     return OrderedStore(runtime, ZooKeeperDirectory(runtime, access))

@@ -1,8 +1,8 @@
-"""What became of the attempts to reach each server, so that who asks is told soon, and why.
+"""The outcome of the attempts to reach each server, so that a waiting request fails soon and with the reason.
 
-kazoo tries all servers in turn, pauses, and begins again; what fails it only logs. A *round* is each of them tried
-once. One in which all refused outright says that nobody is there; a server that is there, but does not serve, may do so
-soon: it elects a leader, or has just been started.
+kazoo tries all servers in turn, pauses and begins again, and only logs what fails. A *round* is one attempt at each
+server. If all servers refused in a round, no server is there. A server that is there but does not serve may serve soon,
+because it elects a leader or has just been started.
 """
 
 import ssl
@@ -18,13 +18,13 @@ Host = tuple[str, int]
 
 @dataclass(slots=True, frozen=True)
 class Failure:
-    """What became of an attempt."""
+    """The outcome of a failed attempt."""
 
     why: str
     final: bool = False
-    """Whether the server refused, or could not be asked, and will not serve us by itself soon."""
+    """Whether the server refused or could not be reached, and will not serve us soon by itself."""
     distrust: bool = False
-    """Whether it was about certificates."""
+    """Whether certificates were the reason."""
 
 
 UNTRIED = Failure("it was not tried yet")
@@ -36,7 +36,7 @@ UNKNOWN = Failure("its name is not known", final=True)
 
 
 def failure_of(error: Exception) -> Failure:
-    """Say what an error means."""
+    """Return the failure that an error of a connection stands for."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return Failure(f"its certificate is not trusted: {error.verify_message}", final=True, distrust=True)
     if isinstance(error, (ConnectionResetError, BrokenPipeError, ssl.SSLEOFError, ssl.SSLZeroReturnError)):
@@ -51,18 +51,18 @@ def failure_of(error: Exception) -> Failure:
 
 @dataclass(slots=True)
 class Attempts:
-    """The attempts of one client. Written by kazoo's thread, read by all."""
+    """The attempts of one client. Written by kazoo's thread, read by all threads."""
 
     hosts: list[Host]
     now: Callable[[], float]
     began: float = NEVER
-    """When the round began that is under way; minus infinity if a server was reached in it."""
+    """The instant at which the current round began; minus infinity if a server was reached in it."""
     _refused: tuple[float, dict[Host, list[Failure]]] = (NEVER, {})
-    """When the last round began in which all servers refused, and what each did; not if one was reached since."""
+    """The instant when the last round began in which all servers refused, with their failures; a success resets it."""
     _round: dict[Host, dict[str, Failure]] = field(default_factory=dict[Host, dict[str, Failure]])
-    """What became of each host's addresses in this round."""
+    """The failures of each host's addresses in this round."""
     _known: dict[Host, list[Failure]] = field(default_factory=dict[Host, list[Failure]])
-    """What became of each host when it was tried last; what is not over yet only if it was not tried before."""
+    """The last known failures of each host. An undecided one counts only if there is no decided one."""
     _current: tuple[Host, str] | None = None
 
     def begin(self) -> None:
@@ -70,12 +70,12 @@ class Attempts:
         self.began, self._round, self._current = self.now(), {}, None
 
     def trying(self, host: str, address: Host) -> None:
-        """Note which server is tried now."""
+        """Record which server is being tried."""
         self._current = ((host, address[1]), address[0])
         self.note(CONNECTING)
 
     def note(self, failure: Failure) -> None:
-        """Note what became of that."""
+        """Record the outcome of the current attempt."""
         if self._current is not None:
             host, address = self._current
             found = self._round.setdefault(host, {})
@@ -84,16 +84,16 @@ class Attempts:
                 self._known[host] = list(found.values())
 
     def reached(self) -> None:
-        """Note that it took us."""
+        """Record that a server accepted the session."""
         self.began, self._refused = NEVER, (NEVER, {})
         self._known, self._current = {}, None
 
     def one_was_reached(self) -> bool:
-        """Tell whether a server took us in the round that is under way."""
+        """Return whether a server accepted the session in the current round."""
         return self.began == NEVER
 
     def end(self) -> None:
-        """End a round. A host that was not even tried has no address."""
+        """End a round. A host that was not tried in it has no address."""
         self._current = None
         if self.one_was_reached():
             return
@@ -105,12 +105,12 @@ class Attempts:
             self._refused = self.began, {host: list(found.values()) for host, found in self._round.items()}
 
     def refusal(self, since: float) -> StoreError | None:
-        """Return what to tell if all servers refused in a round that began since."""
+        """Return the error to raise if all servers refused in a round that began at `since` or later, else None."""
         began, found = self._refused
         return self._error(found) if began >= since else None
 
     def error(self) -> StoreError:
-        """Return what to tell who found no server in time."""
+        """Return the error of a request that reached no server in time."""
         return self._error(dict(self._known))
 
     def _error(self, known: dict[Host, list[Failure]]) -> StoreError:
@@ -124,7 +124,7 @@ class Attempts:
 TRUST = "check ca, certfile, keyfile and the hosts in the URL, and whom the servers trust"
 CHECK = (
     "check that they run and serve, that this machine may connect to them, and the hosts and ports in the URL, and "
-    "whether they want TLS (use_ssl=true)"
+    "whether they require TLS (use_ssl=true)"
 )
 
 

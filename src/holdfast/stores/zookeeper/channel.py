@@ -1,8 +1,8 @@
-"""Where a session gets its messages: a node of its own, which vanishes with it.
+"""The notification channel of a session: an ephemeral node whose data are messages.
 
-Its data is a list of messages. A sender appends one by comparing versions; the receiver, whom a watch wakes, empties it
-likewise. The first line counts how often it was emptied: after a lost reply that tells whether the messages which we
-took are taken, or still to be taken. So each is delivered once.
+A sender appends a message, and compares versions. A watch wakes the receiver, which empties the node and compares
+versions, too. The first line counts how often the node was emptied. After a lost reply this count tells whether the
+messages were taken out or must still be taken out, so each message is delivered once.
 
 All of this runs in kazoo's thread, from callback to callback.
 """
@@ -12,55 +12,55 @@ from collections.abc import Callable
 from functools import partial
 
 from holdfast.stores.zookeeper.errors import ANSWERS, UNKNOWN, Code, code_of
-from holdfast.stores.zookeeper.library import Client, Event, Result
+from holdfast.stores.zookeeper.library import KazooClient, KazooEvent, Result
 from holdfast.stores.zookeeper.names import CHANNELS, session_name
 
 log = logging.getLogger("holdfast")
 
 
 def path_of(root: str, session: str) -> str:
-    """Return the channel of a session."""
+    """Return the path of a session's channel."""
     return f"{root}/{CHANNELS}/{session}"
 
 
 def read_box(data: bytes) -> tuple[int, list[str]]:
-    """Read how often a channel was emptied, and what is in it: nothing, if none of us wrote that."""
+    """Decode the count and the messages of a channel; 0 and none if another program wrote the data."""
     count, *messages = data.decode("ascii", errors="replace").split("\n")
     return (int(count or "0"), messages) if count.isdecimal() or not count else (0, [])
 
 
 def write_box(count: int, messages: list[str]) -> bytes:
-    """Write it."""
+    """Encode the count and the messages of a channel."""
     return "\n".join([str(count), *messages]).encode("ascii", errors="replace")
 
 
 class ZooKeeperChannel:
-    """The channel of whatever session a client has."""
+    """The channel of a client's current session."""
 
-    def __init__(self, client: Client, root: str, deliver: Callable[[str], None]) -> None:
-        """Prepare."""
+    def __init__(self, client: KazooClient, root: str, deliver: Callable[[str], None]) -> None:
+        """Prepare the channel; nothing is sent yet."""
         self.session = 0
-        """The session that it was made for."""
+        """The session for which the channel was created."""
         self.on_ready: Callable[[], None] = lambda: None
-        """Called when it is there, after each connecting."""
+        """Called when the channel exists, after each connect."""
         self.on_error: Callable[[Exception], None] = lambda _: None
-        """Called if it can't be made, and no connecting will help."""
+        """Called if the channel can't be created and no later connect will help."""
         self._client = client
         self._root = root
         self._deliver = deliver
         self._made = False
         self._emptied = 0
         self._taking: list[str] | None = None
-        """What we are about to take out."""
+        """The messages that a request under way takes out."""
         self._busy = False
-        """Whether it is being read or emptied: one at a time."""
+        """Whether the channel is being read or emptied; only one such request is under way."""
         self._again = False
-        """Whether it changed meanwhile."""
+        """Whether the channel changed meanwhile."""
         self._connection = 0
-        """Counts connections, so that what was asked over an earlier one is known."""
+        """Counts connections, so that replies of an earlier connection are recognised."""
 
     def connected(self) -> None:
-        """Make it if the session is a new one; else look what came meanwhile."""
+        """Create the channel if the session is new, else read the messages that arrived meanwhile."""
         found = self._client.client_id
         session = found[0] if found is not None else 0
         self._connection += 1
@@ -74,7 +74,7 @@ class ZooKeeperChannel:
             self._make()
 
     def suspended(self) -> None:
-        """Wait for the next connection."""
+        """Ignore replies of the lost connection, and wait for the next one."""
         self._connection += 1
 
     @property
@@ -90,7 +90,7 @@ class ZooKeeperChannel:
             return
         error = result.exception
         if error is not None and code_of(error) == Code.NO_NODE:
-            self._make()  # its parent was just removed
+            self._make()  # the parent node was just removed
         elif error is not None and code_of(error) != Code.NODE_EXISTS:
             if code_of(error) not in UNKNOWN:
                 self.on_error(error)
@@ -100,7 +100,7 @@ class ZooKeeperChannel:
             if ready:
                 self.on_ready()
 
-    def _changed(self, event: Event) -> None:
+    def _changed(self, event: KazooEvent) -> None:
         if event.path is not None:
             self._read()
 
@@ -117,7 +117,7 @@ class ZooKeeperChannel:
         if result.exception is not None:
             self._busy = False
             if code_of(result.exception) == Code.NO_NODE:
-                self._make()  # somebody removed it
+                self._make()  # another client removed the channel
             return
         data, stat = result.value
         count, messages = read_box(data)
@@ -133,28 +133,28 @@ class ZooKeeperChannel:
 
     def _on_emptied(self, connection: int, count: int, result: Result) -> None:
         if connection != self._connection:
-            return  # the next look tells what became of it
+            return  # the next read tells the outcome
         if result.exception is None:
             self._took(count)
         elif code_of(result.exception) in ANSWERS:
             self._taking = None  # more came meanwhile
             self._again = True
-        else:  # kazoo tells this before it tells that the connection is lost: again, the next look tells
+        else:  # kazoo reports this before the loss of the connection; the next read after that tells the outcome
             self._again = False
         self._idle()
 
     def _idle(self) -> None:
-        """Read again if it changed meanwhile."""
+        """End a request, and read again if the channel changed meanwhile."""
         self._busy = False
         if self._again:
             self._again = False
             self._read()
 
     def _took(self, count: int) -> None:
-        """Deliver what was taken out."""
+        """Deliver the messages that were taken out."""
         taken, self._taking, self._emptied = self._taking or [], None, count
         for message in taken:
             try:
                 self._deliver(message)
             except Exception:
-                log.exception("a message could not be taken")
+                log.exception("a message of another client could not be processed")

@@ -1,6 +1,6 @@
-"""An estimate of the ensemble's time, which never runs ahead of it.
+"""An estimate of the ensemble's time that is never ahead of it.
 
-The time shows only in what is written. From when that was heard of, our own clock goes on, a little slower.
+ZooKeeper tells its time only in the nodes that it writes. From then on the local clock continues, a little slower.
 """
 
 from collections.abc import Callable
@@ -8,34 +8,34 @@ from collections.abc import Callable
 from holdfast.stores.zookeeper.library import Stat
 
 PACE = 0.99
-"""How fast our clock counts, so that it is slower than the ensemble's for certain."""
+"""The rate of the local clock in the estimate; it is certainly slower than the ensemble's clock."""
 
 FRESH = 5.0
-"""For how many seconds a time that was heard is good enough."""
+"""How many seconds after a write the estimate is exact enough."""
 
 
 class Clock:
-    """The time at the ensemble, at the earliest."""
+    """The earliest time that the ensemble may have."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._ahead = float("-inf")
-        """The time there, less `PACE` of ours; the greatest that was ever seen."""
+        """The ensemble's time minus `PACE` times the local time: the largest difference seen so far."""
         self._written_at = float("-inf")
 
     def see(self, stat: Stat) -> None:
-        """Learn from a node: it is not in the future."""
+        """Learn from the times of a node: they are not in the future."""
         self._ahead = max(self._ahead, max(stat.ctime, stat.mtime) / 1000 - self._now() * PACE)
 
     def wrote(self, stat: Stat) -> None:
-        """Learn from a node that was just written by us."""
+        """Learn from the times of a node that this client has just written."""
         self.see(stat)
         self._written_at = self._now()
 
     def is_fresh(self) -> bool:
-        """Tell whether the estimate is a good one."""
+        """Return whether the estimate is exact enough."""
         return self._now() - self._written_at < FRESH
 
     def since(self, milliseconds: int) -> float:
-        """Return for how many seconds an instant there is certainly past."""
+        """Return how many seconds have certainly passed since an instant of the ensemble."""
         return max(0.0, self._ahead + self._now() * PACE - milliseconds / 1000)

@@ -1,8 +1,8 @@
-"""A directory in ZooKeeper.
+"""The directory in ZooKeeper: the requests of each operation, and the meaning of the replies.
 
-A name is a node, an entry a child of it: of a client's session, or one that outlives it. Its creation is the token.
-What goes through the leader proves that the session lives (`proofs.py`): each listing is preceded by a sync, or by the
-creation of an entry, in the same round trip.
+A name is a node, and an entry is a child of it, which belongs to a client's session or outlives it. The change that
+created an entry is its token. A request that goes through the leader proves that the session lives (`proofs.py`). So
+each listing follows a sync or the creation of an entry, in the same round trip.
 """
 
 import contextlib
@@ -18,49 +18,49 @@ from holdfast.stores.zookeeper import names
 from holdfast.stores.zookeeper.channel import path_of, read_box, write_box
 from holdfast.stores.zookeeper.clock import Clock
 from holdfast.stores.zookeeper.errors import ANSWERS, Code, explain
-from holdfast.stores.zookeeper.library import Client, Event, Result, Stat, codes
-from holdfast.stores.zookeeper.link import Answers, Hearing, Link
+from holdfast.stores.zookeeper.library import KazooClient, KazooEvent, Result, Stat, codes
+from holdfast.stores.zookeeper.link import Answers, ZooKeeperHearing, ZooKeeperLink
 from holdfast.stores.zookeeper.names import OURS, node_of
-from holdfast.stores.zookeeper.options import Access
+from holdfast.stores.zookeeper.options import ZooKeeperAccess
 from holdfast.stores.zookeeper.proofs import NEVER, Proofs
-from holdfast.stores.zookeeper.watches import Watches
+from holdfast.stores.zookeeper.watches import ZooKeeperWatches
 
 UNUSED = 60.0
-"""After how many seconds the node of a name that is empty, and that we used, is removed."""
+"""After how many seconds without use the empty node of a name that this client used is removed."""
 
 MANY = 200
 """How many requests are sent at once, at most."""
 
 
 class ZooKeeperDirectory:
-    """One client's session, and what it sees."""
+    """One client's session in ZooKeeper, and its view of all entries."""
 
-    def __init__(self, runtime: Runtime, access: Access) -> None:
-        """Prepare; nothing is connected."""
+    def __init__(self, runtime: Runtime, access: ZooKeeperAccess) -> None:
+        """Prepare the directory; nothing is connected yet."""
         self._runtime = runtime
         self._access = access
         self._root = access.root
         self._title = access.title
         self._proofs = Proofs(access.options["timeout"])
         self.trust, self.proved_at = self._proofs.trust, NEVER
-        self._link = Link(
+        self._link = ZooKeeperLink(
             runtime,
             access,
-            Hearing(self._began, self._resumed, self._suspended, self._ended, self._told),
+            ZooKeeperHearing(self._began, self._resumed, self._suspended, self._ended, self._told),
         )
         self._watcher: Watcher | None = None
         self._clock = Clock(runtime.now)
         self._mutex = runtime.mutex()
-        self._watches = Watches(runtime.mutex())
+        self._watches = ZooKeeperWatches(runtime.mutex())
         self._joined: dict[tuple[str, str], Entry | None] = {}
-        """The contenders of this session, by name and request; None if a join was not answered."""
+        """The contenders of this session, by name and request; None if a join got no reply."""
         self._used: dict[str, float] = {}
-        """When a name was last used."""
+        """The instant at which each name was last used."""
 
     # -- the session -----------------------------------------------------------------------------------------
 
     def session(self) -> str:
-        """Return its id; "" if there is none."""
+        """Return the id of the session; "" if there is none."""
         return names.session_name(self._link.session)
 
     async def open(self, watcher: Watcher, until: float) -> None:
@@ -69,7 +69,7 @@ class ZooKeeperDirectory:
         await self._link.ready(until)
 
     async def close(self) -> None:
-        """Remove the nodes of names that are empty, and end the session."""
+        """Remove the empty nodes of names that this client used, and end the session."""
         self._watcher = None
         if self._link.session and self._used:
             with contextlib.suppress(StoreError):
@@ -82,7 +82,7 @@ class ZooKeeperDirectory:
         self._link.abandon()
 
     async def keep_alive(self, until: float) -> None:
-        """Have the server hear of us; kazoo's own pings are too far apart to know. Remove what is long unused."""
+        """Send the server a request, because kazoo's own pings may be too far apart; remove unused nodes."""
         answers = await self._link.exchange(until, lambda client: [client.exists_async(self._root)], writes=False)
         self._contact(answers)
         now = self._runtime.now()
@@ -90,7 +90,7 @@ class ZooKeeperDirectory:
             await self._tidy(unused, until)
 
     async def _tidy(self, unused: Sequence[str], until: float) -> None:
-        """Remove the nodes of names, as far as they are empty. Who just joins one makes it anew."""
+        """Remove the empty nodes of names. A client that joins a name at this moment creates its node again."""
         for name in unused:
             self._used.pop(name, None)
         paths = [self._path(name) for name in unused]
@@ -125,13 +125,13 @@ class ZooKeeperDirectory:
             self._watcher.told(message)
 
     def _contact(self, answers: Answers) -> None:
-        """Note that the server has heard of us."""
+        """Record that the server has heard of the session."""
         with self._mutex:
             if answers.session == self._link.session:
                 self._proofs.contact(answers.sent)
 
     def _proof(self, answers: Answers) -> None:
-        """Note that the leader counts our session as alive."""
+        """Record that the leader counts the session as alive."""
         with self._mutex:
             if answers.session == self._link.session:
                 self._proofs.prove(answers.sent)
@@ -140,7 +140,7 @@ class ZooKeeperDirectory:
     # -- joining ---------------------------------------------------------------------------------------------
 
     async def join(self, name: str, record: Record, until: float) -> tuple[Entry, Listing]:
-        """Add a contender, or find the one that an earlier join added."""
+        """Add a contender, or find the one that an earlier join added; return its entry and a listing with it."""
         while True:
             await self._link.ready(until)
             found = None
@@ -151,15 +151,17 @@ class ZooKeeperDirectory:
             if found is not None and found[0].session == self.session():
                 return found
             if self._runtime.now() >= until:
-                raise OutcomeUnknown(f"the session at {self._title} ended while {name!r} was joined; ask again")
+                raise OutcomeUnknown(
+                    f"the session at {self._title} ended while the request for {name!r} was under way: try again"
+                )
 
     async def _add(self, name: str, record: Record, until: float) -> tuple[Entry, Listing] | None:
-        """Create a contender and list the name, in one go; None if that has to be done again."""
+        """Create a contender and list the name in one round trip; None if the caller must try again."""
         parent, mark = self._path(name), (name, record.request_id)
-        self._joined[mark] = None  # from now on it may be there
+        self._joined[mark] = None  # from now on the store may have it
         self._used[name] = self._runtime.now()
 
-        def send(client: Client) -> list[Result]:
+        def send(client: KazooClient) -> list[Result]:
             path, data = f"{parent}/{names.stem(record)}", names.write_data(0.0, record.text)
             create = client.create_async(path, data, ephemeral=True, sequence=True, include_data=True)
             return [create, client.get_children_async(parent, include_data=True)]
@@ -179,13 +181,13 @@ class ZooKeeperDirectory:
         self._joined[mark] = entry
         listing = self._listing(name, listed, stat.czxid)
         strays = [each for each in listing.entries if _is_of(each, record.request_id) and each.order != entry.order]
-        if strays:  # of a session that has just ended, or is about to
+        if strays:  # entries of a session that has just ended, or is about to end
             await self._delete(name, strays, until)
             listing = await self.look(name, until)
         return entry, listing
 
     async def _find(self, name: str, request_id: str, until: float) -> tuple[Entry, Listing] | None:
-        """Return the contender that an earlier join added, and a listing; None if it is not there, or not ours."""
+        """Return the contender of an earlier join and a listing with it; None if this session has none."""
         listing = await self.look(name, until)
         found = [each for each in listing.entries if _is_of(each, request_id)]
         paths = [self._path_of(name, each) for each in found]
@@ -208,7 +210,7 @@ class ZooKeeperDirectory:
         return keep, listing
 
     async def withdraw_join(self, name: str, request_id: str, entry: Entry | None, until: float) -> bool:
-        """Remove the contender of a request. A join of ours that is still under way is carried out before we look."""
+        """Remove the contender of a request. The server carries out a join under way before it replies to the look."""
         if entry is None:
             listing = await self.look(name, until)
             found = [each for each in listing.entries if _is_of(each, request_id)]
@@ -219,14 +221,14 @@ class ZooKeeperDirectory:
         return removed
 
     async def _delete(self, name: str, entries: Sequence[Entry], until: float) -> bool:
-        """Remove entries one by one; True if one of them was there."""
-        self._used[name] = self._runtime.now()  # it may be empty after this
+        """Remove entries one by one; return whether one of them existed."""
+        self._used[name] = self._runtime.now()  # its node may be empty after this
         paths = [self._path_of(name, entry) for entry in entries]
         answers = await self._each(until, paths, lambda client, path: client.delete_async(path), writes=True)
         return any(not isinstance(answer, Code) for answer in answers)
 
     async def _make(self, path: str, until: float) -> None:
-        """Make a node that has none of our data, and those above it."""
+        """Create a node without data, and the nodes above it."""
         await self._link.exchange(until, lambda client: [client.create_async(path, makepath=True)], writes=True)
 
     def _entry(self, node: str, stat: Stat, since: int) -> Entry | None:
@@ -238,7 +240,7 @@ class ZooKeeperDirectory:
     # -- listing ---------------------------------------------------------------------------------------------
 
     async def look(self, name: str, until: float) -> Listing:
-        """List a name, once the server has caught up with the leader."""
+        """List the entries of a name, after the server has caught up with the leader."""
         parent = self._path(name)
         answers = await self._link.exchange(
             until,
@@ -260,9 +262,9 @@ class ZooKeeperDirectory:
         return listing
 
     async def details(self, name: str, entries: Sequence[Entry], until: float) -> list[Detail | None]:
-        """Read the nodes."""
+        """Return the details of entries, read from their nodes."""
         if not self._clock.is_fresh():
-            with contextlib.suppress(StoreError):  # who may only read is told how old things are less exactly
+            with contextlib.suppress(StoreError):  # a login that may only read gets less exact ages
                 await self._look_at_the_clock(until)
         paths = [self._path_of(name, entry) for entry in entries]
         found = await self._each(until, paths, lambda client, path: client.get_async(path), writes=False)
@@ -274,10 +276,10 @@ class ZooKeeperDirectory:
         return Detail(names.read_data(data)[2], stat.czxid, self._clock.since(stat.ctime), session)
 
     async def names(self, prefix: str, until: float, rest: object = None) -> Page:
-        """Return a page of the nodes below the root that have entries, sorted.
+        """Return a page of the names below the root whose nodes have entries, sorted.
 
-        All nodes are listed for the first page, since ZooKeeper knows no part of a list. The rest is those of which
-        nobody has looked yet whether they have entries.
+        The first page lists all nodes, because ZooKeeper cannot list a part of them. `rest` contains the nodes that
+        were not yet checked for entries.
         """
         found: list[str] = await self._nodes(prefix, until) if rest is None else list(cast("list[str]", rest))
         some = [found.pop() for _ in range(min(MANY, len(found)))]
@@ -287,7 +289,7 @@ class ZooKeeperDirectory:
         return Page(used, found or None)
 
     async def _nodes(self, prefix: str, until: float) -> list[str]:
-        """Return the names that have a node, the first of them last."""
+        """Return the names that have a node, in descending order."""
         answers = await self._link.exchange(
             until,
             lambda client: [client.sync_async(self._root), client.get_children_async(self._root)],
@@ -305,7 +307,7 @@ class ZooKeeperDirectory:
     async def change(
         self, name: str, remove: Sequence[Entry], add: Sequence[Record], until: float, beside: Entry | None = None
     ) -> bool:
-        """Remove and add in one transaction."""
+        """Remove and add entries in one transaction; return False if an entry of `remove`, or `beside`, was gone."""
         adds = list(add)
         while remove or adds:
             result = await self._commit(name, remove, adds, until, beside)
@@ -318,23 +320,25 @@ class ZooKeeperDirectory:
             demanded = len(remove) + (beside is not None)
             if place < demanded:
                 if code is not Code.NO_NODE:
-                    raise OutcomeUnknown(f"{self._title} refused a removal; ask again")
+                    raise OutcomeUnknown(f"{self._title} refused to remove an entry: try again")
                 return False
-            if code is Code.NODE_EXISTS:  # an earlier attempt was carried out
+            if code is Code.NODE_EXISTS:  # an earlier attempt added this entry
                 del adds[place - demanded]
             elif code is Code.NO_NODE:
                 await self._make(self._path(name), until)
             if self._runtime.now() >= until:
-                raise StoreUnavailable(f"{self._title} did not carry out a change in time; ask again")
+                raise StoreUnavailable(
+                    f"a change at {self._title} timed out: try again, or raise `timeout` or `operation_timeout`"
+                )
         return True
 
     async def _commit(
         self, name: str, remove: Sequence[Entry], add: Sequence[Record], until: float, beside: Entry | None
     ) -> tuple[int, Code] | None:
-        """Send a transaction; return which part of it was refused, and why, if one was."""
+        """Send a transaction; return which part of it the server refused, and why, or None."""
         self._used[name] = self._runtime.now()
 
-        def send(client: Client) -> list[Result]:
+        def send(client: KazooClient) -> list[Result]:
             transaction = client.transaction()
             if beside is not None:
                 transaction.check(self._path_of(name, beside), -1)
@@ -365,7 +369,7 @@ class ZooKeeperDirectory:
         return None
 
     async def rewrite(self, name: str, entry: Entry, text: str, until: float) -> bool:
-        """Write the text, and what else is there anew."""
+        """Write a new text into an entry, and keep the rest of its data."""
         path = self._path_of(name, entry)
         if entry.kind in OURS:
             return not isinstance(await self._set(path, names.write_data(0.0, text), -1, until), Code)
@@ -374,7 +378,7 @@ class ZooKeeperDirectory:
             if found is None:
                 return False
             keep, began, _ = names.read_data(found[0])
-            if began:  # its time counts from when it was last written
+            if began:  # a write would start the time of the entry again
                 return True
             written = await self._set(path, names.write_data(keep, text), found[1].version, until)
             if not isinstance(written, Code):
@@ -382,25 +386,25 @@ class ZooKeeperDirectory:
             self._in_time(until)
 
     async def stir(self, name: str, entries: Sequence[Entry], until: float) -> None:
-        """Write what is there once more."""
+        """Wake the watchers of entries: write their data once more, unchanged."""
         paths = [self._path_of(name, entry) for entry in entries if entry.kind in OURS]
         found = await self._each(until, paths, lambda client, path: client.get_async(path), writes=False)
         there = {path: each for path, each in zip(paths, found, strict=True) if not isinstance(each, Code)}
 
-        def write(client: Client, path: str) -> Result:
+        def write(client: KazooClient, path: str) -> Result:
             data, stat = there[path]
-            return client.set_async(path, data, stat.version)  # if it has changed, that has woken them
+            return client.set_async(path, data, stat.version)  # a changed node has woken its watchers already
 
         await self._each(until, list(there), write, writes=True)
 
     # -- watching --------------------------------------------------------------------------------------------
 
     async def watch(self, name: str, request_id: str, entries: Sequence[Entry], until: float) -> bool:
-        """Leave a watch on each node, and look whether it has changed since it was listed."""
+        """Set a watch on each node, and check whether the node has changed since it was listed."""
         paths = [self._path_of(name, entry) for entry in entries]
         self._watches.set(request_id, paths)
         found = await self._each(until, paths, lambda client, path: client.get_async(path, self._fired), writes=False)
-        if any(isinstance(each, Code) for each in found):  # and is not watched; by `exists` it would be, for good
+        if any(isinstance(each, Code) for each in found):  # no watch is set on a missing node; `exists` would set one
             self._watches.set(request_id, [])
             return False
         stats: list[Stat] = [stat for _, stat in found]
@@ -409,8 +413,8 @@ class ZooKeeperDirectory:
             self._wake([request_id])
         return True
 
-    def _fired(self, event: Event) -> None:
-        """Hear of a change, in kazoo's thread."""
+    def _fired(self, event: KazooEvent) -> None:
+        """Post a change to the runtime, from kazoo's thread."""
         if event.path is not None:
             self._runtime.post(partial(self._changed, event.path))
 
@@ -425,7 +429,7 @@ class ZooKeeperDirectory:
     # -- time ------------------------------------------------------------------------------------------------
 
     async def remains(self, name: str, entry: Entry, until: float) -> float:
-        """Reckon by the ensemble's time; remove what is over."""
+        """Return how long a KEPT or BLOCK entry still counts, by the ensemble's time; remove it if its time is over."""
         path = self._path_of(name, entry)
         while True:
             found = await self._get(path, until)
@@ -435,7 +439,7 @@ class ZooKeeperDirectory:
             keep, began, text = names.read_data(data)
             if entry.kind is Kind.BLOCK and not began:
                 written = await self._set(path, names.write_data(keep, text, began=True), stat.version, until)
-                if isinstance(written, Code):  # somebody was faster
+                if isinstance(written, Code):  # another client was faster
                     self._in_time(until)
                     continue
                 stat = written
@@ -448,17 +452,17 @@ class ZooKeeperDirectory:
             return max(0.0, left)
 
     async def _look_at_the_clock(self, until: float) -> None:
-        """Write something, for that tells the time."""
+        """Write the root node, because the reply tells the ensemble's time."""
         written = await self._set(self._root, b"", -1, until)
         if isinstance(written, Code):
             await self._make(self._root, until)
 
     async def check(self, entries: Sequence[tuple[str, Entry]], until: float) -> list[bool]:
-        """Have the server catch up, then look at each node."""
+        """Return for each entry whether it exists in this session, after the server has caught up with the leader."""
         paths = [self._path_of(name, entry) for name, entry in entries]
         session = self._link.session
 
-        def send(client: Client) -> list[Result]:
+        def send(client: KazooClient) -> list[Result]:
             return [client.sync_async(self._root), *(client.exists_async(path) for path in paths)]
 
         answers = await self._link.exchange(until, send, writes=False)
@@ -474,7 +478,7 @@ class ZooKeeperDirectory:
     # -- messages --------------------------------------------------------------------------------------------
 
     async def tell(self, session: str, message: str, until: float) -> None:
-        """Append to the channel of a session."""
+        """Append a message to the channel of a session."""
         path = path_of(self._root, session)
         while (found := await self._get(path, until)) is not None:
             data, stat = found
@@ -493,7 +497,7 @@ class ZooKeeperDirectory:
         return f"{self._path(name)}/{node_of(entry)}"
 
     async def _get(self, path: str, until: float) -> tuple[bytes, Stat] | None:
-        """Return data and Stat; None if there is no such node."""
+        """Return the data and the Stat of a node; None if there is no such node."""
         answers = await self._link.exchange(until, lambda client: [client.get_async(path)], writes=False)
         self._contact(answers)
         found = answers.values[0]
@@ -508,9 +512,9 @@ class ZooKeeperDirectory:
         return written
 
     async def _each(
-        self, until: float, paths: Sequence[str], send: Callable[[Client, str], Result], *, writes: bool
+        self, until: float, paths: Sequence[str], send: Callable[[KazooClient, str], Result], *, writes: bool
     ) -> list[Any]:
-        """Ask the same of several nodes, side by side."""
+        """Send the same request for several nodes, in parallel; return the replies in order."""
         values: list[Any] = []
         for first in range(0, len(paths), MANY):
             some = paths[first : first + MANY]
@@ -520,12 +524,14 @@ class ZooKeeperDirectory:
         return values
 
     def _in_time(self, until: float) -> None:
-        """Raise StoreUnavailable if there is no time left."""
+        """Raise StoreUnavailable if there is no time left for another attempt."""
         if self._runtime.now() >= until:
-            raise StoreUnavailable(f"others at {self._title} were faster, again and again; ask again")
+            raise StoreUnavailable(
+                f"other clients of {self._title} changed a node before each attempt to write it: try again"
+            )
 
 
-def _send_each(send: Callable[[Client, str], Result], paths: Sequence[str], client: Client) -> list[Result]:
+def _send_each(send: Callable[[KazooClient, str], Result], paths: Sequence[str], client: KazooClient) -> list[Result]:
     return [send(client, path) for path in paths]
 
 

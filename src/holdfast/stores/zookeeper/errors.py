@@ -1,13 +1,13 @@
-"""What each error of kazoo means for a lock."""
+"""The error mapping of the ZooKeeper store: errors of kazoo become replies or errors of Holdfast."""
 
 from enum import IntEnum
 
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
-from holdfast.stores.zookeeper.options import Access
+from holdfast.stores.zookeeper.options import ZooKeeperAccess
 
 
 class Code(IntEnum):
-    """An answer that says no; what it means depends on what was asked."""
+    """A negative reply of the server. Its meaning depends on the request."""
 
     NO_NODE = -101
     BAD_VERSION = -103
@@ -18,10 +18,10 @@ class Code(IntEnum):
 ANSWERS = frozenset(Code)
 
 LOST = -4
-"""The connection was lost."""
+"""The code of a lost connection."""
 
 SASL_REQUIRED = -124
-"""Nobody is served without a SASL login; also the answer to a login that failed."""
+"""The server requires a SASL login; it also sends this code when a login failed."""
 
 UNKNOWN = {
     LOST: "the connection was lost",
@@ -30,24 +30,24 @@ UNKNOWN = {
     -118: "the session has moved to another server",
     -122: "it took too long",
 }
-"""It may or may not have been carried out."""
+"""The codes that leave the outcome unknown, with their reasons."""
 
 PASSING = {
     -119: "this server is cut off from the others",
     -127: "the server is overloaded",
 }
-"""It was not carried out, and asking again later may help."""
+"""The codes of requests that were not carried out, but may succeed later, with their reasons."""
 
 LASTING = {
     -6: "the servers are too old: they must be ZooKeeper 3.5 or later",
-    -102: "this login may not do that. It needs read, write, create and delete at {root} and below, and where there is "
-    "no such node yet, create above it; see the ACLs of these nodes, and the user and password in the URL",
+    -102: "this login lacks a permission. It needs read, write, create and delete at {root} and below, and where no "
+    "such node exists yet, create above it; see the ACLs of these nodes, and the user and password in the URL",
     -114: "the ACL of new nodes is not valid; for acl=creator, the URL needs a user and a password",
     -115: "the login was refused; see the user and the password in the URL",
-    SASL_REQUIRED: "the servers want a SASL login; give one in the URL",
+    SASL_REQUIRED: "the servers require a SASL login; give one in the URL",
     -125: "a quota of this path is exceeded; raise it",
 }
-"""What asking again cannot mend. {root} stands for the node below which all is."""
+"""The codes of errors that a repeated request cannot mend. {root} stands for the topmost node of all locks."""
 
 
 def code_of(error: BaseException | None) -> int:
@@ -56,8 +56,8 @@ def code_of(error: BaseException | None) -> int:
     return code if isinstance(code, int) else 0
 
 
-def answer_of(access: Access, error: Exception, *, writes: bool) -> Code:
-    """Return the answer that an error is. Raises StoreError if it is none."""
+def answer_of(access: ZooKeeperAccess, error: Exception, *, writes: bool) -> Code:
+    """Return the negative reply that an error stands for. Raises StoreError if it stands for none."""
     code = code_of(error)
     if code in ANSWERS:
         return Code(code)
@@ -65,33 +65,33 @@ def answer_of(access: Access, error: Exception, *, writes: bool) -> Code:
 
 
 def refused_login(title: str) -> StoreError:
-    """Return what users get whose login failed."""
+    """Return the error of a login that failed."""
     return StoreError(f"{title} refused the login; see the user and the password in the URL")
 
 
-def ended(access: Access, error: BaseException | None) -> StoreError:
-    """Return what users get when kazoo has given up, for this reason if there is one."""
+def ended(access: ZooKeeperAccess, error: BaseException | None) -> StoreError:
+    """Return the error of a client that kazoo has given up, for the reason `error` if there is one."""
     title = access.title
     if code_of(error) in LASTING:
         return _lasting(access, code_of(error))
     why = "" if error is None else f" ({type(error).__name__})"
-    return StoreUnavailable(f"the connection to {title} has come to an end{why}; ask again")
+    return StoreUnavailable(f"the connection to {title} ended{why}; try again")
 
 
-def _lasting(access: Access, code: int) -> StoreError:
+def _lasting(access: ZooKeeperAccess, code: int) -> StoreError:
     return StoreError(f"{access.title}: {LASTING[code].format(root=access.root)}.")
 
 
-def explain(access: Access, error: Exception, *, writes: bool) -> StoreError:
-    """Return what an error means, as the error that users get."""
+def explain(access: ZooKeeperAccess, error: Exception, *, writes: bool) -> StoreError:
+    """Return the error of Holdfast that stands for an error of kazoo."""
     title, code = access.title, code_of(error)
     if code in LASTING:
         return _lasting(access, code)
     if code in PASSING:
-        return StoreUnavailable(f"{title}: {PASSING[code]}; ask again.")
+        return StoreUnavailable(f"{title}: {PASSING[code]}; try again.")
     why = UNKNOWN.get(code)
     if why is None:
-        return StoreError(f"{title} answered an error: {type(error).__name__}")
+        return StoreError(f"{title} replied with an error: {type(error).__name__}")
     if writes:
-        return OutcomeUnknown(f"{title}: {why}, and the request may or may not have been carried out; ask again.")
-    return StoreUnavailable(f"{title}: {why}; ask again.")
+        return OutcomeUnknown(f"{title}: {why}, and the request may or may not have been carried out; try again.")
+    return StoreUnavailable(f"{title}: {why}; try again.")

@@ -1,7 +1,7 @@
-"""How kazoo's connection runs: in one thread of its own, which also calls back.
+"""The handler of kazoo's connection: it runs the connection in one thread, which also calls the callbacks.
 
-What is called back only takes notes, or hands them to the runtime, so it needs no threads of its own. And who was
-forked from us can close what it inherited, because all sockets are known here.
+Callbacks only take notes or post to the runtime, so they need no threads of their own. The handler knows all sockets,
+so that a forked child can close the inherited ones.
 """
 
 import contextlib
@@ -17,41 +17,41 @@ from typing import Any
 from holdfast.contracts.runtime import Runtime
 from holdfast.stores.zookeeper.attempts import CLOSED, CONNECTED, Attempts, Host, failure_of
 from holdfast.stores.zookeeper.library import Result, make_result
-from holdfast.stores.zookeeper.options import Access
+from holdfast.stores.zookeeper.options import ZooKeeperAccess
 from holdfast.transport.polling import READABLE, WRITABLE, new_poll
 
 CONNECT = 5.0
-"""The longest that connecting to one server may take, in seconds."""
+"""The longest time to connect to one server, in seconds."""
 
 GREETS = 2.0
-"""How long a server may take to answer who connects, in seconds, before the next is tried: some never do."""
+"""How long a server may take to accept the session, in seconds, before the next server is tried: some never reply."""
 
 FIRST_PAUSE = 0.02
 LONGEST_PAUSE = 1.0
-"""How long to pause when all servers were tried, in seconds; twice as long each time."""
+"""The first and the longest pause after a round of all servers, in seconds. Each pause is twice as long as the last."""
 
 HURRIED_PAUSE = 0.05
-"""How long to pause, in seconds, if somebody waits for a server."""
+"""The pause, in seconds, while a request waits for a server."""
 
 MUCH = 4096
-"""More bytes than there are in a reminder, as a rule."""
+"""More bytes than a wake-up pipe usually contains."""
 
 GREETING = 12
-"""How many bytes of a server's first answer tell the session's timeout, at its end."""
+"""The number of bytes at the start of a server's first reply that end with the session's timeout."""
 
 
 class SlowError(Exception):
-    """Something took too long: kazoo's word for a timeout."""
+    """An operation of kazoo timed out."""
 
 
 def _shut_down(connection: socket.socket) -> None:
-    """Let the thread that uses a socket find it broken."""
-    with contextlib.suppress(OSError):  # not TLS's own, after which a read in that thread fails in other ways
+    """Shut a socket down, so that the thread that uses it fails."""
+    with contextlib.suppress(OSError):  # not TLS's own shutdown: it makes a read in that thread fail in other ways
         socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
 
-class Wire:
-    """A connection to a server, which notes what the server says of the session's timeout."""
+class ZooKeeperConnection:
+    """A connection to a server, which reads the session's timeout from the server's first reply."""
 
     def __init__(self, connection: Any, attempts: Attempts, opened_at: float) -> None:  # noqa: ANN401 - a socket
         self._connection = connection
@@ -59,7 +59,7 @@ class Wire:
         self._now = attempts.now
         self.opened_at = opened_at
         self.heard_at = opened_at
-        """When something came, last."""
+        """The instant at which data last arrived."""
         self.fileno = connection.fileno
         self.send = connection.send
         self.close = connection.close
@@ -67,7 +67,7 @@ class Wire:
         self._greeting = b""
 
     def recv(self, size: int) -> bytes:
-        """Receive, and keep what came first."""
+        """Receive data, and keep the start of the server's first reply."""
         if self.is_greeted():
             data: bytes = self._connection.recv(size)
         else:
@@ -80,7 +80,7 @@ class Wire:
             data: bytes = self._connection.recv(size)
         except (BlockingIOError, ssl.SSLWantReadError):
             raise
-        except OSError as error:  # with TLS, servers refuse a client only here
+        except OSError as error:  # with TLS, a server refuses a client only at the first read
             self._attempts.note(failure_of(error))
             raise
         if not data:
@@ -91,19 +91,19 @@ class Wire:
         return data
 
     def has_pending(self) -> bool:
-        """Tell whether something has come that no poll tells of: TLS reads whole records."""
+        """Return whether data arrived that a poll does not report: TLS reads whole records."""
         return isinstance(self._connection, ssl.SSLSocket) and self._connection.pending() > 0
 
     def is_greeted(self) -> bool:
-        """Tell whether the server has taken us."""
+        """Return whether the server has accepted the session."""
         return len(self._greeting) >= GREETING
 
     def session_timeout(self) -> float:
-        """Return for how long the server keeps the session of a silent client, in seconds."""
+        """Return how long the server keeps the session of a silent client, in seconds."""
         return int.from_bytes(self._greeting[8:GREETING], "big") / 1000
 
     def break_off(self) -> None:
-        """Let the thread that uses it find it broken."""
+        """Break the connection, so that the thread that uses it fails."""
         _shut_down(self._connection)
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever a socket has
@@ -111,47 +111,47 @@ class Wire:
 
 
 class Reminder:
-    """What wakes kazoo's thread, both ends of it: kazoo sends a byte for each request, and receives it to send that.
+    """The wake-up pipe of kazoo's thread, both ends of it. kazoo writes a byte per request, and reads it to send that.
 
-    Those are only counted. A pair of sockets, as kazoo would have, takes a few hundred; who asks then waits until the
-    thread has sent some, and if that itself asks just then, as it does for messages, it would wait for ever. Ours wakes
-    the thread, however often, and never waits.
+    The requests are only counted here. A pair of sockets, as kazoo would use, buffers a few hundred bytes; then a
+    sender blocks until the thread has sent some. If the thread itself sends a request, as it does for messages, it
+    would block for ever. This pipe wakes the thread, however often, and never blocks.
     """
 
     def __init__(self) -> None:
-        """Have nothing to remind of."""
+        """Create the pipe without requests."""
         self.sockets = socket.socketpair()
         self._inside, self._outside = self.sockets
         for each in self.sockets:
             each.settimeout(0)
         self._requests = deque[None]()
-        """One for each request: as a number it would not be counted right by several threads."""
+        """One element per request: several threads could not count a number correctly."""
         self.fileno = self._inside.fileno
 
     def send(self, data: bytes) -> int:
-        """Note a request."""
+        """Count a request, and wake the thread."""
         self._requests.append(None)
         self.wake()
         return len(data)
 
     def recv(self, _size: int) -> bytes:
-        """Forget one."""
+        """Remove a request from the count."""
         with contextlib.suppress(IndexError):
             self._requests.pop()
         return b"."
 
     def wake(self) -> None:
-        """Have the thread look what there is to do, which was noted before. Raises OSError once it is closed."""
-        with contextlib.suppress(BlockingIOError):  # there is enough in it
+        """Wake the thread, which looks for noted work. Raises OSError once the pipe is closed."""
+        with contextlib.suppress(BlockingIOError):  # the pipe is full, which wakes the thread, too
             self._outside.send(b".")
 
     def clear(self) -> None:
-        """Have whatever is noted from now on wake the thread again."""
+        """Empty the pipe, so that later work wakes the thread again."""
         with contextlib.suppress(BlockingIOError):
             self._inside.recv(MUCH)
 
     def has_requests(self) -> bool:
-        """Tell whether there are requests to send."""
+        """Return whether there are requests to send."""
         return bool(self._requests)
 
     def close(self) -> None:
@@ -161,34 +161,37 @@ class Reminder:
 
 
 class Handler:
-    """What kazoo asks of its surroundings. See kazoo's IHandler, which says what each method does."""
+    """The handler that kazoo requires. kazoo's IHandler documents each method."""
 
     name = "holdfast"
     timeout_exception = SlowError
     running = False
-    """So that kazoo calls back at once."""
+    """False, so that kazoo calls callbacks at once."""
 
     event_object = staticmethod(threading.Event)
     lock_object = staticmethod(threading.Lock)
     rlock_object = staticmethod(threading.RLock)
 
-    def __init__(self, access: Access, runtime: Runtime) -> None:
-        """Prepare; of the runtime only its clock and its chance are used, as all of this runs in kazoo's thread."""
+    def __init__(self, access: ZooKeeperAccess, runtime: Runtime) -> None:
+        """Prepare the handler.
+
+        It uses only the runtime's clock and random numbers, because it runs in kazoo's thread.
+        """
         self.attempts = Attempts(access.servers, runtime.now)
         self._tls = access.tls
         self._now = runtime.now
         self._random = runtime.random
         self._opening: socket.socket | None = None
-        """What may be about to become a connection."""
+        """The socket that is being connected, if any."""
         self._pause = FIRST_PAUSE
-        self._wanted = threading.Event()
-        """Set if somebody waits for a round that has not begun."""
+        self._hurried = threading.Event()
+        """Set while a request waits for a round to begin."""
         self._stopped = False
         self._posted = deque[Callable[[], None]]()
-        """What others have for the thread to do."""
+        """Work that other threads posted to kazoo's thread."""
         self._reminder: Reminder | None = None
         self._sockets: weakref.WeakSet[Any] = weakref.WeakSet()
-        self.wire: Wire | None = None
+        self.wire: ZooKeeperConnection | None = None
         """The connection that was opened last."""
 
     def start(self) -> None:
@@ -197,39 +200,39 @@ class Handler:
         self.attempts.begin()
 
     def stop(self) -> None:
-        """Pause no more."""
+        """End the pauses between rounds."""
         self._stopped = True
-        self._wanted.set()
+        self._hurried.set()
 
     def sleep_func(self, seconds: float) -> None:
-        """Pause between two rounds, as kazoo calls it; less long if somebody waits."""
-        del seconds  # how long is decided here
+        """Pause between two rounds, as kazoo's `sleep_func`; the pause is shorter while a request waits."""
+        del seconds  # this handler decides the length of the pause
         self.attempts.end()
         if self.attempts.one_was_reached():
             self._pause = FIRST_PAUSE
         pause = self._pause * (0.6 + 0.8 * self._random())
         at_least = min(pause, HURRIED_PAUSE)
         time.sleep(at_least)
-        self._wanted.wait(pause - at_least)
+        self._hurried.wait(pause - at_least)
         if not self._stopped:
-            self._wanted.clear()
+            self._hurried.clear()
         self._pause = min(2 * self._pause, LONGEST_PAUSE)
         self.attempts.begin()
 
-    def want(self, since: float) -> None:
-        """Have a round begin soon, if none has since an instant."""
+    def hurry(self, since: float) -> None:
+        """Begin a round soon, if none has begun since an instant."""
         if self.attempts.began < since and not self.attempts.one_was_reached():
-            self._wanted.set()
+            self._hurried.set()
 
     def async_result(self) -> Result:
-        """Make what an answer is put into."""
+        """Create the result of a request."""
         return make_result(self, threading.Condition, SlowError)
 
     def spawn(self, func: Callable[..., object], *args: object, **options: object) -> threading.Thread:
         """Start kazoo's thread."""
 
         def run() -> None:
-            with contextlib.suppress(Exception):  # which the logger has kept
+            with contextlib.suppress(Exception):  # the logger has kept it
                 func(*args, **options)
 
         thread = threading.Thread(target=run, name="holdfast-zookeeper", daemon=True)
@@ -241,18 +244,18 @@ class Handler:
         callback.func(*callback.args)
 
     def post(self, action: Callable[[], None]) -> None:
-        """Have the thread carry out `action` soon, if it has a connection. Does not wait for that.
+        """Have the thread run `action` soon, if it has a connection; do not wait for that.
 
-        Only there may kazoo be asked for something: an exception of a signal handler in the middle of that, as the main
-        thread may meet with, would leave requests lying, or be taken for a lost connection.
+        Only that thread may send requests to kazoo. A signal handler may raise in the main thread in the middle of a
+        request, which would leave requests unsent, or be taken for a lost connection.
         """
         self._posted.append(action)
         if self._reminder is not None:
-            with contextlib.suppress(OSError):  # it is closed: there is no connection any more
+            with contextlib.suppress(OSError):  # the pipe is closed: there is no connection any more
                 self._reminder.wake()
 
     def withdraw(self, action: Callable[[], None]) -> bool:
-        """Have it not carried out; False if it was, or is just about to be."""
+        """Remove posted work; return False if the thread has run it, or is about to."""
         try:
             self._posted.remove(action)
         except ValueError:
@@ -260,7 +263,7 @@ class Handler:
         return True
 
     def carry_out(self) -> None:
-        """Carry out what was posted, in the thread."""
+        """Run the posted work, in the thread."""
         with contextlib.suppress(IndexError):
             while True:
                 self._posted.popleft()()
@@ -268,11 +271,13 @@ class Handler:
     def select(
         self, readers: Sequence[Any], writers: Sequence[Any], _errors: Sequence[Any], timeout: float | None = None
     ) -> tuple[list[Any], list[Any], list[Any]]:
-        """Wait for sockets: without a descriptor of its own, which a forked child would inherit."""
-        pending = [each for each in readers if isinstance(each, Wire) and each.has_pending()]
+        """Wait for sockets, without a descriptor of its own that a forked child would inherit."""
+        pending = [each for each in readers if isinstance(each, ZooKeeperConnection) and each.has_pending()]
         if pending:
             return pending, [], []
-        if timeout is not None and any(isinstance(each, Wire) and not each.is_greeted() for each in readers):
+        if timeout is not None and any(
+            isinstance(each, ZooKeeperConnection) and not each.is_greeted() for each in readers
+        ):
             timeout = min(timeout, GREETS)
         until = None if timeout is None else time.monotonic() + timeout
         ready = new_poll()
@@ -294,14 +299,16 @@ class Handler:
         return readable, [each for each in found if each in writers], []
 
     def _has_to_send(self, reminder: Reminder | None) -> bool:
-        """Carry out what was posted, and tell whether there are requests to send: kazoo does that if it asked us so."""
+        """Run the posted work; return whether there are requests to send, if kazoo asked for the pipe."""
         if reminder is None:
             return False
         reminder.clear()
         self.carry_out()
         return reminder.has_requests()
 
-    def create_connection(self, address: Host, hostname: str, timeout: float, **_options: object) -> Wire:
+    def create_connection(
+        self, address: Host, hostname: str, timeout: float, **_options: object
+    ) -> ZooKeeperConnection:
         """Connect to a server."""
         opened_at = self._now()
         self.attempts.trying(hostname, address)
@@ -311,11 +318,11 @@ class Handler:
             self.attempts.note(failure_of(error))
             raise
         self.attempts.note(CONNECTED)
-        self.wire = Wire(made, self.attempts, opened_at)
+        self.wire = ZooKeeperConnection(made, self.attempts, opened_at)
         return self.wire
 
     def _open(self, address: Host, hostname: str, timeout: float) -> socket.socket:
-        """Connect a socket, with TLS if that is wanted."""
+        """Connect a socket, with TLS if the URL asks for it."""
         made = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET)
         try:
             self._know(made)
@@ -332,34 +339,34 @@ class Handler:
         return made
 
     def _know(self, made: socket.socket) -> None:
-        """Note a socket that is being opened, for those who may have to close it or break it off."""
+        """Record a socket that is being connected, so that other threads can close or break it."""
         self._sockets.add(made)
         self._opening = made
 
     def create_socket_pair(self) -> tuple[Reminder, Reminder]:
-        """Make what wakes the thread."""
+        """Create the wake-up pipe."""
         made = self._reminder = Reminder()
         self._sockets.update(made.sockets)
         return made, made
 
     def heard_since(self, instant: float) -> bool:
-        """Tell whether anything was heard of this server since, or it was only connected to since."""
+        """Return whether the server sent anything since an instant, or was connected only since then."""
         return self.wire is None or self.wire.heard_at >= instant
 
     def break_if_silent(self, since: float) -> None:
-        """Have the thread try another server, if nothing was heard of this one."""
+        """Break the connection if the server sent nothing since an instant, so that the thread tries another server."""
         if self.wire is not None and self.wire.is_greeted() and not self.heard_since(since):
             self.wire.break_off()
 
     def break_off(self) -> None:
-        """Have the thread find its connection broken, or what it is opening."""
+        """Break the connection, or the one that is being opened."""
         if self.wire is not None:
             self.wire.break_off()
         if self._opening is not None:
             _shut_down(self._opening)
 
     def abandon(self) -> None:
-        """In a forked child: close what was inherited. The thread is not here."""
+        """In a forked child: close the inherited sockets. kazoo's thread does not exist there."""
         for each in list(self._sockets):
             with contextlib.suppress(OSError):
                 each.close()

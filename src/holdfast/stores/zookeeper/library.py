@@ -1,4 +1,4 @@
-"""What is used of kazoo, which has no types of its own. The only place that imports it."""
+"""The used part of kazoo, with types, which kazoo lacks. No other module imports kazoo."""
 
 import logging
 import sys
@@ -10,53 +10,53 @@ from typing import Any, Protocol
 CONNECTED = "CONNECTED"
 SUSPENDED = "SUSPENDED"
 LOST = "LOST"
-"""The states that a listener hears of."""
+"""The states that a listener receives."""
 
 CLOSED = frozenset({"CLOSED", "AUTH_FAILED"})
-"""The states of a client that does not go on by itself."""
+"""The states of a client that does not continue by itself."""
 
 
 class Stat(Protocol):
-    """What a server knows of a node, as far as it is used here."""
+    """The used fields of a node's Stat."""
 
     czxid: int
-    """The change that made it."""
+    """The change that created the node."""
     mzxid: int
     """The last change of its data."""
     pzxid: int
     """The last change of its children."""
     ctime: int
-    """When it was made, in milliseconds."""
+    """The time of its creation, in milliseconds."""
     mtime: int
-    """When its data were last written."""
+    """The time at which its data were last written."""
     version: int
     """How often its data were written."""
     cversion: int
-    """How often its children came or went."""
+    """How often a child was added or removed."""
     numChildren: int  # noqa: N815 - kazoo's name
     ephemeralOwner: int  # noqa: N815 - kazoo's name
-    """The session to which it belongs; 0: none."""
+    """The session that the node belongs to; 0 for none."""
 
 
-class Event(Protocol):
-    """What a watch is called with."""
+class KazooEvent(Protocol):
+    """The argument of a watch."""
 
     path: str | None
-    """None: the watch is gone with its connection."""
+    """None: the watch was lost with its connection."""
 
 
 class Result(Protocol):
-    """What comes of a request."""
+    """The result of a request."""
 
     value: Any
     exception: Exception | None
 
     def ready(self) -> bool:
-        """Tell whether it has come."""
+        """Return whether the result has arrived."""
         ...
 
     def rawlink(self, callback: Callable[["Result"], None]) -> None:
-        """Call this when it comes, or now if it has come."""
+        """Call `callback` when the result arrives, or now if it has arrived."""
 
 
 class Transaction(Protocol):
@@ -66,28 +66,28 @@ class Transaction(Protocol):
         """Add a node."""
 
     def delete(self, path: str) -> None:
-        """Remove one."""
+        """Remove a node."""
 
     def check(self, path: str, version: int) -> None:
-        """Demand that one is there, at a version; -1: at any."""
+        """Require that a node exists at a version; -1 stands for any version."""
 
     def commit_async(self) -> Result:
-        """Send them."""
+        """Send the changes."""
         ...
 
 
-class Client(Protocol):
-    """A client of an ensemble: its session, and the connection that goes with it from server to server."""
+class KazooClient(Protocol):
+    """A client of an ensemble: its session, and the connection of the session, which moves from server to server."""
 
     last_zxid: int
-    """The last change that the server had carried out when it last answered."""
+    """The last change that the server had made at its last reply."""
     client_id: tuple[int, bytes] | None
     client_state: str
     connected: bool
-    """Whether there is a connection now; its listeners may not have heard yet that it is lost."""
+    """Whether there is a connection now; the listeners may not know yet that it was lost."""
 
     def add_listener(self, listener: Callable[[str], None]) -> None:
-        """Have this called, in the connection's thread, when the state changes."""
+        """Call `listener` in the connection's thread when the state changes."""
 
     def start_async(self) -> object:
         """Begin to connect."""
@@ -97,10 +97,10 @@ class Client(Protocol):
         """End the session and the thread. Blocks."""
 
     def close(self) -> None:
-        """Release what a stopped client has."""
+        """Release the resources of a stopped client."""
 
     def sync_async(self, path: str) -> Result:
-        """Have the server catch up with the leader."""
+        """Let the server catch up with the leader."""
         ...
 
     def create_async(
@@ -113,23 +113,23 @@ class Client(Protocol):
         makepath: bool = False,
         include_data: bool = False,
     ) -> Result:
-        """Make a node; its path, or path and Stat."""
+        """Create a node; return its path, or its path and Stat."""
         ...
 
-    def exists_async(self, path: str, watch: Callable[[Event], None] | None = None) -> Result:
-        """Return the Stat, or None."""
+    def exists_async(self, path: str, watch: Callable[[KazooEvent], None] | None = None) -> Result:
+        """Return the Stat of a node, or None."""
         ...
 
-    def get_async(self, path: str, watch: Callable[[Event], None] | None = None) -> Result:
-        """Return data and Stat."""
+    def get_async(self, path: str, watch: Callable[[KazooEvent], None] | None = None) -> Result:
+        """Return the data and the Stat of a node."""
         ...
 
     def get_children_async(self, path: str, *, include_data: bool = False) -> Result:
-        """Return names, or names and the Stat of the parent."""
+        """Return the names of a node's children, or the names and the Stat of the node."""
         ...
 
     def set_async(self, path: str, value: bytes, version: int = -1) -> Result:
-        """Change the data, if the version is this one; its Stat."""
+        """Change the data of a node if the version matches; return its Stat."""
         ...
 
     def delete_async(self, path: str) -> Result:
@@ -137,28 +137,28 @@ class Client(Protocol):
         ...
 
     def transaction(self) -> Transaction:
-        """Begin several changes."""
+        """Begin a transaction."""
         ...
 
 
 class Sleeper(Protocol):
-    """Kazoo's handler, as far as it is used here."""
+    """The used part of kazoo's handler."""
 
     def sleep_func(self, seconds: float) -> None:
         """Wait until the servers are to be tried again."""
 
 
 TICK = 0.02
-"""For how long kazoo believes to pause; how long it does is up to the handler. It would call it anew every 0.1 s."""
+"""The pause that kazoo asks for, in seconds. The handler decides the real one; kazoo would call it every 0.1 s."""
 
 
-def make_client(hosts: str, handler: Sleeper, logger: object, options: dict[str, Any], *, private: bool) -> Client:
-    """Make a client that is not connected yet. What it makes is for whoever is logged in as it is, if `private`.
+def make_client(hosts: str, handler: Sleeper, logger: object, options: dict[str, Any], *, private: bool) -> KazooClient:
+    """Create a client that is not connected yet. With `private`, only the same login may use the nodes it creates.
 
-    It connects again for ever, and repeats no request: that may only be done by who knows what it means. Each time when
-    it has tried all servers, it calls `sleep_func`, once.
+    The client connects again for ever and repeats no request, because only its caller knows whether a repetition is
+    safe. After each round of all servers it calls `sleep_func` once.
     """
-    make: Callable[..., Client] = import_module("kazoo.client").KazooClient
+    make: Callable[..., KazooClient] = import_module("kazoo.client").KazooClient
     return make(
         hosts=hosts,
         handler=handler,
@@ -177,48 +177,51 @@ def make_client(hosts: str, handler: Sleeper, logger: object, options: dict[str,
 
 
 def make_result(handler: object, condition: Callable[[], object], timeout: type[Exception]) -> Result:
-    """Make what a request's answer is put into."""
+    """Create the result of a request."""
     return _result_maker()(handler, condition, timeout)
 
 
 @cache
 def _result_maker() -> Callable[..., Result]:
-    """Return kazoo's class: there is a result for each request."""
+    """Return kazoo's class of results, imported once: each request needs one."""
     make: Callable[..., Result] = import_module("kazoo.handlers.utils").AsyncResult
     return make
 
 
 class QuietLogger:
-    """Takes what kazoo logs: nothing below INFO, for requests hold passwords; and no alarm, for we raise our own."""
+    """Receives kazoo's log.
+
+    It drops what may hold passwords, and lowers the rest, because the store raises its own errors.
+    """
 
     raised: BaseException | None = None
-    """What ended kazoo's thread, or is about to."""
+    """The error that ended kazoo's thread, or is about to end it."""
 
     def __init__(self) -> None:
         self._log = logging.getLogger("holdfast")
 
     def log(self, level: int, *_message: object) -> None:
-        """Drop it: kazoo logs requests and sessions by this."""
+        """Drop the message: kazoo logs requests and sessions with this method."""
 
     def debug(self, *_message: object) -> None:
-        """Drop it."""
+        """Drop the message."""
 
     def info(self, message: str, *values: object) -> None:
-        """Note it for who looks for details."""
+        """Log the message at level DEBUG."""
         self._log.debug("kazoo: " + message, *values)
 
     warning = warn = info
 
     def error(self, message: str, *values: object) -> None:
-        """Pass it on."""
+        """Log the message as an error."""
         self._log.error("kazoo: " + message, *values)
 
     def exception(self, message: str, *values: object) -> None:
-        """Keep what was raised, which is told to who waits, and note it for who looks for details."""
+        """Keep the error, which waiting requests will raise, and log it at level DEBUG."""
         self.raised = sys.exception()
         self._log.debug("kazoo: " + message, *values, exc_info=True)
 
 
 def codes(results: Sequence[object]) -> list[int]:
-    """Return the error codes of the parts of a transaction; 0 of those without one of their own."""
+    """Return the error codes of the parts of a transaction; 0 for a part without an error."""
     return [getattr(each, "code", 0) if isinstance(each, Exception) else 0 for each in results]

@@ -1,9 +1,8 @@
-"""The way to an ensemble: one session, made anew when it has ended, and the requests of its client.
+"""The link to an ensemble: kazoo's client, one session at a time, and the requests of the store's client.
 
-kazoo's thread calls back; what it tells is handed to the runtime, in the order in which it came. A request is only sent
-over a connection that stands, and no answer is awaited for longer than the asker says. Answers come in the order of the
-requests, those of one session even over several connections: so whoever asks after an unanswered request sees what
-became of it.
+kazoo's thread calls back. Its events are posted to the runtime in their order. A request is sent only over an existing
+connection, and its caller decides how long to wait for the reply. Replies arrive in the order of the requests, within a
+session even over several connections. So a request that follows an unanswered one sees the outcome of that.
 """
 
 import logging
@@ -27,89 +26,89 @@ from holdfast.stores.zookeeper.errors import (
     refused_login,
 )
 from holdfast.stores.zookeeper.handler import Handler
-from holdfast.stores.zookeeper.library import Client, Result
-from holdfast.stores.zookeeper.options import Access
+from holdfast.stores.zookeeper.library import KazooClient, Result
+from holdfast.stores.zookeeper.options import ZooKeeperAccess
 
 log = logging.getLogger("holdfast")
 
 CLOSING = 2.0
-"""How long an orderly end of a session may take, in seconds."""
+"""How long the orderly end of a session may take, in seconds."""
 
 NUDGE = 0.1
-"""After how many seconds a server that does not answer is asked something else; then after twice as many."""
+"""After how many seconds a server without a reply gets another request; each next pause is twice as long."""
 
 GRACE = 0.25
-"""How long, in seconds, an operation waits for a server even if all refuse: one may just be starting."""
+"""How long, in seconds, a request waits for a server although all refuse: a server may just be starting."""
 
 LOOK = 0.1
-"""How often whoever waits for a server looks what became of the attempts, in seconds."""
+"""How often a request that waits for a server checks the attempts to reach one, in seconds."""
 
 SILENCE = 1.0
-"""How long a server may be silent that was asked something, in seconds, before another is tried."""
+"""How long a server with unanswered requests may be silent, in seconds, before another server is tried."""
 
 HICCUP = 0.2
-"""How long it may be silent even if the session is a short one."""
+"""How long a server may be silent even if the session's timeout is short, in seconds."""
 
 BREAKING = 1.0
-"""How long the thread may take to end once its connection is broken."""
+"""How long kazoo's thread may take to end after its connection was broken, in seconds."""
 
 
 @dataclass(slots=True)
-class Hearing:
-    """What is done with what is heard. All are called where the runtime runs its code."""
+class ZooKeeperHearing:
+    """The callbacks of a link. All are called where the runtime runs its code."""
 
     began: Callable[[int, float, float], None]
-    """There is a new session: its number, its timeout, and when we connected."""
+    """A new session began: its id, its timeout, and the instant at which the connection was opened."""
     resumed: Callable[[float], None]
-    """There is a connection again in the same session, since this instant."""
+    """The same session has a connection again, opened at this instant."""
     suspended: Callable[[], None]
-    """There is none."""
+    """The connection was lost."""
     ended: Callable[[], None]
     """The session has ended."""
     told: Callable[[str], None]
-    """A message came."""
+    """A message arrived."""
 
 
 @dataclass(slots=True)
 class Answers:
-    """What came of requests that were sent together."""
+    """The replies to requests that were sent together."""
 
     values: list[Any]
-    """In their order; a `Code` if the answer is no."""
+    """The replies in the order of the requests; a `Code` for a negative reply."""
     sent: float
-    """When they were sent."""
+    """The instant at which the requests were sent."""
     session: int
-    """The session when they were sent."""
+    """The session in which the requests were sent."""
     zxid: int
-    """The last change at the server when it answered the first."""
+    """The last change at the server at its first reply."""
 
 
 @dataclass(slots=True, eq=False)
-class _Question:
+class _Batch:
     """Requests that are sent together."""
 
-    client: Client
+    client: KazooClient
     answers: Answers
-    send: Callable[[Client], Sequence[Result]]
+    send: Callable[[KazooClient], Sequence[Result]]
     done: Event
-    """Set when all came of them that will."""
+    """Set when the last reply has arrived, or none will."""
     tell: Callable[[Callable[[], None]], None]
-    """Has something done where the runtime runs its code."""
+    """Runs a function where the runtime runs its code."""
     results: Sequence[Result] = ()
     error: Exception | None = None
-    """What was wrong with the requests."""
+    """The error of a request that could not be made."""
     lost: bool = False
-    """Whether they were not sent, for want of a connection in their session."""
+    """Whether the requests were not sent, because their session had no connection."""
 
     def put(self) -> None:
-        """Give them to kazoo, in its thread."""
+        """Pass the requests to kazoo, in its thread."""
         session = self.client.client_id
         if not self.client.connected or session is None or session[0] != self.answers.session:
             self.lose()
             return
         try:
             self.results = self.send(self.client)
-        except Exception as error:  # noqa: BLE001 - raised to who asked
+        except Exception as error:  # noqa: BLE001 - raised in the caller
             self.error = error
         if self.error is not None or not self.results:
             self.tell(self.done.set)
@@ -121,16 +120,16 @@ class _Question:
         self.answers.zxid = self.client.last_zxid
 
     def lose(self) -> None:
-        """Give them up: there is no connection."""
+        """Give the requests up, because there is no connection."""
         self.lost = True
         self.tell(self.done.set)
 
 
-class Link:
+class ZooKeeperLink:
     """A client of kazoo for a runtime."""
 
-    def __init__(self, runtime: Runtime, access: Access, hearing: Hearing) -> None:
-        """Prepare; nothing is connected."""
+    def __init__(self, runtime: Runtime, access: ZooKeeperAccess, hearing: ZooKeeperHearing) -> None:
+        """Prepare the link; nothing is connected yet."""
         self._runtime = runtime
         self._access = access
         self._hearing = hearing
@@ -140,20 +139,20 @@ class Link:
         self._closed = False
         self._silence = min(SILENCE, max(HICCUP, access.options["timeout"] / 8))
         self._requested_at = float("-inf")
-        """Since when an answer of the server is due, if nothing was heard of it since."""
+        """The instant since which a reply of the server is due, if the server has sent nothing since."""
         self._drops = 0
-        """How many times the connection was lost, as far as it is known here."""
-        self._client: Client | None = None
+        """How often the connection was lost, as far as this class knows."""
+        self._client: KazooClient | None = None
         self._handler: Handler | None = None
         self.session = 0
-        """Its number; 0: there is none, or its channel is not made yet."""
+        """The id of the session; 0 if there is none, or its channel does not exist yet."""
 
-    # -- asking ----------------------------------------------------------------------------------------------
+    # -- requests --------------------------------------------------------------------------------------------
 
-    async def ready(self, until: float) -> Client:
+    async def ready(self, until: float) -> KazooClient:
         """Return the client once it has a connection and a session.
 
-        Raises StoreError if not in time, or if meanwhile all servers were tried and refused.
+        Raises StoreError if that takes longer than `until`, or if all servers were tried meanwhile and refused.
         """
         while True:
             client, drops = self._begin(), self._drops
@@ -163,66 +162,66 @@ class Link:
             if came and client is self._client and self.session:
                 if client.connected:
                     return client
-                self._lost(drops)  # kazoo would send what is asked now over the next connection, whenever that is
+                self._lost(drops)  # kazoo would send a request over the next connection, whenever that opens
             if not came or self._runtime.now() >= until:
                 raise self._unreached()
 
     def _unreached(self) -> StoreError:
         handler = self._handler
-        if handler is None or handler.attempts.one_was_reached():  # and then it fell silent
-            hint = ", and whether they take SASL logins" if self._access.sasl else ""
+        if handler is None or handler.attempts.one_was_reached():  # a server accepted the session, then fell silent
+            hint = ", and whether they accept SASL logins" if self._access.sasl else ""
             return StoreUnavailable(
-                f"{self._access.title} began no session in time; ask again, and check the servers{hint}"
+                f"beginning a session at {self._access.title} timed out; try again, and check the servers{hint}"
             )
         return handler.attempts.error()
 
-    async def exchange(self, until: float, send: Callable[[Client], Sequence[Result]], *, writes: bool) -> Answers:
-        """Send requests together, and return what comes of them.
+    async def exchange(self, until: float, send: Callable[[KazooClient], Sequence[Result]], *, writes: bool) -> Answers:
+        """Send requests together, and return the replies.
 
-        Raises OutcomeUnknown (StoreUnavailable if they change nothing) if an answer is missing.
+        Raises OutcomeUnknown if a reply is missing, or StoreUnavailable if the requests change nothing.
         """
         client, handler = await self.ready(until), self._handler
         answers, drops = Answers([], self._runtime.now(), self.session, 0), self._drops
-        question = _Question(client, answers, send, self._runtime.event(), self._post)
+        batch = _Batch(client, answers, send, self._runtime.event(), self._post)
         if handler is not None:
-            handler.post(question.put)
-        if handler is None or (not client.connected and handler.withdraw(question.put)):
-            question.lose()
+            handler.post(batch.put)
+        if handler is None or (not client.connected and handler.withdraw(batch.put)):
+            batch.lose()
         try:
-            came = await self._await(question.done, client, until)
+            came = await self._await(batch.done, client, until)
         except StoreError as error:
             if not writes:
                 raise
             raise OutcomeUnknown(f"{error}; a request may or may not have been carried out") from None
         if not came:
             self._suspect(answers.sent)
-            message = f"{self._access.title} did not answer in time; ask again, and check the servers and the network."
+            message = f"{self._access.title} did not answer in time; try again, and check the servers and the network."
             raise OutcomeUnknown(message) if writes else StoreUnavailable(message)
-        if question.error is not None:
-            raise question.error
-        if question.lost:
+        if batch.error is not None:
+            raise batch.error
+        if batch.lost:
             self._lost(drops)
-            raise StoreUnavailable(f"the connection to {self._access.title} was lost; ask again.")
-        results = question.results
+            raise StoreUnavailable(f"the connection to {self._access.title} was lost; try again.")
+        results = batch.results
         if any(code_of(each.exception) == LOST for each in results if each.exception):
             self._lost(drops)
         answers.values = [self._answer(result, writes=writes) for result in results]
         return answers
 
     def _lost(self, drops: int) -> None:
-        """Have whoever asks again wait for the next connection, unless the news of the loss came meanwhile.
+        """Let later requests wait for the next connection, unless kazoo reported the loss meanwhile.
 
-        Then there may be another connection already: who took that for lost would wait for ever.
+        In that case there may be another connection already; a client that took that one for lost would wait for ever.
         """
         with self._mutex:
             if drops == self._drops:
                 self._up.clear()
 
-    async def _await(self, event: Event, client: Client, until: float) -> bool:
-        """Wait for an event, and ask for something else when it is slow to come.
+    async def _await(self, event: Event, client: KazooClient, until: float) -> bool:
+        """Wait for an event, and send the server another request if the event is late.
 
-        A server of an ensemble may leave a request lying, with nothing else to do, until the next one wakes it.
-        Raises StoreError if meanwhile all servers were tried and refused.
+        An idle server of an ensemble may leave a request unanswered until the next request wakes it. Raises StoreError
+        if all servers were tried meanwhile and refused.
         """
         began, pause = self._runtime.now(), NUDGE
         nudge_at = began + pause
@@ -238,15 +237,15 @@ class Link:
         return True
 
     def _refuse_if_refused(self, began: float) -> None:
-        """Raise StoreError for who waits since `began`, if there is no server."""
+        """Raise StoreError if all servers have refused since `began`."""
         handler = self._handler
         if handler is not None:
-            handler.want(began)
+            handler.hurry(began)
             refusal = handler.attempts.refusal(began)
             if refusal is not None and self._runtime.now() >= began + GRACE:
                 raise refusal
 
-    def _nudge(self, client: Client) -> None:
+    def _nudge(self, client: KazooClient) -> None:
         def nudge() -> None:
             if client.connected:
                 client.exists_async(self._access.root)
@@ -255,9 +254,9 @@ class Link:
             self._handler.post(nudge)
 
     def _suspect(self, sent: float) -> None:
-        """Leave a server that has been silent since we first asked: kazoo would only do so after most of the timeout.
+        """Leave a server that has been silent since the first unanswered request.
 
-        Requests may be given up sooner than that, one after another.
+        kazoo would leave it only after most of the session's timeout. Single requests may time out much sooner.
         """
         handler = self._handler
         if handler is not None:
@@ -267,8 +266,8 @@ class Link:
                 handler.break_if_silent(self._requested_at)
 
     def _answer(self, result: Result, *, writes: bool) -> Any:  # noqa: ANN401 - whatever was asked for
-        if not result.ready():  # a later one was refused at once, as the connection was just lost
-            raise OutcomeUnknown(f"the connection to {self._access.title} was lost; ask again.")
+        if not result.ready():  # kazoo refused a later request at once, because the connection was just lost
+            raise OutcomeUnknown(f"the connection to {self._access.title} was lost; try again.")
         if result.exception is not None:
             return answer_of(self._access, result.exception, writes=writes)
         return result.value
@@ -278,9 +277,9 @@ class Link:
 
     # -- life ------------------------------------------------------------------------------------------------
 
-    def _begin(self) -> Client:
-        """Return the client, made if there is none."""
-        client: Client | None = None
+    def _begin(self) -> KazooClient:
+        """Return the client, and create one if there is none."""
+        client: KazooClient | None = None
         try:
             with self._mutex:
                 self._refuse_if_closed()
@@ -291,16 +290,16 @@ class Link:
                 self._client = client = self._make()
             client.start_async()
         except BaseException:
-            if client is not None and client is self._client:  # interrupted: nobody would start it any more
+            if client is not None and client is self._client:  # an interrupt: no later call would start this client
                 self._drop()
             raise
         return client
 
     def _refuse_if_closed(self) -> None:
         if self._closed:
-            raise StoreUnavailable(f"the link to {self._access.title} is closed; make a new client")
+            raise StoreUnavailable(f"the connection to {self._access.title} is closed; create a new client")
 
-    def _make(self) -> Client:
+    def _make(self) -> KazooClient:
         access, logger = self._access, library.QuietLogger()
         self._handler = handler = Handler(access, self._runtime)
         client = library.make_client(access.hosts, handler, logger, access.options, private=access.private)
@@ -313,11 +312,11 @@ class Link:
         return client
 
     def _listen(
-        self, client: Client, handler: Handler, channel: ZooKeeperChannel, logger: library.QuietLogger, state: str
+        self, client: KazooClient, handler: Handler, channel: ZooKeeperChannel, logger: library.QuietLogger, state: str
     ) -> None:
-        """Hear of a change, in kazoo's thread."""
+        """Process a change of kazoo's state, in kazoo's thread."""
         if state != library.CONNECTED:
-            handler.carry_out()  # of which nothing is sent without a connection
+            handler.carry_out()  # without a connection this sends nothing
         if state == library.CONNECTED:
             channel.connected()
         elif state == library.SUSPENDED:
@@ -327,13 +326,13 @@ class Link:
             channel.suspended()
             self._post(partial(self._ended, client, client.client_state, logger.raised))
 
-    def _from_thread(self, client: Client, handler: Handler, channel: ZooKeeperChannel) -> None:
+    def _from_thread(self, client: KazooClient, handler: Handler, channel: ZooKeeperChannel) -> None:
         wire = handler.wire
         if wire is not None:
             self._post(partial(self._ready, client, channel.session, wire.session_timeout(), wire.opened_at))
 
-    def _ready(self, client: Client, session: int, timeout: float, opened_at: float) -> None:
-        """Note that there is a connection, and the session's channel."""
+    def _ready(self, client: KazooClient, session: int, timeout: float, opened_at: float) -> None:
+        """Record that there is a connection and that the session's channel exists."""
         if client is not self._client or self._closed:
             return
         if session == self.session:
@@ -344,7 +343,7 @@ class Link:
             self._hearing.began(session, timeout, opened_at)
         self._up.set()
 
-    def _suspended(self, client: Client) -> None:
+    def _suspended(self, client: KazooClient) -> None:
         if client is self._client and not self._closed:
             log.log(
                 logging.WARNING if self.session else logging.DEBUG,
@@ -356,8 +355,8 @@ class Link:
                 self._up.clear()
             self._hearing.suspended()
 
-    def _ended(self, client: Client, state: str, error: BaseException | None) -> None:
-        """Note that the session has ended; kazoo begins another, or is at its end."""
+    def _ended(self, client: KazooClient, state: str, error: BaseException | None) -> None:
+        """Record that the session has ended. kazoo begins another session, or has given up."""
         if client is not self._client or self._closed:
             return
         self._up.clear()
@@ -371,28 +370,31 @@ class Link:
         if had:
             self._hearing.ended()
 
-    def _failed(self, client: Client, error: Exception) -> None:
-        """Tell who waits for the session that it is of no use."""
+    def _failed(self, client: KazooClient, error: Exception) -> None:
+        """Drop a client whose session can't be used, and raise the reason in the waiting requests."""
         if client is self._client and not self._closed:
             self._let_go(explain(self._access, error, writes=False))
 
     def _let_go(self, error: StoreError) -> None:
-        """Drop a client that does not go on, and tell who waits why; the next request makes another."""
+        """Drop a client that has given up, and raise the reason in the waiting requests.
+
+        The next request creates another.
+        """
         self._error = error
         self._drop()
 
     def _drop(self) -> None:
-        """Drop a client; the next request makes another."""
+        """Drop a client. The next request creates another."""
         stuck = self._take()
         self._up.set()
         if stuck is not None:
             threading.Thread(target=_stop, args=stuck, name="holdfast-zookeeper-close", daemon=True).start()
 
-    def _take(self) -> tuple[Client, Handler] | None:
+    def _take(self) -> tuple[KazooClient, Handler] | None:
         with self._mutex:
             client, handler = self._client, self._handler
             self._client = self._handler = None
-            self._drops += 1  # what is heard of its connection from now on is no news of the next one's
+            self._drops += 1  # later events of this connection say nothing of the next one
             return None if client is None or handler is None else (client, handler)
 
     async def close(self) -> None:
@@ -411,7 +413,7 @@ class Link:
 
         try:
             threading.Thread(target=stop, name="holdfast-zookeeper-close", daemon=True).start()
-        except RuntimeError:  # the interpreter shuts down
+        except RuntimeError:  # the interpreter exits
             _stop(*taken)
             return
         if not await done.wait(self._runtime.now() + CLOSING):
@@ -425,11 +427,11 @@ class Link:
             self._handler.abandon()
 
 
-def _stop(client: Client, handler: Handler) -> None:
-    """End a session, and release what it has; ends by itself, though maybe late."""
+def _stop(client: KazooClient, handler: Handler) -> None:
+    """End a session, and release the client; it ends by itself otherwise, but maybe late."""
     try:
         client.stop()
         client.close()
     except Exception:
         handler.break_off()
-        log.debug("a session could not be ended in an orderly way", exc_info=True)
+        log.debug("a session did not end in an orderly way", exc_info=True)

@@ -1,7 +1,8 @@
-"""How names and entries are written as paths.
+"""The encoding of names and entries as paths.
 
-A name is a node below the root, percent-encoded. An entry is a child of it, whose own name tells all that a listing
-needs, so that one list of children is the listing. The number that the server appends is one less than its order.
+A name is a percent-encoded node below the root. An entry is a child of that node. The entry's own name contains all
+that a listing needs, so that one list of children is the listing. The server appends a number, which is the entry's
+order minus one.
 """
 
 from collections.abc import Sequence
@@ -11,43 +12,43 @@ from holdfast.stores.ordered import Entry, Kind, Listing, Record
 from holdfast.stores.zookeeper.library import Stat
 
 CHANNELS = "~channels"
-"""Where the channels are: no name is ever encoded to this."""
+"""The parent node of all channels. No name is encoded to this."""
 
 WRAP = 2**32
-"""Where the numbers of a server begin anew; it writes the upper half of them as negative ones."""
+"""The number after which the server starts anew; it writes the upper half of its numbers as negative ones."""
 
 OURS = frozenset({Kind.CONTENDER, Kind.LIGHT})
-"""What belongs to a session."""
+"""The kinds of entries that belong to a session."""
 
 
 def encode(name: str) -> str:
-    """Write a name as one part of a path."""
+    """Encode a name as one part of a path."""
     return quote(name, safe="").replace(".", "%2E").replace("~", "%7E")
 
 
 def decode(part: str) -> str | None:
-    """Read a part of a path as a name; None if it is none."""
+    """Decode a part of a path to a name; None if it is no name."""
     return None if part.startswith("~") else unquote(part)
 
 
 def stem(record: Record) -> str:
-    """Write an entry but for its number."""
+    """Return the node name of an entry without the number that the server appends."""
     request_id = record.request_id.replace("/", ".")
     return f"{record.kind.value}_{request_id}_{record.weight}_{record.capacity}_{record.before}_"
 
 
 def whole(record: Record) -> str:
-    """Write an entry that has a place of its own."""
+    """Return the complete node name of an entry whose order is given."""
     return f"{stem(record)}{record.place - 1:010d}"
 
 
 def is_placed(record: Record) -> bool:
-    """Tell whether an entry is to be written with the order of another."""
+    """Return whether an entry is written with the order of another entry."""
     return record.kind is Kind.KEPT
 
 
 def read_entry(node: str, since: int = 0) -> Entry | None:
-    """Read an entry; None if it is none of ours. It was listed when the last change was `since`."""
+    """Decode the node name of an entry listed at the change `since`; None if another program made the node."""
     try:
         kind, request_id, weight, capacity, before, number = node.split("_")
         order = int(number) + 1
@@ -61,19 +62,20 @@ def read_entry(node: str, since: int = 0) -> Entry | None:
 
 
 def node_of(entry: Entry) -> str:
-    """Return the node of an entry."""
+    """Return the node name of an entry."""
     return entry.key.partition("/")[2]
 
 
 def since(entry: Entry) -> int:
-    """Return a change that was certainly there when the entry was listed."""
+    """Return a change that had certainly been made when the entry was listed."""
     return int(entry.key.partition("/")[0] or "0", 16)
 
 
 def listing(children: Sequence[str], parent: Stat, since: int) -> Listing:
-    """Read what a name has, and what its node says: how many children it ever had, and when that last changed.
+    """Decode the children of a name's node, listed at the change `since`, and the counts in the node's Stat.
 
-    A server tells of a node how often a child came or went; half of that, and half of those that are there, came.
+    `cversion` counts the children that were added or removed. The number of children ever added is therefore half of
+    the sum of that count and of the children that exist.
     """
     entries = [entry for child in children if (entry := read_entry(child, since)) is not None]
     entries.sort(key=lambda each: each.order)
@@ -82,17 +84,17 @@ def listing(children: Sequence[str], parent: Stat, since: int) -> Listing:
 
 
 def session_name(number: int) -> str:
-    """Write the id of a session."""
+    """Return the name of a session, which is its id in hex; "" for no session."""
     return f"{number % 2**64:x}" if number else ""
 
 
 def write_data(keep: float, text: str, *, began: bool = False) -> bytes:
-    """Write what a listing need not tell."""
+    """Encode the data of an entry: what a listing need not contain."""
     return f"{keep!r}{'!' if began else ''}\n{text}".encode()
 
 
 def read_data(data: bytes) -> tuple[float, bool, str]:
-    """Read for how long an entry counts, whether that has begun, and its text."""
+    """Decode how long an entry counts, whether that time has begun, and the text of the entry."""
     head, _, text = data.decode(errors="replace").partition("\n")
     try:
         return float(head.removesuffix("!") or "0"), head.endswith("!"), text

@@ -1,6 +1,6 @@
-"""What a URL says: which servers, how to reach them, and where among their nodes the locks are.
+"""The options of a ZooKeeper URL: the servers, the login, TLS, and the path of the locks.
 
-No error of this file repeats a value of the URL: it may be a password.
+No error of this file repeats a value of the URL, because it may be a password.
 """
 
 import ssl
@@ -17,10 +17,10 @@ FORM = "write zookeeper://host1,host2:2181,host3/path, with user:password@ befor
 
 PORT = 2181
 MECHANISMS = ("DIGEST-MD5", "GSSAPI")
-"""Which SASL logins servers take."""
+"""The SASL mechanisms that servers accept."""
 
 ROOT = "/holdfast"
-"""Where all nodes are, below the path in the URL."""
+"""The topmost node of all locks, below the path in the URL."""
 
 SESSION_TIMEOUT = 30.0
 SHORTEST_SESSION = 0.1
@@ -28,37 +28,37 @@ LONGEST_SESSION = 3600.0
 
 
 @dataclass(slots=True, frozen=True)
-class Access:
-    """How to reach an ensemble."""
+class ZooKeeperAccess:
+    """The servers of an ensemble, and how to connect and log in to them."""
 
     hosts: str
-    """As kazoo takes them."""
+    """The hosts in kazoo's format."""
     root: str
     options: dict[str, Any] = field(default_factory=dict[str, Any], repr=False)
-    """What kazoo's client is made with. May hold secrets."""
+    """The arguments for kazoo's client. They may contain secrets."""
     private: bool = False
-    """Whether only the same login may touch what is made."""
+    """Whether only the same login may use the nodes that are created."""
     tls: ssl.SSLContext | None = field(default=None, repr=False)
 
     @property
     def sasl(self) -> str:
-        """The mechanism of a SASL login; "" if there is none."""
+        """The mechanism of the SASL login; "" if there is none."""
         return str(self.options.get("sasl_options", {}).get("mechanism", ""))
 
     @property
     def servers(self) -> list[tuple[str, int]]:
-        """The hosts, each with its port, as kazoo calls them."""
+        """The hosts and ports, written as kazoo passes them to the handler."""
         each = (host.rpartition(":") for host in self.hosts.split(","))
         return [(name.strip("[]").lower(), int(port)) for name, _, port in each]
 
     @property
     def title(self) -> str:
-        """The ensemble in a few words, without secrets."""
+        """A short description of the ensemble without secrets."""
         return f"ZooKeeper at {self.hosts}{self.root.removesuffix(ROOT)}"
 
 
-def access_of(parts: SplitResult) -> Access:
-    """Read a URL. Raises UsageError if it can't be understood."""
+def access_of(parts: SplitResult) -> ZooKeeperAccess:
+    """Parse a ZooKeeper URL. Raises UsageError if it can't be understood."""
     url = UrlParts(parts, "ZooKeeper", FORM)
     given = url.take(url.query(OPTIONS), OPTIONS)
     private = given.pop("acl", "open") == "creator"
@@ -66,8 +66,8 @@ def access_of(parts: SplitResult) -> Access:
     options |= _login(url, given)
     tls = _tls(given)
     if private and not options.keys() & {"auth_data", "sasl_options"}:
-        raise UsageError(f"acl=creator is for who logs in; {FORM}.")
-    return Access(_hosts(url), _root(url), options, private, tls)
+        raise UsageError(f"acl=creator needs a login; {FORM}.")
+    return ZooKeeperAccess(_hosts(url), _root(url), options, private, tls)
 
 
 def _hosts(url: UrlParts) -> str:
@@ -77,39 +77,39 @@ def _hosts(url: UrlParts) -> str:
 def _root(url: UrlParts) -> str:
     names = [unquote(each) for each in url.path().split("/") if each]
     if any(each in {".", ".."} or "/" in each or not each.isprintable() for each in names):
-        raise UsageError(f"the path of the ZooKeeper URL is no path of a node; {FORM}.")
+        raise UsageError(f"the path of the ZooKeeper URL is not a path of a node; {FORM}.")
     return "".join(f"/{each}" for each in names) + ROOT
 
 
 def _login(url: UrlParts, given: dict[str, Any]) -> dict[str, Any]:
-    """Read who to log in as: by ZooKeeper's own digest, or by SASL."""
+    """Return kazoo's arguments for the login: ZooKeeper's own digest, or SASL."""
     login = url.login()
     user, password = login or ("", None)
     mechanism = given.pop("sasl_mechanism", "")
     sasl = {key: given.pop(f"sasl_{key}") for key in ("service", "principal") if f"sasl_{key}" in given}
     if login and not (user and password is not None):
-        raise UsageError(f"a login is a user and a password; {FORM}.")
+        raise UsageError(f"a login in the ZooKeeper URL needs both a user and a password; {FORM}.")
     if mechanism == "DIGEST-MD5" and not login:
         raise UsageError(f"sasl_mechanism=DIGEST-MD5 needs a user and a password; {FORM}.")
     if mechanism:
         who = {"username": user, "password": password} if login else {}
         return {"sasl_options": {"mechanism": mechanism, **sasl, **who}}
     if sasl:
-        raise UsageError("sasl_service and sasl_principal go with sasl_mechanism, as GSSAPI.")
+        raise UsageError("sasl_service and sasl_principal need sasl_mechanism=GSSAPI.")
     if ":" in user:
-        raise UsageError("a user of ZooKeeper has no `:` in its name.")
+        raise UsageError("the user in the ZooKeeper URL contains `:`, which ZooKeeper does not allow.")
     return {"auth_data": [("digest", f"{user}:{password}")]} if login else {}
 
 
 def _tls(given: dict[str, Any]) -> ssl.SSLContext | None:
-    """Return how to speak TLS, if we are to."""
+    """Return the TLS context; None if the URL does not ask for TLS."""
     if given and not given.get("use_ssl"):
-        raise UsageError(f"{min(given)} concerns TLS; add use_ssl=true.")
+        raise UsageError(f"the option {min(given)} is for TLS only; add use_ssl=true.")
     if ("certfile" in given) != ("keyfile" in given):
-        raise UsageError("certfile and keyfile go together, as PEM files.")
+        raise UsageError("certfile and keyfile must be given together, as PEM files.")
     verify = given.get("verify_certs", True)
     if given.get("check_hostname") and not verify:
-        raise UsageError("check_hostname=true makes no sense with verify_certs=false.")
+        raise UsageError("check_hostname=true contradicts verify_certs=false; remove one of them.")
     if not given:
         return None
     try:
@@ -127,7 +127,7 @@ def _tls(given: dict[str, Any]) -> ssl.SSLContext | None:
 def _context(given: dict[str, Any]) -> ssl.SSLContext:
     context = ssl.create_default_context(cafile=given.get("ca"))
     if "certfile" in given:
-        password = given.get("keyfile_password", "")  # or OpenSSL would ask for one at the terminal
+        password = given.get("keyfile_password", "")  # without it OpenSSL would prompt for one at the terminal
         context.load_cert_chain(given["certfile"], given["keyfile"], lambda: password)
     return context
 
@@ -139,16 +139,16 @@ def _file(text: str) -> str:
 
 
 def _path(key: str, example: str) -> Option:
-    return Option(_file, f"is the path of a file that is there, as ?{key}={example}")
+    return Option(_file, f"must be the path of an existing file, as ?{key}={example}")
 
 
 OPTIONS: Mapping[str, Option] = {
     "session_timeout": Option(
         seconds(SHORTEST_SESSION, LONGEST_SESSION),
-        f"is a number of seconds from {SHORTEST_SESSION:g} to {LONGEST_SESSION:g}, as ?session_timeout=30",
+        f"must be a number of seconds from {SHORTEST_SESSION:g} to {LONGEST_SESSION:g}, as ?session_timeout=30",
     ),
-    "acl": Option(one_of("open", "creator"), "is open or creator, as ?acl=creator"),
-    "sasl_mechanism": Option(one_of(*MECHANISMS), f"is {' or '.join(MECHANISMS)}, as ?sasl_mechanism=GSSAPI"),
+    "acl": Option(one_of("open", "creator"), "must be open or creator, as ?acl=creator"),
+    "sasl_mechanism": Option(one_of(*MECHANISMS), f"must be {' or '.join(MECHANISMS)}, as ?sasl_mechanism=GSSAPI"),
     "sasl_service": text("sasl_service", "zookeeper"),
     "sasl_principal": text("sasl_principal", "me@EXAMPLE.ORG"),
     "use_ssl": switch("use_ssl"),
@@ -159,4 +159,4 @@ OPTIONS: Mapping[str, Option] = {
     "verify_certs": switch("verify_certs"),
     "check_hostname": switch("check_hostname"),
 }
-"""What a URL may say."""
+"""All options of a ZooKeeper URL."""

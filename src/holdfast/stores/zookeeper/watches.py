@@ -1,20 +1,20 @@
-"""Who is to be woken when a node goes or changes."""
+"""The watches of a client: which requests are woken when a node is removed or changes."""
 
 from contextlib import AbstractContextManager
 from typing import Any
 
 
-class Watches:
-    """Which request watches what. A server tells each change of a path once, whoever watches it."""
+class ZooKeeperWatches:
+    """Maps paths to the requests that watch them. A server reports a change of a path once, however many watch it."""
 
     def __init__(self, mutex: AbstractContextManager[Any]) -> None:
-        """Watch nothing."""
+        """Begin without watches."""
         self._mutex = mutex
         self._requests: dict[str, set[str]] = {}
         self._paths: dict[str, list[str]] = {}
 
     def set(self, request_id: str, paths: list[str]) -> None:
-        """Have a request watch these, and nothing else any more."""
+        """Let a request watch these paths, instead of those it watched before."""
         with self._mutex:
             self._forget(request_id)
             if paths:
@@ -23,7 +23,7 @@ class Watches:
                 self._requests.setdefault(path, set()).add(request_id)
 
     def take(self, path: str) -> list[str]:
-        """Return who watches a path; they watch nothing any more."""
+        """Return the requests that watch a path, and end their watches."""
         with self._mutex:
             requests = list(self._requests.get(path, ()))
             for request_id in requests:
@@ -31,13 +31,13 @@ class Watches:
             return requests
 
     def clear(self) -> None:
-        """Forget all."""
+        """End all watches."""
         with self._mutex:
             self._requests.clear()
             self._paths.clear()
 
     def _forget(self, request_id: str) -> None:
-        """End what a request watches. What is left at the server says something once, that nobody hears."""
+        """End the watches of a request. A watch left at the server fires once, and is then ignored."""
         for path in self._paths.pop(request_id, ()):
             watching = self._requests.get(path)
             if watching is not None:

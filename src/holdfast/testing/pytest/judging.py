@@ -13,7 +13,7 @@ SECTIONS = pytest.StashKey[Sections]()
 _JUDGED = pytest.StashKey[bool]()
 
 
-class Outcome(Protocol):
+class PluggyOutcome(Protocol):
     """The outcome of a test, with pluggy's interface."""
 
     @property
@@ -35,7 +35,7 @@ def begin(item: pytest.Function) -> None:
         chaos.points.begin()
 
 
-def judge(item: pytest.Function, outcome: Outcome) -> None:
+def judge(item: pytest.Function, outcome: PluggyOutcome) -> None:
     """Fail the test if there is a verdict against it; pass it if its only error is the loss of its lease."""
     run, chaos = item.stash.get(RUN, None), item.stash.get(CHAOS, None)
     if chaos is not None:

@@ -1,15 +1,15 @@
--- Grant the name, or keep a place in the queue, or refuse.
+-- Grant the name, or put the request into the queue, or refuse it.
 --
 -- ARGV  1 adds: channel, owner, ttl, interval, waiter_ttl, weight, capacity, lock_delay, span, votes (1 or 0)
 --       3 request  4 proposal  5 wait (1 or 0)
--- Returns  {1, token, ttl, wanted} granted  {2, counter, poke_in, place, quarantine} waiting
---          {3, retry_in, quarantine, owner...} busy  {4, capacity} mismatch  {5} gone
+-- Returns  {1, token, ttl, contended} granted  {2, counter, retry_in, place, quarantine} queued
+--          {3, retry_in, quarantine, owner...} busy  {4, capacity} capacity mismatch  {5} withdrawn
 --@include start
 
 local request, proposal, wait = ARGV[3], tonumber(ARGV[4]), ARGV[5] == '1'
 local vote = votes == 1
 
--- Whether nothing is out of the ordinary: the marker says that this process may grant, and need not be written.
+-- Whether this is a usual case: the marker says that this process may grant, and need not be written.
 local found = call('MGET', KEYS[1], KEYS[4])
 local marker, buried = found[1], found[2]
 local usual = not buried and blocked == 0 and released ~= request and used <= now and not others
@@ -24,20 +24,20 @@ if usual and guard > 0 then
     end
 end
 
--- The two usual cases, told apart before anything that they do not need is made.
+-- The two usual cases, which return before the script builds anything that they do not need.
 local reply, late
-if usual and h_request == '' and queued == 0 then -- nobody holds or waits
+if usual and h_request == '' and queued == 0 then -- the name has no holder and no waiter
     counter = math.max(counter + 1, vote and 0 or stamp, math.min(proposal, farthest)) + span - 1
-    capacity, used = wanted, now
+    capacity, used = requested_capacity, now
     h_request, h_channel, h_owner, h_token, h_weight, h_ttl, h_delay = request, channel, owner, counter, weight, ttl, delay
     h_granted, h_expires, h_told = now, now + ttl, span > 1
     late = expires < h_expires + delay + RETENTION / 2
     if late then expires = h_expires + delay + RETENTION end
     reply = { 1, counter, ttl, 0 }
 elseif usual and wait and not vote and h_request ~= '' and h_request ~= request and capacity == 1 and weight == 1
-    and wanted == 1
+    and requested_capacity == 1
     and h_expires > now and h_expires <= now + h_ttl and expires >= now + RETENTION * 3 / 4 then
-    -- somebody has it all, and a newcomer will wait
+    -- one holder has the whole capacity, and a newcomer will wait
     local it = cmsgpack.pack({ channel, owner, ttl, interval, waiter_ttl, weight, delay, proposal, span, votes, now,
         now + waiter_ttl })
     if call('HSETNX', K, 'w' .. request, it) == 1 then
@@ -50,15 +50,15 @@ elseif usual and wait and not vote and h_request ~= '' and h_request ~= request 
             if h_told then push(h_channel, 'W 0 ' .. h_request) end
         end
         local slow = interval + math.floor(interval * math.min(place, 10) / 10)
-        local poke_in = math.min(slow, h_expires - now + place * STAGGER)
-        reply = { 2, counter, math.max(poke_in, RETRY), place, 0 }
+        local retry_in = math.min(slow, h_expires - now + place * STAGGER)
+        reply = { 2, counter, math.max(retry_in, RETRY), place, 0 }
     end
 end
 if reply then
     call('HSET', K, '=', cmsgpack.pack(counter, capacity, blocked, block, released, used, last_place, expires, queued,
         slowest, heavy, h_request, h_channel, h_owner, h_token, h_weight, h_ttl, h_delay, h_granted, h_expires, h_told,
         others))
-    if late then call('PEXPIREAT', K, math.ceil(expires / 1000)) end -- not before there is a key
+    if late then call('PEXPIREAT', K, math.ceil(expires / 1000)) end -- a new key exists only from here on
     return reply
 end
 --@include state

@@ -1,8 +1,8 @@
--- Grant several names, one after another, up to the first that is not granted.
+-- Grant several names in their order, up to the first that cannot be granted.
 --
 -- KEYS  1 marker, then for each name: state  queue  tombstone
--- ARGV  1 adds: what it does for acquire  3 proposal  4 wait (1 or 0)  5... the request for each name
--- Returns  for each name, as far as it got, what acquire returns
+-- ARGV  1 adds: what it adds for acquire  3 proposal  4 wait (1 or 0)  5... the request id for each name Returns  for
+-- each name, up to the first that is not granted, what acquire returns
 --@include start
 --@include state
 --@include queue
@@ -10,7 +10,7 @@
 
 local proposal, wait = tonumber(ARGV[3]), ARGV[4] == '1'
 local request, refused
-local vote = false -- no vote is asked for several names together
+local vote = false -- a multi-acquire never asks for a vote
 --@include full_acquire
 
 local replies = {}

@@ -1,7 +1,7 @@
--- Change a holding, which goes on, and grant whom that makes room for. It never becomes heavier.
+-- Change a lease without a gap, and grant the waiters that it makes room for. Its weight never grows.
 --
--- ARGV  3 request  4 token  5 weight (0: as it is)  6 owner (empty: as it is)  7 token to raise to (0: none)
--- Returns  0 done  2 the lease had run out  3 it had, and another holder followed
+-- ARGV  3 request  4 token  5 weight (0: unchanged)  6 owner (empty: unchanged)  7 token to raise to (0: none) Returns
+-- 0 done  2 the lease had expired  3 it had expired, and another holder followed
 --@include start
 --@include state
 --@include queue
@@ -24,6 +24,6 @@ if held then
     if weighs > 0 then holder[WEIGHT] = math.min(holder[WEIGHT], weighs) end
     if who ~= '' then holder[OWNER] = who end
 end
-pass_on()
+serve_queue()
 save()
 return held and 0 or fate(token)

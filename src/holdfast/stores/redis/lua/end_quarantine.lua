@@ -1,6 +1,6 @@
--- End the quarantine of this node, for somebody who knows that nobody is at work under a lease it has forgotten.
+-- End the quarantine of this node, for an operator who knows that nobody works under a lease that it has forgotten.
 --
--- Returns  for how many microseconds it would have lasted
+-- Returns  how many microseconds the quarantine would have lasted
 --@include start
 --@include state
 

@@ -1,8 +1,8 @@
--- One acquire request for the name that was read, when it may be anything but usual. See table/step.py, which decides.
+-- Process one acquire request for the current name, in all cases. table/step.py has the same rules.
 --
--- Needs: request, proposal, wait, vote; refused (whether the request was given up, or released).
+-- Needs: request, proposal, wait, vote; refused (whether the request was withdrawn or released).
 
-local seat -- under what it stands in the queue: a vote is asked for every time by another request, base/round
+local seat -- its id in the queue: each attempt for a vote has another request id, which is base/round
 
 local function granted_before(holder)
     holder[TTL] = math.max(holder[TTL], ttl)
@@ -11,11 +11,11 @@ local function granted_before(holder)
 end
 
 local function agree()
-    if not holders[1] and not head then capacity = wanted end
-    return capacity == wanted
+    if not holders[1] and not head then capacity = requested_capacity end
+    return capacity == requested_capacity
 end
 
--- Stand at the tail, or, having a place already, stay in it. Tell the holders if that may be news to them.
+-- Join the queue at its tail, or stay at the present place. Notify the holders if they may not know of a waiter.
 local function join()
     local it = { channel, owner, ttl, interval, waiter_ttl, weight, delay, proposal, span, votes, now, now + waiter_ttl }
     local before = waiter(seat)
@@ -24,7 +24,7 @@ local function join()
         weigh(before[W_WEIGHT], -1)
     else
         last_place, queued = last_place + 1, queued + 1
-        -- Votes are waited for in the order in which they were first asked for by the askers' clocks, within bounds.
+        -- Votes are queued in the order of their first requests by the clients' clocks, within bounds.
         local since = vote and math.min(math.max(proposal, now - EARLIER), now)
         slowest = head and math.max(slowest, interval) or interval
         call('ZADD', Q, since or last_place, seat)
@@ -46,15 +46,15 @@ end
 local function waiting()
     local place = call('ZRANK', Q, request)
     local slow = interval + math.floor(interval * math.min(place, 10) / 10)
-    local poke_in = math.min(slow, frees_in() + place * STAGGER)
-    return { 2, counter, math.max(poke_in, RETRY), place, quarantined_for() }
+    local retry_in = math.min(slow, frees_in() + place * STAGGER)
+    return { 2, counter, math.max(retry_in, RETRY), place, quarantined_for() }
 end
 
 local function busy()
     return add_owners({ 3, math.max(frees_in(), RETRY), quarantined_for() })
 end
 
--- Grant the name if it is free, or kept for this one: it was told so, and asks all stores again.
+-- Grant a vote if the name is free, or reserved for this waiter, which was notified and asks all stores again.
 local function cast()
     remove_holder(KEPT .. seat)
     if fits(weight) then
@@ -69,16 +69,16 @@ end
 local function acquire()
     seat = vote and string.match(request, '^(.*)/') or request
     if refused then
-        pass_on()
+        serve_queue()
         return { 5 }
     end
     local holder = holder_of(request)
     if holder then
-        pass_on()
+        serve_queue()
         return granted_before(holder)
     end
     if not agree() and not call('ZRANK', Q, seat) then
-        pass_on()
+        serve_queue()
         if not agree() then return { 4, capacity } end
     end
     if vote then return cast() end

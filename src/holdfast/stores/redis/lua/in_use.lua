@@ -1,4 +1,4 @@
--- Tell which names are held or waited for, without moving any queue.
+-- Return which names are held or waited for, without serving any queue.
 --
 -- KEYS  1 marker, then for each name: state  queue
 -- Returns  for each name 1 if `inspect` shows a holder or a waiter of it, else 0

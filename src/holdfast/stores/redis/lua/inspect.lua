@@ -1,4 +1,4 @@
--- Show who holds and who waits, without moving the queue.
+-- Return who holds the name and who waits for it, without serving the queue.
 --
 -- Returns  {capacity, counter, blocked_for, {holder...}, {waiter...}, quarantined_for}, a holder being
 --          {owner, token, weight, held_for, expires_in, ttl}, a waiter {owner, weight, waited_for, alive}

@@ -1,4 +1,4 @@
--- Go on to the next name.
+-- Read the state of the next name.
 local function read(key, queue)
     K, Q = key, queue
     head = nil

@@ -1,4 +1,4 @@
--- The queue of one name: who stands in it, and who of them is granted.
+-- The queue of one name: its waiters, and the grants to them.
 
 local head_before
 
@@ -11,7 +11,7 @@ local function keep(request, it)
     call('HSET', K, 'w' .. request, cmsgpack.pack(it))
 end
 
--- Count one more, or one less, who waits for a weight.
+-- Add `more` (1 or -1) to the number of waiters with a weight.
 local function weigh(weighs, more)
     if weighs == 1 then return end
     heavy = heavy or {}
@@ -29,7 +29,7 @@ local function weigh(weighs, more)
     if more > 0 then heavy[#heavy + 1], heavy[#heavy + 2] = weighs, more end
 end
 
--- The least weight that anybody in the queue waits for.
+-- Return the smallest weight of all waiters.
 local function lightest()
     local least, light = nil, queued
     for at = 1, #(heavy or {}), 2 do
@@ -48,9 +48,9 @@ local function dequeue(request)
     end
 end
 
--- Note who was first. A clock that stepped back must not keep the dead in the queue for as long as it stepped.
+-- Remember the head of the queue. If the clock stepped back, shorten the waiters' lives, so that dead ones do not stay.
 local function look()
-    for _, request in ipairs(lapsed) do dequeue(string.sub(request, 2)) end -- who was told, and did not come
+    for _, request in ipairs(lapsed) do dequeue(string.sub(request, 2)) end -- it was notified, and sent no request
     head_before = head
     if not head or now >= used then return end
     for _, request in ipairs(call('ZRANGE', Q, 0, -1)) do
@@ -62,7 +62,7 @@ local function look()
     end
 end
 
--- How long until there may be room without anybody's doing.
+-- Return the time until the first lease, or a lock delay or quarantine, ends by itself.
 local function frees_in()
     local closed = closed_until()
     if closed > now then return closed - now end
@@ -84,16 +84,16 @@ local function listening(to)
     return call('PUBSUB', sharded and 'SHARDNUMSUB' or 'NUMSUB', channel)[2] > 0
 end
 
--- Whether a head fell silent; or cannot be told and is too heavy for now, while a lighter one fits.
+-- Whether a head has expired; or cannot be notified and is too heavy for now, while a lighter waiter fits.
 local function dead_weight(it)
     if it[W_FRESH] < now then return true end
     return it[W_WEIGHT] > 1 and not fits(it[W_WEIGHT]) and fits(lightest()) and not listening(it[W_CHANNEL])
 end
 
-local function live_head(asking)
+local function live_head(caller)
     while head do
         local it = waiter(head)
-        if it and (head == asking or not dead_weight(it)) then return it end
+        if it and (head == caller or not dead_weight(it)) then return it end
         dequeue(head)
     end
 end
@@ -102,35 +102,35 @@ local function hold_for(request, it, token)
     hold(request, it[W_CHANNEL], it[W_OWNER], token, it[W_WEIGHT], it[W_TTL], it[W_DELAY], it[W_SPAN] > 1)
 end
 
--- Grant the heads of the queue while they fit; return the token of `asking`, the others are pushed.
-local function advance(asking)
+-- Grant the heads of the queue while they fit; return the token of the request `caller`, and push the others.
+local function advance(caller)
     if not fits(1) then return end
     local answer
-    local it = live_head(asking)
+    local it = live_head(caller)
     while it and fits(it[W_WEIGHT]) do
-        if it[W_VOTES] == 1 and listening(it[W_CHANNEL]) then break end -- it waits for a vote: it asks when told
+        if it[W_VOTES] == 1 and listening(it[W_CHANNEL]) then break end -- it waits for a vote: it asks when notified
         local request, token = head, next_token(it[W_PROPOSAL]) + it[W_SPAN] - 1
         dequeue(request)
-        if request == asking then
+        if request == caller then
             hold_for(request, it, token)
             answer = token
         elseif push(it[W_CHANNEL], string.format('%s %.0f %s', head and 'g' or 'G', token, request)) then
             hold_for(request, it, token)
         end
-        it = live_head(asking)
+        it = live_head(caller)
     end
     return answer
 end
 
--- Tell a waiter that became first when to ask, if it may not ask by itself before the name may be free.
-local function tell_new_head(asking)
+-- Notify a new head when to send its request, if its own next request may come after the name becomes free.
+local function tell_new_head(caller)
     local it = head and waiter(head)
     if it and it[W_VOTES] == 1 then
-        if fits(1) then -- tell who waits for a vote that there is one, and let nobody else have it for a while
+        if fits(1) then -- notify the head that the name is free for a vote, and reserve it for a while
             push(it[W_CHANNEL], string.format('H %.0f %s', RETRY, head))
             hold(KEPT .. head, '', it[W_OWNER], counter, 1, RESERVED, 0, false)
         end
-    elseif it and head ~= head_before and head ~= asking then
+    elseif it and head ~= head_before and head ~= caller then
         local frees = frees_in()
         if now + frees < it[W_FRESH] - it[W_WAITER_TTL] + 2 * it[W_INTERVAL] + MARGIN then
             push(it[W_CHANNEL], string.format('H %.0f %s', math.max(frees, RETRY), head))
@@ -138,7 +138,7 @@ local function tell_new_head(asking)
     end
 end
 
-local function pass_on()
+local function serve_queue()
     if head then
         advance('')
         tell_new_head('')

@@ -1,13 +1,13 @@
--- Let go, and pass the name on in the same step. A release that is asked again is no error.
+-- Release the lease, and grant the name to the next waiter in the same step. A repeated release is no error.
 --
 -- ARGV  3 request  4 token  5 unsure (1: a request may still be under way, so leave a tombstone)
---       6 for how long to keep the name all the same, or 0
--- Returns  1 released  2 the lease had run out  3 it had, and another holder followed
+--       6 how long the name stays blocked after this release, or 0
+-- Returns  1 released  2 the lease had expired  3 it had expired, and another holder followed
 --@include start
 
 local request, token, unsure, keeps = ARGV[3], tonumber(ARGV[4]), ARGV[5] == '1', tonumber(ARGV[6])
 
--- Whether nothing is out of the ordinary: the only holder lets go, and if somebody waits, this process may grant.
+-- Whether this is the usual case: the only holder releases, and if there is a waiter, this process may grant.
 local usual = h_request == request and (queued == 0 or not unsure) and not others and h_expires > now and blocked == 0
     and capacity == 1 and not heavy and used <= now and keeps == 0
 if usual and queued > 0 then
@@ -22,12 +22,12 @@ if usual and queued > 0 then
     end
 end
 
--- The usual case, told apart before anything that it does not need is made.
+-- The usual case, which returns before the script builds anything that it does not need.
 if usual then
     h_request, h_channel, h_owner, released, used = '', '', '', request, now
     if unsure then call('SET', KEYS[4], string.format('%.0f', now + TOMBSTONE), 'PX', TOMBSTONE / 1000) end -- bury it
     local lasts
-    while queued > 0 and not lasts do -- until one is there
+    while queued > 0 and not lasts do -- until a waiter is alive
         local popped = call('ZPOPMIN', Q)
         local first = popped[1]
         if not first then queued = 0 break end -- the queue was evicted, or deleted
@@ -36,10 +36,10 @@ if usual then
         local it = waiter and cmsgpack.unpack(waiter)
         call('HDEL', K, field)
         queued = queued - 1
-        if it and it[W_VOTES] == 1 and it[W_FRESH] >= now then -- it waits for a vote: it asks again when told
+        if it and it[W_VOTES] == 1 and it[W_FRESH] >= now then -- it waits for a vote: it asks when notified
             if push(it[W_CHANNEL], string.format('H %.0f %s', RETRY, first)) then
-                call('ZADD', Q, popped[2], first) -- it stays there until it asks; nobody else is granted meanwhile
-                call('PEXPIREAT', Q, math.ceil(expires / 1000)) -- the key is a new one if it was the only one
+                call('ZADD', Q, popped[2], first) -- it stays first until it asks; nobody else is granted
+                call('PEXPIREAT', Q, math.ceil(expires / 1000)) -- the key is new if it was the only waiter
                 call('HSET', K, field, waiter)
                 queued = queued + 1
                 h_request, h_channel, h_owner, h_token, h_weight, h_ttl, h_delay =
@@ -57,7 +57,7 @@ if usual then
             end
         end
     end
-    if lasts and queued > 0 and lasts < 2 * slowest + MARGIN then -- the new head may not ask in time by itself
+    if lasts and queued > 0 and lasts < 2 * slowest + MARGIN then -- the new head may not send a request in time
         local first = call('ZRANGE', Q, 0, 0)[1]
         local waiter = first and call('HGET', K, 'w' .. first)
         local it = waiter and cmsgpack.unpack(waiter)
@@ -70,7 +70,7 @@ if usual then
     call('HSET', K, '=', cmsgpack.pack(counter, capacity, blocked, block, released, used, last_place, expires, queued,
         slowest, heavy, h_request, h_channel, h_owner, h_token, h_weight, h_ttl, h_delay, h_granted, h_expires, h_told,
         others))
-    if late then -- it is handed on for longer than the keys would last
+    if late then -- the new lease would outlast the keys
         call('PEXPIREAT', K, math.ceil(expires / 1000))
         call('PEXPIREAT', Q, math.ceil(expires / 1000))
     end
@@ -83,19 +83,19 @@ open()
 look()
 if unsure then
     bury(request)
-    dequeue(request) -- a request that came late, after the lease had run out
-    dequeue(string.match(request, '^(.*)/') or '') -- or was refused a vote, and stands there still
+    dequeue(request) -- a late request of this lease may have joined the queue after the lease expired
+    dequeue(string.match(request, '^(.*)/') or '') -- a refused request for a vote may still stand in the queue
 end
 local kept = holder_of(KEPT .. request)
 local holder = holder_of(request)
 if not holder and quarantined_for() > 0 then
-    bury(request) -- a late renewal must not take it up again
-    dequeue(request) -- this server may have forgotten that it was granted
+    bury(request) -- a late renewal must not restore the lease
+    dequeue(request) -- this server may have forgotten the grant, and queued a repeated request
 end
 if holder then
     released = request
     if keeps > 0 then
-        -- It is nobody's from now on. Who waits is told anew when it ends: it was told another time.
+        -- The name stays blocked without a holder. The head was told another time, so it is notified again.
         holder[REQUEST], holder[CHANNEL] = KEPT .. request, ''
         holder[TTL], holder[EXPIRES], holder[DELAY] = keeps, now + keeps, 0
         holder[TOLD] = false
@@ -104,6 +104,6 @@ if holder then
         remove_holder(request)
     end
 end
-pass_on()
+serve_queue()
 save()
 return (kept or released == request) and 1 or fate(token)

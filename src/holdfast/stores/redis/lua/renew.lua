@@ -1,9 +1,9 @@
--- Keep leases that are still held. None is ever shortened.
+-- Renew leases that still exist. A renewal never shortens a lease.
 --
--- KEYS  1 marker, then for each lease: state  queue  tombstone (or the state again, in a Cluster: it is not looked at then)
--- ARGV  1 adds: channel, owner  3 the leases, packed, each {request, token, ttl, weight (0: not to be taken up
---       again), capacity, lock_delay, span, owner (empty: the one in 1)}
--- Returns for each  0 renewed  2 it had run out  3 it had, and another holder followed  4 renewed, and somebody waits
+-- KEYS  1 marker, then for each lease: state  queue  tombstone (in a Cluster the state again, and no tombstone is read)
+-- ARGV  1 adds: channel, owner  3 the leases, packed, each {request, token, ttl, weight (0: not to be restored),
+--       capacity, lock_delay, span, owner (empty: the one in 1)}
+-- Returns for each  0 renewed  2 expired  3 expired, and another holder followed  4 renewed, and the name is contended
 --@include start
 --@include state
 --@include queue
@@ -14,9 +14,9 @@ local function weight_of(all)
     return sum
 end
 
--- Have room for a lease that is taken up beside others; tell if there is none. A holder of everything with a smaller
--- token had ended, or made room, when the lease was granted. If room is still short, those who were not heard since the
--- quarantine began come again when they renew, or are over.
+-- Make room for a restored lease beside others; return whether that is possible. A holder of the whole capacity with a
+-- smaller token had ended, or got lighter, when the lease was granted. If there is still too little room, drop the
+-- holders that were not renewed since the quarantine began: their own renewals restore them, or they are over.
 local function make_room(token, weighs, fills)
     local there = {}
     for _, holder in ipairs(holders) do
@@ -36,20 +36,20 @@ local function make_room(token, weighs, fills)
     return true
 end
 
--- Take up a lease that was granted by a store whose end this one did not see, unless it is known to be over. Its holder
--- renews it, so it had not run out; and until the quarantine ends nobody else can be granted. A lease of everything is
--- over if a later token was given out. One that others fit beside is not: they renew in any order.
+-- Restore a lease that a server granted whose state this one does not have, unless it is known to be over. Its holder
+-- renews it, so it had not expired, and nothing is granted until the quarantine ends. A lease of the whole capacity is
+-- over if a later token was issued. A lease that others fit beside is not, because they renew in any order.
 local function restore(place, request, token, length, weighs, fills, delays, reserved, who)
     if weighs == 0 or now >= quarantine(0) then return end
     local buried = KEYS[3 * place + 1] ~= KEYS[3 * place - 1] and call('GET', KEYS[3 * place + 1])
-    if buried and tonumber(buried) > now then return end -- it was released, or given up, in this quarantine
+    if buried and tonumber(buried) > now then return end -- it was released or withdrawn in this quarantine
     if request == released or holder_of(KEPT .. request) then return end
     if weighs == fills then
         if token < counter then return end
         for _, holder in ipairs(holders) do
             if holder[TOKEN] >= token then return end
         end
-        holders = {} -- of an earlier time: they had ended when this lease was granted
+        holders = {} -- they are older: they had ended when this lease was granted
     elseif not make_room(token, weighs, fills) then
         return
     end
@@ -78,7 +78,7 @@ for i, lease in ipairs(leases) do
     if i > 1 then read(KEYS[3 * i - 1], KEYS[3 * i]) end
     open()
     look()
-    pass_on()
+    serve_queue()
     replies[i] = renew(i, unpack(lease))
     save()
 end

@@ -1,6 +1,6 @@
--- Ask those who hold the name to let go.
+-- Send a revocation request to the holders of the name.
 --
--- Returns  the holders that can hear it, as inspect shows them
+-- Returns  the holders that have a channel, as inspect returns them
 --@include start
 --@include state
 --@include queue
@@ -8,7 +8,7 @@
 
 open()
 look()
-pass_on()
+serve_queue()
 local all = holders
 holders = {}
 for _, holder in ipairs(all) do
@@ -17,7 +17,7 @@ for _, holder in ipairs(all) do
         push(holder[CHANNEL], string.format('A %.0f %s', holder[TOKEN], holder[REQUEST]))
     end
 end
-local asked = shown_holders()
+local shown = shown_holders()
 holders = all
 save()
-return asked
+return shown

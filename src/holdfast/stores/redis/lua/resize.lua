@@ -1,8 +1,8 @@
--- Change the capacity of the name if it is the one given, or if nobody uses it. Holders keep what they hold, and waiters
--- their places, but those that are too heavy now: they are sent away, told to ask again, and refused as they do.
+-- Change the capacity of the name if it has the given one, or if nobody uses it. Leases stay, and so do the places of
+-- waiters, except those that are too heavy now: they leave the queue, are told to ask again, and are then refused.
 --
 -- ARGV  3 the capacity before  4 the capacity after
--- Returns  the capacity that it has now
+-- Returns  the capacity afterwards
 --@include start
 --@include state
 --@include queue
@@ -11,7 +11,7 @@ local before, after = tonumber(ARGV[3]), tonumber(ARGV[4])
 
 open()
 look()
-if capacity ~= before and head then advance('') end -- which drops the dead, if it is they who keep the name in use
+if capacity ~= before and head then advance('') end -- drops dead waiters, which may be all that uses the name
 if capacity == before or not (holders[1] or head) then
     capacity = after
     for _, request in ipairs(call('ZRANGE', Q, 0, -1)) do
@@ -22,6 +22,6 @@ if capacity == before or not (holders[1] or head) then
         end
     end
 end
-pass_on()
+serve_queue()
 save()
 return capacity

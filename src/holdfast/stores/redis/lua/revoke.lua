@@ -1,7 +1,8 @@
--- Take the name from the holder of a token, or from all, tell them, and pass it on. Burns a token, to fence them off.
+-- Revoke the lease with a token, or all leases, notify the holders, and grant the name to the next waiter. Issues a
+-- token that nobody gets, to fence the old holders off.
 --
 -- ARGV  3 the token, or 0 for all holders
--- Returns  those that it was taken from, as inspect shows them
+-- Returns  the revoked leases, as inspect returns holders
 --@include start
 --@include state
 --@include queue
@@ -24,6 +25,6 @@ for _, holder in ipairs(victims) do
     push(holder[CHANNEL], string.format('R %.0f %s', holder[TOKEN], holder[REQUEST]))
 end
 if victims[1] then counter = next_token(0) end
-pass_on()
+serve_queue()
 save()
 return shown

@@ -1,15 +1,15 @@
--- The rules of the grant table that need no queue. See table/step.py, which decides.
+-- The rules of the grant table that need no queue. table/step.py has the same rules.
 
--- What each place in a holder means.
+-- The positions in a holder.
 local REQUEST, CHANNEL, OWNER, TOKEN, WEIGHT, TTL, DELAY, GRANTED, EXPIRES, TOLD = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
 
--- What the request of a holding begins with that was released, and is to keep the name for a while yet.
+-- The prefix of the request id of a lease that was released too soon, so that the name stays blocked for a while.
 local KEPT = '~'
 
 local holders
-local lapsed -- the holdings that were nobody's, and ended
+local lapsed -- the request ids of such blocks, and of reservations, that ended
 local head -- of the queue
-local quarantined -- until when; found out when first needed
+local quarantined -- the end of the quarantine; computed when it is first needed
 
 local function block_since(since, length)
     if length > 0 and since + length > blocked then
@@ -17,8 +17,8 @@ local function block_since(since, length)
     end
 end
 
--- Take the state that was read as it is now: let end what has ended, and cut down what a clock that stepped back has
--- stretched. State or queue may be gone without the other: evicted, or deleted.
+-- Bring the state up to date: end what has expired, and cut down what a clock that stepped back has prolonged. The
+-- state may exist without the queue, or the queue without the state: one was evicted or deleted.
 local function open()
     local all = others or {}
     if h_request ~= '' then
@@ -46,9 +46,9 @@ local function open()
     end
 end
 
--- Write the state, and put off the end of the keys if it is near.
+-- Write the state, and prolong the life of the keys if its end is near.
 local function save()
-    -- Nobody in the queue is given as much waiter_ttl as this.
+    -- No waiter in the queue has a waiter_ttl as long as this.
     local idle_after = math.max(head and now + RETENTION / 4 or now, blocked)
     for _, holder in ipairs(holders) do
         idle_after = math.max(idle_after, holder[EXPIRES] + holder[DELAY])
@@ -66,21 +66,21 @@ local function save()
     end
 end
 
--- Until when this node grants nothing, because it may have forgotten grants.
+-- Return the end of this node's quarantine, in which it grants nothing, because it may have forgotten grants.
 --
--- The marker remembers the generation of the process that wrote here last. A generation is a number, the run id of the
+-- The marker contains the generation of the process that wrote here last. A generation is a number, the run id of the
 -- process, and how often that process was promoted (as the offset of its last promotion). A new generation begins, and
--- with it a quarantine for the longest ttl and lock delay in use, when
---   this is another process than the one in the marker (it restarted, or took over), or was promoted since,
---   a client remembers a later generation than the marker: this node was the master before, and missed the one between.
--- No marker means that this node is new, or has forgotten everything: a strict guard takes it for the latter, an
--- observant one only if the client remembers a generation. A guard that goes by uptime takes it for the latter, and
--- counts from the start of the process: this node is never a replica. One that has all on the disk before it answers
--- says so by its run id, and is never quarantined.
+-- with it a quarantine for the longest ttl and lock delay in use, in two cases:
+--   the process is not the one in the marker (it restarted, or took over), or it was promoted since;
+--   a client knows a later generation than the marker: this node was the master before, and missed the one between.
+-- Without a marker the node is new, or has forgotten everything. A strict guard assumes the latter, an observed one
+-- only if the client knows a generation. An uptime guard assumes the latter, and counts from the start of the process:
+-- such a node is never a replica. A node that writes everything to disk before it replies tells so in its run id, and
+-- is never quarantined.
 --
 -- Marker, packed  generation, when it began, end of its quarantine or 0, longest in use, until when that is in use,
---                 longest of the others asked for since, its own expiry
-local marker -- as it is now
+--                 longest of the others requested since, its own expiry
+local marker -- its current content
 
 local function generation(text)
     local number, process, promoted = string.match(text, '^(%d+) (.-)@(%d+)$')
@@ -92,8 +92,8 @@ local function this_process()
     return process or run_id, tonumber(promoted or 0)
 end
 
--- How long this process has been up, at least. Whole seconds of a wall clock: up to one too many, and below 0 once that
--- clock was set back.
+-- Return how long this process has been up, at least. The server tells whole seconds of a wall clock: up to one too
+-- many, and a number below 0 once that clock was set back.
 local function uptime()
     return math.max(0, string.match(call('INFO', 'server'), 'uptime_in_seconds:(-?%d+)') - 1) * 1000000
 end
@@ -107,7 +107,7 @@ local function write_marker()
     call('SET', KEYS[1], cmsgpack.pack(unpack(marker)), 'PX', math.ceil((marker[7] - now) / 1000))
 end
 
--- Note how long what is asked for will last; forget lengths when the last lease that had them is over.
+-- Record the length of the requested lease; forget a length when the last lease that had it is over.
 local function note_length(length)
     local changed = false
     local function in_use(longest)
@@ -122,18 +122,18 @@ local function note_length(length)
     elseif length > marker[6] then
         marker[6], changed = length, true
     end
-    -- or the clock stepped back
+    -- if the clock stepped back
     if marker[5] > now + marker[4] + math.floor(marker[4] / SLACK) then in_use(marker[4]) end
     return changed
 end
 
-local function quarantine(asked, looking)
+local function quarantine(needed, looking)
     if quarantined then return quarantined end
     quarantined = 0
     if guard == 0 or string.sub(run_id, 1, 8) == 'durable:' then return 0 end
     local packed_marker = call('GET', KEYS[1])
     marker = packed_marker and { cmsgpack.unpack(packed_marker) } or { '', 0, 0, 0, 0, 0, 0 }
-    local length = math.max(bound, asked)
+    local length = math.max(bound, needed)
     local known = marker[1]
     local number, process, promoted = generation(known)
     local seen_number = generation(seen)
@@ -146,7 +146,7 @@ local function quarantine(asked, looking)
         marker[2], marker[3], changed = now, 0, true
         if guard == 3 and known == '' and seen == '' then marker[2] = now - uptime() end
         length = math.max(length, marker[4])
-        marker[5] = math.max(marker[5], now + 1) -- whatever was in use may be in use still
+        marker[5] = math.max(marker[5], now + 1) -- every length that was in use may still be in use
     end
     changed = note_length(length) or changed
     if marker[3] == 0 and (guard >= 2 or known ~= '' and known ~= marker[1] or seen ~= '' and seen ~= marker[1]) then
@@ -156,12 +156,12 @@ local function quarantine(asked, looking)
         marker[3], changed = now + marker[4], true
     end
     if (changed or marker[7] < now + RETENTION + marker[4]) and not looking then write_marker() end
-    if looking then marker[1] = known ~= '' and known or seen end -- what is not written is not remembered
+    if looking then marker[1] = known ~= '' and known or seen end -- a generation that is not written is not told
     quarantined = marker[3]
     return quarantined
 end
 
--- Add the generation to a reply, for the client to remember, if it told another one.
+-- Add the generation to a reply, so that the client remembers it, if the client knows another one.
 local function told(reply)
     if marker and marker[1] ~= seen then return { marker[1], reply } end
     return reply
@@ -181,7 +181,7 @@ local function fits(more)
     return closed_until() <= now and has_room(more)
 end
 
--- One that other stores vote on must not depend on whose clock is ahead.
+-- Return the next token. The token of a vote must not depend on the fastest clock of several stores.
 local function next_token(proposed, voted)
     return math.max(counter + 1, voted and 0 or stamp, math.min(proposed, farthest))
 end
@@ -203,7 +203,7 @@ local function remove_holder(request)
     return place ~= nil
 end
 
--- What became of a lease that is no longer held: 2 it ran out, 3 a newer token was given out since.
+-- Return the outcome of a lease that has ended: 2 expired, 3 a later token was issued since.
 local function fate(token)
     return counter > token and 3 or 2
 end

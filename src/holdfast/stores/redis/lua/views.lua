@@ -1,4 +1,4 @@
--- What people are shown of holders. Times from now on.
+-- The holders as people see them. Times are relative to now.
 
 local function shown_holders()
     local shown = {}

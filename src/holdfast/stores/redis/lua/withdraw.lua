@@ -1,7 +1,7 @@
--- Give up a place in the queue, or pass on a grant that crossed this on its way.
+-- Remove a waiter from the queue. If the name was granted to it meanwhile, grant the name to the next waiter.
 --
--- ARGV  3 request  4 unsure (1: a request may still be under way, so leave a tombstone)
--- Returns  {place, quarantine, owner...}: how many stood before it, and who holds
+-- ARGV  3 request  4 unsure (1: a request may still be under way, so leave a tombstone) Returns  {place, quarantine,
+-- owner...}: how many waiters stood before it, and the owners of the holders
 --@include start
 --@include state
 --@include queue
@@ -15,6 +15,6 @@ local reply = add_owners({ call('ZRANK', Q, request) or call('ZCARD', Q), quaran
 remove_holder(request)
 remove_holder(KEPT .. request)
 dequeue(request)
-pass_on()
+serve_queue()
 save()
 return reply

@@ -1,0 +1,113 @@
+"""The connections of a client's threads to one server: which are idle, and which are there at all.
+
+A thread takes the connection that was used last, so that few stay in use. A connection on which anything went wrong is
+closed, and the idle ones that have had no reply since go with it: they are likely to be as dead.
+"""
+
+import contextlib
+import math
+from collections import deque
+from typing import Generic, Protocol, TypeVar
+from weakref import WeakSet
+
+SURELY_OPEN = 0.1
+"""For how many idle seconds a connection is taken to be open, without a look at it."""
+
+LONGEST_IDLE = 60.0
+"""After how many idle seconds a connection is closed: what stands between may have forgotten it and not said so."""
+
+
+class PooledConnection(Protocol):
+    """A connection that one thread at a time uses."""
+
+    used: float
+    """When it was last taken, a local instant. The pool notes it."""
+
+    def is_stale(self) -> bool:
+        """Tell whether the server has closed it, or has said something that nobody asked for."""
+        ...
+
+    def close(self) -> None:
+        """Close it, also for the copies that forked children may have."""
+
+    def abandon(self) -> None:
+        """In a forked child: close this copy, and leave the parent's as it is."""
+
+
+C = TypeVar("C", bound=PooledConnection)
+
+
+class ConnectionPool(Generic[C]):
+    """The connections to one server. Every method may be called by any thread: each step on a deque is atomic."""
+
+    def __init__(self) -> None:
+        """Start without connections."""
+        self.idle: deque[C] = deque()
+        """Those on which no reply is due, in the order in which they were put back."""
+        self.all: WeakSet[C] = WeakSet()
+        """Those in use too: a forked child has copies of all."""
+        self._closed = False
+
+    def add(self, connection: C, now: float) -> None:
+        """Note a new connection, which is in use."""
+        connection.used = now
+        self.all.add(connection)
+
+    def take(self, now: float) -> C | None:
+        """Return an idle connection, which is in use from now on; None if there is none that is open."""
+        while True:
+            try:
+                connection = self.idle.pop()
+            except IndexError:
+                return None
+            unused = now - connection.used
+            if unused < SURELY_OPEN or (unused < LONGEST_IDLE and not connection.is_stale()):
+                connection.used = now
+                if self.idle:
+                    self._drop_old(now - LONGEST_IDLE)
+                return connection
+            self.discard(connection)
+
+    def put_back(self, connection: C) -> None:
+        """Let other threads use a connection; close it if the pool is closed."""
+        self.idle.append(connection)
+        if self._closed:
+            self.drop_idle()
+
+    def discard(self, connection: C) -> None:
+        """Close a connection that was taken."""
+        connection.close()
+        self.all.discard(connection)
+
+    def lose(self, connection: C) -> None:
+        """Close a connection that is dead, and those that are likely so too."""
+        self.discard(connection)
+        self.drop_idle(connection.used)
+
+    def drop_idle(self, before: float = math.inf) -> None:
+        """Close the idle connections that were last taken before an instant."""
+        kept: list[C] = []
+        while self.idle:
+            with contextlib.suppress(IndexError):  # other threads take them meanwhile
+                connection = self.idle.popleft()
+                if connection.used < before:
+                    self.discard(connection)
+                else:
+                    kept.append(connection)
+        self.idle.extend(kept)
+
+    def close(self) -> None:
+        """Close the idle connections now, and those in use when they are put back."""
+        self._closed = True
+        self.drop_idle()
+
+    def abandon(self) -> None:
+        """In a forked child: close its copies of all."""
+        for connection in self.all:
+            connection.abandon()
+
+    def _drop_old(self, before: float) -> None:
+        """Close what was taken last before an instant, if the connection that was put back first was."""
+        with contextlib.suppress(IndexError):  # other threads take it meanwhile
+            if self.idle[0].used < before:
+                self.drop_idle(before)
