@@ -201,7 +201,7 @@ class _Dialled:
     _connected: socket.socket
 
     def _connection_arguments(self) -> Mapping[str, Any]:
-        arguments = {**super()._connection_arguments(), "sock": self._connected}  # type: ignore[misc]
+        arguments: dict[str, Any] = {**super()._connection_arguments(), "sock": self._connected}  # type: ignore[misc]
         del arguments["host"], arguments["port"]
         return arguments | {"server_hostname": self.host} if "ssl" in arguments else arguments
 
