@@ -19,8 +19,8 @@ PAGES = (
     patch("holdfast.stores.sqlite.store.PAGE", 3),
     patch("holdfast.stores.etcd.directory.PAGE", 3),
     patch("holdfast.stores.zookeeper.directory.MANY", 3),
-    patch("holdfast.stores.redis.store.SCANNED", "3"),
-    patch("holdfast.stores.redis.store.PAGE", 2),
+    patch("holdfast.stores.redis.servers.SCANNED", "3"),
+    patch("holdfast.stores.redis.key_scans.PAGE", 2),
 )
 
 
