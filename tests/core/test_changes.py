@@ -32,7 +32,7 @@ def table() -> MemoryTable:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"ttl": 5, "min_hold": 6}, "a holder that dies would be forgotten before"),
+        ({"ttl": 5, "min_hold": 6}, "the lease of a holder that dies would end before"),
         ({"ttl": 5, "min_hold": 2, "max_hold": 1}, "max_hold=1"),
         ({"ttl": 5, "min_hold": -1}, "min_hold must be a number of seconds"),
         ({"ttl": 5, "min_hold": 1, "linger": 1}, "exclude each other"),

@@ -43,7 +43,9 @@ class Releases:
         if lease.outcome is not None:
             return lease.outcome
         if self.abandoned:
-            lease.disown()  # the renewer no longer keeps a lease that was lost, so `abandon` has not disowned that one
+            # `abandon` disowns only leases that the renewer keeps. One that was lost before the fork may still have a
+            # mutex that a thread of the parent held.
+            lease.disown()
             raise lease.loss()
         queue_told = False
         try:
