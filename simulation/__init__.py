@@ -1,6 +1,6 @@
-"""Deterministic simulation: the shipped protocol in virtual time, under every fault.
+"""A deterministic simulation: the shipped protocol in virtual time, under every fault.
 
-`simulate(Plan.draw(scenario, seed))` carries out one run; `python -m simulation` many.
+`simulate(Plan.draw(scenario, seed))` does one run, `python -m simulation` does many.
 """
 
 from simulation.faults import Faults

@@ -1,4 +1,4 @@
-"""What holders believe: whether two of them are sure of the same name, and whether they are told in time."""
+"""The checks of the holders: that no two believe in leases of a name at once, and that losses are notified in time."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -9,64 +9,65 @@ from holdfast.runtimes.simulated import Process, World
 from simulation.invariants import Invariant, Tell, Trace
 
 GRANULARITY = 2e-6
-"""What is lost by counting in whole microseconds."""
+"""The error of counting in whole microseconds."""
 
 SLACK = 0.02
-"""By how much a loss may be told after the local deadline: the renewer's own step."""
+"""How long after the local deadline a holder may be notified of a loss: one step of the renewer."""
 
 
 @dataclass(slots=True)
 class Believed:
-    """A lease, as the simulation follows it."""
+    """A lease that the simulation observes."""
 
     process: Process
     lease: CoreLease
     weight: int
     capacity: int
     ends_at: float = NEVER
-    """By the holder's clock, when its max_hold is over."""
+    """The end of its max_hold, by the holder's clock."""
     told: int = 0
+    """How often the holder was notified of its loss."""
 
     def valid(self) -> bool:
-        """Tell whether its holder believes in it now, by its own clock."""
+        """Tell whether the holder believes in the lease now, by its own clock."""
         lease = self.lease
         return not (lease.lost_because or lease.let_go) and self.process.clock() < lease.valid_until
 
     def excused(self) -> bool:
-        """Tell whether the process has only just gone on after a pause, or never will."""
+        """Tell whether the process has only just continued after a pause, or has crashed."""
         process = self.process
         return process.crashed or process.world.time - process.paused_until < SLACK
 
 
 @dataclass
 class LeaseChecks:
-    """Follows all leases of a run."""
+    """Observes all leases of a run."""
 
     world: World
     tell: Tell
     trace: Trace
     healthy: bool
-    """Whether nothing goes wrong in this run, so that nothing may be lost at all."""
+    """Whether nothing goes wrong in this run, so that no lease may be lost at all."""
     keeps_until: Callable[[str, str, int], float] = lambda name, request_id, token: NEVER  # noqa: ARG005
-    """Until when, in true time, the store keeps the lease of a name that came of a request, with a token."""
+    """Returns until when, in true time, the store keeps the lease of a name, a request and a token."""
     leases: dict[str, Believed] = field(default_factory=dict[str, Believed])
-    """By the request that they came of."""
-    handed_on: int = 0
-    """How often a client handed a lease on to another task of its own."""
+    """The leases, by their request."""
+    handed_off: int = 0
+    """The number of local hand-offs."""
     _current: dict[str, list[Believed]] = field(default_factory=dict[str, list[Believed]])
     _crowded: dict[str, list[Believed]] = field(default_factory=dict[str, list[Believed]])
-    """The names with more than one lease that may be believed in."""
+    """The names with more than one lease that a holder may believe in."""
 
-    # -- what happens --------------------------------------------------------------------------------------
+    # -- events --------------------------------------------------------------------------------------------
 
     def entered(self, believed: Believed) -> None:
-        """Follow a lease from now on."""
+        """Observe a lease from now on."""
         lease = believed.lease
         before = self.leases.get(lease.request_id)
         if before is not None:
-            self.handed_on += 1
+            self.handed_off += 1
             if lease.token <= before.lease.token:
-                self.tell(Invariant.TOKENS, f"{lease.name} is handed on with token {lease.token} once more")
+                self.tell(Invariant.TOKENS, f"{lease.name} is handed off with token {lease.token} once more")
         self.leases[lease.request_id] = believed
         current = self._current.setdefault(lease.name, [])
         current.append(believed)
@@ -87,17 +88,17 @@ class LeaseChecks:
             self.tell(Invariant.OVERHELD, f"{believed.lease.request_id} believes in its lease after its max_hold")
 
     def renewing(self, request_id: str) -> None:
-        """Note that the store is asked to keep a lease."""
+        """Check a lease that is about to be renewed."""
         believed = self.leases.get(request_id)
         if believed is not None and believed.process.clock() > believed.ends_at:
             self.tell(Invariant.OVERHELD, f"{request_id} is renewed after its max_hold")
 
     def heard(self, request_id: str, *, refused: bool) -> None:
-        """Note the answer to a renewal: very soon a lease that was refused must be known to be lost."""
+        """Check the reply to a renewal: the holder of a refused lease must know of the loss very soon."""
         believed = self.leases.get(request_id)
         if believed is not None:
             if refused and believed.weight < believed.capacity and believed.valid():
-                self.tell(Invariant.SHARED, f"{request_id} is refused, and its lease is valid")
+                self.tell(Invariant.SHARED, f"the renewal of {request_id} is refused while its lease is valid")
             process, told = believed.process, believed.told
             process.later(0.0, lambda: process.later(0.0, lambda: self._after_hearing(believed, told, refused)))
 
@@ -106,16 +107,16 @@ class LeaseChecks:
         if believed.valid() and refused:
             self.tell(Invariant.LOSS, f"{request_id} believes in its lease after the store refused it")
         if believed.valid() and told:
-            self.tell(Invariant.LOSS, f"{request_id} believes again in a lease that it was told is lost")
+            self.tell(Invariant.LOSS, f"{request_id} believes again in its lease after the notification of its loss")
         self._check_backed(believed)
 
     def crashed(self, process: Process) -> None:
-        """Forget the beliefs of a process that is no more."""
+        """Forget the leases of a process that has crashed."""
         for leases in self._current.values():
             leases[:] = [believed for believed in leases if believed.process is not process]
 
     def after_step(self, name: str) -> None:
-        """Look whether the store still keeps what is believed in."""
+        """Check that the store still keeps the leases that holders believe in."""
         for believed in self._current.get(name, ()):
             self._check_backed(believed)
 
@@ -132,7 +133,7 @@ class LeaseChecks:
     # -- exclusion -----------------------------------------------------------------------------------------
 
     def after_event(self) -> None:
-        """Look for leases that exclude each other and are believed in at once."""
+        """Check that no two holders believe at once in leases that exclude each other."""
         if self._crowded:
             for name, leases in list(self._crowded.items()):
                 if len(leases) > 1:
@@ -153,12 +154,12 @@ class LeaseChecks:
     def _lost(self, believed: Believed, reason: str) -> None:
         lease, process = believed.lease, believed.process
         believed.told += 1
-        self.trace(process.name, f"{lease.name}: told that the lease with token {lease.token} is lost: {reason}")
+        self.trace(process.name, f"{lease.name}: notified that the lease with token {lease.token} is lost: {reason}")
         if believed.told > 1:
-            self.tell(Invariant.LOSS, f"{lease.request_id} was told {believed.told} times")
+            self.tell(Invariant.LOSS, f"{lease.request_id} was notified {believed.told} times")
         left = lease.valid_until - process.clock()
         if left < -SLACK and not believed.excused():
-            self.tell(Invariant.LOSS, f"{lease.request_id} was told {-left:.3f} s after its deadline")
+            self.tell(Invariant.LOSS, f"{lease.request_id} was notified {-left:.3f} s after its deadline")
         if left > 0.0:
             self.tell(
                 Invariant.KEPT, f"{lease.request_id} lost {lease.name} {left:.3f} s before its deadline: {reason}"
@@ -167,7 +168,7 @@ class LeaseChecks:
             self.tell(Invariant.KEPT, f"{lease.request_id} lost {lease.name} though nothing was wrong: {reason}")
 
     def _look_in_time(self, believed: Believed) -> None:
-        """Look when the deadline is over, again and again as it is put off."""
+        """Check the lease after its deadline, again and again as renewals move the deadline."""
         lease, process = believed.lease, believed.process
         wait = lease.valid_until - process.clock() + 2 * SLACK
         process.later(max(wait, SLACK), lambda: self._when_due(believed))
@@ -180,11 +181,13 @@ class LeaseChecks:
             self._look_in_time(believed)
         else:
             late = clock - lease.valid_until
-            self.tell(Invariant.LOSS, f"{lease.request_id} is not told of its loss, {late:.3f} s after its deadline")
+            self.tell(
+                Invariant.LOSS, f"{lease.request_id} is not notified of its loss, {late:.3f} s after its deadline"
+            )
 
     def check_end(self) -> None:
-        """Look whether everybody who lost a lease was told."""
+        """Check that the holder of each lost lease was notified once."""
         for request_id, believed in self.leases.items():
             lease = believed.lease
             if lease.lost_because and not lease.let_go and not believed.process.crashed and believed.told != 1:
-                self.tell(Invariant.LOSS, f"{request_id} was told of its loss {believed.told} times")
+                self.tell(Invariant.LOSS, f"{request_id} was notified of its loss {believed.told} times")

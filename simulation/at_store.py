@@ -1,6 +1,6 @@
-"""What can be seen at the store: the order of grants, the queue, what was left behind, who is kept waiting.
+"""The checks of the store: the order of grants, the queue, what is left behind, and how long waiters wait.
 
-Follows one node. A store of several nodes needs one of these for each, and the order of tokens across them.
+They observe one node. A store of several nodes needs these checks for each node, and the order of tokens across them.
 """
 
 from dataclasses import dataclass, field
@@ -13,56 +13,56 @@ from holdfast.table.times import STAGGER
 from simulation.invariants import Invariant, Tell, Trace
 from simulation.node import Node
 
-ASKING = 2.5
-"""Within how many seconds any waiter has asked again: that a head died, and blocks lighter ones, is found so."""
+RE_POLLED = 2.5
+"""Within how many seconds each waiter has sent its request again, and so found a dead head that blocks lighter ones."""
 
 RENEWING = 0.4
-"""Within what share of its ttl a holder has renewed its lease, and has heard whether somebody waits."""
+"""Within what share of its ttl a holder has renewed its lease, and has learnt whether the name is contended."""
 
 
 @dataclass(slots=True)
 class Place:
-    """A waiter's place: in which order it joined, and when in true time."""
+    """The place of a waiter: the order in which it joined, and the true time."""
 
     order: int
     since: float
     fresh_until: int = 0
-    """By the store's clock, when it counts as dead unless it asks again."""
+    """When the waiter counts as dead unless it repeats its request, by the store's clock."""
 
 
 @dataclass(slots=True)
 class Followed:
-    """What was seen of one name so far."""
+    """The observations of one name."""
 
     token: int = 0
-    """The highest that was granted."""
+    """The highest granted token."""
     counter: int = 0
     tokens: dict[str, int] = field(default_factory=dict[str, int])
-    """By request: the token by which it was granted the name."""
+    """The token of each granted request."""
     holders: dict[str, Holder] = field(default_factory=dict[str, Holder])
     granted_at: dict[str, float] = field(default_factory=dict[str, float])
     """When each holder was granted the name, in true time."""
     pushed: dict[str, int] = field(default_factory=dict[str, int])
-    """By request: until when it was granted by a push, while nothing shows that its client has asked since."""
+    """By request: the end of a lease that was granted by a notification and that its client has not confirmed."""
     queue: dict[str, Place] = field(default_factory=dict[str, Place])
     delayed_until: int = 0
-    """Until when, by the store's clock, an expiry keeps the name from all."""
+    """The end of the lock delay after an expiry, by the store's clock."""
     forgotten: dict[str, Holder] = field(default_factory=dict[str, Holder])
-    """By request: leases of which the node may know no more, or not to the end, but whose lock delay it has to keep."""
+    """By request: leases that the node may have forgotten, or whose end it may not know, with a lock delay to keep."""
     free_since: float | None = None
-    """Since when there is room for the first live waiter."""
+    """Since when the first live waiter fits."""
     head_fits_since: float | None = None
-    """Since when there is also room for the head of the queue, which may be dead."""
+    """Since when the head of the queue fits as well, which may be dead."""
 
 
 class StoreChecks:
-    """Looks at every state that a node stores."""
+    """Checks every state that a node stores."""
 
     def __init__(self, world: World, tell: Tell, trace: Trace, prompt_within: float) -> None:
-        """Tell what is broken; `prompt_within` in seconds, 0 if nobody need be prompt."""
+        """Report violations to `tell`. `prompt_within` is in seconds; 0: grants need not be prompt."""
         self.grants = 0
         self.restored = 0
-        """How many leases that a node had forgotten were taken up again."""
+        """The number of forgotten leases that their holders took up again."""
         self._world = world
         self._tell = tell
         self._trace = trace
@@ -70,20 +70,20 @@ class StoreChecks:
         self._names: dict[str, Followed] = {}
         self._joins = 0
         self._gone: dict[str, int] = {}
-        """By request whose giving up was acknowledged: what the store's clock showed when that was sent."""
+        """By request whose withdrawal was acknowledged: the time of the store's clock when the withdrawal was sent."""
         self._settled: set[str] = set()
         self._min_holds: dict[str, float] = {}
-        """By request: before which true time nobody else is to get what it got."""
+        """By request: the end of its min_hold, in true time."""
         self._disturbed_until: dict[str, float] = {}
         self._dead: set[str] = set()
         """The channels of clients that died."""
         self._let_go: set[str] = set()
-        """Requests whose client has begun to release or to leave."""
+        """Requests whose client has begun to release or to withdraw them."""
 
-    # -- what happens --------------------------------------------------------------------------------------
+    # -- events --------------------------------------------------------------------------------------------
 
     def after_step(self, node: Node, name: str) -> None:
-        """Look at what a node stored."""
+        """Check the state that a node stored."""
         state = node.state(name)
         followed = self._names.setdefault(name, Followed())
         self._note_ends(node, name, state, followed)
@@ -108,12 +108,14 @@ class StoreChecks:
             self._tell_gone(node, name, requests)
 
     def forgot(self, node: Node, name: str) -> None:
-        """Start over from what a node still knows; what it forgot is no guide to the order of its queue any more."""
+        """Start over from the state that a node still has, for the order of a forgotten queue no longer counts."""
         state = node.state(name)
         followed = self._names.setdefault(name, Followed())
         followed.queue = {}
         self._follow_queue(state, followed)
-        known = {holder.request_id for holder in state.holders} if node.takes_up() else set[str]()  # so its length, too
+        known = (
+            {holder.request_id for holder in state.holders} if node.takes_up() else set[str]()
+        )  # in a quarantine the node knows their length, too
         followed.forgotten = {
             request_id: holder
             for request_id, holder in (followed.forgotten | followed.holders).items()
@@ -124,37 +126,37 @@ class StoreChecks:
         followed.counter = state.counter
 
     def clock_stepped(self) -> None:
-        """Expect no lock delay that began by another reckoning of time."""
+        """Expect no lock delay that began before the step of the clock."""
         for followed in self._names.values():
             followed.delayed_until = 0
             followed.forgotten.clear()
 
     def settled(self, request_id: str) -> None:
-        """Note that an acquisition has ended, with a lease or without."""
+        """Record that an acquisition has ended, with a lease or without."""
         self._settled.add(request_id)
 
     def holds_at_least(self, name: str, request_id: str, seconds: float) -> None:
-        """Note for how long after its grant, by the slowest clock, nobody else is to get what a request just got."""
+        """Record the min_hold of a request, counted from its grant by the slowest clock."""
         granted_at = self._names[name].granted_at.get(request_id, 0.0)
         self._min_holds[request_id] = granted_at + seconds * (1.0 - DRIFT)
 
     def died(self, channel: str) -> None:
-        """Note that a client is no more, so that it releases nothing any more."""
+        """Record that a client died, so that it releases nothing any more."""
         self._dead.add(channel)
 
     def letting_go(self, request_id: str) -> None:
-        """Note that a client begins to release a lease, or to leave."""
+        """Record that a client begins to release a lease or to withdraw a request."""
         self._let_go.add(request_id)
 
     def gone(self, request_id: str, sent: int) -> None:
-        """Note that from now on nothing of a request may be seen; `sent`: the store's clock when it was given up.
+        """Record that a request must not appear any more. `sent` is the store's time when it was given up.
 
-        That is promised for as long as the store's clock takes to forget it: one that steps forward forgets early.
+        The store promises this until its tombstone expires by its own clock, which may step forward.
         """
         self._gone[request_id] = sent
 
     def disturbed(self, channel: str, until: float) -> None:
-        """Note that a client cannot be expected to be prompt before a time."""
+        """Record that a client need not be prompt before `until`."""
         self._disturbed_until[channel] = max(until, self._disturbed_until.get(channel, 0.0))
 
     # -- grants --------------------------------------------------------------------------------------------
@@ -164,7 +166,7 @@ class StoreChecks:
         for request_id, holder in followed.holders.items():
             if request_id not in lease:
                 expired = holder.expires_at <= now
-                self._trace("store", f"{name}: {request_id} {'has run out' if expired else 'is let go'}")
+                self._trace("store", f"{name}: {request_id} {'has expired' if expired else 'is released'}")
                 let_go = request_id.startswith(KEPT) or not expired
                 if let_go and KEPT + request_id not in lease and not node.takes_up():
                     self._check_min_hold(name, request_id.removeprefix(KEPT))
@@ -177,14 +179,14 @@ class StoreChecks:
             self._tell(Invariant.MIN_HOLD, f"{name}: {request_id} is released {early:.3f} s before its min_hold")
 
     def _waits(self, request_id: str, followed: Followed) -> bool:
-        """Tell whether a request can be granted anew, as it stands in the queue, or its client still asks."""
+        """Tell whether a request can be granted anew, for it is in the queue or its client still repeats it."""
         return request_id in followed.queue or request_id not in self._settled
 
     def _check_taken_up(self, node: Node, name: str, holder: Holder) -> None:
         self.restored += 1
         self._trace("store", f"{name}: {holder.request_id} takes its lease up again")
         if not node.takes_up():
-            self._tell(Invariant.GUARD, f"{name}: {holder.request_id} took up again what had run out")
+            self._tell(Invariant.GUARD, f"{name}: {holder.request_id} took up again a lease that had expired")
 
     def _check_grant(self, node: Node, name: str, holder: Holder, state: NameState, followed: Followed) -> None:
         self.grants += 1
@@ -220,12 +222,14 @@ class StoreChecks:
 
     def _check_push(self, node: Node, name: str, holder: Holder, followed: Followed) -> None:
         if not node.listens(holder.channel):
-            self._tell(Invariant.PROMPT, f"{name}: {holder.request_id} was granted by a push that nobody listens for")
+            self._tell(
+                Invariant.PROMPT, f"{name}: {holder.request_id} was granted, and nobody receives the notification"
+            )
         place = followed.queue.get(holder.request_id)
         if place is not None and place.fresh_until < holder.granted_at:
             silent = (holder.granted_at - place.fresh_until) / 1e6
             self._tell(
-                Invariant.PUSH, f"{name}: {holder.request_id} was granted, and is silent {silent:.3f} s too long"
+                Invariant.PUSH, f"{name}: {holder.request_id} was granted after {silent:.3f} s of silence too many"
             )
 
     def _check_overtaking(self, name: str, request_id: str, state: NameState, followed: Followed) -> None:
@@ -259,12 +263,12 @@ class StoreChecks:
     def _tell_gone(self, node: Node, name: str, requests: list[str]) -> None:
         for request_id in requests:
             if request_id in self._gone and node.clock() < self._gone[request_id] + node.refuses_for:
-                self._tell(Invariant.CLEAN, f"{name}: {request_id} is there again after its leave was acknowledged")
+                self._tell(Invariant.CLEAN, f"{name}: {request_id} is back after its withdrawal was acknowledged")
 
     # -- time ----------------------------------------------------------------------------------------------
 
     def check_prompt(self, node: Node) -> None:
-        """Look for who could hold a name, and does not or does not know."""
+        """Check that no live waiter waits for a free name, and that every holder knows of its grant."""
         for name in node.names():
             followed, state = self._names.setdefault(name, Followed()), node.state(name)
             self._check_free(node, name, state, followed)
@@ -274,25 +278,31 @@ class StoreChecks:
     def _check_free(self, node: Node, name: str, state: NameState, followed: Followed) -> None:
         now = node.clock()
         waiting = [each for each in state.queue if each.fresh_until > now and node.listens(each.request.channel)]
-        if not waiting or not _would_fit(waiting[0], state, now) or (node.buries and state.queue[0] is not waiting[0]):
+        if (
+            not waiting
+            or not _would_fit(waiting[0], state, now)
+            or (node.keeps_dead_waiters and state.queue[0] is not waiting[0])
+        ):
             followed.free_since = followed.head_fits_since = None
             return
         if followed.free_since is None:
             followed.free_since = self._world.time
-        if not _would_fit(state.queue[0], state, now) or (state.queue[0] is not waiting[0] and _has_lapsed(state, now)):
+        if not _would_fit(state.queue[0], state, now) or (
+            state.queue[0] is not waiting[0] and _has_expired(state, now)
+        ):
             followed.head_fits_since = None
         elif followed.head_fits_since is None:
             followed.head_fits_since = self._world.time
-        bounds = [(followed.free_since, max(self._prompt_within, ASKING))]
+        bounds = [(followed.free_since, max(self._prompt_within, RE_POLLED))]
         if followed.head_fits_since is not None:
             bounds.append((followed.head_fits_since, self._prompt_within))
         late = (
             state.queue.place(waiting[0].request.request_id) * STAGGER / 1e6
-        )  # the dead keep their places until somebody asks
+        )  # dead waiters keep their places until a request arrives
         for waiter in waiting:
             place = followed.queue.get(waiter.request.request_id)
             joined = place.since if place else 0.0
-            ended = waiter.request.request_id in self._settled  # it could not leave, and lapses
+            ended = waiter.request.request_id in self._settled  # its withdrawal was lost: the waiter will count as dead
             channel = waiter.request.channel
             if not ended and any(
                 self._should_know(channel, max(since, joined), bound + late) for since, bound in bounds
@@ -316,19 +326,19 @@ class StoreChecks:
     def _should_know(self, channel: str, since: float, within: float) -> bool:
         return self._world.time - max(since, self._disturbed_until.get(channel, 0.0)) > within
 
-    def check_turn(self, node: Node, name: str, request_id: str) -> None:
-        """Look whether a name goes from hand to hand in one client for too long while somebody outside waits."""
+    def check_fairness(self, node: Node, name: str, request_id: str) -> None:
+        """Check that a client makes no local hand-offs beyond its fairness budget while others wait."""
         if self._waits_behind(node, name, request_id, FairnessBudget().time):
-            self._tell(Invariant.FIFO, f"{name} is handed on by {request_id}, though others have waited for long")
+            self._tell(Invariant.FIFO, f"{name} is handed off by {request_id}, though others have waited for long")
 
     def check_lingering(self, node: Node, name: str, request_id: str) -> None:
-        """Look whether somebody waits for what nobody has."""
+        """Check that a name does not linger while another client waits for it."""
         if self._waits_behind(node, name, request_id, 0.0):
-            self._tell(Invariant.PROMPT, f"{name} is kept by {request_id} for nobody, though others wait")
-            self._disturbed_until[request_id] = float("inf")  # told once
+            self._tell(Invariant.PROMPT, f"{name} lingers for {request_id}, though others wait")
+            self._disturbed_until[request_id] = float("inf")  # reported once
 
-    def _waits_behind(self, node: Node, name: str, request_id: str, turn: float) -> bool:
-        """Tell whether somebody has waited for so long that the holder of a name must know it."""
+    def _waits_behind(self, node: Node, name: str, request_id: str, budget: float) -> bool:
+        """Tell whether a waiter has waited for longer than `budget` after the holder of the name must know of it."""
         followed = self._names.get(name)
         holder = followed.holders.get(request_id) if followed is not None else None
         if not self._prompt_within or followed is None or holder is None or request_id in self._disturbed_until:
@@ -340,25 +350,25 @@ class StoreChecks:
                 max(place.since, followed.granted_at.get(request_id, 0.0)) if place is not None else self._world.time
             )
             within = self._prompt_within
-            if within >= ASKING:  # pushes get lost, so the holder hears of it when it renews
+            if within >= RE_POLLED:  # notifications may be lost, so the holder learns of the waiter when it renews
                 within = max(within, RENEWING * holder.ttl / MICROS)
-            if alive and self._should_know(holder.channel, since, within + turn):
+            if alive and self._should_know(holder.channel, since, within + budget):
                 return True
         return False
 
     def check_drained(self, node: Node) -> None:
-        """Look for what is left in the store when nobody wants anything any more."""
+        """Check that the store is empty when all clients have finished."""
         now = node.clock()
         for name in node.names():
             state = node.state(name)
-            left = [holder.request_id for holder in state.holders if holder.expires_at > now]
-            left += [waiter.request.request_id for waiter in state.queue if waiter.fresh_until > now]
-            if left:
-                self._tell(Invariant.DRAINED, f"{name}: {', '.join(left)} is left in the store at the end")
+            remaining = [holder.request_id for holder in state.holders if holder.expires_at > now]
+            remaining += [waiter.request.request_id for waiter in state.queue if waiter.fresh_until > now]
+            if remaining:
+                self._tell(Invariant.DRAINED, f"{name}: {', '.join(remaining)} is left in the store at the end")
 
 
-def _has_lapsed(state: NameState, now: int) -> bool:
-    """Tell whether a lease or a lock delay is over, and nobody has asked since: then a dead head was not found yet."""
+def _has_expired(state: NameState, now: int) -> bool:
+    """Tell whether a lease or a lock delay has ended without a request since: then a dead head is not yet found."""
     return 0 < state.blocked_until <= now or any(holder.expires_at <= now for holder in state.holders)
 
 

@@ -1,4 +1,4 @@
-"""`python -m simulation`: run many seeds, or replay one and tell what happened."""
+"""`python -m simulation`: runs many seeds, or replays one and prints its trace."""
 
 import argparse
 import random
@@ -15,13 +15,13 @@ from simulation.shrink import shrink
 
 COMMAND = "python -m simulation"
 FRESH = 10**9
-"""The smallest random seed: far above the fixed seeds, on which every known bug is fixed."""
+"""The smallest random seed, far above the fixed seeds, which find no bug any more."""
 
 ROW = "{:<17} {:>9} {:>7}  {:>9} {:>10} {:>9} {:>9}  {}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do what the command line says; return 1 if a promise was broken, 2 if it makes no sense."""
+    """Run the command line; return 1 if a promise was broken, 2 if the arguments are wrong."""
     parser = _parser()
     options = parser.parse_args(arguments)
     if options.seeds < 1 or options.jobs < 1:
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run_many(scenarios: Sequence[Scenario], seeds: int, first: int, jobs: int) -> int:
-    """Run seeds `first` and up, print a table, and explain the first broken promise of each scenario."""
+    """Run the seeds from `first` on, print a table, and explain the first broken promise of each scenario."""
     began = time.monotonic()
     runs = seeds * len(scenarios)
     _say(f"seeds {first} to {first + seeds - 1} of each scenario (--first {first} runs them again)")
@@ -53,7 +53,7 @@ def run_many(scenarios: Sequence[Scenario], seeds: int, first: int, jobs: int) -
 
 
 def replay(plan: Plan, *, quiet: bool = False) -> int:
-    """Run one plan and print what happened; return 1 if a promise was broken."""
+    """Run one plan and print its trace; return 1 if a promise was broken."""
     report = simulate(plan, trace=not quiet)
     _say(plan.describe())
     for line in report.lines:
@@ -61,18 +61,18 @@ def replay(plan: Plan, *, quiet: bool = False) -> int:
     _say(f"{report.events} events, {report.grants} grants in {report.virtual:.1f} virtual seconds")
     _say(f"digest {report.digest}")
     for violation in report.violations:
-        promised = "BROKEN" if violation.invariant in plan.scenario.promises else "broken, as is not promised"
+        promised = "BROKEN" if violation.invariant in plan.scenario.promises else "broken, but not promised"
         _say(f"{promised}: {violation.invariant} at {violation.time:.6f}: {violation.text}")
     return 1 if report.broken() else 0
 
 
 def replay_command(scenario: str, seed: int, more: str = "") -> str:
-    """Return the command that replays a run, and tells what happened."""
+    """Return the command that replays a run and prints its trace."""
     return f'make sim SIM_ARGS="--scenario {scenario} --seed {seed}{more}"'
 
 
 def table(tallies: Sequence[Tally]) -> str:
-    """Render what scenarios added up to."""
+    """Return the table of the results of each scenario."""
     head = ROW.format(
         "scenario", "seeds", "broken", "grants", "virtual/s", "grants/s", "events/s", "broken, not promised"
     )
@@ -95,13 +95,13 @@ def _row(tally: Tally) -> str:
 
 
 def _explain(tally: Tally) -> None:
-    """Shrink the first run that broke a promise, and tell its story."""
+    """Shrink the first run that broke a promise, and print its trace."""
     seed, invariant, text = tally.broken[0]
     _say(f"\n{tally.scenario} breaks a promise ({invariant}) on {len(tally.broken)} seeds, the first is {seed}: {text}")
     _say(f"replay it:  {replay_command(tally.scenario, seed)}")
     small = shrink(Plan.draw(BY_NAME[tally.scenario], seed), invariant)
     report = simulate(small, trace=True)
-    _say(f"\na smaller run that breaks the same, {small.describe()}")
+    _say(f"\na smaller run that breaks the same promise, {small.describe()}")
     for line in _story(report, f"CHECK    {invariant}:"):
         _say(line)
     extra = "" if small.drawn() else f" --plan {small.text()}"
@@ -109,7 +109,7 @@ def _explain(tally: Tally) -> None:
 
 
 def _story(report: Report, until: str) -> list[str]:
-    """Return what happened up to the first sign of what went wrong."""
+    """Return the trace up to the line that reports the violation."""
     for number, line in enumerate(report.lines):
         if until in line:
             return report.lines[: number + 1]
@@ -130,7 +130,7 @@ def _progress(runs: int) -> Callable[[int], None] | None:
 
 
 def _first(given: int | None) -> int:
-    """Return the first seed: the given one, or one that has hardly been run before."""
+    """Return the first seed: the given one, or a random one that has hardly been run before."""
     return random.SystemRandom().randrange(FRESH, 10 * FRESH) if given is None else given
 
 
@@ -141,7 +141,7 @@ def _plan(scenario: Scenario, seed: int, text: str | None) -> Plan:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(COMMAND, description="Run the shipped protocol in virtual time, under faults.")
     parser.add_argument(
-        "--scenario", choices=["all", *BY_NAME], action="append", help="what may go wrong, once or more (default: all)"
+        "--scenario", choices=["all", *BY_NAME], action="append", help="the scenario, once or more (default: all)"
     )
     parser.add_argument("--seeds", type=int, default=2000, help="how many seeds a scenario (default: 2000)")
     parser.add_argument("--first", type=int, help="the first seed (default: a random one, so that the seeds are fresh)")

@@ -1,4 +1,4 @@
-"""What happens to clients and the store at random moments of a run."""
+"""The faults that happen to clients and the store at random instants of a run."""
 
 import random
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from simulation.workload import Client
 
 
 class Disasters:
-    """The faults of a run that are counted, not rated."""
+    """The faults of a run that have a count instead of a rate."""
 
     def __init__(
         self,
@@ -24,7 +24,7 @@ class Disasters:
         checker: Checker,
         replace: Callable[[], None],
     ) -> None:
-        """Happen to `node` and to `clients`; `replace` starts a client in place of one that died."""
+        """Make the disasters of `node` and `clients`. `replace` starts a client in place of a dead one."""
         self._plan = plan
         self._rng = rng
         self._world = node.world
@@ -34,7 +34,7 @@ class Disasters:
         self._replace = replace
 
     def schedule(self) -> None:
-        """Draw the moments at which something happens."""
+        """Draw the instant of each disaster."""
         faults = self._plan.faults
         kinds: list[tuple[int, Callable[[], None]]] = [
             (faults.cuts, self._cut),
@@ -57,7 +57,7 @@ class Disasters:
                 self._world.at(self._rng.uniform(0.0, self._plan.duration), happen)
 
     def stop(self) -> None:
-        """Let nothing go wrong any more."""
+        """Stop all faults."""
         self._checker.trace("calm", "all faults stop")
         for client in self._clients:
             client.link.faults = Faults()
@@ -90,7 +90,7 @@ class Disasters:
             client.link.mute_until = until
 
     def _pause(self) -> None:
-        """Pause a client: now, or (a worse moment) when it has sent its next request."""
+        """Pause a client: now, or at a worse instant, just after it has sent its next request."""
         client, duration = self._any_client(), self._rng.choice((0.05, 0.5, 2.0, 5.0)) * self._rng.random()
         if self._rng.random() < 0.5:
             self._pause_for(client, duration)
@@ -103,7 +103,7 @@ class Disasters:
         self._checker.store.disturbed(client.store.channel, client.process.paused_until + RECOVERY)
 
     def _crash(self) -> None:
-        """Kill a client: now, or (a worse moment) when it is granted a name that it waits for."""
+        """Kill a client: now, or at a worse instant, just when it is granted a name that it waits for."""
         client = self._any_client()
         if self._rng.random() < 0.5:
             self._kill(client)
@@ -159,7 +159,7 @@ class Disasters:
             self._forget(what)
 
     def _forget(self, what: str) -> None:
-        """Note what the store has forgotten: what it is, a colon, and how."""
+        """Record what the store has forgotten. `what` begins with the kind of the disaster and a colon."""
         self._note(what.partition(":")[0], what)
         for _ in range(self._plan.faults.newcomers):
             self._world.at(self._node.down_until, self._replace)
@@ -168,7 +168,7 @@ class Disasters:
 
     def _stall(self) -> None:
         until = self._world.time + self._rng.uniform(0.1, 2.0)
-        self._note("replicas stalled", f"the replicas get nothing until {until:.3f}")
+        self._note("replicas stalled", f"the replicas receive nothing until {until:.3f}")
         self._node.stall(until)
 
     def _flush(self) -> None:
@@ -179,11 +179,11 @@ class Disasters:
         names = self._node.names()
         if names:
             name = self._rng.choice(names)
-            self._note("taken by force", f"somebody takes {name} by force")
+            self._note("taken by force", f"{name} is revoked by force")
             self._node.revoke(name)
 
     def touch_all(self) -> None:
-        """Have somebody ask for every name: a clock that stepped back is healed by whoever asks."""
+        """Send a request for every name, for a request corrects the effects of a clock that stepped back."""
         for name in self._node.names():
             self._node.touch(name)
 

@@ -1,7 +1,7 @@
-"""An ensemble in memory: sessions, and entries in their order. What ZooKeeper and etcd have in common, by one clock.
+"""An ensemble in memory: sessions and ordered entries, which ZooKeeper and etcd have in common, with one clock.
 
-It is one machine that carries out one operation after another, as a group with consensus is to its clients. Whatever
-is between it and them, messages that are late or lost, is somebody else's.
+The ensemble carries out one operation after another, as a group of servers with consensus does for its clients. The
+network, with its late and lost messages, is simulated elsewhere.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,19 +10,19 @@ from dataclasses import dataclass, field, replace
 from holdfast.stores.ordered import Detail, Entry, Kind, Listing, Record
 
 Push = Callable[[str, str], None]
-"""How a session is told something: "woken" and a request, "told" and a message, or "lost"."""
+"""Sends an event to a session: "woken" and a request, "told" and a message, or "lost"."""
 
 
 @dataclass(slots=True)
 class Kept:
-    """An entry, and what belongs to it."""
+    """An entry with its text and its times."""
 
     entry: Entry
     text: str
     made_at: float
     keep: float
     began_at: float = -1.0
-    """Of a BLOCK: when somebody first asked for it."""
+    """The time of the first request for a BLOCK entry."""
 
 
 @dataclass(slots=True)
@@ -33,23 +33,23 @@ class Session:
     length: float
     push: Push
     watches: list[tuple[str, str, str]] = field(default_factory=list[tuple[str, str, str]])
-    """Names, keys and requests."""
+    """The watches: name, key and request of each."""
 
 
 class Ensemble:
-    """All that is known of all names."""
+    """The state of all names and sessions."""
 
     def __init__(self, clock: Callable[[], float], changed: Callable[[str], None]) -> None:
-        """Go by `clock`, in seconds; call `changed` with each name of which something changed."""
+        """Use `clock`, in seconds; call `changed` with each name whose state changes."""
         self.names: dict[str, list[Kept]] = {}
         self.sessions: dict[str, Session] = {}
         self.joined: dict[str, int] = {}
         self.events = 0
-        """How many times somebody was woken."""
+        """The number of wake-ups."""
         self._clock = clock
         self._changed = changed
         self._count = 1_000
-        self._buried: set[str] = set()
+        self._withdrawn: set[str] = set()
 
     def _next(self) -> int:
         self._count += 1
@@ -58,11 +58,11 @@ class Ensemble:
     # -- sessions ------------------------------------------------------------------------------------------
 
     def begin(self, session: str, length: float, push: Push) -> None:
-        """Begin a session that ends when it was silent for `length` seconds."""
+        """Begin a session that ends after `length` seconds without a renewal."""
         self.sessions[session] = Session(self._clock() + length, length, push)
 
     def renew(self, session: str) -> bool:
-        """Put off the end of a session; False if it has ended."""
+        """Renew a session; return False if it has ended."""
         self.expire()
         known = self.sessions.get(session)
         if known is not None:
@@ -73,17 +73,17 @@ class Ensemble:
         return known is not None
 
     def renew_all(self) -> None:
-        """Put off the end of all sessions, as a new leader does."""
+        """Renew all sessions, as a new leader does."""
         for session in self.sessions:
             self.renew(session)
 
     def expire(self) -> None:
-        """End the sessions that were silent for too long."""
+        """End the sessions that were not renewed in time."""
         for session in [each for each, known in self.sessions.items() if known.ends_at <= self._clock()]:
             self.end(session)
 
     def end(self, session: str) -> None:
-        """End a session, and all that it has."""
+        """End a session, and remove its entries."""
         known = self.sessions.pop(session, None)
         for name, kept in list(self.names.items()):
             self._remove(name, [each for each in kept if each.entry.session == session])
@@ -93,9 +93,9 @@ class Ensemble:
     # -- entries -------------------------------------------------------------------------------------------
 
     def join(self, session: str, name: str, record: Record) -> tuple[Entry, Listing] | None:
-        """Add a contender, unless it is there or was withdrawn; None if the session has ended."""
+        """Add a contender unless it exists; return None if its request was withdrawn or the session has ended."""
         self.expire()
-        if session not in self.sessions or record.request_id in self._buried:
+        if session not in self.sessions or record.request_id in self._withdrawn:
             return None
         there = [each for each in self._of(name, record.request_id) if each.entry.session == session]
         entry = there[0].entry if there else self._add(session, name, record)
@@ -103,21 +103,21 @@ class Ensemble:
         return replace(entry), self.listing(name)
 
     def withdraw_join(self, name: str, request_id: str) -> bool:
-        """Remove a contender, and let it never come again."""
+        """Remove a contender, and refuse its request from now on."""
         self.expire()
-        self._buried.add(request_id)
+        self._withdrawn.add(request_id)
         there = self._of(name, request_id)
         self._remove(name, there)
         return bool(there)
 
     def forgive(self, request_id: str) -> None:
-        """Let a request that was withdrawn come again: nothing of it is under way."""
-        self._buried.discard(request_id)
+        """Accept a withdrawn request again, for none of its messages is under way."""
+        self._withdrawn.discard(request_id)
 
     def change(
         self, session: str, name: str, remove: Sequence[Entry], add: Sequence[Record], beside: Entry | None = None
     ) -> bool:
-        """Remove and add in one step, while `beside` is there."""
+        """Remove and add entries in one step, if `beside` exists."""
         self.expire()
         if beside is not None and self._find(name, beside) is None:
             return False
@@ -142,12 +142,12 @@ class Ensemble:
         return kept is not None
 
     def stir(self, name: str, entries: Sequence[Entry]) -> None:
-        """Wake who watches."""
+        """Wake the requests that watch these entries."""
         for entry in entries:
             self._fire(name, entry.key)
 
     def watch(self, session: str, name: str, request_id: str, entries: Sequence[Entry]) -> bool:
-        """Wake a request when one of these goes; False if one is gone."""
+        """Wake a request when one of these entries is removed; return False if one is missing already."""
         self.expire()
         known = self.sessions.get(session)
         if known is None:
@@ -164,16 +164,16 @@ class Ensemble:
         if known is not None:
             known.push("told", message)
 
-    # -- looking -------------------------------------------------------------------------------------------
+    # -- queries -------------------------------------------------------------------------------------------
 
     def listing(self, name: str) -> Listing:
-        """List a name."""
+        """Return the entries of a name."""
         self.expire()
         entries = [replace(kept.entry, session="") for kept in self.names.get(name, [])]
         return Listing(entries, self.joined.get(name, 0), self._next())
 
     def details(self, name: str, entries: Sequence[Entry]) -> list[Detail | None]:
-        """Tell the rest of entries."""
+        """Return the details of entries; None for an entry that is gone."""
         self.expire()
         found = [self._find(name, entry) for entry in entries]
         return [None if kept is None else self._detail(kept) for kept in found]
@@ -182,13 +182,13 @@ class Ensemble:
         return Detail(kept.text, kept.entry.token, self._clock() - kept.made_at, kept.entry.session)
 
     def check(self, session: str, entries: Sequence[tuple[str, Entry]]) -> list[bool]:
-        """Tell which entries are there, in this session; renews it."""
+        """Tell which entries exist in this session, and renew the session."""
         alive = self.renew(session)
         found = [self._find(name, entry) for name, entry in entries]
         return [alive and kept is not None and kept.entry.session == session for kept in found]
 
     def remains(self, name: str, entry: Entry) -> float:
-        """Tell for how long an entry counts; remove it if that is over."""
+        """Return for how long an entry remains valid; remove it if that time is over."""
         self.expire()
         kept = self._find(name, entry)
         if kept is None:
@@ -202,16 +202,16 @@ class Ensemble:
         return max(0.0, left)
 
     def ends_at(self, kept: Kept) -> float:
-        """Return when a KEPT or BLOCK entry is over, by the clock; one that nobody asked for yet begins now."""
+        """Return when a KEPT or BLOCK entry ends, by the clock. A BLOCK without a request so far begins now."""
         if kept.entry.kind is Kind.BLOCK and kept.began_at < 0.0:
             return self._clock() + kept.keep
         return (kept.began_at if kept.began_at >= 0.0 else kept.made_at) + kept.keep
 
     def in_use(self, prefix: str) -> list[str]:
-        """List the names with entries."""
+        """Return the names with entries."""
         return sorted(name for name, kept in self.names.items() if kept and name.startswith(prefix))
 
-    # -- small things --------------------------------------------------------------------------------------
+    # -- internal ------------------------------------------------------------------------------------------
 
     def _of(self, name: str, request_id: str) -> list[Kept]:
         kept = self.names.get(name, [])
@@ -242,7 +242,7 @@ class Ensemble:
     def _fire(self, name: str, key: str) -> None:
         for known in list(self.sessions.values()):
             for watch in [each for each in known.watches if each[:2] == (name, key)]:
-                if watch in known.watches:  # it may have been woken by another one, and is woken once
+                if watch in known.watches:  # another watch may have woken the request, which is woken once
                     known.watches = [each for each in known.watches if each[2] != watch[2]]
                     self.events += 1
                     known.push("woken", watch[2])

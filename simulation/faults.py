@@ -1,4 +1,4 @@
-"""What goes wrong in a run, and how often: drawn from the seed, and easy to switch off one by one."""
+"""The faults of a run and their rates: drawn from the seed, and switched off one by one to shrink a run."""
 
 import random
 from dataclasses import dataclass, fields, replace
@@ -6,32 +6,32 @@ from dataclasses import dataclass, fields, replace
 
 @dataclass(slots=True, frozen=True)
 class Faults:
-    """The faults of a run. Rates are probabilities a message or an acquisition, counts are per run."""
+    """The faults of a run. A rate is a probability per message or per acquisition; a count is per run."""
 
     loss: float = 0.0
-    """A push is lost; a request, or its reply, is a third as likely each."""
+    """A notification is lost. A request or its reply is lost with a third of the probability each."""
     duplicate: float = 0.0
-    """A request is carried out twice, the second time later, as by a retry below us."""
+    """A request is carried out twice, the second time later, as by a retry of a lower layer."""
     straggler: float = 0.0
     """A message takes up to seconds instead of milliseconds."""
     errors: float = 0.0
-    """The store answers an error instead of doing anything."""
+    """The store replies with an error and changes nothing."""
     cancel: float = 0.0
-    """An acquisition is cancelled at a random one of its await points."""
+    """An acquisition is cancelled at a random await point."""
     cuts: int = 0
-    """A connection breaks: what is under way has an unknown outcome."""
+    """A connection breaks: requests under way have an unknown outcome."""
     partitions: int = 0
-    """A client and the store cannot hear each other for a while, in one direction or both."""
+    """Messages between a client and the store are lost for a while, in one direction or both."""
     slow: int = 0
     """The store takes hundreds of milliseconds for a while."""
     pauses: int = 0
-    """A client runs no code for a while, and believes that nothing happened."""
+    """A client runs no code for a while, and does not notice."""
     crashes: int = 0
-    """A client dies, and another one starts in its place."""
+    """A client dies, and another client starts in its place."""
     drift: float = 0.0
-    """By how much clocks run fast or slow; the allowance is 1 % between any two."""
+    """By how much clocks run fast or slow. Holdfast allows 1 % between any two clocks."""
     disorder: float = 0.0
-    """By how many seconds the wall clocks of clients are off."""
+    """By how many seconds the wall clocks of clients are wrong."""
     clock_back: int = 0
     """The store's clocks step back."""
     restarts: int = 0
@@ -43,34 +43,34 @@ class Faults:
     failovers: int = 0
     """A replica that lags behind is promoted."""
     failbacks: int = 0
-    """A replica is promoted, and after a while the master before it again, which knows nothing of the time between."""
+    """A replica is promoted, and after a while the former master again, without the changes of the time between."""
     newcomers: int = 0
-    """A client that was never there before comes as soon as the store that forgot is back."""
+    """A new client starts as soon as a store that has forgotten its state is up again."""
     stalls: int = 0
-    """The replicas get nothing for a while."""
+    """The replicas receive nothing for a while."""
     flushes: int = 0
     """A Redis server forgets all scripts."""
     revokes: int = 0
-    """Somebody takes a name by force."""
+    """A name is revoked by force."""
     delays: float = 0.0
-    """A lease has a lock delay of most of the longest ttl, or of more than that."""
+    """A lease has a lock delay of most of the longest ttl, or of more than it."""
 
     def without(self, name: str) -> "Faults":
-        """Return the same with one fault switched off."""
+        """Return these faults with one fault switched off."""
         return replace(self, **{name: type(getattr(self, name))(0)})
 
     def active(self) -> list[str]:
-        """Name the faults that are switched on."""
+        """Return the names of the faults that are switched on."""
         return [field.name for field in fields(self) if getattr(self, field.name)]
 
     def drawn(self, rng: random.Random) -> "Faults":
-        """Return a random selection of these faults, each at a random strength up to what is given here.
+        """Return a random selection of these faults, each at a random strength up to the given one.
 
-        A run with every fault at once is mostly noise; one with two or three of them goes deeper.
+        A run with two or three faults goes deeper than a run with all of them at once.
         """
         values: dict[str, float | int] = {}
         for name in self.active():
             most = getattr(self, name)
             if rng.random() < 0.5:
                 values[name] = rng.randint(1, most) if isinstance(most, int) else most * rng.random()
-        return Faults(**values)  # type: ignore[arg-type]  # the fields are numbers of the same kinds
+        return Faults(**values)  # type: ignore[arg-type]  # each value is a number of the type of its field

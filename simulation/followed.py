@@ -1,4 +1,4 @@
-"""A client's store as the checks follow it: what is asked and heard is traced, and told to the checker."""
+"""A client's store under observation: every request, reply and notification is traced and reported to the checker."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -29,38 +29,38 @@ from simulation.network import Link
 
 
 class Vanishing(Store, Protocol):
-    """A simulated store: its client may die."""
+    """A simulated store whose client may die."""
 
     def vanish(self) -> None:
-        """Have the node find that nobody listens."""
+        """Close the channel at the node, as the death of the client does."""
         ...
 
 
 class FollowedStore:
-    """What one client asks of its store, and hears."""
+    """The store of one client, which traces and reports its operations."""
 
     def __init__(self, store: Vanishing, link: Link, checker: Checker) -> None:
-        """Pass everything on to `store`."""
+        """Forward all operations to `store`."""
         self.capabilities = store.capabilities
         self.channel = ""
-        """Where the node pushes to; empty until it is opened."""
+        """The notification channel; empty until the store is opened."""
         self.unsure: set[str] = set()
-        """Requests that the store may know of."""
+        """Requests that the store may know."""
         self.released: set[str] = set()
-        """Requests that were granted, and released."""
+        """Requests that were granted and released."""
         self._unanswered: set[str] = set()
-        """Requests that had no answer, so that it may still arrive."""
+        """Requests without a reply, which may still arrive at the store."""
         self._store = store
         self._link = link
         self._checker = checker
         self._deliver: Callable[[Notification], None] = lambda notification: None  # noqa: ARG005
 
     def identity(self) -> str:
-        """Pass on."""
+        """Return the identity of the store."""
         return self._store.identity()
 
     async def open(self, deliver: Callable[[Notification], None], until: float) -> str:
-        """Open the store, and listen in."""
+        """Open the store, and observe its notifications."""
         self._deliver = deliver
         self.channel = await self._store.open(self._hear, until)
         return self.channel
@@ -73,11 +73,11 @@ class FollowedStore:
         """Do nothing: simulated processes do not fork."""
 
     def vanish(self) -> None:
-        """Have the node find that nobody listens."""
+        """Close the channel at the node, as the death of the client does."""
         self._store.vanish()
 
     async def acquire(self, request: AcquireRequest, until: float) -> Reply:
-        """Ask, and note on the asking task whether the store may know of it."""
+        """Send an acquire request, and record on the running task that the store may know it."""
         task = self._link.world.running
         if task is not None and request.request_id not in task.note.split():
             task.note = request.request_id
@@ -94,14 +94,14 @@ class FollowedStore:
         return reply
 
     async def acquire_many(self, requests: Sequence[AcquireRequest], until: float) -> list[Reply]:
-        """Ask for several names in one step, and note of which the store may know."""
+        """Send requests for several names in one step, and record which the store may know."""
         task = self._link.world.running
         request_ids = [request.request_id for request in requests]
         if task is not None:
             task.note = " ".join(dict.fromkeys([*task.note.split(), *request_ids]))
         known = self.unsure.intersection(request_ids)
         self.unsure.update(request_ids)
-        self._say(f"{', '.join(request_ids)} ask for {', '.join(request.name for request in requests)} together")
+        self._say(f"{', '.join(request_ids)} ask for {', '.join(request.name for request in requests)} in one step")
         try:
             replies = await self._store.acquire_many(requests, until)
         except OutcomeUnknown:
@@ -118,7 +118,7 @@ class FollowedStore:
         return replies
 
     async def release(self, release: ReleaseRequest, until: float) -> Outcome:
-        """Release."""
+        """Release a lease."""
         self._say(f"{release.request_id} releases {release.name}")
         self.released.add(release.request_id)
         self._checker.store.letting_go(release.request_id)
@@ -130,7 +130,7 @@ class FollowedStore:
         return outcome
 
     async def renew(self, renewals: Sequence[RenewRequest], until: float) -> list[RenewReply]:
-        """Renew, and note who is refused."""
+        """Renew leases, and record which renewals are refused."""
         self._say(f"renews {', '.join(renewal.request_id for renewal in renewals)}")
         for renewal in renewals:
             self._checker.clients.renewing(renewal.request_id)
@@ -141,33 +141,33 @@ class FollowedStore:
         return replies
 
     async def adjust(self, adjust: AdjustRequest, until: float) -> RenewReply:
-        """Change a holding."""
-        self._say(f"{adjust.request_id} makes do with {adjust.weight} of {adjust.name}")
+        """Change a held lease."""
+        self._say(f"{adjust.request_id} reduces its weight of {adjust.name} to {adjust.weight}")
         reply = await self._store.adjust(adjust, until)
         self._say(f"{adjust.request_id} hears {reply or 'adjusted'}")
         return reply
 
     async def withdraw(self, withdraw: WithdrawRequest, until: float) -> NotGranted:
-        """Leave, and note when it is acknowledged."""
-        self._checker.leaving(withdraw.request_id)
+        """Withdraw a request, and record when the withdrawal is acknowledged."""
+        self._checker.withdrawing(withdraw.request_id)
         self._checker.store.letting_go(withdraw.request_id)
-        self._say(f"{withdraw.request_id} leaves {withdraw.name}")
+        self._say(f"{withdraw.request_id} withdraws from {withdraw.name}")
         sent = self._clock()
-        left = await self._store.withdraw(withdraw, until)
-        self._say(f"{withdraw.request_id} has left")
+        reply = await self._store.withdraw(withdraw, until)
+        self._say(f"{withdraw.request_id} is withdrawn")
         self._checker.store.gone(withdraw.request_id, sent)
-        return left
+        return reply
 
     async def inspect(self, name: str, until: float) -> NameView:
-        """Show one name."""
+        """Return the view of a name."""
         return await self._store.inspect(name, until)
 
     async def names(self, prefix: str, until: float, rest: object = None) -> Page:
-        """List the names in use."""
+        """Return the names in use."""
         return await self._store.names(prefix, until, rest)
 
     async def request_revocation(self, name: str, until: float) -> list[HolderView]:
-        """Ask for a name back."""
+        """Send a revocation request for a name."""
         return await self._store.request_revocation(name, until)
 
     async def resize(self, name: str, before: int, after: int, until: float) -> int:
@@ -175,11 +175,11 @@ class FollowedStore:
         return await self._store.resize(name, before, after, until)
 
     async def revoke(self, name: str, until: float, token: int = 0) -> list[HolderView]:
-        """Take a name by force."""
+        """Revoke a name by force."""
         return await self._store.revoke(name, until, token)
 
     def _clock(self) -> int:
-        """Return what the store's clock shows."""
+        """Return the time of the store's clock."""
         return self._checker.node.clock() if self._checker.node is not None else 0
 
     def _hear(self, notification: Notification) -> None:
@@ -191,7 +191,7 @@ class FollowedStore:
             if notification.token
             else f"{notification.kind}, in {notification.after / 1e6:.3f} s"
         )
-        self._say(f"{notification.request_id or 'everybody'} is told by a push: {what}")
+        self._say(f"{notification.request_id or 'every request'} is notified: {what}")
         self._deliver(notification)
 
     def _say(self, text: str) -> None:

@@ -1,4 +1,4 @@
-"""The guarantee table, rendered from what the scenarios promise."""
+"""The guarantee table of docs/guarantees.md, rendered from the promises of the scenarios."""
 
 from simulation.invariants import Invariant
 from simulation.scenarios import SCENARIOS, Scenario
@@ -12,7 +12,7 @@ COLUMNS: tuple[tuple[str, frozenset[Invariant]], ...] = (
     ("nothing left behind", frozenset({Invariant.CLEAN})),
     ("everybody served in the end", frozenset({Invariant.DRAINED, Invariant.NO_ERRORS})),
 )
-"""The columns, and the invariants that stand behind a "yes"."""
+"""The columns, and the invariants that must all hold for a "yes"."""
 
 
 def guarantee_table() -> str:

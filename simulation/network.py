@@ -1,4 +1,4 @@
-"""The simulated network between one client and a node: every message may be late, lost, repeated or cut off."""
+"""The simulated network between one client and a node: a message may be late, lost, repeated or cut off."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -15,43 +15,44 @@ T = TypeVar("T")
 Action = Callable[[], object]
 
 RECOVERY = 0.6
-"""How long after an error of the store a client may take to ask again, in seconds: its longest delay, and a little."""
+"""How long after an error of the store a client may wait before its retry, in seconds: a bit more than its longest
+delay."""
 
 
 SHARES = {"request": 1 / 3, "reply": 1 / 3, "push": 1.0}
-"""What share of the losses meets what. Pushes are few, since leases go from hand to hand within a client."""
+"""The share of the loss rate for each kind of message. Notifications are few, as many hand-offs are local."""
 
 
 class Link:
-    """What lies between one client and the node."""
+    """The network between one client and the node."""
 
     def __init__(self, process: Process, faults: Faults, happened: "Counter[str]", trace: Trace) -> None:
-        """Connect a client. Counts in `happened` what goes wrong; `faults` may be replaced, when they are to stop."""
+        """Connect a client. `happened` counts the faults that occur; `faults` is replaced to stop them."""
         self.process = process
         self.world = process.world
         self.faults = faults
         self.happened = happened
         self.deaf_until = 0.0
-        """Until when nothing from the client arrives."""
+        """Until when no message of the client arrives at the node."""
         self.mute_until = 0.0
-        """Until when nothing from the node arrives."""
+        """Until when no message of the node arrives at the client."""
         self.epoch = 0
-        """Counts the times that the connection was cut."""
+        """The number of times that the connection was cut."""
         self.when_cut: list[Action] = []
-        """Who is told that the connection was cut."""
+        """The callbacks for a cut connection."""
         self.when_sent: Action | None = None
-        """What happens to the client as soon as it has sent something: the worst moment to be paused."""
+        """The disaster just after the client's next request: the worst instant for a pause."""
         self.when_granted: Action | None = None
-        """What happens to it instead of hearing of a grant: the worst moment to die."""
+        """The disaster instead of the notification of a grant: the worst instant for a crash."""
         self._outstanding: dict[int, Future[Any]] = {}
         self._trace = trace
 
     def another(self, process: Process) -> "Link":
-        """Make a link of a process over the same network."""
+        """Make another link of a process over the same network."""
         return Link(process, self.faults, self.happened, self._trace)
 
     def cut(self) -> None:
-        """Break the connection: whoever awaits a reply learns that none will come."""
+        """Break the connection: every request without a reply fails with OutcomeUnknown."""
         self.epoch += 1
         self.happened["request cut off"] += len(self._outstanding)
         for reply in list(self._outstanding.values()):
@@ -62,9 +63,9 @@ class Link:
     # -- messages ------------------------------------------------------------------------------------------
 
     async def exchange(self, serve: "Callable[[Answer[T]], None]", until: float, slow: Callable[[], float]) -> T:
-        """Carry a request to a server, and its reply back. Raises OutcomeUnknown if none has come by a local instant.
+        """Carry a request to a server and its reply back. Raises OutcomeUnknown without a reply by `until`, local time.
 
-        When the request has arrived, and `slow()` seconds later, `serve` is called to answer it, at once or later.
+        `slow()` seconds after the request has arrived, `serve` is called, which replies at once or later.
         """
         world = self.world
         reply: Future[T] = Future()
@@ -82,16 +83,16 @@ class Link:
             del self._outstanding[id(reply)]
 
     def has_sent(self) -> bool:
-        """Let happen what was to happen now; return whether something did."""
+        """Cause the disaster that was planned for this instant; return whether there was one."""
         happen, self.when_sent = self.when_sent, None
         if happen is not None:
             happen()
         return happen is not None
 
     def push(self, hear: Action, what: str) -> None:
-        """Carry to the client what it did not ask for, so that nobody notices if it is lost."""
+        """Carry a notification to the client. Neither side notices if it is lost."""
         if self._is_lost("push", self.mute_until):
-            self._trace("network", f"the push to {what} is lost")
+            self._trace("network", f"the notification of {what} is lost")
         else:
             self.world.at(self.world.time + self.delay(), hear, self.process)
 
@@ -103,7 +104,7 @@ class Link:
             self.world.after(self.delay() + slow(), lambda: serve(answer))
 
     def carry_back(self, arrive: Action, epoch: int) -> None:
-        """Carry a reply to the client, unless the connection on which it was asked for is no more."""
+        """Carry a reply to the client, unless the connection of its request was cut."""
         if epoch != self.epoch or self._is_lost("reply", self.mute_until):
             self._trace("network", f"a reply to {self.process.name} is lost")
         else:
@@ -112,7 +113,7 @@ class Link:
     # -- faults --------------------------------------------------------------------------------------------
 
     def delay(self) -> float:
-        """Return how long a message takes."""
+        """Return the delay of a message, in seconds."""
         rng = self.world.random
         if self.faults.straggler and rng.random() < self.faults.straggler:
             self.happened["message late"] += 1
@@ -120,7 +121,7 @@ class Link:
         return rng.uniform(0.0003, 0.003)
 
     def _is_lost(self, what: str, split_until: float) -> bool:
-        """Tell whether this message is lost on its way, or meets a partition that lasts until a time."""
+        """Tell whether a message is lost, at random or by a partition that lasts until `split_until`."""
         loss = self.faults.loss
         if loss and self.world.random.random() < loss * SHARES[what]:
             self.happened[f"{what} lost"] += 1
@@ -132,18 +133,18 @@ class Link:
 
 
 class Answer(Generic[T]):
-    """What a server answers to one request that has arrived. It may not get through."""
+    """The reply to a request that has arrived at a server. The reply may be lost."""
 
     def __init__(self, link: Link, reply: Future[T]) -> None:
-        """Answer over the connection that there is now."""
+        """Reply over the present connection."""
         self._link = link
         self._reply = reply
         self._epoch = link.epoch
 
     def resolve(self, value: T) -> None:
-        """Answer a value."""
+        """Reply with a value."""
         self._link.carry_back(lambda: self._reply.resolve(value), self._epoch)
 
     def fail(self, error: Exception) -> None:
-        """Answer an error."""
+        """Reply with an error."""
         self._link.carry_back(lambda: self._reply.fail(error), self._epoch)

@@ -1,4 +1,4 @@
-"""Simulated store nodes: what the checks look at and disasters happen to, and the one that runs the grant table."""
+"""Simulated store nodes: the interface for checks and disasters, and the node that runs the grant table."""
 
 import random
 from abc import ABC, abstractmethod
@@ -20,35 +20,35 @@ T = TypeVar("T")
 
 
 class StepWatcher(Protocol):
-    """Somebody who looks at every state that a node stores."""
+    """Observes every state that a node stores."""
 
     def after_step(self, node: "Node", name: str) -> None:
-        """Look at the state of `name`."""
+        """Check the state of `name`."""
 
     def failed(self, text: str) -> None:
-        """Note that the node failed by itself."""
+        """Record that the node failed, without a fault of the plan."""
 
 
 class Node(ABC):
-    """Where the truth about locks lives in a run, whatever it consists of."""
+    """The store of a run, which may consist of several servers."""
 
     refuses_for = TOMBSTONE
-    """For how long, in microseconds of its clock, it refuses what is left of a request that was given up."""
-    buries = False
-    """Whether a waiter that died keeps its place until the node itself finds out."""
+    """For how long it refuses a withdrawn request, in microseconds of its clock."""
+    keeps_dead_waiters = False
+    """Whether a dead waiter keeps its place until the node itself notices the death."""
 
     def __init__(self, world: World, rate: float, offset: float) -> None:
-        """Start with a clock that runs at a rate."""
+        """Start with a clock of this rate and offset."""
         self.world = world
         self.down_until = 0.0
         self.slow_until = 0.0
         self._rate = rate
         self._offset: float = offset
         self.granted_by_push: frozenset[str] = frozenset()
-        """The requests to which the step that was just taken pushed a grant, whether anybody listens or not."""
+        """The requests that the last step granted by a notification, whether or not it was received."""
 
     def is_down(self) -> bool:
-        """Tell whether nobody is there to answer."""
+        """Tell whether the node is down."""
         return self.down_until > self.world.time
 
     def takes(self, happened: "Counter[str]") -> float:
@@ -57,7 +57,7 @@ class Node(ABC):
         happened["request slow"] += slow
         return self.world.random.uniform(0.05, 0.5) if slow else 0.0
 
-    # -- what the checks look at ---------------------------------------------------------------------------
+    # -- for the checks ------------------------------------------------------------------------------------
 
     @abstractmethod
     def clock(self) -> int:
@@ -65,60 +65,60 @@ class Node(ABC):
 
     @abstractmethod
     def state(self, name: str) -> NameState:
-        """Return the state of a name, to look at."""
+        """Return the state of a name, which must not be changed."""
 
     @abstractmethod
     def names(self) -> list[str]:
-        """List all names that were ever used."""
+        """Return all names that were ever used."""
 
     @abstractmethod
     def listens(self, channel: str) -> bool:
-        """Tell whether somebody listens at a channel."""
+        """Tell whether a client receives the notifications of a channel."""
 
-    def has_told(self, request_id: str) -> bool:  # noqa: ARG002 - who is granted without a push has asked
-        """Tell whether a holder was told of its grant, in a reply or by a push."""
+    def has_told(self, request_id: str) -> bool:  # noqa: ARG002 - a grant without a notification is a reply
+        """Tell whether a holder has received its grant, in a reply or by a notification."""
         return True
 
     def keeps_until(self, name: str, request_id: str, token: int) -> float:
-        """Return the true time until which a lease is kept as things are now; 0 if it is not."""
+        """Return the true time until which the node keeps a lease, in its present state; 0 if it has no such lease."""
         for holder in self.state(name).holders:
             if holder.request_id == request_id and holder.token == token:
                 return self.in_true_time(holder.expires_at)
         return 0.0
 
     def closed_until(self) -> float:
-        """Return the true time before which nobody may be granted, because grants may have been forgotten."""
+        """Return the true time before which the node must grant nothing, for it may have forgotten grants."""
         return 0.0
 
-    def sits_out(self, length: int) -> bool:  # noqa: ARG002 - most forget nothing, or do not care
-        """Tell whether a quarantine that begins now lasts for a lease and its lock delay, in microseconds together."""
+    def sits_out(self, length: int) -> bool:  # noqa: ARG002 - most nodes have no quarantine
+        """Tell whether a quarantine that begins now lasts for `length`, the microseconds of a lease and lock delay."""
         return False
 
     def takes_up(self) -> bool:
-        """Tell whether leases that were forgotten may be taken up again now."""
+        """Tell whether holders may take up forgotten leases now."""
         return False
 
     def in_true_time(self, instant: int) -> float:
         """Return the true time at which the clock that judges expiry shows an instant."""
         return self.world.time + (instant - self.clock()) / 1e6 / self._rate
 
-    # -- what somebody does to it --------------------------------------------------------------------------
+    # -- requests of others --------------------------------------------------------------------------------
 
     @abstractmethod
     def revoke(self, name: str) -> None:
-        """Take a name by force."""
+        """Revoke a name by force."""
 
     @abstractmethod
     def touch(self, name: str) -> None:
-        """Ask something about a name, as anybody might, that changes nothing by itself."""
+        """Send a request about a name that by itself changes nothing."""
 
     # -- disasters -----------------------------------------------------------------------------------------
 
-    def forget_scripts(self) -> None:  # noqa: B027 - most know none
-        """Forget the scripts that clients have told."""
+    def forget_scripts(self) -> None:  # noqa: B027 - most nodes have no scripts
+        """Forget all loaded scripts."""
 
     def calm(self) -> None:
-        """Be neither slow nor down any more."""
+        """End slowness and downtime."""
         self.slow_until = 0.0
         self.down_until = min(self.down_until, self.world.time)
 
@@ -126,50 +126,50 @@ class Node(ABC):
         """Be slow until a time."""
         self.slow_until = until
 
-    def stall(self, until: float) -> None:  # noqa: B027 - most have no replica that can
-        """Let the replicas get nothing until a time."""
+    def stall(self, until: float) -> None:  # noqa: B027 - most nodes have no replicas
+        """Stop replication until a time."""
 
-    def step_clock(self, seconds: float, *, wall: bool) -> None:  # noqa: ARG002 - some have no other clock
-        """Let the clock that judges expiry step; also the wall clock if told."""
+    def step_clock(self, seconds: float, *, wall: bool) -> None:  # noqa: ARG002 - some nodes have no other clock
+        """Step the clock that judges expiry, and with `wall` the wall clock, too."""
         self._offset += seconds
 
     @abstractmethod
     def restart(self, downtime: float) -> None:
-        """Be down for a while, and come back with all that was stored."""
+        """Be down for `downtime`, and restart with the whole state."""
 
     @abstractmethod
     def forget(self, downtime: float, rng: random.Random) -> str:
-        """Be down for a while, and come back with some or nothing; say which, and what is left."""
+        """Be down for `downtime`, and restart with a part of the state or none; return a description of both."""
 
     @abstractmethod
     def fail_over(self, downtime: float, rng: random.Random) -> str:
-        """Die, and be replaced by a replica as it is now; say which it was."""
+        """Die, and be replaced by a replica in its present state; return a description."""
 
     def depose(self, downtime: float, rng: random.Random) -> str:
-        """Be replaced by a replica as it is now, and live on beside it; say which it was."""
+        """Be replaced by a replica in its present state, and live on beside it; return a description."""
         return self.fail_over(downtime, rng)
 
-    def reinstate(self, downtime: float) -> str:  # noqa: ARG002 - most have no such
-        """Promote a master that was replaced, and lived on; say what it knows, or nothing if there is none."""
+    def reinstate(self, downtime: float) -> str:  # noqa: ARG002 - most nodes have no former master
+        """Promote a former master that lived on; return a description, or "" if there is none."""
         return ""
 
 
 class TableNode(Node):
-    """One server that runs the grant table. States are stored as text, as the SQLite store does."""
+    """A server that runs the grant table. It stores states as text, like the SQLite store."""
 
     def __init__(self, world: World, watcher: StepWatcher, rate: float, offset: float, lag: float) -> None:
-        """Start empty; `lag` is how many seconds the replica is behind (0: there is none)."""
+        """Start empty. `lag` is how many seconds the replica is behind; 0: there is no replica."""
         super().__init__(world, rate, offset)
         self._lag = lag
         self._watcher = watcher
         self._wall_offset = 0.0
         self._states: dict[str, tuple[int, str]] = {}
         self._loaded: dict[str, NameState] = {}
-        """States as they were read back after they were stored: the next step takes them over."""
+        """Stored states that were parsed again; the next step uses them."""
         self._replica: dict[str, tuple[int, str]] = {}
         self._channels: dict[str, Callable[[Notification], None]] = {}
         self.quarantined_until = 0
-        """Until when, by its clock, it grants nothing."""
+        """The end of its quarantine, by its clock."""
 
     def clock(self) -> int:
         """Return the node's clock in microseconds."""
@@ -180,7 +180,7 @@ class TableNode(Node):
         return EPOCH + round((self.world.time + self._wall_offset) * 1e6)
 
     def step_clock(self, seconds: float, *, wall: bool) -> None:
-        """Let the clock that judges expiry step; also the wall clock if told."""
+        """Step the clock that judges expiry, and with `wall` the wall clock, too."""
         super().step_clock(seconds, wall=wall)
         if wall:
             self._wall_offset += seconds
@@ -212,7 +212,7 @@ class TableNode(Node):
         return result
 
     def state(self, name: str) -> NameState:
-        """Return the state of a name, to look at."""
+        """Return the state of a name, which must not be changed."""
         state = self._loaded.get(name)
         if state is None:
             counter, text = self._states.get(name, (0, ""))
@@ -220,7 +220,7 @@ class TableNode(Node):
         return state
 
     def names(self) -> list[str]:
-        """List all names that were ever used."""
+        """Return all names that were ever used."""
         return list(self._states)
 
     def _take(self, name: str) -> NameState:
@@ -236,41 +236,41 @@ class TableNode(Node):
     # -- channels -------------------------------------------------------------------------------------------
 
     def attach(self, channel: str, push: Callable[[Notification], None]) -> None:
-        """Push the notifications for `channel` from now on."""
+        """Deliver the notifications of `channel` to `push` from now on."""
         self._channels[channel] = push
 
     def detach(self, channel: str) -> None:
-        """Notice that nobody listens any more."""
+        """Close a channel."""
         self._channels.pop(channel, None)
 
     def listens(self, channel: str) -> bool:
-        """Tell whether somebody listens at a channel."""
+        """Tell whether a client receives the notifications of a channel."""
         return channel in self._channels
 
-    # -- what somebody does to it --------------------------------------------------------------------------
+    # -- requests of others --------------------------------------------------------------------------------
 
     def revoke(self, name: str) -> None:
-        """Take a name by force."""
+        """Revoke a name by force."""
         self.step(name, lambda step: step.revoke())
 
     def touch(self, name: str) -> None:
-        """Release what nobody holds."""
+        """Release a request that never held the name."""
         self.step(name, lambda step: step.release(ReleaseRequest(name, "nobody", 0)))
 
     # -- disasters -----------------------------------------------------------------------------------------
 
     def restart(self, downtime: float) -> None:
-        """Be down for a while, and come back with all that was stored."""
+        """Be down for `downtime`, and restart with the whole state."""
         self._return_with(downtime, self._states)
 
     def forget(self, downtime: float, rng: random.Random) -> str:
-        """Be down for a while, and come back with the states of some names or of none."""
+        """Be down for `downtime`, and restart with the states of some names or of none."""
         kept = {name: saved for name, saved in self._states.items() if rng.random() < 0.3}
         self._return_with(downtime, kept)
         return f"restart with {'some' if kept else 'nothing'}: {', '.join(kept) or 'no name'} is left"
 
     def fail_over(self, downtime: float, rng: random.Random) -> str:  # noqa: ARG002 - there is one replica
-        """Die, and be replaced by the replica as it is now."""
+        """Die, and be replaced by the replica in its present state."""
         self._return_with(downtime, dict(self._replica))
         return f"failover: a replica that is {self._lag:.3f} s behind is promoted"
 

@@ -1,7 +1,7 @@
-"""Ordered stores in a simulation: the shipped store, over a directory whose every operation is a message.
+"""Ordered stores in the simulation: the shipped store over a directory in which every operation is a message.
 
-The ensemble is etcd's shape: a session ends when it was not renewed for its length, by the ensemble's clock; only a
-renewal is a proof, and good for that whole length. Wake-ups travel, and may be lost with a connection.
+The ensemble works like etcd. A session ends when it is not renewed for its length, by the ensemble's clock. Only a
+renewal proves that a session lives, for the whole length. Wake-ups are messages, and may be lost with a connection.
 """
 
 import contextlib
@@ -25,31 +25,31 @@ from simulation.node import Node, StepWatcher
 T = TypeVar("T")
 
 LENGTH = 2.0
-"""How long a session may be silent, in seconds."""
+"""The length of a session without a renewal, in seconds."""
 
 RECONNECTS = 0.1
-"""How long it takes a client to be connected again, in seconds."""
+"""How long a client takes to connect again, in seconds."""
 
 
 class OrderedNode(Node):
-    """The ensemble, as the checks look at it and disasters happen to it."""
+    """The ensemble as a node for the checks and the disasters."""
 
-    refuses_for = 2**62  # for good
-    buries = True
+    refuses_for = 2**62  # for ever
+    keeps_dead_waiters = True
 
     def __init__(self, world: World, watcher: StepWatcher, rate: float, offset: float) -> None:
         """Start empty."""
         super().__init__(world, rate, offset)
         self.ensemble = Ensemble(self._seconds, self._changed)
         self.requests: dict[str, AcquireRequest] = {}
-        """By request: how it was asked for."""
+        """The acquire requests, by id."""
         self.told: set[str] = set()
-        """Who knows that it holds."""
+        """The requests whose clients know that they hold."""
         self.dead: set[str] = set()
         """Sessions whose clients have died."""
         self._watcher = watcher
         self._granted: dict[tuple[str, int], int] = {}
-        """By request and order: one that was lost may be asked for again, and stands last then."""
+        """The time of a grant, by request and order: a lost entry may be requested again, with the last place."""
         self._counters: dict[str, int] = {}
         self._known: set[str] = set()
 
@@ -61,20 +61,20 @@ class OrderedNode(Node):
         self._watcher.after_step(self, name)
 
     def look_at(self, session: str) -> None:
-        """End a session in time, though nobody asks for anything."""
+        """End a session in time even without a request."""
         known = self.ensemble.sessions.get(session)
         if known is not None:
             self.ensemble.expire()
             self.world.after(max(0.001, (known.ends_at - self._seconds()) / self._rate), lambda: self.look_at(session))
 
-    # -- what the checks look at ---------------------------------------------------------------------------
+    # -- for the checks ------------------------------------------------------------------------------------
 
     def clock(self) -> int:
         """Return the ensemble's clock."""
         return micros(self._seconds())
 
     def state(self, name: str) -> NameState:
-        """Return what the entries of a name mean."""
+        """Return the state of a name that its entries represent."""
         kept = self.ensemble.names.get(name, [])
         reading = read([each.entry for each in kept])
         state = NameState(self._counters.get(name, 0), reading.capacity or 1)
@@ -116,21 +116,21 @@ class OrderedNode(Node):
         return micros(session.ends_at) if session is not None else self.clock()
 
     def has_told(self, request_id: str) -> bool:
-        """Tell whether a holder has had the reply that says so."""
+        """Tell whether a holder has received the reply with its grant."""
         return request_id not in self.requests or request_id in self.told
 
     def names(self) -> list[str]:
-        """List all names that were ever used."""
+        """Return all names that were ever used."""
         return sorted(self._known)
 
     def listens(self, channel: str) -> bool:
-        """Tell whether a session lives."""
+        """Tell whether a session and its client are alive."""
         return channel in self.ensemble.sessions and channel not in self.dead
 
-    # -- what somebody does to it --------------------------------------------------------------------------
+    # -- requests of others --------------------------------------------------------------------------------
 
     def revoke(self, name: str) -> None:
-        """Remove the holders, and tell them."""
+        """Remove the holders of a name, and notify them."""
         victims = read(self.ensemble.listing(name).entries).holders
         sessions = {kept.entry.request_id: kept.entry.session for kept in self.ensemble.names.get(name, [])}
         self.ensemble.change("", name, victims, ())
@@ -138,7 +138,7 @@ class OrderedNode(Node):
             self.ensemble.tell(sessions[entry.request_id], f"revoked {entry.request_id} {entry.token}")
 
     def touch(self, name: str) -> None:
-        """List it."""
+        """Send a request about a name, which removes its expired entries."""
         for kept in list(self.ensemble.names.get(name, [])):
             if kept.entry.kind in {Kind.KEPT, Kind.BLOCK} and kept.keep:
                 self.ensemble.remains(name, kept.entry)
@@ -146,7 +146,7 @@ class OrderedNode(Node):
     # -- disasters -----------------------------------------------------------------------------------------
 
     def restart(self, downtime: float) -> None:
-        """Elect another leader, which takes a while, and gives every session its whole length."""
+        """Elect another leader, which takes `downtime` and renews all sessions."""
         self.down_until = self.world.time + downtime
         for session in self.ensemble.sessions.values():
             session.watches.clear()
@@ -157,18 +157,18 @@ class OrderedNode(Node):
         for session in list(self.ensemble.sessions.values()):
             session.push("gap", "")
 
-    def forget(self, downtime: float, rng: random.Random) -> str:  # noqa: ARG002 - it does not
-        """Do what a restart does: a majority remembers."""
+    def forget(self, downtime: float, rng: random.Random) -> str:  # noqa: ARG002 - it forgets nothing
+        """Restart: a majority remembers the whole state."""
         self.restart(downtime)
         return "a restart"
 
     def fail_over(self, downtime: float, rng: random.Random) -> str:
-        """Do the same."""
+        """Restart: a majority remembers the whole state."""
         return self.forget(downtime, rng)
 
 
 class SimulatedDirectory:
-    """One client's session there, over a link."""
+    """The session of one client at the ensemble, over a link."""
 
     trust = LENGTH
 
@@ -203,10 +203,10 @@ class SimulatedDirectory:
         if not self._session:
             self._session, self.proved_at = session, sent
 
-    # -- what it is told -----------------------------------------------------------------------------------
+    # -- events of the ensemble ----------------------------------------------------------------------------
 
     def _push(self, what: str, text: str) -> None:
-        if what == "gap":  # by which a client knows that it may have missed something
+        if what == "gap":  # the client itself knows that it may have missed events
             self._link.process.later(0.0, lambda: self._hear(what, text))
         else:
             self._link.push(lambda: self._hear(what, text), f"{text} ({what})")
@@ -247,7 +247,7 @@ class SimulatedDirectory:
         joined = await self._call(lambda ensemble: ensemble.join(session, name, record), until)
         if joined is None:
             self._over(session)
-            raise StoreUnavailable("the session has ended; ask again")
+            raise StoreUnavailable("the session has ended: send the request again")
         return joined
 
     def _prove(self, session: str, sent: float) -> None:
@@ -266,7 +266,7 @@ class SimulatedDirectory:
         return await self._call(work, until)
 
     async def look(self, name: str, until: float) -> Listing:
-        """List a name, and renew the session."""
+        """Return the entries of a name, and renew the session."""
         session, sent = self._session, self._runtime.now()
         alive, listing = await self._call(lambda ensemble: (ensemble.renew(session), ensemble.listing(name)), until)
         if alive:
@@ -278,20 +278,20 @@ class SimulatedDirectory:
     async def change(
         self, name: str, remove: Sequence[Entry], add: Sequence[Record], until: float, beside: Entry | None = None
     ) -> bool:
-        """Remove and add in one step."""
+        """Remove and add entries in one step."""
         session = self._session
         return await self._call(lambda ensemble: ensemble.change(session, name, remove, add, beside), until)
 
     async def rewrite(self, name: str, entry: Entry, text: str, until: float) -> bool:
-        """Change a text."""
+        """Change the text of an entry."""
         return await self._call(lambda ensemble: ensemble.rewrite(name, entry, text), until)
 
     async def stir(self, name: str, entries: Sequence[Entry], until: float) -> None:
-        """Wake who watches."""
+        """Wake the requests that watch these entries."""
         await self._call(lambda ensemble: ensemble.stir(name, entries), until)
 
     async def details(self, name: str, entries: Sequence[Entry], until: float) -> list[Detail | None]:
-        """Tell more."""
+        """Return the details of entries."""
         return await self._call(lambda ensemble: ensemble.details(name, entries), until)
 
     async def watch(self, name: str, request_id: str, entries: Sequence[Entry], until: float) -> bool:
@@ -300,11 +300,11 @@ class SimulatedDirectory:
         return await self._call(lambda ensemble: ensemble.watch(session, name, request_id, entries), until)
 
     async def remains(self, name: str, entry: Entry, until: float) -> float:
-        """Tell for how long it counts."""
+        """Return for how long an entry remains valid."""
         return await self._call(lambda ensemble: ensemble.remains(name, entry), until)
 
     async def check(self, entries: Sequence[tuple[str, Entry]], until: float) -> list[bool]:
-        """Prove that entries are there."""
+        """Prove that entries exist in this session."""
         session, sent = self._session, self._runtime.now()
         there = await self._call(lambda ensemble: ensemble.check(session, entries), until)
         if any(there):
@@ -321,16 +321,16 @@ class SimulatedDirectory:
         else:
             self._over(session)
 
-    async def names(self, prefix: str, until: float, rest: object = None) -> Page:  # noqa: ARG002 - there is none
-        """List names."""
+    async def names(self, prefix: str, until: float, rest: object = None) -> Page:  # noqa: ARG002 - there is one page
+        """Return the names in use."""
         return Page(await self._call(lambda ensemble: ensemble.in_use(prefix), until))
 
     async def tell(self, session: str, message: str, until: float) -> None:
-        """Send a message."""
+        """Send a message to a session."""
         await self._call(lambda ensemble: ensemble.tell(session, message), until)
 
     async def close(self) -> None:
-        """End the session, if it can be reached."""
+        """End the session, if the ensemble can be reached."""
         session, self._session, self._watcher = self._session, "", None
 
         def work(ensemble: Ensemble) -> None:
@@ -362,7 +362,7 @@ class SimulatedDirectory:
         self._link.happened["error answered"] += 1
         self._checker.store.disturbed(self._session, self._link.world.time + delay + RECOVERY)
         await self._runtime.sleep(delay)
-        raise StoreUnavailable("the ensemble answers an error")
+        raise StoreUnavailable("the ensemble replied with an error")
 
 
 class SimulatedOrderedStore(OrderedStore):
@@ -375,7 +375,7 @@ class SimulatedOrderedStore(OrderedStore):
         self._link = link
 
     async def acquire(self, request: AcquireRequest, until: float) -> Reply:
-        """Acquire, and have the checks know how it was asked for, and who was told."""
+        """Acquire, and record the request and the receipt of a grant for the checks."""
         self._node.requests.setdefault(request.request_id, request)
         reply = await super().acquire(request, until)
         if isinstance(reply, Granted):
@@ -383,6 +383,6 @@ class SimulatedOrderedStore(OrderedStore):
         return reply
 
     def vanish(self) -> None:
-        """Have the checks know that the client of a session is dead; to the ensemble it ends by itself."""
+        """Record for the checks that the client of a session died; the ensemble ends the session when it expires."""
         if self._link.process.crashed:
             self._node.dead.add(self.directory.session())

@@ -1,4 +1,4 @@
-"""All that a run depends on, drawn from a seed or written out as text."""
+"""The plan of a run: everything that the run depends on, drawn from a seed or parsed from a text."""
 
 import random
 from dataclasses import dataclass, fields
@@ -12,7 +12,7 @@ SIZES = ("clients", "tasks", "rounds", "names")
 
 @dataclass(slots=True, frozen=True)
 class Plan:
-    """What happens in a run, up to the randomness of its seed."""
+    """The plan of a run, which is deterministic together with the seed."""
 
     scenario: Scenario
     seed: int
@@ -20,9 +20,9 @@ class Plan:
     tasks: int
     rounds: int
     names: int
-    """How many of the scenario's names are wanted: the fewer, the longer the queues."""
+    """How many of the scenario's names the clients use. Fewer names have longer queues."""
     duration: float
-    """For how many virtual seconds faults happen."""
+    """For how many virtual seconds faults occur."""
     faults: Faults
 
     @classmethod
@@ -43,7 +43,7 @@ class Plan:
 
     @classmethod
     def parse(cls, scenario: Scenario, seed: int, text: str) -> "Plan":
-        """Read what `text` wrote. Raises UsageError for anything else."""
+        """Parse a text that `text` returned. Raises UsageError for any other text."""
         none, values = Faults(), dict[str, float]()
         kinds: dict[str, type[float]] = {each.name: type(getattr(none, each.name)) for each in fields(Faults)}
         kinds |= dict.fromkeys(SIZES, int) | {"duration": float}
@@ -53,23 +53,23 @@ class Plan:
                 values[name] = kinds[name](value)
             except (KeyError, ValueError):
                 known = ", ".join(kinds)
-                raise UsageError(f"{part!r} is no part of a plan: give name=number, a name being {known}") from None
+                raise UsageError(f"{part!r} is no part of a plan: give name=number, with a name of {known}") from None
         clients, tasks, rounds, names = (int(values.pop(size, 1)) for size in SIZES)
         duration = values.pop("duration", 2.0)
-        faults = Faults(**values)  # type: ignore[arg-type]  # each is a number of its own kind
+        faults = Faults(**values)  # type: ignore[arg-type]  # each value is a number of the type of its field
         return cls(scenario, seed, clients, tasks, rounds, names, duration, faults)
 
     def text(self) -> str:
-        """Write out everything but scenario and seed, to be read by `parse`."""
+        """Return everything but scenario and seed as a text for `parse`."""
         sizes = [f"{name}={getattr(self, name)}" for name in (*SIZES, "duration")]
         return ",".join([*sizes, *(f"{name}={getattr(self.faults, name)}" for name in self.faults.active())])
 
     def drawn(self) -> bool:
-        """Tell whether the seed alone gives this plan."""
+        """Tell whether drawing from the seed gives this plan."""
         return self == Plan.draw(self.scenario, self.seed)
 
     def describe(self) -> str:
-        """Say in a line what happens."""
+        """Return a description of the plan in one line."""
         faults = ", ".join(f"{name}={getattr(self.faults, name):.3g}" for name in self.faults.active()) or "none"
         return (
             f"{self.scenario.name}, seed {self.seed}: {self.clients} clients x {self.tasks} tasks x {self.rounds} "

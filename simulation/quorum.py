@@ -1,7 +1,7 @@
 """A simulated quorum: independent nodes that run the grant table, and a client's links to them.
 
-To the checks it is one node, of which a lease is kept for as long as a majority keeps it. To the disasters it is one
-node as well: each of them meets one of the nodes, or some of the links, by chance.
+For the checks a quorum is one node, which keeps a lease for as long as a majority of its nodes does. For the disasters
+it is one node as well: each disaster hits a random node, or some random links.
 """
 
 import random
@@ -25,57 +25,57 @@ TEST_TIMEOUT = 0.4
 
 
 class AtNodes:
-    """Looks at what the nodes of a quorum store: what one of them does alone is no grant."""
+    """Observes the nodes of a quorum. The rule: the grant of a single node is no grant."""
 
     def __init__(self, checker: Checker) -> None:
-        """Tell `checker`."""
+        """Report to `checker`."""
         self._checker = checker
 
-    def after_step(self, node: Node, name: str) -> None:  # noqa: ARG002 - the majority is looked at
-        """Look whether what is believed in is kept."""
+    def after_step(self, node: Node, name: str) -> None:  # noqa: ARG002 - the check is of the majority
+        """Check that the majority keeps the leases that holders believe in."""
         self._checker.clients.after_step(name)
 
     def failed(self, text: str) -> None:
-        """Note that a node failed by itself."""
+        """Record that a node failed, without a fault of the plan."""
         self._checker.failed(text)
 
 
 class VotingNode(TableNode):
-    """One of the nodes. After it has forgotten something it gives no vote for a while."""
+    """A node of a quorum. After it has forgotten state, it gives no vote for a while."""
 
     guard = 0.0
-    """For how many seconds; 0: it is not guarded."""
+    """For how many seconds it then gives no vote; 0: it is not guarded."""
 
     def forget(self, downtime: float, rng: random.Random) -> str:
-        """Be down for a while, and come back with some states or none, in quarantine."""
+        """Be down for `downtime`, and restart with some states or none, in quarantine."""
         told = super().forget(downtime, rng)
         self.quarantined_until = self.clock() + round((downtime + self.guard) * 1e6) if self.guard else 0
         return told
 
 
 class Quorum(Node):
-    """All nodes of a run, as one."""
+    """All nodes of a run as a single node."""
 
     def __init__(self, checker: Checker, nodes: Sequence[VotingNode], needed: int) -> None:
-        """Let `needed` of `nodes` decide."""
+        """Make a quorum of `nodes`, `needed` of which decide."""
         super().__init__(checker.world, 1.0, 0.0)
         self.nodes = list(nodes)
         self.needed = needed
         self.highest: dict[str, int] = {}
-        """The largest token that was granted for each name."""
+        """The largest granted token of each name."""
         self.checker = checker
 
     def _any(self) -> VotingNode:
         return self.world.random.choice(self.nodes)
 
-    # -- what the checks look at ---------------------------------------------------------------------------
+    # -- for the checks ------------------------------------------------------------------------------------
 
     def clock(self) -> int:
-        """Return true time: there is no clock of all nodes."""
+        """Return true time, for the nodes have no common clock."""
         return round(self.world.time * 1e6)
 
     def state(self, name: str) -> NameState:
-        """Return what is left of a name on any node, in true time."""
+        """Return the holders of a name on all nodes, in true time."""
         merged = NameState()
         for node in self.nodes:
             for holder in node.state(name).holders:
@@ -83,15 +83,15 @@ class Quorum(Node):
         return merged
 
     def names(self) -> list[str]:
-        """List all names that any node knows."""
+        """Return all names that any node knows."""
         return sorted({name for node in self.nodes for name in node.names()})
 
-    def listens(self, channel: str) -> bool:  # noqa: ARG002 - nothing is granted by a push
-        """Tell that it does not matter."""
+    def listens(self, channel: str) -> bool:  # noqa: ARG002 - a quorum grants nothing by a notification
+        """Return True, for a quorum grants nothing by a notification."""
         return True
 
     def keeps_until(self, name: str, request_id: str, token: int) -> float:  # noqa: ARG002 - each node has its own
-        """Return until when a majority keeps a lease; a node in quarantine keeps whatever it may have forgotten."""
+        """Return until when a majority keeps a lease. A node in quarantine keeps every lease it may have forgotten."""
         ends: list[float] = []
         for node in self.nodes:
             kept = [
@@ -101,55 +101,55 @@ class Quorum(Node):
             ends.append(node.in_true_time(ends_at) if ends_at else 0.0)
         return sorted(ends, reverse=True)[self.needed - 1]
 
-    # -- what somebody does to it --------------------------------------------------------------------------
+    # -- requests of others --------------------------------------------------------------------------------
 
     def revoke(self, name: str) -> None:
-        """Take a name by force on all nodes."""
+        """Revoke a name by force on all nodes."""
         for node in self.nodes:
             node.revoke(name)
 
     def touch(self, name: str) -> None:
-        """Ask all nodes something."""
+        """Send a request about a name to all nodes."""
         for node in self.nodes:
             node.touch(name)
 
     # -- disasters -----------------------------------------------------------------------------------------
 
     def calm(self) -> None:
-        """Let no node be slow, or down, any more."""
+        """Make all nodes fast, and up, again."""
         for node in self.nodes:
             node.slow_until = 0.0
             node.down_until = min(node.down_until, self.world.time)
 
     def slow_down(self, until: float) -> None:
-        """Let one node be slow."""
+        """Make one node slow."""
         self._any().slow_until = until
 
     def step_clock(self, seconds: float, *, wall: bool) -> None:
-        """Let the clock of one node step."""
+        """Step the clock of one node."""
         self._any().step_clock(seconds, wall=wall)
 
     def restart(self, downtime: float) -> None:
-        """Let one node, or two, restart with all they know."""
+        """Restart one node, or two, with their whole state."""
         for node in self.world.random.sample(self.nodes, self.world.random.randint(1, 2)):
             node.restart(downtime * 3.0)
 
     def forget(self, downtime: float, rng: random.Random) -> str:
-        """Let one node forget."""
+        """Make one node forget its state."""
         return self._any().forget(downtime, rng)
 
     def fail_over(self, downtime: float, rng: random.Random) -> str:
-        """Do the same: a node of a quorum has no replicas."""
+        """Make one node forget its state: a node of a quorum has no replicas."""
         return self.forget(downtime, rng)
 
 
 class Links(Link):
-    """The links of one client to all nodes. What meets its connection meets some of them."""
+    """The links of one client to all nodes. A disaster of its connection hits some of them."""
 
     def __init__(self, links: Sequence[Link], process: Process, faults: Faults, like: Link) -> None:
-        """Stand for `links`."""
+        """Combine `links` into one."""
         self.links = list(links)
-        super().__init__(process, faults, like.happened, like._trace)  # noqa: SLF001 - one of us
+        super().__init__(process, faults, like.happened, like._trace)  # noqa: SLF001 - of the same class
 
     def _some(self) -> list[Link]:
         rng = self.world.random
@@ -161,7 +161,7 @@ class Links(Link):
             link.cut()
 
     def __setattr__(self, name: str, value: object) -> None:
-        """Pass on to the links what a disaster does."""
+        """Set an attribute, and forward what a disaster sets to the links."""
         object.__setattr__(self, name, value)
         if name == "faults" or (name.endswith("_until") and not value):
             for link in self.links:
@@ -189,25 +189,25 @@ class SimulatedQuorumStore(QuorumStore):
         self._all = quorum
 
     async def acquire(self, request: AcquireRequest, until: float) -> Reply:
-        """Acquire, and compare the token with those that were granted before the request."""
+        """Acquire, and check that the token is larger than those granted before the request."""
         before = self._all.highest.get(request.name, 0)
         reply = await super().acquire(request, until)
         if isinstance(reply, Granted):
             self._all.checker.store.grants += 1
             if reply.token - request.span < before:
-                text = f"{request.name}: token {reply.token} was granted to who asked after {before} had been"
+                text = f"{request.name}: token {reply.token} was granted to a request sent after the grant of {before}"
                 self._all.checker.broken(Invariant.TOKENS, text)
             self._all.highest[request.name] = max(self._all.highest.get(request.name, 0), reply.token)
         return reply
 
     def vanish(self) -> None:
-        """Have the nodes find that nobody listens."""
+        """Close the channels at all nodes, as the death of the client does."""
         for store in self._stores:
             store.vanish()
 
 
 def _source(title: str, store: RemoteStore, guard: float) -> StoreSource:
-    """Return a node that grants no lease that is longer than it keeps still after it has forgotten."""
+    """Return the source of a node, whose longest ttl is the time for which it gives no vote after it has forgotten."""
     able = RemoteStore.capabilities
     return StoreSource(title, replace(able, max_ttl=guard) if guard else able, lambda _: store)
 

@@ -1,11 +1,11 @@
-"""What a lock protects: a value that is read, changed and written back, behind a fence."""
+"""The resource that a lock protects: a value that is read, changed and written back, behind a fence."""
 
 from dataclasses import dataclass
 
 
 @dataclass(slots=True)
 class Resource:
-    """A counter, and the highest token that touched it. Updates are lost if two holders interleave."""
+    """A counter, and the highest token that has read or written it. Two holders at once would lose updates."""
 
     fence: int = 0
     value: int = 0
@@ -13,7 +13,7 @@ class Resource:
     refused: int = 0
 
     def read(self, token: int) -> int | None:
-        """Raise the fence and return the value; None: refused."""
+        """Raise the fence and return the value; return None if the token is stale."""
         if token < self.fence:
             self.refused += 1
             return None

@@ -1,4 +1,4 @@
-"""One run: a world, a node, clients, faults, and what was found. The same seed gives the same run, bit for bit."""
+"""One run: a world, a node, clients, faults and checks. The rule: the same seed gives the same run, bit for bit."""
 
 import gc
 import hashlib
@@ -21,52 +21,53 @@ from simulation.table_stores import EmbeddedStore, RemoteStore
 from simulation.workload import Client
 
 DRAIN = 30.0
-"""How long the whole of the clients may take, once the faults stop, until somebody is granted; virtual seconds."""
+"""Within how many virtual seconds, once the faults have stopped, one of the clients must be granted a name."""
 
 WATCHED = 3.0
-"""For how many virtual seconds after the faults a run is still watched for idle names."""
+"""For how many virtual seconds after the faults a run is still checked for idle names."""
 
 LOOK = 0.025
-"""How often it is looked for them."""
+"""The interval of these checks, in virtual seconds."""
 
 MOST_EVENTS = 30_000
-"""More than happen in any run in which nobody spins: they have around a thousand."""
+"""The greatest number of events of a run. A run without an endless loop has around a thousand."""
 
 FORGET = 12.0
-"""How long after the last client left nothing may be left in the store: longer than any ttl and lock delay."""
+"""How many virtual seconds after the end of the last client the store must be empty: longer than any ttl and lock
+delay."""
 
 log = logging.getLogger("holdfast")
 
 
 @dataclass(slots=True)
 class Report:
-    """What a run showed."""
+    """The results of a run."""
 
     plan: Plan
     violations: list[Violation]
     virtual: float
-    """How many seconds passed in the world."""
+    """The duration of the run, in virtual seconds."""
     events: int
     grants: int
     happened: Counter[str]
-    """What went wrong, and how often."""
+    """How often each fault occurred."""
     digest: str
-    """Of the whole trace: two runs are the same if their digests are."""
+    """The digest of the whole trace. Two runs with the same digest are the same."""
     lines: list[str] = field(default_factory=list[str])
 
     def broken(self) -> list[Violation]:
-        """Return the violations of what the scenario promises."""
+        """Return the violations of invariants that the scenario promises."""
         return [each for each in self.violations if each.invariant in self.plan.scenario.promises]
 
     def broken_by_design(self) -> set[Invariant]:
-        """Return what was violated and not promised."""
+        """Return the violated invariants that the scenario does not promise."""
         return {each.invariant for each in self.violations} - self.plan.scenario.promises
 
 
 def simulate(plan: Plan, *, trace: bool = False) -> Report:
-    """Carry out a plan; with `trace`, keep a readable account of it. Nothing is logged meanwhile.
+    """Run a plan; with `trace`, keep a readable trace. Logging is disabled during the run.
 
-    The garbage collector rests meanwhile: a run leaves a few megabytes, and looking through them takes a tenth of it.
+    The garbage collector is disabled, too: a run leaves a few megabytes, and collecting them takes a tenth of the time.
     """
     disabled, log.disabled = log.disabled, True
     collecting = gc.isenabled()
@@ -80,10 +81,10 @@ def simulate(plan: Plan, *, trace: bool = False) -> Report:
 
 
 class Run:
-    """A run under way."""
+    """A run in progress."""
 
     def __init__(self, plan: Plan, *, trace: bool) -> None:
-        """Set the stage."""
+        """Set up the world, the checks, the node and the faults."""
         scenario = plan.scenario
         self._plan = plan
         self._rng = random.Random(f"{scenario.name}/{plan.seed}/faults")
@@ -104,18 +105,18 @@ class Run:
         )
 
     def report(self) -> Report:
-        """Let it all happen, and say what was found."""
+        """Do the run, and return its results."""
         world, checker = self._world, self._checker
         try:
             self._live()
         except EndlessError as error:
-            checker.broken(Invariant.NO_ERRORS, f"somebody spins: {error}")
+            checker.broken(Invariant.NO_ERRORS, f"the run does not end: {error}")
         checker.check_end()
         for client in self._clients:
             client.process.close()
         grants = checker.store.grants
         self._happened["lease taken up again"] += checker.store.restored
-        self._happened["lease handed on"] += checker.clients.handed_on
+        self._happened["lease handed off"] += checker.clients.handed_off
         self._trace("end", f"{world.events} events, {grants} grants")
         digest = hashlib.sha256("".join(self._lines).encode()).hexdigest()
         lines = self._lines if self._tracing else []
@@ -135,9 +136,9 @@ class Run:
         self._lines.append(f"{self._world.time:10.6f}  {who:<8} {text}")
 
     def _make_node(self) -> tuple[Node, Callable[[SimRuntime, Link], Vanishing]]:
-        """Make the node of the scenario, and what makes a client's store at it."""
+        """Make the node of the scenario, and a function that makes a client's store over it."""
         scenario, rng, world, checker = self._plan.scenario, self._rng, self._world, self._checker
-        rate, offset = self._rate(), 1000.0 + rng.uniform(0.0, 5000.0)  # stays above 0 when it steps back
+        rate, offset = self._rate(), 1000.0 + rng.uniform(0.0, 5000.0)  # the clock stays above 0 when it steps back
         if scenario.redis is not None:
             from simulation.redis.node import RedisNode
             from simulation.redis.wiring import SimulatedRedisStore
@@ -225,15 +226,15 @@ class Run:
             self._world.after(LOOK, self._watch)
 
     def _drain(self) -> None:
-        """Let everybody finish and leave, and look what remains."""
+        """Let all clients finish and close, and check what is left in the store."""
         redis = self._plan.scenario.redis
         guarded = self._plan.scenario.guarded or (redis is not None and redis.guard)
-        patience = DRAIN + (2 * self._plan.scenario.ttls[-1] if guarded else 0.0)
+        timeout = DRAIN + (2 * self._plan.scenario.ttls[-1] if guarded else 0.0)
         alive = [client for client in self._clients if not client.process.crashed]
         tasks = [task for client in alive for task in client.tasks]
         granted, seen = True, 0
         while granted:
-            self._world.run(self._world.time + patience)
+            self._world.run(self._world.time + timeout)
             granted = self._checker.store.grants > seen and not all(task.result.done for task in tasks)
             seen = self._checker.store.grants
         for task in tasks:

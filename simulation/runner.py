@@ -1,4 +1,4 @@
-"""Many runs, in several processes: what they add up to."""
+"""Many runs in several processes, and the sums of their results."""
 
 import multiprocessing
 import time
@@ -13,21 +13,21 @@ from simulation.run import simulate
 from simulation.scenarios import BY_NAME, Scenario
 
 CHUNK = 50
-"""How many seeds a process is given at a time."""
+"""How many seeds a process runs at a time."""
 
 
 @dataclass(slots=True)
 class Tally:
-    """What some runs of a scenario showed."""
+    """The sums of the results of some runs of a scenario."""
 
     scenario: str
     seeds: int = 0
     broken: list[tuple[int, Invariant, str]] = field(default_factory=list[tuple[int, Invariant, str]])
-    """Seed, invariant and words of the first promise that each run broke."""
+    """The seed, the invariant and the text of the first promise that each run broke."""
     not_promised: Counter[Invariant] = field(default_factory=Counter[Invariant])
-    """In how many runs something was broken that is not promised."""
+    """How many runs broke each invariant that the scenario does not promise."""
     happened: Counter[str] = field(default_factory=Counter[str])
-    """What went wrong, and how often."""
+    """How often each fault occurred."""
     grants: int = 0
     events: int = 0
     virtual: float = 0.0
@@ -35,7 +35,7 @@ class Tally:
     """Processor seconds."""
 
     def add(self, other: "Tally") -> None:
-        """Take in what other runs of the same scenario showed."""
+        """Add the results of other runs of the same scenario."""
         self.seeds += other.seeds
         self.broken = sorted(self.broken + other.broken, key=lambda each: each[0])
         self.not_promised += other.not_promised
@@ -47,7 +47,7 @@ class Tally:
 
 
 def run_seeds(name: str, seeds: Iterable[int]) -> Tally:
-    """Run a scenario on some seeds, here and now."""
+    """Run a scenario on some seeds, in this process."""
     tally, began = Tally(name), time.process_time()
     for seed in seeds:
         report = simulate(Plan.draw(BY_NAME[name], seed))
@@ -69,7 +69,7 @@ def run_scenarios(
     jobs: int = 2,
     progress: Callable[[int], None] | None = None,
 ) -> list[Tally]:
-    """Run each scenario on `seeds` seeds, in `jobs` processes; tell `progress` how many runs are done."""
+    """Run each scenario on `seeds` seeds, in `jobs` processes; call `progress` with the number of finished runs."""
     tallies = {scenario.name: Tally(scenario.name) for scenario in scenarios}
     chunks = [
         (scenario.name, range(start, min(start + CHUNK, first + seeds)))

@@ -1,14 +1,14 @@
-"""The scenarios: what may go wrong, and what holds all the same.
+"""The scenarios: which faults may occur, and which invariants hold nevertheless.
 
-The table in docs/guarantees.md is rendered from them. `make test-all` runs every scenario on thousands of seeds. An
-invariant that a scenario does not promise is not ignored: how many runs broke it is reported.
+The table in docs/guarantees.md is rendered from them. `make test-all` runs every scenario on thousands of seeds. For an
+invariant that a scenario does not promise, the number of runs that broke it is reported.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from holdfast.stores.redis.deployment import NO_GUARD, OBSERVED, STRICT
-from simulation.at_store import ASKING
+from simulation.at_store import RE_POLLED
 from simulation.faults import Faults
 from simulation.invariants import Invariant
 from simulation.workload import MUTEXES, WEIGHTED, Kind
@@ -44,12 +44,12 @@ EVERY = "every store"
 EMBEDDED = "memory, SQLite"
 REDIS = "Redis"
 UNGUARDED = 'Redis with `guard="off"`'
-SECOND = "the old holder is sure of its lease while a new one is granted"
+SECOND = "the old holder still trusts its lease while a new holder is granted"
 
 
 TTLS = (0.3, 1.0, 3.0, 8.0)
 SHORT = (0.3, 1.0, 3.0)
-"""The ttls of scenarios in which many a quarantine has to be over in the end."""
+"""The ttls of scenarios in which many quarantines must end within the run."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -58,52 +58,52 @@ class Redis:
 
     guard: int
     copies: int = 0
-    """How many replicas there are. If any, a Sentinel names the master."""
+    """The number of replicas. If there are any, a Sentinel names the master."""
     replicas: int = 0
-    """How many of them must have a grant before it counts."""
+    """How many replicas must have a grant before it counts."""
     known: bool = False
-    """Whether every client has used it before."""
+    """Whether every client has used this Redis before."""
 
 
 @dataclass(slots=True, frozen=True)
 class Scenario:
-    """One kind of bad day."""
+    """A kind of deployment with a kind of faults."""
 
     name: str
     happens: str
-    """What happens, in the words of the guarantee table."""
+    """The faults, in the words of the guarantee table."""
     promises: frozenset[Invariant]
     faults: Faults
     unless: Mapping[Invariant, str] = field(default_factory=dict[Invariant, str], hash=False)
-    """Why something is not promised, in a few words of the guarantee table; or within which bounds it is."""
+    """The reason or the limit of an invariant that does not hold, or not always, in the guarantee table."""
     concerns: str = REDIS
-    """The stores that it can happen to."""
+    """The stores that can meet these faults."""
     row: str = ""
-    """The scenario that tells the guarantee table the same, of another kind of node; "" if this one has its own row."""
+    """The scenario with the same row of the guarantee table, for another kind of node; "" if this one has its own."""
     embedded: bool = False
     redis: Redis | None = None
     quorum: int = 0
-    """How many independent nodes there are, of which a majority decides; 0: it is another kind of store."""
+    """The number of independent nodes, of which a majority decides; 0: the store is no quorum."""
     ordered: bool = False
-    """Whether it is an ensemble that keeps sessions, and entries in their order."""
+    """Whether the store is an ensemble with sessions and ordered entries."""
     guarded: bool = False
-    """Whether a node of a quorum that forgot gives no vote for the longest ttl."""
+    """Whether a node of a quorum that forgot its state gives no vote for the longest ttl."""
     ttls: tuple[float, ...] = TTLS
-    """What is asked for, in seconds."""
+    """The ttls of the requests, in seconds."""
     kinds: tuple[Kind, ...] = MUTEXES
     several: bool = False
-    """Whether several names are wanted at once."""
+    """Whether clients acquire several names at once."""
     bounded: bool = False
-    """Whether the store grants no longer ttl than the longest of `ttls`, so that an extension beyond it is refused."""
+    """Whether the longest of `ttls` is the longest that the store grants, so that it refuses a longer extension."""
     healthy: bool = False
-    """Whether nothing goes wrong but that waiters are cancelled and clients die: then no lease may be lost at all."""
+    """Whether the only faults are cancelled waiters and clients that die: then no lease may be lost at all."""
     prompt_within: float = 0.0
-    """How long a free name may have a live waiter, in seconds; 0 if that is not promised."""
+    """How long a free name may have a live waiter, in seconds; 0: there is no such promise."""
 
 
-GIVEN_UP = "what was given up may come back, until it lapses"
-FORWARD = "after a step of more than 30 s what was given up may come back, until it lapses"
-"""So long is it remembered, by the store's clock: there is no other that every client's requests go by."""
+GIVEN_UP = "a withdrawn request may reappear until it expires"
+FORWARD = "after a step of more than 30 s a withdrawn request may reappear until it expires"
+"""The store remembers a withdrawn request for 30 s by its own clock, the only clock that all clients share."""
 FORGETS = {Invariant.BACKED: SECOND, Invariant.CLEAN: GIVEN_UP}
 
 WIRE = Faults(
@@ -126,7 +126,7 @@ WIRE = Faults(
 TABLED = (
     Scenario(
         "calm",
-        "Nothing goes wrong, but waiters are cancelled and clients die",
+        "Waiters are cancelled and clients die; nothing else goes wrong",
         PROMPT,
         Faults(cancel=0.4, crashes=4, drift=ALLOWED_DRIFT),
         concerns=EVERY,
@@ -141,7 +141,7 @@ TABLED = (
         Faults(loss=0.5, straggler=0.1, errors=0.1, cancel=0.4, pauses=3, crashes=2),
         concerns=EMBEDDED,
         embedded=True,
-        prompt_within=ASKING,
+        prompt_within=RE_POLLED,
     ),
     Scenario(
         "wire",
@@ -181,24 +181,24 @@ TABLED = (
         {
             **FORGETS,
             Invariant.TOKENS: "a client whose clock is behind may be granted a smaller one",
-            Invariant.FENCE: "they are told by their tokens",
+            Invariant.FENCE: "a fence compares tokens, which may decrease",
         },
         concerns=UNGUARDED,
     ),
     Scenario(
         "force",
-        "Somebody takes a name by force",
+        "A name is revoked by force",
         ALWAYS,
         Faults(loss=0.1, cancel=0.2, pauses=1, crashes=1, revokes=4),
-        {Invariant.BACKED: "the old holder is told as soon as it can be reached, not before"},
+        {Invariant.BACKED: "the old holder still trusts its lease until the notification reaches it"},
         concerns=EVERY,
     ),
 )
-"""Those whose node runs the grant table itself."""
+"""The scenarios whose node runs the grant table itself."""
 
 
 def _on_redis(name: str, redis: Redis, *, ttls: tuple[float, ...] = TTLS, **faults: int) -> Scenario:
-    """Return a scenario of the grant table as one of Redis."""
+    """Return a scenario of the grant table as a scenario of Redis."""
     scenario = next(each for each in TABLED if each.name == name)
     faulty = replace(scenario.faults, **faults)
     return replace(scenario, name=f"redis_{name}", row=name, redis=redis, ttls=ttls, faults=faulty)
@@ -211,7 +211,7 @@ SEVERAL = replace(
     kinds=(*MUTEXES, Kind("mutex-c", 1, (1,))),
     several=True,
 )
-"""The same as `wire`, for those who want several names at once."""
+"""The scenario `wire`, with clients that acquire several names at once."""
 
 LOSES = Faults(
     loss=0.05,
@@ -225,7 +225,7 @@ LOSES = Faults(
     newcomers=1,
     delays=0.5,
 )
-"""Whatever a Redis can be left with after a restart or a failover."""
+"""All ways in which a Redis loses state by a restart or a failover."""
 
 FAILS_OVER = replace(LOSES, amnesia=0)
 
@@ -263,7 +263,7 @@ ON_REDIS = (
     ),
     Scenario(
         "redis_failback",
-        "A former master, which did not restart, is promoted again without what the master between has granted",
+        "A former master, which did not restart, is promoted again without the grants of the master between",
         GUARDED,
         Faults(loss=0.05, cancel=0.2, cuts=1, pauses=2, crashes=2, failbacks=2, newcomers=1, delays=0.5),
         {Invariant.CLEAN: GIVEN_UP},
@@ -288,7 +288,7 @@ ON_REDIS = (
         "Redis restarts with no data at all",
         FORGETFUL,
         replace(LOSES, failovers=0, newcomers=2),
-        {Invariant.BACKED: "a client that never used it may be the first to ask", Invariant.CLEAN: GIVEN_UP},
+        {Invariant.BACKED: "a client that never used it may send the first request", Invariant.CLEAN: GIVEN_UP},
         'Redis with `guard="observed"` (the default)',
         redis=Redis(OBSERVED),
         ttls=SHORT,
@@ -299,15 +299,15 @@ ON_REDIS = (
         GUARDED,
         replace(FAILS_OVER, stalls=3),
         {Invariant.CLEAN: GIVEN_UP},
-        'Redis with `guard="off"` and `replicas` as many as there are',
+        'Redis with `guard="off"` and `replicas` equal to their number',
         redis=Redis(NO_GUARD, copies=2, replicas=2),
         ttls=SHORT,
     ),
 )
-"""Those in which the shipped Lua is run."""
+"""The scenarios that run the shipped Lua."""
 
 QUORUM = "a quorum"
-BY_CHANCE = "nearly: who asks first may have what is free"
+BY_CHANCE = "only nearly, for a newcomer may be granted a free name before the waiters (barging)"
 FORGETTING = Faults(loss=0.05, cancel=0.2, pauses=1, crashes=1, amnesia=3, restarts=1)
 
 ON_QUORUM = (
@@ -342,7 +342,7 @@ ON_QUORUM = (
             Invariant.FIFO: BY_CHANCE,
             Invariant.CLEAN: GIVEN_UP,
             Invariant.TOKENS: "a node that two quorums share may have forgotten a larger one",
-            Invariant.FENCE: "they are told by their tokens",
+            Invariant.FENCE: "a fence compares tokens, which may decrease",
         },
         QUORUM,
         quorum=3,
@@ -360,7 +360,7 @@ ON_QUORUM = (
         quorum=3,
     ),
 )
-"""Those of several independent nodes."""
+"""The scenarios of a quorum of independent nodes."""
 
 ENSEMBLE = "ZooKeeper, etcd"
 ELECTS = (
@@ -370,7 +370,7 @@ ELECTS = (
 
 
 def _on_ensemble(name: str) -> Scenario:
-    """Return a scenario of the grant table as one of an ensemble: TCP repeats nothing, and its clock is monotonic."""
+    """Return a scenario of the grant table for an ensemble: TCP repeats no request, and the clock is monotonic."""
     scenario = next(each for each in TABLED if each.name == name)
     faults = replace(scenario.faults, duplicate=0.0, clock_back=0)
     return replace(scenario, name=f"ordered_{name}", row=name, ordered=True, faults=faults)
@@ -382,7 +382,7 @@ ON_ENSEMBLE = (
     replace(_on_ensemble("weights"), happens=ELECTS, row="ordered_wire"),
     _on_ensemble("force"),
 )
-"""Those of an ensemble."""
+"""The scenarios of an ensemble."""
 
 SCENARIOS = (*TABLED, SEVERAL, *ON_REDIS, *ON_QUORUM, *ON_ENSEMBLE)
 

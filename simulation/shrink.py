@@ -1,4 +1,4 @@
-"""Make a failing run small before a person has to read it."""
+"""The shrinking of a failing run, so that a person can read its trace."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -8,13 +8,13 @@ from simulation.plan import SIZES, Plan
 from simulation.run import simulate
 
 TRIES = 30
-"""With how many seeds a smaller plan is tried: whatever is taken away, the rest of the run is another one."""
+"""With how many seeds a smaller plan is tried. Whatever is removed from a plan, the rest of its run differs."""
 
 
 def shrink(plan: Plan, invariant: Invariant) -> Plan:
-    """Return a plan that is as small as can be found and still breaks `invariant`.
+    """Return the smallest plan that can be found that still breaks `invariant`.
 
-    Takes away faults, clients, tasks, rounds, names and time, one after another, as long as something can go.
+    Removes faults, clients, tasks, rounds, names and time, one after another, while the smaller plan still fails.
     """
     smaller: Plan | None = plan
     while smaller is not None:

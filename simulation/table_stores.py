@@ -1,7 +1,7 @@
 """Simulated stores that run the grant table, each for one client.
 
-`RemoteStore` is a server store: operations are messages. `EmbeddedStore` is the SQLite store's shape: an operation is
-carried out in place by its caller, only pushes travel.
+`RemoteStore` is a server store: its operations are messages. `EmbeddedStore` works like the SQLite store: the caller
+carries out an operation in place, and only notifications are messages.
 """
 
 from collections.abc import Callable
@@ -21,21 +21,21 @@ T = TypeVar("T")
 
 
 class SimulatedStore(TabledStore):
-    """What both share: one client's channel at a node."""
+    """The base of both stores: the notification channel of one client at a node."""
 
     capabilities: Capabilities
 
     def __init__(self, runtime: SimRuntime, node: TableNode, link: Link, checker: Checker) -> None:
         """Use `node` over `link`."""
         self.channel = ""
-        """Where the node pushes to; empty until it is opened."""
+        """The notification channel; empty until the store is opened."""
         self._checker = checker
         self._link = link
         self._node = node
         self._runtime = runtime
         self._deliver: Callable[[Notification], None] = lambda notification: None  # noqa: ARG005
 
-    async def open(self, deliver: Callable[[Notification], None], until: float) -> str:  # noqa: ARG002 - takes no time
+    async def open(self, deliver: Callable[[Notification], None], until: float) -> str:  # noqa: ARG002 - it takes no time
         """Attach a channel."""
         self._deliver = deliver
         self.channel = f"channel-{self._runtime.process.name}"
@@ -43,11 +43,11 @@ class SimulatedStore(TabledStore):
         return self.channel
 
     def subscribe(self) -> None:
-        """Have the node push to us from now on."""
+        """Subscribe to the channel at the node."""
         self._node.attach(self.channel, self._push)
 
     def vanish(self) -> None:
-        """Have the node find that nobody listens."""
+        """Close the channel at the node, as the death of the client does."""
         self._node.detach(self.channel)
 
     async def close(self) -> None:
@@ -57,26 +57,26 @@ class SimulatedStore(TabledStore):
     def abandon(self) -> None:
         """Do nothing: simulated processes do not fork."""
 
-    async def names(self, prefix: str, until: float, rest: object = None) -> Page:  # noqa: ARG002 - nobody asks in a simulation
-        """List the names that were ever used."""
+    async def names(self, prefix: str, until: float, rest: object = None) -> Page:  # noqa: ARG002 - a simulation never calls it
+        """Return the names that were ever used."""
         return Page([name for name in self._node.names() if name.startswith(prefix)])
 
     def _push(self, notification: Notification) -> None:
         self._link.push(lambda: self._deliver(notification), f"{notification.request_id} ({notification.kind})")
 
     async def _fail(self, delay: float, text: str) -> None:
-        """Answer an error instead of doing anything; now and then one after which asking again is of no use."""
+        """Raise StoreUnavailable without an effect; now and then StoreError, after which a retry is useless."""
         world = self._link.world
         self._link.happened["error answered"] += 1
         self._checker.store.disturbed(self.channel, world.time + delay + RECOVERY)
         await self._runtime.sleep(delay)
         if world.random.random() < 0.2:
-            raise StoreError(f"{text}, and it is of no use to ask again")
+            raise StoreError(f"{text}, and a retry would fail as well")
         raise StoreUnavailable(text)
 
 
 class EmbeddedStore(SimulatedStore):
-    """Operations are carried out in place by the caller, as in the memory and SQLite stores."""
+    """A store whose operations the caller carries out in place, as in the memory and SQLite stores."""
 
     capabilities = Capabilities(min_ttl=0.05, queue=True, weights=True, local=True, multi_acquire=True)
 
@@ -105,7 +105,7 @@ class EmbeddedStore(SimulatedStore):
 
 
 class RemoteStore(SimulatedStore):
-    """Operations are messages to a server, and replies."""
+    """A store whose operations are requests to a server and replies."""
 
     capabilities = Capabilities(min_ttl=0.05, queue=True, weights=True, local=False, multi_acquire=True)
 
@@ -125,7 +125,7 @@ class RemoteStore(SimulatedStore):
             raise StoreUnavailable("connection refused")
         self._subscribe_again()
         if faults.errors and world.random.random() < faults.errors:
-            await self._fail(link.delay(), "the store answers an error")
+            await self._fail(link.delay(), "the store replied with an error")
 
         def serve(answer: Answer[T]) -> None:
             if not self._node.is_down():
@@ -134,6 +134,6 @@ class RemoteStore(SimulatedStore):
         return await link.exchange(serve, until, lambda: self._node.takes(link.happened))
 
     def _subscribe_again(self) -> None:
-        """After a cut or a restart: subscribe first, then have every waiter ask again."""
+        """Subscribe to the channel again after a cut or a restart, before the request is sent."""
         if self.channel and not self._node.listens(self.channel):
             self.subscribe()

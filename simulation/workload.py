@@ -1,4 +1,4 @@
-"""What simulated clients do all day: want a name, wait, use what it protects, let go."""
+"""The work of simulated clients: they acquire names, use the protected resource, and release the names."""
 
 import random
 from collections.abc import Callable
@@ -28,7 +28,7 @@ EVERYONE = 1000
 
 @dataclass(slots=True, frozen=True)
 class Kind:
-    """A kind of name: its capacity, and the weights that are asked for."""
+    """A kind of name: its capacity, and the weights of its requests."""
 
     name: str
     capacity: int
@@ -40,19 +40,19 @@ WEIGHTED = (Kind("semaphore", 3, (1, 1, 2)), Kind("rwlock", EVERYONE, (1, 1, EVE
 
 
 QUICK = 0.3
-"""How many of those who want a part of a name have a min_hold."""
+"""The share of shared acquisitions with a min_hold."""
 
-LEFT_WITHIN = 10.0
-"""For how many seconds somebody who gave up may be busy to leave several names, if the store does not answer."""
+WITHDRAWN_WITHIN = 10.0
+"""Within how many seconds the requests of an ended multi-acquire are withdrawn, if the store does not answer."""
 
-TOGETHER = 0.6
-"""How many of those who may want several names at once do."""
+SEVERAL_SHARE = 0.6
+"""The share of rounds that acquire several names at once, in a scenario that allows it."""
 
 LONG_DELAYS = 0.6, 1.5
-"""The lock delays that are long, in longest ttls."""
+"""The long lock delays, as multiples of the longest ttl."""
 
 DOWNGRADES = 0.5
-"""How many writers become readers before they let go."""
+"""The share of writers that downgrade to readers before they release."""
 
 
 class Client:
@@ -70,7 +70,7 @@ class Client:
         several: bool = False,
         bounded: bool = False,
     ) -> None:
-        """Make a client that uses names of `kinds`; `bounded`: the store grants no ttl beyond the longest of `ttls`."""
+        """Make a client of names of `kinds`. `bounded`: the longest of `ttls` is the longest that the store grants."""
         runtime = SimRuntime(process)
         self.process = process
         self.link = link
@@ -85,27 +85,27 @@ class Client:
         self._bounded = bounded
         rng = process.world.random
         self._habit = self._draw(rng) if rng.random() < 0.5 else None
-        """The ttl and lock delay of all that it wants, if they are always the same: such leases may be handed on."""
+        """The ttl and lock delay of all requests, if they are always the same, which allows local hand-offs."""
         self._linger = rng.choice((0.0, 0.0, 0.2, 1.0))
-        """For how long it keeps mutexes that it has released, in seconds."""
+        """The linger time of its mutexes, in seconds."""
 
     @property
     def world(self) -> World:
-        """The world that it lives in."""
+        """The world of the client."""
         return self.process.world
 
     @property
     def faults(self) -> Faults:
-        """The faults of this moment."""
+        """The present faults."""
         return self.link.faults
 
     def start(self, tasks: int, rounds: int) -> None:
-        """Start to work."""
+        """Start the tasks of the client."""
         for number in range(tasks):
             self.tasks.append(self.process.start(self._work(rounds), f"{self.process.name}/{number}"))
 
     def crash(self) -> None:
-        """Die: code stops at once, and the node finds that nobody listens."""
+        """Kill the client: its code stops at once, and its channel closes."""
         self._checker.crashed(self.process)
         self._checker.store.died(self.store.channel)
         self.process.crash()
@@ -115,13 +115,13 @@ class Client:
         rng = self.world.random
         for _ in range(rounds):
             await self._runtime.sleep(rng.expovariate(5.0))
-            if self._several and rng.random() < TOGETHER:
+            if self._several and rng.random() < SEVERAL_SHARE:
                 await self._round_of_several(rng)
             else:
                 await self._round(rng)
 
     async def _round_of_several(self, rng: random.Random) -> None:
-        """Want several names at once, and use what one of them protects."""
+        """Acquire several names at once, and use the resource of one of them."""
         names = sorted(rng.sample([kind.name for kind in self._kinds], rng.randint(1, len(self._kinds))))
         ttl, lock_delay = self._habit or self._draw(rng)
         max_hold = rng.choice((NEVER, NEVER, NEVER, 1.5))
@@ -148,15 +148,17 @@ class Client:
         except (Cancelled, StoreError) as error:
             if isinstance(error, Cancelled):
                 self.link.happened["acquire of several cancelled"] += 1
-            self._checker.trace(self.process.name, f"{task.note} ended by {error!r}")
+            self._checker.trace(self.process.name, f"{task.note} ended with {error!r}")
             result = None
         lease = result if isinstance(result, list) else []
         for request_id in sorted(set(task.note.split()) - {each.request_id for each in lease}):
             self._checker.store.settled(request_id)
-            self.process.later(LEFT_WITHIN, partial(self._check_left, request_id))  # one is left after the other
+            self.process.later(
+                WITHDRAWN_WITHIN, partial(self._check_withdrawn, request_id)
+            )  # the requests are withdrawn one after another
         return lease
 
-    def _check_left(self, request_id: str) -> None:
+    def _check_withdrawn(self, request_id: str) -> None:
         engaged = request_id in self.store.unsure and request_id not in self.store.released
         self._checker.ended_without_lease(request_id, engaged=engaged)
 
@@ -192,15 +194,17 @@ class Client:
     async def _acquire(self, spec: LockSpec, timeout: float | None, rng: random.Random) -> CoreLease | None:
         task = self.process.start(self.session.acquire(spec, timeout), f"{self.process.name}/acquire")
         if self.faults.cancel and rng.random() < self.faults.cancel:
-            task.cancel_at = rng.choice((1, 2, 3, 4, 4, 5, 5, 6, 6, 7, 7, 7, 8, 8, 8, 8))  # few get that far
+            task.cancel_at = rng.choice(
+                (1, 2, 3, 4, 4, 5, 5, 6, 6, 7, 7, 7, 8, 8, 8, 8)
+            )  # few acquisitions have so many await points
         try:
             result = await task.result
         except (Cancelled, StoreError) as error:
             if isinstance(error, Cancelled):
                 self.link.happened[f"acquire cancelled at await {task.cancel_at}"] += 1
             elif self._checker.healthy:
-                self._checker.broken(Invariant.NO_ERRORS, f"{task.note} ended by {error!r} though nothing was wrong")
-            self._checker.trace(self.process.name, f"{task.note} ended by {error!r}")
+                self._checker.broken(Invariant.NO_ERRORS, f"{task.note} ended with {error!r} though nothing was wrong")
+            self._checker.trace(self.process.name, f"{task.note} ended with {error!r}")
             result = None
         if isinstance(result, CoreLease):
             return result
@@ -208,14 +212,14 @@ class Client:
         return None
 
     async def _use(self, believed: Believed, rng: random.Random) -> None:
-        """Read, work, write; or just hold, if others hold beside us."""
+        """Read the resource, work and write; with a partial weight, only hold the name for a while."""
         lease = believed.lease
         hold = rng.expovariate(4.0) if rng.random() < 0.8 else rng.uniform(1.0, 4.0)
         if believed.weight < believed.capacity:
             await self._runtime.sleep(hold)
             return
         resource = self._checker.resources.setdefault(lease.name, Resource())
-        value = await self._talk(lambda: resource.read(lease.token))
+        value = await self._send(lambda: resource.read(lease.token))
         if value is None:
             self._checker.trace(self.process.name, f"{lease.name}: token {lease.token} is refused by the resource")
             return
@@ -223,13 +227,13 @@ class Client:
         if rng.random() < 0.1:
             await self._extend(lease, rng)
         if lease.trusted():
-            await self._talk(lambda: resource.write(lease.token, value + 1))
+            await self._send(lambda: resource.write(lease.token, value + 1))
             if believed.weight > 1 and rng.random() < DOWNGRADES:
                 await self._downgrade(believed, rng)
 
     async def _downgrade(self, believed: Believed, rng: random.Random) -> None:
-        """Make do with the smallest weight, and hold that for a while."""
-        believed.weight = 1  # others may be let in before we hear of it
+        """Reduce the weight of a lease to 1, and hold the lease for a while."""
+        believed.weight = 1  # others may be granted before the reply arrives
         try:
             await self.session.adjust(believed.lease, weight=1)
         except (LeaseLost, StoreError) as error:
@@ -237,7 +241,7 @@ class Client:
         await self._runtime.sleep(rng.expovariate(4.0))
 
     async def _extend(self, lease: CoreLease, rng: random.Random) -> None:
-        """Want the lease for longer: where there is a longest ttl now and then for more, then for as long as that."""
+        """Extend a lease. If the store has a longest ttl, sometimes ask for more, and then for that ttl."""
         longest = self._ttls[-1]
         most = 2 * longest if self._bounded else longest
         ttl = min(rng.choice((None, 1.0, 5.0)) or most, most)
@@ -253,8 +257,8 @@ class Client:
         if ttl > longest:
             await self._runtime.sleep(rng.uniform(0.0, ttl))
 
-    async def _talk(self, action: Callable[[], Any]) -> Any:  # noqa: ANN401 - whatever the resource answers
-        """Send a message to the resource, which acts on it even if we are paused or dead by then."""
+    async def _send(self, action: Callable[[], Any]) -> Any:  # noqa: ANN401 - the type of the resource's reply
+        """Send a message to the resource, which acts on it even if the client is paused or dead by then."""
         answer: Future[Any] = Future()
 
         def arrive() -> None:
@@ -267,7 +271,7 @@ class Client:
     async def _release(self, believed: Believed) -> None:
         lease = believed.lease
         was_lost = bool(lease.lost_because)
-        believed.ends_at = NEVER  # what becomes of it now is not its holder's doing
+        believed.ends_at = NEVER  # the holder has released the lease in time
         outcome = await self.session.release(lease)
         if self._checker.healthy and not outcome.kept and not was_lost:
             self._checker.broken(Invariant.KEPT, f"{lease.request_id} releases {lease.name}: {outcome}")

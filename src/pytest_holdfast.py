@@ -1,7 +1,7 @@
 """The pytest plugin of Holdfast: fixtures and a marker for tests of code that takes locks. See docs/testing.md.
 
-pytest imports this module for everybody who has Holdfast installed. So it imports nothing but pytest, and stands beside
-the package `holdfast`, whose import would cost a tenth of a second; whoever uses a fixture imports what it needs.
+The rule: this module imports only pytest, for pytest imports it wherever Holdfast is installed. It stands beside the
+package `holdfast`, whose import costs a tenth of a second; each fixture imports what it needs when it is used.
 """
 
 from collections.abc import Generator, Iterator
@@ -20,14 +20,14 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the marker."""
     config.addinivalue_line(
         "markers",
-        f"{MARKER}(runs=200): run the test again and again, lose the lease at another point each time, and fail if the "
-        "code goes on writing; with more points than `runs` it fails, too.",
+        f"{MARKER}(runs=200): repeat the test, lose the lease at another point each time, and fail if the code goes on "
+        "writing or if the test has more points than `runs`.",
     )
 
 
 @pytest.fixture
 def holdfast_chaos(request: pytest.FixtureRequest) -> "Iterator[Chaos]":
-    """Give this test a store of its own, whose URL is in HOLDFAST_URL, and let it lose leases and take it down."""
+    """Give this test a store of its own, with its URL in HOLDFAST_URL, and control over its leases and its failures."""
     from holdfast.testing.pytest.chaos import Chaos
     from holdfast.testing.pytest.judging import CHAOS, judge_late
     from holdfast.testing.pytest.reruns import RUN
@@ -42,7 +42,7 @@ def holdfast_chaos(request: pytest.FixtureRequest) -> "Iterator[Chaos]":
 
 @pytest.fixture
 def holdfast_url(holdfast_chaos: "Chaos") -> str:
-    """Return the URL of this test's own store, which is also in HOLDFAST_URL."""
+    """Return the URL of this test's own store. It is also in HOLDFAST_URL."""
     return holdfast_chaos.url
 
 
@@ -68,7 +68,7 @@ def holdfast_async_client(holdfast_chaos: "Chaos") -> "Iterator[AsyncClient]":
 def assert_never_overlap(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> "Iterator[Sections]":
-    """Make critical sections by name, and fail the test if two threads, tasks or processes were in one at once."""
+    """Make named critical sections, and fail the test if two threads, tasks or processes were in one at once."""
     from holdfast.testing.pytest.judging import SECTIONS, judge_late
     from holdfast.testing.pytest.sections import Sections
 
@@ -80,21 +80,21 @@ def assert_never_overlap(
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-    """Run a marked test again and again."""
+    """Repeat a marked test."""
     marker = item.get_closest_marker(MARKER)
     if marker is None or not isinstance(item, pytest.Function):
         return None
-    from holdfast.testing.pytest.reruns import refusal, run_again_and_again
+    from holdfast.testing.pytest.reruns import refusal, repeat_test
 
     if refusal(item, marker):
         return None
-    run_again_and_again(item, nextitem, marker)
+    repeat_test(item, nextitem, marker)
     return True
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Refuse a marked test that cannot be run again and again: it would run only once, and find nothing."""
+    """Fail a marked test that cannot be repeated: it would run only once, and find nothing."""
     if marker := item.get_closest_marker(MARKER):
         from holdfast.testing.pytest.reruns import refusal
 
@@ -104,7 +104,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(hookwrapper=True, tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, Any, None]:
-    """Judge a test that used one of the fixtures, or is marked, when it has ended."""
+    """Judge a marked test, or a test that used one of the fixtures, when it has ended."""
     if pyfuncitem.get_closest_marker(MARKER) is None and not FIXTURES.intersection(pyfuncitem.fixturenames):
         yield
         return
@@ -119,4 +119,4 @@ def _item(request: pytest.FixtureRequest) -> pytest.Item:
 
 
 FIXTURES = frozenset({"holdfast_chaos", "assert_never_overlap"})
-"""Those that a test is judged by; the others use the first."""
+"""The fixtures that make a test be judged; the other fixtures use the first of them."""

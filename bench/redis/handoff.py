@@ -14,7 +14,7 @@ from bench.handoff import handoff_row, two_players
 from bench.harness import Report, Size, interleave
 from bench.redis.contenders import ASYNCIO, MEANINGS, OPENERS, REDIS_LOCK, REDIS_PY, THREADS, redis_server
 from tests.servers import Proxy, RedisServer
-from tests.servers.resp import Wire
+from tests.servers.resp import RespWire
 
 LABELS = (THREADS, ASYNCIO, REDIS_PY, REDIS_LOCK)
 PING = "PING"
@@ -65,7 +65,7 @@ def _place(server: RedisServer, delay: float) -> Generator[tuple[str, int]]:
 
 def _pings(address: tuple[str, int], count: int) -> list[float]:
     waits: list[float] = []
-    with Wire(address) as wire:
+    with RespWire(address) as wire:
         wire.command("PING")
         for _ in range(count):
             started = time.perf_counter()

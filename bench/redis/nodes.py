@@ -9,7 +9,7 @@ from bench.redis import apart
 from bench.redis.redlocks import HOMES, KEYS, SENT
 from bench.redis.usage import calls, processor
 from tests.servers import RedisServer, five_nodes
-from tests.servers.resp import Wire
+from tests.servers.resp import RespWire
 
 
 @dataclass(slots=True)
@@ -27,7 +27,7 @@ class Nodes:
     """Some of the servers."""
 
     servers: Sequence[RedisServer]
-    wires: Sequence[Wire]
+    wires: Sequence[RespWire]
     """A connection to each, for commands that are not measured."""
 
     @property

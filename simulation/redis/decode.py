@@ -1,4 +1,4 @@
-"""From the keys of a name back to a state of the grant table, to look at: what stands where is said in `start.lua`."""
+"""The decoding of a name's keys into a state of the grant table, for the checks. `start.lua` describes the keys."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,22 +13,22 @@ from simulation.redis.messagepack import unpacked
 
 @dataclass(slots=True)
 class Marker:
-    """What a node remembers of the process that granted here. Times are microseconds."""
+    """A node's record of the process that grants. Times are in microseconds."""
 
     generation: str
-    """A number, a run id, and the offset of its last promotion."""
+    """The generation: a number, a run id, and the offset of the last promotion."""
     born: int
     ends: int
-    """End of the quarantine; 0 if there was none."""
+    """The end of the quarantine; 0 if there was none."""
     longest: int
     """The longest ttl and lock delay in use."""
     in_use_until: int
     others: int
-    """The longest of the others that were asked for since."""
+    """The longest of the others that were requested since."""
 
     @property
     def run_id(self) -> str:
-        """Of the process."""
+        """The run id of the process."""
         return self.generation.partition(" ")[2].partition("@")[0]
 
 
@@ -39,7 +39,7 @@ def marker_at(keys: Keyspace, key: str) -> Marker | None:
 
 
 def state_of(keys: Keyspace, name: str) -> NameState:
-    """Return what a keyspace knows of a name. Tombstones are keys of their own, and are left out."""
+    """Return the state of a name in a keyspace, without tombstones, which are keys of their own."""
     key = state_key(name).encode()
     fields, places = keys.value(key), keys.value(key + b":q")
     if not isinstance(fields, dict):
@@ -67,10 +67,10 @@ def state_of(keys: Keyspace, name: str) -> NameState:
 
 @lru_cache(maxsize=1000)
 def _waiter(name: str, request_id: bytes, packed: bytes, capacity: int, score: int) -> Waiter:
-    """Read one place in the queue, which is looked at more often than it changes."""
+    """Decode one place in the queue. The result is cached, for the checks read it more often than it changes."""
     [waiter] = unpacked(packed)
     channel, owner, ttl, interval, waiter_ttl, weight, delay, proposal, span, votes, joined, fresh = waiter
-    proposal = score if votes == 1 else proposal  # one that waits for a vote stands where this says
+    proposal = score if votes == 1 else proposal  # a request that waits for a vote is queued by its proposal
     times = (ttl, interval, waiter_ttl)
     options = {"span": span, "votes": votes == 1}
     request = AcquireRequest(
@@ -81,5 +81,5 @@ def _waiter(name: str, request_id: bytes, packed: bytes, capacity: int, score: i
 
 @lru_cache(maxsize=1000)
 def _unpacked(packed: bytes) -> tuple[Any, ...]:
-    """Read the marker, which is looked at more often than it changes."""
+    """Decode the marker. The result is cached, for the checks read it more often than it changes."""
     return tuple(unpacked(packed))

@@ -1,4 +1,4 @@
-"""A way to a simulated server that neither delays nor loses anything: for tests, and for whoever is not under test."""
+"""A link to a simulated server that neither delays nor loses messages, for tests and for clients not under test."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,10 +14,10 @@ Words = tuple[Word, ...]
 
 
 class DirectLink:
-    """A link to whatever process is there at the moment. Its coroutines never suspend."""
+    """A link to the present process of a server. Its coroutines never suspend."""
 
     def __init__(self, reach: Callable[[], Server], hearing: RedisHearing) -> None:
-        """Talk to the process that `reach` gives."""
+        """Use the process that `reach` returns."""
         self._reach = reach
         self._hearing = hearing
         self._channels: list[str] = []
@@ -36,21 +36,21 @@ class DirectLink:
     run_after_asking = run
 
     async def run_replicated(self, script: Script, keys: Words, args: Words, until: float, replicas: int) -> RedisReply:
-        """Run a script, and claim that all replicas have what it wrote."""
+        """Run a script, and claim that all replicas have its writes."""
         answer = await self.run(script, keys, args, until)
         return RedisReply(answer.value, answer.run_id, replicas)
 
-    async def command(self, *words: Word, until: float) -> Any:  # noqa: ANN401, ARG002 - whatever it answers, at once
+    async def command(self, *words: Word, until: float) -> Any:  # noqa: ANN401, ARG002 - any reply, at once
         """Send a plain command."""
         return self._reach().command(*words)
 
     async def listen(self, channel: str, until: float) -> None:  # noqa: ARG002 - at once
-        """Subscribe."""
+        """Subscribe to a channel."""
         self._channels.append(channel)
         self.listen_again()
 
     def listen_again(self) -> None:
-        """Subscribe to the same at the process that is there now."""
+        """Subscribe to the same channels at the present process."""
         for channel in self._channels:
             self._reach().subscribe(channel, self, self._hearing.on_push)
 
@@ -65,14 +65,14 @@ class DirectLink:
         self._reach().unsubscribe(self)
 
     def abandon(self) -> None:
-        """Do nothing: nobody forks here."""
+        """Do nothing: simulated processes do not fork."""
 
 
 class DirectDeployment:
-    """A Deployment of one server, in whose place another process may come."""
+    """A deployment of one server, whose process may be replaced."""
 
     def __init__(self, rules: Rules, reach: Callable[[], Server]) -> None:
-        """Use the process that `reach` gives."""
+        """Use the process that `reach` returns."""
         self.rules = rules
         self.links: list[DirectLink] = []
         self._reach = reach
@@ -82,7 +82,7 @@ class DirectDeployment:
         return OneServer(RedisAddress("here"))
 
     def link(self, runtime: Runtime, address: RedisAddress, hearing: RedisHearing) -> RedisLink:  # noqa: ARG002 - there is one
-        """Make a link to it."""
+        """Make a link to the server."""
         link = DirectLink(self._reach, hearing)
         self.links.append(link)
         return link

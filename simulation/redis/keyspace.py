@@ -1,7 +1,7 @@
-"""The data of one Redis server, and the commands on it that scripts use.
+"""The data of one Redis server, and the commands that scripts use on it.
 
-A command that this file does not know is refused, so that no script can use one that is not simulated. Every change
-is noted as a command that does the same on a replica, with instants instead of durations.
+A command that this file does not know is refused, so that no script can use a command that is not simulated. Every
+change is recorded as a command that does the same on a replica, with instants instead of durations.
 """
 
 from bisect import bisect_left, insort
@@ -56,21 +56,21 @@ class SortedSet:
 
 Value = bytes | dict[bytes, bytes] | SortedSet
 Reply = bytes | int | None | bool | tuple["Reply", ...]
-"""What a command answers; True: the status OK."""
+"""The reply to a command; True stands for the status OK."""
 
 
 class Keyspace:
-    """Keys, what they hold and when they end."""
+    """Keys with their values and their expiry times."""
 
     def __init__(self) -> None:
         """Start empty, at time 0."""
         self.now = 0
         """The clock of the server, in microseconds."""
         self.effects: list[Command] = []
-        """What was changed since somebody emptied this."""
+        """The changes since this list was last emptied."""
         self._values: dict[bytes, Value] = {}
         self._ends: dict[bytes, int] = {}
-        """When keys end, in milliseconds."""
+        """When keys expire, in milliseconds."""
         self._commands: dict[bytes, Callable[..., Reply]] = {
             b"GET": self._get,
             b"MGET": self._mget,
@@ -90,11 +90,11 @@ class Keyspace:
         }
 
     def knows(self, name: bytes) -> bool:
-        """Tell whether a command is one of these."""
+        """Tell whether the keyspace knows a command."""
         return name in self._commands
 
     def carry_out(self, name: bytes, words: Sequence[bytes]) -> Reply:
-        """Carry out a command. Raises ReplyError as the server would answer it."""
+        """Carry out a command. Raises ReplyError with the error reply of a real server."""
         for key in words if name == b"MGET" else words[:1]:
             if self._has_ended(key):
                 self._remove(key)
@@ -112,13 +112,13 @@ class Keyspace:
         return twin
 
     def apply(self, effects: Sequence[Command]) -> None:
-        """Do what was done elsewhere."""
+        """Apply the changes of another keyspace."""
         for name, *words in effects:
             self._commands[name](*words)
         self.effects.clear()
 
     def value(self, key: bytes) -> Value | None:
-        """Return what a key holds by now."""
+        """Return the present value of a key."""
         return None if self._has_ended(key) else self._values.get(key)
 
     def all(self) -> list[bytes]:

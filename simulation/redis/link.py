@@ -26,11 +26,11 @@ PASSING = (
 LASTING = ("NOPERM this user has no permissions to run the 'evalsha' command", "WRONGTYPE Operation against a key")
 
 SHORTEST, LONGEST = 0.01, 0.5
-"""The first and the longest pause before the channel is connected again, in seconds."""
+"""The first and the longest pause before the channel connects again, in seconds."""
 
 
 class SimulatedRedisLink:
-    """A way to one server, for one client: requests, and a channel on a connection of its own."""
+    """The link of one client to one server: requests, and a notification channel on a connection of its own."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class SimulatedRedisLink:
         reach: Callable[[], Server | None],
         hearing: RedisHearing,
     ) -> None:
-        """Talk over `wire` to the process that `reach` gives, which is of `node`; nothing is connected yet."""
+        """Use `wire` to reach the process that `reach` returns, which is of `node`. Nothing is connected yet."""
         self._runtime = runtime
         self._wire = wire
         self._node = node
@@ -48,12 +48,12 @@ class SimulatedRedisLink:
         self._hearing = hearing
         self._server: Server | None = None
         self._epoch = 0
-        """Of the wire, when we connected to the server."""
+        """The epoch of the wire when the link connected to the server."""
         self._channels: list[str] = []
         self._heard: Server | None = None
-        """Where we have subscribed to them."""
+        """The server at which the channels are subscribed."""
         self._returning = False
-        """Whether a task is there that connects the channel again."""
+        """Whether a task is connecting the channel again."""
         self._closed = False
         wire.when_cut.append(self._lost)
 
@@ -73,7 +73,7 @@ class SimulatedRedisLink:
         return RedisReply(value, server.identity())
 
     async def run_replicated(self, script: Script, keys: Words, args: Words, until: float, replicas: int) -> RedisReply:
-        """Run a script, and wait for replicas to have what it wrote."""
+        """Run a script, and wait until replicas have its writes."""
         server = await self._connect(until)
         args = (*args, server.identity())
         try:
@@ -84,16 +84,16 @@ class SimulatedRedisLink:
             return await self._replicated(server, lambda: server.eval(script.text, keys, args), until, replicas)
 
     async def run_after_asking(self, script: Script, keys: Words, args: Words, until: float) -> RedisReply:
-        """Refuse: no slot moves here."""
+        """Raise NotImplementedError, for no slot moves in the simulation."""
         raise NotImplementedError
 
-    async def command(self, *words: Word, until: float) -> Any:  # noqa: ANN401 - whatever the command answers
+    async def command(self, *words: Word, until: float) -> Any:  # noqa: ANN401 - the type of the command's reply
         """Send a plain command."""
         server = await self._connect(until)
         return await self._exchange(server, lambda: server.command(*words), until)
 
     async def _connect(self, until: float) -> Server:
-        """Return the process that we are connected to, or connect to the one that is there now."""
+        """Return the connected process, or connect to the present one."""
         server = self._server
         if server is None or not server.alive or self._epoch != self._wire.epoch:
             epoch = self._wire.epoch
@@ -108,7 +108,7 @@ class SimulatedRedisLink:
         return server
 
     async def _reached(self, until: float) -> Server:
-        """Connect to the process that is there now, and learn its run id."""
+        """Connect to the present process, and learn its run id."""
         wire, now, epoch = self._wire, self._runtime.now, self._wire.epoch
         server = None if self._closed else self._reach()
         if server is None:
@@ -167,7 +167,7 @@ class SimulatedRedisLink:
                 self._channels.append(channel)
 
     async def ignore(self, channel: str) -> None:
-        """Give a subscription up."""
+        """End a subscription."""
         if channel in self._channels:
             self._channels.remove(channel)
         if self._heard is not None:
@@ -183,7 +183,7 @@ class SimulatedRedisLink:
         """Do nothing: simulated processes do not fork."""
 
     def vanish(self) -> None:
-        """Have the server find that nobody listens."""
+        """Close the channel at the server, as the death of the client does."""
         if self._heard is not None:
             self._heard.unsubscribe(self)
             self._heard = None
@@ -206,7 +206,7 @@ class SimulatedRedisLink:
         self._wire.push(lambda: self._hearing.on_push(payload), payload.decode())
 
     def _lost(self) -> None:
-        """Note that the connection broke: connect again, subscribe, and say that something may have been missed."""
+        """Handle a broken connection: connect and subscribe again, and report a gap in the notifications."""
         self.vanish()
         if self._channels and not self._returning:
             self._returning = True

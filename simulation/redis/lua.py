@@ -1,10 +1,10 @@
-"""The interpreter that runs scripts: one for the whole process, since it takes a millisecond to make.
+"""The interpreter of scripts: one for the whole process, for it takes a millisecond to start.
 
-What a script can see and do is in `prelude.lua`. Scripts keep no state but in the keyspace, so that runs which share
-the interpreter have nothing to do with each other.
+`prelude.lua` defines what a script can see and do. Scripts keep state only in the keyspace, so that runs can share the
+interpreter without affecting each other.
 
-Scripts run in the interpreter of LuaJIT, if there is one: it keeps to Lua 5.1, which Redis has, and is faster. Each is
-compiled by Lua 5.1 too, so that no script uses what only LuaJIT knows, or exceeds a limit of Lua 5.1.
+Scripts run in the interpreter of LuaJIT, if there is one: it implements Lua 5.1, the version in Redis, and is faster.
+Lua 5.1 compiles each script, too, so that no script uses a feature of LuaJIT alone or exceeds a limit of Lua 5.1.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -17,25 +17,25 @@ from holdfast.errors import UsageError
 from holdfast.stores.redis.link import ReplyError
 
 Call = Callable[[bytes, list[bytes]], Any]
-"""Carries out a command for a script."""
+"""Carries out a command of a script."""
 
 ARRAY = 2
 
 
 class ScriptError(ReplyError):
-    """A script failed by itself, which a right one never does."""
+    """A script failed, which is a bug of the script."""
 
 
 def source_of(text: str) -> str:
-    """Return what is compiled of a script: everything but its first line, which is for the server."""
+    """Return the part of a script that is compiled: all but the first line, which is for the server."""
     return "\n" + text.partition("\n")[2]
 
 
 class Interpreter:
-    """Lua 5.1 with what Redis puts around a script."""
+    """Lua 5.1 with the environment that Redis gives a script."""
 
     def __init__(self) -> None:
-        """Start it. Raises UsageError if there is none."""
+        """Start the interpreter. Raises UsageError if there is none."""
         try:
             like_redis: Any = import_module("lupa.lua51")
         except ImportError:
@@ -45,15 +45,15 @@ class Interpreter:
         self._compiled: dict[str, Any] = {}
         self._check = like_redis.LuaRuntime(encoding=None).eval("function(text) return loadstring(text) ~= nil end")
         runtime = lua.LuaRuntime(encoding=None, source_encoding="utf-8", unpack_returned_tuples=True)
-        runtime.execute("if jit then jit.off() end")  # what it compiles cannot be stopped by a hook
+        runtime.execute("if jit then jit.off() end")  # a hook cannot stop compiled code
         prelude = (files("simulation.redis") / "prelude.lua").read_bytes()
         self._load, self._run = runtime.execute(prelude, self._command)
         self._broken: type[Exception] = lua.LuaError
 
     def run(self, source: str, keys: Sequence[bytes], args: Sequence[bytes], call: Call) -> Any:  # noqa: ANN401
-        """Run a script whose commands are carried out by `call`; return its reply as hiredis would.
+        """Run a script; `call` carries out its commands. Return its reply as hiredis does.
 
-        Raises ScriptError if it fails by itself; what it did before that stays, as in Redis.
+        Raises ScriptError if the script fails. Its changes before the failure stay, as in Redis.
         """
         script = self._compiled.get(source)
         if script is None:
@@ -73,7 +73,7 @@ class Interpreter:
 
 @cache
 def interpreter() -> Interpreter:
-    """Return the one of this process."""
+    """Return the interpreter of this process."""
     return Interpreter()
 
 
@@ -85,14 +85,14 @@ def _luajit() -> Any:  # noqa: ANN401 - a module of lupa
 
 
 def _text(word: object) -> bytes:
-    """Write a number as Redis does for a command."""
+    """Return a number as Redis passes it to a command."""
     if isinstance(word, bool) or not isinstance(word, (int, float)):
         raise ReplyError("ERR Lua redis lib command arguments must be strings or integers")
     return b"%.17g" % word
 
 
 def _array(size: int, flat: Iterator[Any]) -> list[Any]:
-    """Read so many values from pairs of a kind and a value."""
+    """Read `size` values from pairs of a kind and a value."""
     values: list[Any] = []
     for _ in range(size):
         kind, value = next(flat), next(flat)

@@ -1,4 +1,4 @@
-"""Read what the scripts packed: MessagePack, as far as cmsgpack writes it for them."""
+"""A reader of MessagePack, as far as cmsgpack writes it for the scripts."""
 
 from struct import Struct
 from typing import Any
@@ -13,23 +13,23 @@ INTEGERS = {
     0xD2: Struct(">i"),
     0xD3: Struct(">q"),
 }
-"""By tag: how many bytes, and whether it may be negative."""
+"""The size and the sign of an integer, by its tag."""
 
 LENGTHS = {0xD9: 1, 0xDA: 2, 0xDB: 4}
-"""By the tag of a text: how many bytes tell how long it is."""
+"""The size of the length of a text, in bytes, by its tag."""
 
 CONSTANTS: dict[int, bool | int] = {0xC2: False, 0xC3: True} | {tag: tag - 256 for tag in range(0xE0, 0x100)}
 
 
 def unpacked(data: bytes) -> list[Any]:
-    """Return the values in `data`, one after another. Raises ValueError for what the scripts never write."""
+    """Return the values in `data`, one after another. Raises ValueError for data that the scripts never write."""
     return _read(data, 0, len(data))[0]
 
 
 def _read(data: bytes, at: int, most: int) -> tuple[list[Any], int]:
-    """Read up to `most` values, and return with them where the next one begins.
+    """Read up to `most` values; return them and the position of the next one.
 
-    One loop reads all that is not an array: a call for each value took twice as long.
+    One loop reads all values but arrays, for a call for each value takes twice as long.
     """
     values: list[Any] = []
     end = len(data)

@@ -1,7 +1,7 @@
-"""A simulated Redis of any shape: a master, replicas that lag, and what happens to them.
+"""A simulated Redis: a master, replicas that lag, and their disasters.
 
-Whatever takes the place of a master, after a restart or a failover, is another process, with another run id. What it
-knows is what was replicated or saved, the marker of the restart guard not excepted.
+The process that replaces a master after a restart or a failover has another run id. It has only the replicated or saved
+state, and the same is true of the marker of the restart guard.
 """
 
 import random
@@ -28,25 +28,25 @@ from simulation.redis.server import Server
 
 
 class Replica:
-    """A server that does what the master did, a little later."""
+    """A replica, which applies the master's changes with a delay."""
 
     def __init__(self, address: RedisAddress, keys: Keyspace, lag: float, skew: float) -> None:
-        """Start with what it has; `lag` is how many seconds it is behind, `skew` how far its clock is ahead."""
+        """Start with `keys`. `lag` is how many seconds it is behind, `skew` how many seconds its clock is ahead."""
         self.address = address
         self.keys = keys
         self.lag = lag
         self.skew = skew
         self.due = 0.0
-        """When it gets what it gets next, at the earliest."""
+        """The earliest time at which it receives the next change."""
         self.former: Server | None = None
-        """The process, if it was the master once, and has not had anything from the masters after it."""
+        """The process, if it is a former master that has received nothing from the masters after it."""
         self.applied = 0
-        """How many of the master's changes it has; -1 until it has all that the master had at first."""
+        """How many of the master's changes it has; -1 until it has the master's first state."""
 
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    """A WAIT that is not answered yet."""
+    """A WAIT without a reply so far."""
 
     number: int
     """How many changes a replica must have to count."""
@@ -55,25 +55,25 @@ class _Waiting:
 
 
 class RedisNode(Node):
-    """One Redis, with or without replicas."""
+    """A Redis with or without replicas, as a node for the checks and the disasters."""
 
     def __init__(
         self, world: World, watcher: StepWatcher, rules: Rules, *, rate: float, lags: list[float], skews: list[float]
     ) -> None:
-        """Start a master with an empty keyspace, and a replica for each lag; a skew for each of all of them."""
+        """Start a master with an empty keyspace, and a replica for each lag. `skews` has one for each server."""
         super().__init__(world, rate, 0.0)
         self.rules = rules
         self.known = False
-        """Whether every client has used it before, and so takes it for one that forgot if it has no marker."""
+        """Whether every client has used it before, and so concludes from a missing marker that its state is lost."""
         self._watcher = watcher
         self._skew = skews[0]
         self._processes = 0
         self._changes = 0
         self._term = 0
+        """The number of masters so far. Changes of an earlier master are no longer replicated."""
         self._closed_until = 0.0
-        """Counts the masters that there were: what an earlier one did goes to nobody any more."""
         self._names: dict[str, NameState | None] = {}
-        """All names that the master has; with their states, as far as somebody looked at them."""
+        """All names that the master has, with those states that were decoded."""
         self.address = RedisAddress("node-1")
         self.replicas = [
             Replica(RedisAddress(f"node-{number}"), Keyspace(), lag, skew)
@@ -82,29 +82,29 @@ class RedisNode(Node):
         self._waiting: list[_Waiting] = []
         self.server = self._start(Keyspace())
 
-    # -- what the checks look at ---------------------------------------------------------------------------
+    # -- for the checks ------------------------------------------------------------------------------------
 
     def clock(self) -> int:
         """Return the master's clock in microseconds."""
         return EPOCH + round((self._offset + self._skew + self.world.time * self._rate) * 1e6)
 
     def state(self, name: str) -> NameState:
-        """Return the state of a name, to look at."""
+        """Return the state of a name, which must not be changed."""
         state = self._names.get(name)
         if state is None:
             state = self._names[name] = state_of(self.server.keys, name)
         return state
 
     def names(self) -> list[str]:
-        """List all names that the master knows."""
+        """Return all names that the master knows."""
         return list(self._names)
 
     def listens(self, channel: str) -> bool:
-        """Tell whether somebody listens at a channel."""
+        """Tell whether a client receives the notifications of a channel."""
         return self.server.listens(f"holdfast:channel:{channel}")
 
     def keeps_until(self, name: str, request_id: str, token: int) -> float:
-        """Return the true time until which nobody else can be granted what somebody holds."""
+        """Return the true time until which nobody else can be granted the name of a lease."""
         until = super().keeps_until(name, request_id, token)
         return max(until, self.in_true_time(self._quarantined_until()))
 
@@ -117,16 +117,16 @@ class RedisNode(Node):
         return self._quarantined_until() >= self.clock() + length
 
     def takes_up(self) -> bool:
-        """Tell whether there is a quarantine."""
+        """Tell whether there is a quarantine, in which holders may take up forgotten leases."""
         return self._quarantined_until() > self.clock()
 
     def step_clock(self, seconds: float, *, wall: bool) -> None:
-        """Let the clock step; forward, and everything ends early."""
+        """Step the clock. After a step forward, every key expires early."""
         super().step_clock(seconds, wall=wall)
         self._closed_until = 0.0 if seconds > 0.0 else self._closed_until
 
     def _quarantined_until(self) -> int:
-        """Return when the quarantine ends that there is, or that whoever comes first will begin."""
+        """Return the end of the quarantine: of the present one, or of the one that the first request will begin."""
         if self.rules.guard == NO_GUARD:
             return 0
         marker = marker_at(self.server.keys, NODE)
@@ -140,13 +140,13 @@ class RedisNode(Node):
     # -- servers -------------------------------------------------------------------------------------------
 
     def server_at(self, address: RedisAddress) -> Server | None:
-        """Return the process that listens at an address; None if there is none."""
+        """Return the process at an address; None if there is none."""
         return self.server if address == self.address and not self.is_down() else None
 
     def wait(self, replicas: int, timeout: float, tell: Callable[[int], None]) -> None:
-        """Do as WAIT does: tell how many replicas have all that was written by now, once they are enough or it is late.
+        """Do as WAIT does: call `tell` with the number of replicas that have all present writes.
 
-        Nobody is told anything if the master dies before.
+        The call comes when there are enough of them or the timeout is over. It never comes if the master dies before.
         """
         waiting = _Waiting(self._changes, replicas, tell)
         self._waiting.append(waiting)
@@ -160,7 +160,7 @@ class RedisNode(Node):
             waiting.tell(count)
 
     def _start(self, keys: Keyspace, former: Server | None = None) -> Server:
-        """Start the process that is the master from now on, or take one that was it before."""
+        """Start a new master process, or promote a former one."""
         self._processes += former is None
         run_id = former.run_id.decode() if former else f"{self._processes:040x}"
         server = Server(run_id, self.clock, keys, former.promoted_at + 1 if former else 0)
@@ -195,18 +195,18 @@ class RedisNode(Node):
         if term == self._term:
             work()
 
-    # -- what somebody does to it --------------------------------------------------------------------------
+    # -- requests of others --------------------------------------------------------------------------------
 
     def revoke(self, name: str) -> None:
-        """Take a name by force."""
+        """Revoke a name by force."""
         self._do(self._somebody().revoke(name, NEVER))
 
     def touch(self, name: str) -> None:
-        """Release what nobody holds."""
+        """Release a request that never held the name."""
         self._do(self._somebody().release(ReleaseRequest(name, "nobody", 0), NEVER))
 
     def begin_known(self) -> None:
-        """Have been used for long: the guard knows the master, and the replicas have its marker."""
+        """Act as a Redis that has been used for long: the guard knows the master, and the replicas have its marker."""
         long_ago = self.rules.max_ttl + 1.0
         self._offset -= long_ago
         self._do(self._somebody().renew([RenewRequest("nothing", "nobody", 0, 1)], NEVER))
@@ -217,28 +217,28 @@ class RedisNode(Node):
         self._names.clear()
 
     def generation(self) -> bytes:
-        """Return the generation in the marker: what everybody remembers who has used the master."""
+        """Return the generation in the marker, which every client remembers that has used the master."""
         marker = marker_at(self.server.keys, NODE)
         return marker.generation.encode() if marker else b""
 
     def _somebody(self) -> RedisStore:
-        """Return the store of somebody who comes for the first time, and whom nothing ails."""
+        """Return the store of a new client without faults."""
         deployment = DirectDeployment(self.rules, lambda: self.server)
         return RedisStore(deployment, SimRuntime(Process(self.world, "somebody")))
 
     def _do(self, work: Coroutine[Any, Any, object]) -> None:
-        """Carry out what never suspends; if a script fails by itself, whoever watches was told."""
+        """Run a coroutine that never suspends. The watcher already knows of a script that failed."""
         with suppress(StopIteration, StoreError):
             work.send(None)
 
     # -- disasters -----------------------------------------------------------------------------------------
 
     def restart(self, downtime: float) -> None:
-        """Be down for a while, and come back with all that was stored."""
+        """Be down for `downtime`, and restart with the whole state."""
         self._replace(downtime, self.server.keys)
 
     def forget(self, downtime: float, rng: random.Random) -> str:
-        """Be down for a while, and come back with nothing, or with what some replica has as if it were a snapshot."""
+        """Be down for `downtime`, and restart with no state, or with that of a replica, as from a snapshot."""
         if self.replicas and rng.random() < 0.5:
             replica = rng.choice(self.replicas)
             self._replace(downtime, replica.keys.copy())
@@ -247,20 +247,20 @@ class RedisNode(Node):
         return "restart with nothing: no key is left"
 
     def fail_over(self, downtime: float, rng: random.Random) -> str:
-        """Die, and be replaced by a replica as it is now; come back as a replica that has what the master had."""
+        """Die, and be replaced by a replica in its present state; return as a replica with the master's state."""
         replica = rng.choice(self.replicas)
         self._promote(replica, downtime)
         return f"failover: a replica that is {replica.lag:.3f} s behind is promoted"
 
     def depose(self, downtime: float, rng: random.Random) -> str:
-        """Be replaced by a replica as it is now, and live on as a replica that gets nothing from the new master."""
+        """Be replaced by a replica in its present state, and live on without changes from the new master."""
         replica, server = rng.choice(self.replicas), self.server
         self._promote(replica, downtime)
         replica.former = server
         return f"failover: a replica that is {replica.lag:.3f} s behind is promoted, and its master lives on"
 
     def reinstate(self, downtime: float) -> str:
-        """Promote a former master, the process that it was, with what it had then. Return "" if there is none."""
+        """Promote a former master, with its process and its state of then. Return "" if there is none."""
         for replica in self.replicas:
             if replica.former is not None:
                 self._promote(replica, downtime)
@@ -268,7 +268,7 @@ class RedisNode(Node):
         return ""
 
     def _promote(self, replica: Replica, downtime: float) -> None:
-        """Have a replica take the place of the master, and the other way round."""
+        """Swap the places of a replica and the master."""
         old, self.address = self.address, replica.address
         died, self._skew, replica_skew = self.server.keys, replica.skew, self._skew
         keys, former = replica.keys, replica.former
@@ -280,12 +280,12 @@ class RedisNode(Node):
         self.server.forget_scripts()
 
     def stall(self, until: float) -> None:
-        """Let the replicas get nothing until a time."""
+        """Stop replication until a time."""
         for replica in self.replicas:
             replica.due = max(replica.due, until)
 
     def _replace(self, downtime: float, keys: Keyspace, former: Server | None = None) -> None:
-        """Have another process be the master, to whom the replicas turn."""
+        """Make another process the master, from which the replicas replicate."""
         self.down_until = self.world.time + downtime
         self.server.end()
         self._term += 1

@@ -1,4 +1,4 @@
-"""One simulated process of Redis: a clock, data, scripts it knows, and who listens to it."""
+"""One simulated Redis process: a clock, data, loaded scripts, and subscribers."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -10,14 +10,14 @@ from simulation.redis.keyspace import WRITES, Command, Keyspace, Reply
 from simulation.redis.lua import ScriptError, interpreter, source_of
 
 Push = Callable[[bytes], None]
-"""Takes what is published to one connection."""
+"""Delivers a published message to one connection."""
 
 NOSCRIPT = "NOSCRIPT No matching script. Please use EVAL."
 
 
 @dataclass(slots=True, frozen=True)
 class Loaded:
-    """A script that a server knows."""
+    """A script that is loaded in a server."""
 
     text: str
     read_only: bool
@@ -40,25 +40,25 @@ class Server:
         self.replica = False
         """Whether it refuses writes."""
         self.after_write: Callable[[list[Command]], None] = _ignore
-        """Is told what a script, or a command of its own, has changed."""
+        """Called with the changes of each script, and of each command of the server itself."""
         self.when_broken: Callable[[str], None] = _ignore
-        """Is told when a script failed by itself."""
+        """Called when a script fails, which is a bug of the script."""
         self.born = clock()
-        """When the process began, as it was shown then."""
+        """The start of the process, by its clock."""
         self._clock = clock
         self._scripts: dict[str, Loaded] = {}
         self._channels: dict[bytes, dict[object, Push]] = {}
         self._declared: frozenset[bytes] = frozenset()
         self._read_only = False
-        """Whether the script that is running may not write."""
+        """Whether the running script may not write."""
         self._pushes: list[tuple[Push, bytes]] = []
         self.published: list[bytes] = []
-        """What the script that was run last published, whether anybody listened or not."""
+        """The messages that the last script published, with or without subscribers."""
 
     # -- scripts -------------------------------------------------------------------------------------------
 
     def evalsha(self, digest: str, keys: Sequence[Word], args: Sequence[Word]) -> object:
-        """Run a script that this server knows. Raises ReplyError as the server would answer it."""
+        """Run a loaded script. Raises ReplyError with the error reply of a real server."""
         script = self._scripts.get(digest)
         if script is None:
             raise ReplyError(NOSCRIPT)
@@ -69,7 +69,7 @@ class Server:
         return self._run(script, _words(keys), _words(args))
 
     def eval(self, text: str, keys: Sequence[Word], args: Sequence[Word]) -> object:
-        """Run a script, and know it from now on."""
+        """Load and run a script."""
         digest = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
         if digest not in self._scripts:
             first = text.partition("\n")[0]
@@ -97,7 +97,7 @@ class Server:
         return value
 
     def _flush(self) -> None:
-        """Tell of what was changed, then send what was published."""
+        """Report the changes, then deliver the published messages."""
         effects, self.keys.effects = self.keys.effects, []
         pushes, self._pushes = self._pushes, []
         if effects:
@@ -106,7 +106,7 @@ class Server:
             push(message)
 
     def _carry_out(self, name: bytes, words: list[bytes]) -> Reply:
-        """Carry out a command of the script that is running."""
+        """Carry out a command of the running script."""
         if self.keys.knows(name):
             if not (self._declared.issuperset(words) if name == b"MGET" else words[0] in self._declared):
                 raise ReplyError(f"ERR Script attempted to access keys that it does not declare: {words}")
@@ -130,13 +130,13 @@ class Server:
         return server + b"# Replication\r\nsecond_repl_offset:%d\r\n" % (self.promoted_at or -1)
 
     def identity(self) -> bytes:
-        """Return what a connection learns of the process when it is made."""
+        """Return the identity of the process, which a new connection learns."""
         return b"%s@%d" % (self.run_id, self.promoted_at)
 
     # -- commands ------------------------------------------------------------------------------------------
 
     def command(self, *words: Word) -> object:
-        """Carry out a plain command. Raises ReplyError as the server would answer it."""
+        """Carry out a plain command. Raises ReplyError with the error reply of a real server."""
         name, *rest = _words(words)
         self.keys.now = self._clock()
         self.published.clear()
@@ -160,11 +160,11 @@ class Server:
     # -- channels ------------------------------------------------------------------------------------------
 
     def subscribe(self, channel: str, who: object, push: Push, *, sharded: bool = False) -> None:
-        """Send what is published in a channel to `push`, until `who` ends it."""
+        """Deliver the messages of a channel to `push`, until `who` unsubscribes."""
         self._channels.setdefault(_kind(channel.encode(), sharded=sharded), {})[who] = push
 
     def unsubscribe(self, who: object, channel: str | None = None, *, sharded: bool = False) -> None:
-        """End what somebody subscribed to: one channel, or all."""
+        """End the subscription of `who` to one channel, or to all."""
         only = None if channel is None else _kind(channel.encode(), sharded=sharded)
         for each in [only] if only is not None else list(self._channels):
             listeners = self._channels.get(each, {})
@@ -173,7 +173,7 @@ class Server:
                 self._channels.pop(each, None)
 
     def listens(self, channel: str, *, sharded: bool = False) -> bool:
-        """Tell whether anybody listens to a channel."""
+        """Tell whether a channel has subscribers."""
         return _kind(channel.encode(), sharded=sharded) in self._channels
 
     def end(self) -> None:
@@ -192,7 +192,7 @@ class Server:
 
 
 def _kind(channel: bytes, *, sharded: bool) -> bytes:
-    """Keep the sharded channels apart from the others of the same name."""
+    """Return the key of a sharded channel, which differs from a plain channel of the same name."""
     return (b"s" if sharded else b"-") + channel
 
 
@@ -201,7 +201,7 @@ def _words(words: Sequence[Word]) -> list[bytes]:
 
 
 def _glob(pattern: str) -> str:
-    r"""Translate a pattern of Redis, in which a backslash escapes, for fnmatch."""
+    r"""Translate a pattern of Redis, in which a backslash escapes, into one of fnmatch."""
     out, escaped = "", False
     for letter in pattern:
         if escaped:
@@ -214,4 +214,4 @@ def _glob(pattern: str) -> str:
 
 
 def _ignore(what: object) -> None:
-    """Tell nobody."""
+    """Ignore a report."""

@@ -1,4 +1,4 @@
-"""What makes the shipped Redis store run against a simulated Redis: a Deployment, and the store of one client."""
+"""The shipped Redis store over a simulated Redis: a deployment, and the store of one client."""
 
 from collections.abc import Callable
 
@@ -17,32 +17,32 @@ SENTINEL = RedisAddress("sentinel", 26379)
 
 
 class Sentinel(Server):
-    """Tells who is the master. It never fails, but what lies between it and a client does."""
+    """A Sentinel, which names the master. It never fails, but the network between it and a client does."""
 
     def __init__(self, node: RedisNode) -> None:
-        """Watch over a node."""
+        """Watch a node."""
         super().__init__("sentinel", node.clock)
         self._node = node
 
     def command(self, *words: Word) -> object:
-        """Answer the one question that it is asked."""
+        """Reply to SENTINEL GET-MASTER-ADDR-BY-NAME, the only command of Holdfast's clients."""
         if words[:2] != ("SENTINEL", "GET-MASTER-ADDR-BY-NAME"):
             raise ReplyError("ERR unknown command in the simulation")
         return [self._node.address.host.encode(), b"%d" % self._node.address.port]
 
 
 class SimulatedDeployment:
-    """A simulated Redis as one client sees it."""
+    """The simulated Redis of one client."""
 
     def __init__(self, node: RedisNode, wire: network.Link) -> None:
-        """Reach `node` over `wire`; if it has replicas, a Sentinel says who is the master."""
+        """Reach `node` over `wire`. If the node has replicas, a Sentinel names the master."""
         self.rules = node.rules
         self.links: list[SimulatedRedisLink] = []
         self._node = node
         self._wire = wire
 
     def topology(self, runtime: Runtime, open_link: OpenLink) -> Topology:  # noqa: ARG002 - for nodes of a cluster
-        """Make what knows who is the master."""
+        """Make the topology, which knows the master."""
         if not self._node.replicas:
             return OneServer(self._node.address)
         sentinel = Sentinel(self._node)
@@ -53,24 +53,24 @@ class SimulatedDeployment:
         return self._link(runtime, lambda: self._node.server_at(address), hearing)
 
     def _link(self, runtime: Runtime, reach: Callable[[], Server | None], hearing: RedisHearing) -> SimulatedRedisLink:
-        assert isinstance(runtime, SimRuntime)  # noqa: S101 - who else would simulate
+        assert isinstance(runtime, SimRuntime)  # noqa: S101 - for the type checker
         link = SimulatedRedisLink(runtime, self._wire, self._node, reach, hearing)
         self.links.append(link)
         return link
 
 
 class SimulatedRedisStore(RedisStore):
-    """The shipped store, for a client that may die."""
+    """The shipped store of a client that may die."""
 
     def __init__(self, runtime: SimRuntime, node: RedisNode, wire: network.Link, known: bytes = b"") -> None:
-        """Use `node` over `wire`; the client remembers a generation if it has used the node before."""
+        """Use `node` over `wire`. `known` is the generation that a client remembers which has used the node before."""
         self._simulated = SimulatedDeployment(node, wire)
         super().__init__(self._simulated, runtime)
         if known:
             self._runner.seen[NODE] = known
 
     def vanish(self) -> None:
-        """Have the servers find that nobody listens."""
+        """Close the channels at all servers, as the death of the client does."""
         for link in self._simulated.links:
             link.vanish()
 

@@ -470,7 +470,7 @@ def test_extend_says_what_max_hold_did_to_it(caplog: pytest.LogCaptureFixture) -
             await asyncio.sleep(5)
             assert 24 < await lease.extend(60) <= 25
             (record,) = [each for each in caplog.records if each.levelno >= logging.WARNING]
-            assert "extend(60) of 'name': max_hold ends the lease in 25.0 s" in record.getMessage()
+            assert "extend(60) of 'name' is cut short: max_hold ends the lease in 25.0 s" in record.getMessage()
             await lease.release()
 
     virtual.run(main)

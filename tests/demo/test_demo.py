@@ -101,7 +101,7 @@ def test_a_log_that_cannot_be_read(tmp_path: Path, name: str, capsys: pytest.Cap
 def test_a_store_of_one_process_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     """A lock in the memory of each worker would lock nothing."""
     assert run_app(["demo", "--url", "memory://"]) == 64
-    assert "many" in capsys.readouterr().err
+    assert "several" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from holdfast import Fence, StaleTokenError
 from tests.servers import RedisServer
-from tests.servers.resp import Wire
+from tests.servers.resp import RespWire
 
 
 class Resource(Protocol):
@@ -69,7 +69,7 @@ class SharedNumbers:
         """Use the server at `port`, and keys that begin with `space`."""
         self._space = space
         self._mutex = threading.Lock()
-        self._wire = Wire(("127.0.0.1", port))
+        self._wire = RespWire(("127.0.0.1", port))
 
     def read(self, name: str, token: int) -> int:
         """Raise the fence, and return the number."""

@@ -392,7 +392,7 @@ def test_who_held_before_a_later_lease_keeps_nobody_from_taking_it_up(monkeypatc
         machine.teardown()
 
     play()
-    wrong = "holders = {} -- of an earlier time: they had ended when this lease was granted"
+    wrong = "holders = {} -- they are older: they had ended when this lease was granted"
     assert any(wrong in script.text for script in scripts.ALL)
 
     def source(text: str) -> str:

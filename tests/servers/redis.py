@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from tests.servers.ports import LOCALHOST
-from tests.servers.resp import Reply, ReplyError, Wire, info
+from tests.servers.resp import Reply, ReplyError, RespWire, info
 from tests.servers.server import Server, start_all, stop_all
 from tests.servers.waiting import ServerFailedError
 
@@ -56,9 +56,9 @@ class RedisServer(Server):
         """Return the URL with a user and a password."""
         return self.url.replace("://", f"://{user}:{password}@")
 
-    def connect(self, timeout: float = 5.0) -> Wire:
+    def connect(self, timeout: float = 5.0) -> RespWire:
         """Return a connection to the process itself."""
-        return Wire((LOCALHOST, self.port), login=self._login, timeout=timeout)
+        return RespWire((LOCALHOST, self.port), login=self._login, timeout=timeout)
 
     def command(self, *words: object) -> Reply:
         """Carry out one command over a connection of its own."""

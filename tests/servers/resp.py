@@ -14,7 +14,7 @@ class ReplyError(Exception):
     """The server answered with an error."""
 
 
-class Wire:
+class RespWire:
     """One connection in the protocol RESP 2."""
 
     def __init__(self, address: tuple[str, int], *, login: tuple[str, str] | None = None, timeout: float = 5.0) -> None:

@@ -8,7 +8,7 @@ import pytest
 from holdfast.runtimes.clocks import steady
 from tests.faults.metronome import Metronome
 from tests.servers import Proxy, RedisServer, wait_until
-from tests.servers.resp import Wire
+from tests.servers.resp import RespWire
 
 MANY = 40
 """How many requests show whether each of them waits for those before it."""
@@ -23,9 +23,9 @@ def proxy(redis_server: RedisServer) -> Iterator[Proxy]:
 
 
 @pytest.fixture
-def wire(proxy: Proxy) -> Iterator[Wire]:
+def wire(proxy: Proxy) -> Iterator[RespWire]:
     """Connect through the proxy, and see one reply."""
-    with Wire(proxy.address) as wire:
+    with RespWire(proxy.address) as wire:
         wire.command("PING")
         yield wire
 
@@ -40,7 +40,7 @@ def reached(server: RedisServer, number: int) -> None:
     wait_until(lambda: server.command("GET", "counter") == str(number), f"{number} requests carried out")
 
 
-def test_it_passes_on_all_in_order(proxy: Proxy, wire: Wire) -> None:
+def test_it_passes_on_all_in_order(proxy: Proxy, wire: RespWire) -> None:
     """Undisturbed it is not there."""
     for _ in range(100):
         wire.send("INCR", "counter")
@@ -49,7 +49,7 @@ def test_it_passes_on_all_in_order(proxy: Proxy, wire: Wire) -> None:
     assert (proxy.counts.connections, proxy.counts.swallowed, proxy.counts.lost, proxy.counts.cut) == (1, 0, 0, 0)
 
 
-def test_delays_overlap_and_keep_the_order(proxy: Proxy, wire: Wire, metronome: Metronome) -> None:
+def test_delays_overlap_and_keep_the_order(proxy: Proxy, wire: RespWire, metronome: Metronome) -> None:
     """A slow line, not a line that carries one thing at a time."""
     proxy.delay(up=0.05, down=0.05)
     began = steady()
@@ -63,7 +63,7 @@ def test_delays_overlap_and_keep_the_order(proxy: Proxy, wire: Wire, metronome: 
     assert metronome.elapsed(began) < MANY * one / 2
 
 
-def test_a_shorter_delay_overtakes_nothing(proxy: Proxy, wire: Wire) -> None:
+def test_a_shorter_delay_overtakes_nothing(proxy: Proxy, wire: RespWire) -> None:
     """What is on its way arrives before what is sent later."""
     proxy.delay(up=0.2)
     wire.send("INCR", "counter")
@@ -75,7 +75,7 @@ def test_a_shorter_delay_overtakes_nothing(proxy: Proxy, wire: Wire) -> None:
 
 @pytest.mark.parametrize("ways", [{"up"}, {"down"}, {"up", "down"}])
 def test_a_partition_holds_back_and_then_delivers(
-    redis_server: RedisServer, proxy: Proxy, wire: Wire, ways: set[str]
+    redis_server: RedisServer, proxy: Proxy, wire: RespWire, ways: set[str]
 ) -> None:
     """Nothing gets through in its way; all arrives when it is over."""
     proxy.blackhole(up="up" in ways, down="down" in ways)
@@ -90,14 +90,14 @@ def test_a_partition_holds_back_and_then_delivers(
 
 
 def test_a_swallowed_reply_breaks_the_connection_of_what_was_carried_out(
-    redis_server: RedisServer, proxy: Proxy, wire: Wire
+    redis_server: RedisServer, proxy: Proxy, wire: RespWire
 ) -> None:
     """The client sees a reset when the server has done it; only so many requests are hit."""
     proxy.swallow(1)
     with pytest.raises(ConnectionResetError):
         wire.command("INCR", "counter")
     assert redis_server.command("GET", "counter") == "1"
-    with Wire(proxy.address) as next_wire:
+    with RespWire(proxy.address) as next_wire:
         assert next_wire.command("INCR", "counter") == 2
     assert (proxy.counts.swallowed, proxy.counts.cut) == (1, 1)
 
@@ -105,12 +105,12 @@ def test_a_swallowed_reply_breaks_the_connection_of_what_was_carried_out(
 def test_a_swallowed_reply_may_leave_silence(redis_server: RedisServer, proxy: Proxy) -> None:
     """The connection stays open and dead until it is told otherwise."""
     proxy.swallow(cut=False)
-    with Wire(proxy.address, timeout=0.1) as wire:
+    with RespWire(proxy.address, timeout=0.1) as wire:
         wire.send("INCR", "counter")
         reached(redis_server, 1)
         with pytest.raises(TimeoutError):
             wire.receive()
-    with Wire(proxy.address) as wire:
+    with RespWire(proxy.address) as wire:
         proxy.swallow(cut=False)
         wire.send("INCR", "counter")
         reached(redis_server, 2)
@@ -119,7 +119,7 @@ def test_a_swallowed_reply_may_leave_silence(redis_server: RedisServer, proxy: P
             wire.receive()
 
 
-def test_a_lost_request_is_never_carried_out(redis_server: RedisServer, proxy: Proxy, wire: Wire) -> None:
+def test_a_lost_request_is_never_carried_out(redis_server: RedisServer, proxy: Proxy, wire: RespWire) -> None:
     """To the client it looks like a swallowed reply."""
     proxy.lose(1)
     with pytest.raises(ConnectionResetError):
@@ -128,7 +128,7 @@ def test_a_lost_request_is_never_carried_out(redis_server: RedisServer, proxy: P
     assert (proxy.counts.swallowed, proxy.counts.lost) == (0, 1)
 
 
-def test_only_some_requests_are_hit(proxy: Proxy, wire: Wire) -> None:
+def test_only_some_requests_are_hit(proxy: Proxy, wire: RespWire) -> None:
     """Those that contain what is asked for."""
     proxy.swallow(1, containing=b"INCR")
     assert wire.command("PING") == "PONG"
@@ -141,7 +141,7 @@ def test_a_handshake_is_spared(redis_server: RedisServer) -> None:
     with Proxy(redis_server.address, spared=2) as proxy:
         proxy.swallow(None)
         for _ in range(2):
-            with Wire(proxy.address) as wire:
+            with RespWire(proxy.address) as wire:
                 assert [wire.command("PING"), wire.command("PING")] == ["PONG", "PONG"]
                 with pytest.raises(ConnectionResetError):
                     wire.command("PING")
@@ -154,7 +154,7 @@ def fates(server: RedisServer, seed: int) -> list[bool]:
     with Proxy(server.address, seed=seed) as proxy:
         proxy.swallow(None, probability=0.3)
         for _ in range(50):
-            with Wire(proxy.address) as wire:
+            with RespWire(proxy.address) as wire:
                 try:
                     answered.append(wire.command("PING") == "PONG")
                 except ConnectionResetError:
@@ -171,7 +171,7 @@ def test_chance_is_repeatable(redis_server: RedisServer) -> None:
 
 
 def test_a_slow_request_that_is_swallowed_is_still_carried_out(
-    redis_server: RedisServer, proxy: Proxy, wire: Wire
+    redis_server: RedisServer, proxy: Proxy, wire: RespWire
 ) -> None:
     """A fate waits for its request: earlier replies that are on the way don't set it off."""
     proxy.delay(up=0.05)
@@ -185,37 +185,37 @@ def test_a_slow_request_that_is_swallowed_is_still_carried_out(
     assert redis_server.command("GET", "counter") == "2"
 
 
-def test_all_connections_can_be_cut(proxy: Proxy, wire: Wire) -> None:
+def test_all_connections_can_be_cut(proxy: Proxy, wire: RespWire) -> None:
     """Clients see a reset, and may connect again."""
     proxy.cut()
     with pytest.raises(ConnectionResetError):
         wire.receive()
-    with Wire(proxy.address) as wire_again:
+    with RespWire(proxy.address) as wire_again:
         assert wire_again.command("PING") == "PONG"
     assert proxy.counts.cut == 1
 
 
-def test_new_connections_can_be_refused(proxy: Proxy, wire: Wire) -> None:
+def test_new_connections_can_be_refused(proxy: Proxy, wire: RespWire) -> None:
     """Those that are open go on."""
     proxy.refuse()
     with pytest.raises(ConnectionRefusedError):
-        Wire(proxy.address)
+        RespWire(proxy.address)
     assert wire.command("PING") == "PONG"
     proxy.accept()
-    with Wire(proxy.address) as wire_again:
+    with RespWire(proxy.address) as wire_again:
         assert wire_again.command("PING") == "PONG"
 
 
 def test_both_sides_learn_of_an_orderly_end(redis_server: RedisServer, proxy: Proxy) -> None:
     """A connection that the client closes is closed at the server, and the other way round."""
     alone = len(str(redis_server.command("CLIENT", "LIST")).splitlines())
-    with Wire(proxy.address) as wire:
+    with RespWire(proxy.address) as wire:
         wire.command("PING")
         assert len(str(redis_server.command("CLIENT", "LIST")).splitlines()) == alone + 1
     wait_until(
         lambda: len(str(redis_server.command("CLIENT", "LIST")).splitlines()) == alone, "no more than one client"
     )
-    with Wire(proxy.address) as wire:
+    with RespWire(proxy.address) as wire:
         wire.command("PING")
         redis_server.kill()
         with pytest.raises(ConnectionResetError):
@@ -226,7 +226,7 @@ def test_it_can_be_stopped_at_any_time(redis_server: RedisServer) -> None:
     """With connections open, held and slow, it leaves no thread and no socket."""
     with Proxy(redis_server.address) as proxy:
         proxy.delay(up=10, down=10)
-        with Wire(proxy.address) as wire:
+        with RespWire(proxy.address) as wire:
             wire.send("PING")
             wait_until(lambda: proxy.counts.requests == 1, "a request on its way")
             proxy.blackhole()

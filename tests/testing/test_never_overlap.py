@@ -68,7 +68,7 @@ def test_an_overlap_fails_the_test(pytester: pytest.Pytester, code: str) -> None
     result = pytester.runpytest_inprocess("-p", "no:cacheprovider", "-p", "no:valkey", "-W", "error")
     result.assert_outcomes(failed=1)
     assert re.search(WHO, result.stdout.str()), result.stdout.str()
-    assert "hold a lock of the same name" in result.stdout.str()
+    assert "Hold a lock of the same name" in result.stdout.str()
 
 
 def test_threads_that_hold_a_lock_do_not_overlap(assert_never_overlap: Sections, holdfast_client: Client) -> None:

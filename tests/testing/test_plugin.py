@@ -109,7 +109,7 @@ def test_a_marked_test_of_unittest_is_refused(pytester: pytest.Pytester) -> None
     pytester.makepyfile(UNITTEST.replace("    def test_it", "    @pytest.mark.holdfast_lose_lease\n    def test_it"))
     result = pytester.runpytest_inprocess("-p", "no:cacheprovider", "-p", "no:valkey")
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["*a method of a unittest.TestCase cannot be run again*"])
+    result.stdout.fnmatch_lines(["*a method of a unittest.TestCase cannot be repeated*"])
 
 
 def test_a_marked_test_of_unittest_is_refused_without_a_fixture(pytester: pytest.Pytester) -> None:
@@ -117,7 +117,7 @@ def test_a_marked_test_of_unittest_is_refused_without_a_fixture(pytester: pytest
     pytester.makepyfile(MARKED)
     result = pytester.runpytest_inprocess("-p", "no:cacheprovider", "-p", "no:valkey")
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["*a method of a unittest.TestCase cannot be run again*"])
+    result.stdout.fnmatch_lines(["*a method of a unittest.TestCase cannot be repeated*"])
 
 
 def test_processes_of_xdist_do_not_disturb_each_other(pytester: pytest.Pytester) -> None:

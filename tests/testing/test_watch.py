@@ -83,7 +83,7 @@ def test_what_works_after_its_call_is_refused(holdfast_chaos: Chaos, owner: obje
 
 def test_a_special_method_is_watched_in_its_class(holdfast_chaos: Chaos) -> None:
     """Python would never call that of an object."""
-    with pytest.raises(UsageError, match="name the class, Table"):
+    with pytest.raises(UsageError, match="give the class, Table"):
         holdfast_chaos.watch(Table(), "__setitem__")
 
 

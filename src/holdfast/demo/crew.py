@@ -1,4 +1,4 @@
-"""The worker processes of one round. Whatever happens, none of them outlives it."""
+"""The worker processes of one round. The rule: no worker outlives its round, whatever happens."""
 
 import contextlib
 import os
@@ -16,14 +16,14 @@ from holdfast.demo.plan import DemoError, DemoEvent, Plan, load_event
 
 READ = 65536
 ENDING = 10.0
-"""The longest to wait for a killed process to be gone, in seconds."""
+"""How long to wait for the end of a killed process, in seconds."""
 
 
 class Crew:
-    """Running workers. Their events come through one pipe."""
+    """The running workers. They send their events through one pipe."""
 
     def __init__(self, plan: Plan, url: str, folder: Path) -> None:
-        """Prepare; the workers are started on entering."""
+        """Prepare the workers. `__enter__` starts them."""
         self._plan = plan
         self._url = url
         self._folder = folder
@@ -36,7 +36,7 @@ class Crew:
         path = self._folder / "plan.json"
         self._plan.save(path)
         try:
-            with interrupts.put_off():
+            with interrupts.deferred():
                 for number in range(self._plan.workers):
                     self._processes.append(self._start(path, number, end))
         except BaseException:
@@ -47,9 +47,9 @@ class Crew:
         return self
 
     def _start(self, plan: Path, number: int, pipe: int) -> subprocess.Popen[bytes]:
-        """Start a worker out of the reach of the terminal's Ctrl-C: the demo sees to its end itself."""
+        """Start a worker in a process group of its own: Ctrl-C does not reach it, and the demo itself ends it."""
         with self._errors(number).open("wb") as errors:
-            return subprocess.Popen(  # noqa: S603 - this very program
+            return subprocess.Popen(  # noqa: S603 - this same program
                 [sys.executable, "-P", "-m", "holdfast.demo.worker", str(plan), str(number)],
                 stdin=subprocess.PIPE,
                 stdout=pipe,
@@ -61,7 +61,7 @@ class Crew:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with interrupts.put_off():
+        with interrupts.deferred():
             for process in self._processes:
                 process.kill()
             for process in self._processes:
@@ -72,7 +72,7 @@ class Crew:
             os.close(self._pipe)
 
     def events(self, timeout: float) -> list[DemoEvent] | None:
-        """Return what happened, waiting up to `timeout` seconds for it; None once all workers have ended."""
+        """Return the next events, waiting up to `timeout` seconds for them; None once all workers have ended."""
         if not select.select([self._pipe], [], [], max(0.0, timeout))[0]:
             return []
         data = os.read(self._pipe, READ)
@@ -82,7 +82,7 @@ class Crew:
         return [load_event(line) for line in whole]
 
     def tell(self, number: int) -> None:
-        """Let a worker go on."""
+        """Let a worker begin, or go on after its pause."""
         stdin = self._processes[number].stdin
         with contextlib.suppress(BrokenPipeError):
             if stdin is not None:
@@ -94,19 +94,19 @@ class Crew:
         self._processes[number].send_signal(what)
 
     def check_health(self) -> None:
-        """Raise DemoError if a worker has failed, other than by the plan."""
+        """Raise DemoError if a worker has failed, unless the plan killed it."""
         for number, process in enumerate(self._processes):
             if process.poll() and (number, process.returncode) != (self._plan.kill, -signal.SIGKILL):
                 words = self._errors(number).read_text("utf-8", "replace").strip().splitlines()
                 raise DemoError(f"worker {number + 1} failed: {words[-1] if words else process.returncode}")
 
     def check_ends(self, until: float) -> None:
-        """Wait for the end of all workers, and raise DemoError if one failed, or does not end in time."""
+        """Wait for the end of all workers. Raises DemoError if a worker failed or does not end in time."""
         try:
             for process in self._processes:
                 process.wait(max(0.1, until - time.monotonic()))
         except subprocess.TimeoutExpired:
-            raise DemoError("a worker did not end in time") from None
+            raise DemoError("a worker did not end in time. Run the demo again, on an idle machine.") from None
         self.check_health()
 
     def _errors(self, number: int) -> Path:

@@ -1,7 +1,7 @@
-"""Signals that end the demo early: Ctrl-C, SIGTERM, SIGHUP. No process and no folder stays behind.
+"""The signals that end the demo early: SIGINT (Ctrl-C), SIGTERM and SIGHUP. They leave no process and no folder behind.
 
-An exception out of a signal handler may strike anywhere, also between the start of a process and the note that it
-was started. So they are put off while workers are being started or ended.
+A signal handler may raise its exception at any point, also between the start of a process and the record of it. So the
+signals are deferred while workers are started or ended.
 """
 
 import contextlib
@@ -12,13 +12,13 @@ from types import FrameType
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 SIGNALLED = 128
-"""The status to exit with is this, plus the number of the signal."""
+"""Add the number of the signal to get the exit status."""
 
 
 @contextlib.contextmanager
-def heeded() -> Generator[None, None, None]:
-    """Turn signals into SystemExit with status 128+N; the first one only, and none that is ignored."""
-    before = {number: signal.signal(number, _heed) for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN}
+def handled() -> Generator[None, None, None]:
+    """Turn the first signal into SystemExit with status 128+N. Signals that are ignored stay ignored."""
+    before = {number: signal.signal(number, _exit) for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN}
     try:
         yield
     finally:
@@ -27,22 +27,22 @@ def heeded() -> Generator[None, None, None]:
 
 
 @contextlib.contextmanager
-def put_off() -> Generator[None, None, None]:
-    """Let no signal strike in here, but right after."""
-    came: list[int] = []
-    heeded_here = [number for number in SIGNALS if signal.getsignal(number) is _heed]
-    for each in heeded_here:
-        signal.signal(each, lambda number, _frame: came.append(number))
+def deferred() -> Generator[None, None, None]:
+    """Defer signals to the end of the `with`."""
+    received: list[int] = []
+    handled_here = [number for number in SIGNALS if signal.getsignal(number) is _exit]
+    for each in handled_here:
+        signal.signal(each, lambda number, _frame: received.append(number))
     try:
         yield
     finally:
-        for each in heeded_here:
-            signal.signal(each, _heed)
-    if came:
-        _heed(came[0])
+        for each in handled_here:
+            signal.signal(each, _exit)
+    if received:
+        _exit(received[0])
 
 
-def _heed(number: int, _frame: FrameType | None = None) -> None:
+def _exit(number: int, _frame: FrameType | None = None) -> None:
     for each in SIGNALS:
         signal.signal(each, signal.SIG_IGN)
     raise SystemExit(SIGNALLED + number)

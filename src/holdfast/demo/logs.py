@@ -1,7 +1,7 @@
-"""Access logs: what a line says, how a log is cut into batches, and a log made up for those who have none.
+"""Access logs: the parser of a line, the division of a log into batches, and an invented log as the default.
 
-Everything is read as bytes: a log holds whatever strangers sent, in whatever encoding. A line that is not in the
-common or combined format is counted as malformed, and is never an error.
+The rule: everything is read as bytes, for a log contains whatever clients sent, in any encoding. A line that is not in
+the common or combined format is counted as malformed, and is never an error.
 """
 
 import datetime as dt
@@ -26,7 +26,7 @@ LINE = re.compile(
 
 @dataclass(slots=True)
 class Hit:
-    """What is counted of a line."""
+    """The fields of a line that are counted."""
 
     day: str
     visitor: str
@@ -35,7 +35,7 @@ class Hit:
 
 
 def parse(line: bytes) -> Hit | None:
-    """Return what a line of a log says, or None if it is malformed."""
+    """Return the fields of a line of a log, or None if the line is malformed."""
     found = LINE.fullmatch(line.rstrip(b"\r\n"))
     if found is None:
         return None
@@ -51,7 +51,7 @@ def parse(line: bytes) -> Hit | None:
 
 @dataclass(slots=True)
 class Piece:
-    """Some whole lines of a log: where they begin, and how many bytes they have."""
+    """Some whole lines of a log: their position, and their size in bytes."""
 
     start: int
     size: int
@@ -68,7 +68,7 @@ def lines(path: Path, piece: Piece) -> Iterator[bytes]:
 
 
 def cut(path: Path, count: int) -> list[Piece]:
-    """Cut a log, as long as it is now, into at most `count` pieces of about one size."""
+    """Divide a log, in its present length, into at most `count` pieces of about the same size."""
     end = path.stat().st_size
     bounds = [0]
     with path.open("rb") as file:
@@ -81,9 +81,9 @@ def cut(path: Path, count: int) -> list[Piece]:
 
 
 def local_copy(log: Path, folder: Path) -> Path:
-    """Return a log that can be cut: itself, or a copy in `folder` if it is packed or not an ordinary file.
+    """Return a log that can be divided: the log itself, or a copy in `folder` if it is packed or no ordinary file.
 
-    Raises OSError or EOFError if it can't be read.
+    Raises OSError or EOFError if the log can't be read.
     """
     packed = log.suffix == ".gz"
     if log.is_file() and not packed:
@@ -96,8 +96,8 @@ def local_copy(log: Path, folder: Path) -> Path:
 
 
 def make_up(path: Path, count: int = 4000, seed: int = 1) -> Path:
-    """Write a log of `count` lines over five days, some of them malformed, the same for the same seed."""
-    chance = random.Random(seed)  # noqa: S311 - it has to be repeatable, not secret
+    """Write a log of `count` lines over five days, some of them malformed. The same seed makes the same log."""
+    chance = random.Random(seed)  # noqa: S311 - the log must be repeatable, not secret
     with path.open("wb") as file:
         file.writelines(_made_up_line(chance, number, count) for number in range(count))
     return path

@@ -1,4 +1,4 @@
-"""What the processes of the demo tell each other: the plan that each worker is started with, and events."""
+"""The messages between the processes of the demo: the plan that each worker starts with, and the workers' events."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -9,63 +9,63 @@ from holdfast.demo.logs import Piece
 
 
 class DemoError(Exception):
-    """The demo itself could not be carried out."""
+    """The demo itself failed."""
 
 
 @dataclass(slots=True)
 class Plan:
-    """One round of the demo. Times in seconds."""
+    """The plan of one round of the demo. Durations are in seconds."""
 
     log: str
     pieces: list[Piece]
     workers: int
     record: str = ""
     lock: str = ""
-    """The name to lock, or "" to go without a lock."""
+    """The name to lock, or "" for a round without a lock."""
     kill: int = -1
-    """Which worker to kill just before it writes its second update."""
+    """The worker to kill just before it writes its second update."""
     stop: int = -1
-    """Which worker to stop just before it writes its third update, until others have held the lock after it."""
+    """The worker to stop just before it writes its third update, until another worker has held the lock after it."""
     ttl: float = 1.0
     work: float = 0.02
-    """What a batch takes beside the counting: it stands for a look-up, or a call elsewhere."""
+    """The duration of a batch besides the counting. It represents a look-up or a remote call."""
 
     def save(self, path: Path) -> None:
-        """Write this for the workers."""
+        """Write the plan to a file for the workers."""
         path.write_text(json.dumps(asdict(self)))
 
     def share(self, worker: int) -> range:
-        """Return the numbers of the batches that a worker does first."""
+        """Return the numbers of the batches that a worker counts first."""
         return range(worker, len(self.pieces), self.workers)
 
     def pause_at(self, worker: int) -> int:
-        """Return at which of its updates a worker pauses before it writes; 0 if at none."""
+        """Return the number of the update before whose write a worker pauses; 0 if it never pauses."""
         return {self.kill: 2, self.stop: 3}.get(worker, 0)
 
 
 def load_plan(path: Path) -> Plan:
-    """Read what `Plan.save` wrote."""
+    """Read a plan that `Plan.save` wrote."""
     data = json.loads(path.read_text())
     data["pieces"] = [Piece(**piece) for piece in data["pieces"]]
     return Plan(**data)
 
 
 class What(StrEnum):
-    """What can happen to a worker."""
+    """The kinds of events of a worker."""
 
     READY = "ready"
     GRANTED = "granted"
     TOUCHED = "touched"
-    """It raised the record's fence to its token, before it read."""
+    """The worker raised the record's fence to its token, before it read the record."""
     PAUSED = "paused"
-    """It stands before its write, as planned."""
+    """The worker pauses before its write, as planned."""
     WROTE = "wrote"
     REFUSED = "refused"
-    """The record refused its token."""
+    """The record refused the worker's token."""
     LOST = "lost"
-    """It found its lease lost, and wrote nothing."""
+    """The worker found its lease lost, and wrote nothing."""
     RELEASED = "released"
-    # These three are done to it:
+    # The demo causes the last three:
     KILLED = "killed"
     STOPPED = "stopped"
     CONTINUED = "continued"
@@ -73,7 +73,7 @@ class What(StrEnum):
 
 @dataclass(slots=True)
 class DemoEvent:
-    """One thing that happened to one worker. `at` is an instant of the clock that all processes share."""
+    """One event of one worker. `at` is an instant of the clock that all processes share."""
 
     worker: int
     what: What
@@ -82,11 +82,11 @@ class DemoEvent:
     batch: int = -1
 
     def line(self) -> bytes:
-        """Write this as a line that fits into one write of a pipe."""
+        """Return the event as a line that fits into one atomic write to a pipe."""
         return json.dumps([self.worker, self.what, self.at, self.token, self.batch]).encode() + b"\n"
 
 
 def load_event(line: bytes) -> DemoEvent:
-    """Read what `Event.line` wrote."""
+    """Return the event of a line that `DemoEvent.line` made."""
     worker, what, at, token, batch = json.loads(line)
     return DemoEvent(worker, What(what), at, token, batch)

@@ -1,7 +1,7 @@
-"""The shared record: one JSON document in a table, and beside it its fence.
+"""The shared record: one JSON document in a table, and its fence.
 
-A holder raises the fence to its token at the *first touch*, in a transaction of its own, before it reads anything.
-From then on the record refuses an older holder, who may still be about to write. See `holdfast.Fence`.
+A holder raises the fence to its token in its *first transaction*, before it reads anything. From then on the record
+refuses the late write of an older holder. See `holdfast.Fence`.
 """
 
 import sqlite3
@@ -22,15 +22,15 @@ FENCE = "SELECT fence FROM record"
 
 
 class SharedRecord:
-    """One process's access to the shared record."""
+    """The connection of one process to the shared record."""
 
     def __init__(self, path: Path) -> None:
-        """Open it."""
+        """Open the connection."""
         self._connection = sqlite3.connect(path, timeout=20, isolation_level=None)
 
     @classmethod
     def create(cls, path: Path) -> Self:
-        """Make a record with nothing counted yet."""
+        """Make an empty record."""
         record = cls(path)
         record._connection.execute("PRAGMA journal_mode = WAL")
         record._connection.execute(CREATE)
@@ -38,7 +38,7 @@ class SharedRecord:
         return record
 
     def touch(self, token: int) -> None:
-        """Shut out all holders before this one. Raises StaleTokenError if a later one has been here."""
+        """Raise the fence to `token`. Raises StaleTokenError if a later holder has raised it further."""
         self._execute_fenced(TOUCH, {"token": token})
 
     def read(self) -> Tally:
@@ -46,9 +46,9 @@ class SharedRecord:
         return load(self._connection.execute(READ).fetchone()[0])
 
     def write(self, tally: Tally, token: int | None) -> None:
-        """Write the document. Raises StaleTokenError if a later holder has been here since our first touch.
+        """Write the document. Raises StaleTokenError if a later holder has raised the fence since `touch`.
 
-        Without a token it is a plain write, which asks nothing.
+        Without a token the write is not checked.
         """
         if token is None:
             self._connection.execute(WRITE_UNFENCED, {"document": tally.dump()})
@@ -70,5 +70,5 @@ class SharedRecord:
     def _execute_fenced(self, statement: str, values: dict[str, int | str]) -> None:
         if self._connection.execute(statement, values).rowcount == 0:
             highest = self._connection.execute(FENCE).fetchone()[0]
-            message = f"token {values['token']} is stale: a holder with token {highest} has been here."
+            message = f"token {values['token']} is stale: a holder with token {highest} has used the record since."
             raise StaleTokenError(message)

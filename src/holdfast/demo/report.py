@@ -1,4 +1,4 @@
-"""What the demo found, for people and as JSON."""
+"""The findings of the demo, as text for a terminal and as JSON."""
 
 import json
 from dataclasses import dataclass
@@ -15,19 +15,19 @@ from holdfast.demo.tally import Day, Tally, wrong_counts
 from holdfast.demo.timeline import chart, legend
 
 WIDEST = 120
-"""Lines longer than this are hard to read, however wide the terminal is."""
+"""The greatest width of a line. Longer lines are hard to read, even in a wider terminal."""
 
 WRONG_SHOWN = 10
 
 
 def printable(text: str) -> str:
-    """Return `text` on one line, with everything that is not plainly visible written as an escape sequence."""
+    """Return `text` on one line, with every character that is not printable as an escape sequence."""
     return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
 @dataclass(slots=True)
 class Findings:
-    """All that the demo found."""
+    """The findings of the demo."""
 
     log: str
     workers: int
@@ -37,15 +37,15 @@ class Findings:
     locked: Story
 
     def wrong(self) -> list[str]:
-        """Say what is wrong under the lock."""
+        """Return what is wrong with the counts under the lock."""
         return wrong_counts(self.truth, self.locked.tally)
 
     def lines(self) -> int:
-        """Return how many lines the log has."""
+        """Return the number of lines of the log."""
         return self.truth.hits() + self.truth.malformed
 
     def lost_updates(self) -> int:
-        """Return how many updates that were written without the lock are not in the record."""
+        """Return how many updates of the round without the lock are missing in the record."""
         return self.batches - len(self.unlocked.tally.batches)
 
     def refused(self) -> bool:
@@ -55,7 +55,7 @@ class Findings:
 
 
 def to_json(findings: Findings, files: list[Path]) -> str:
-    """Return the findings for a machine to read, without a control character in them."""
+    """Return the findings as JSON without control characters."""
     truth, unlocked, locked = findings.truth, findings.unlocked, findings.locked
     wrong = findings.wrong()
     found = {
@@ -87,7 +87,7 @@ def to_json(findings: Findings, files: list[Path]) -> str:
 
 
 def introduce(console: Console, log: str, workers: int, truth: Tally, batches: int) -> None:
-    """Say what is about to be done."""
+    """Print what the demo is about to do."""
     hits, bad = truth.hits(), truth.malformed
     _say(
         console,
@@ -95,13 +95,13 @@ def introduce(console: Console, log: str, workers: int, truth: Tally, batches: i
         f"days, {batches} batches. For each batch, a process reads the record, adds the batch, and writes it back.",
     )
     if bad:
-        _say(console, f"{bad:,} malformed line{'s' if bad > 1 else ''}: counted as such, and otherwise left out.")
+        _say(console, f"{bad:,} malformed line{'s are' if bad > 1 else ' is'} counted as such, and otherwise ignored.")
 
 
 def print_findings(console: Console, findings: Findings) -> None:
-    """Print what happened, and how the counts compare."""
+    """Print the events of both rounds, and compare their counts."""
     if not findings.batches:
-        _say(console, "The log is empty: there is nothing to count, and nothing to lose.")
+        _say(console, "The log is empty: there is nothing to count.")
         return
     _tell_unlocked(console, findings)
     _tell_locked(console, findings)
@@ -110,7 +110,7 @@ def print_findings(console: Console, findings: Findings) -> None:
 
 
 def print_verdict(console: Console, findings: Findings, files: list[Path]) -> None:
-    """Say whether every count is right, and where the files are."""
+    """Print whether every count is right, and where the files are."""
     wrong = findings.wrong()
     if wrong:
         _say(console, f"WRONG under the lock: {'; '.join(wrong[:WRONG_SHOWN])}. Please report this.", "bold red")
@@ -129,11 +129,11 @@ def _tell_unlocked(console: Console, findings: Findings) -> None:
     if lost:
         _say(
             console,
-            f"{findings.batches} updates were written, and {lost} of them are gone: processes read the same record, "
-            "and the one that wrote it last wiped out what the others had added.",
+            f"{findings.batches} updates were written, and {lost} of them are lost: several processes read the same "
+            "record, and the last one to write overwrote the updates of the others.",
         )
     else:
-        _say(console, "No update was lost this time: that was luck. Try more workers or a longer log.")
+        _say(console, "By luck, no update was lost this time. Try more workers or a longer log.")
 
 
 def _tell_locked(console: Console, findings: Findings) -> None:
@@ -152,37 +152,37 @@ def _tell_locked(console: Console, findings: Findings) -> None:
 
 
 def _tale(story: Story) -> list[tuple[float, str]]:
-    """Tell what was done to the workers, and what became of it."""
+    """Return the faults that the demo caused and their consequences, each with its instant."""
     tale: list[tuple[float, str]] = []
     for event in story.all_of(What.KILLED):
         tale.append((event.at, f"Worker {event.worker + 1} is killed in the middle of its update."))
-        tale += _successor(story, event.token, "It never released the lock, but its lease runs out after a second")
+        tale += _successor(story, event.token, "It never releases the lock, but its lease expires after a second")
         tale += _batch_done(story, event)
     for event in story.all_of(What.STOPPED):
         tale.append((event.at, f"Worker {event.worker + 1} is stopped (SIGSTOP) just before it writes its update."))
-        tale += _successor(story, event.token, "Its lease runs out as well")
+        tale += _successor(story, event.token, "Its lease expires as well")
     for event in story.all_of(What.REFUSED):
-        told = f"Worker {event.worker + 1} runs on, still believes that it holds the lock, and writes. The record"
+        told = f"Worker {event.worker + 1} continues, still believes that it holds the lock, and writes. The record"
         tale.append(
-            (event.at, f"{told} refuses its token {event.token}: a larger one was there since. It begins anew.")
+            (event.at, f"{told} refuses its token {event.token}, for it has seen a larger one. The worker starts over.")
         )
     return sorted(tale)
 
 
 def _successor(story: Story, token: int, why: str) -> list[tuple[float, str]]:
-    """Tell who got the lock next, and that nothing is missing for it."""
-    followers = [event for event in story.all_of(What.GRANTED) if event.token > token]
-    if not followers:
+    """Return the next grant of the lock after `token`, with the reason `why` it was possible."""
+    later = [event for event in story.all_of(What.GRANTED) if event.token > token]
+    if not later:
         return []
-    heir = min(followers, key=lambda event: event.token)
-    return [(heir.at, f"{why}: worker {heir.worker + 1} gets it, with token {heir.token}.")]
+    first = min(later, key=lambda event: event.token)
+    return [(first.at, f"{why}: worker {first.worker + 1} is granted the lock, with token {first.token}.")]
 
 
-def _batch_done(story: Story, left: DemoEvent) -> list[tuple[float, str]]:
-    """Tell who counted the batch that a killed worker left."""
-    done = [event for event in story.all_of(What.WROTE) if event.batch == left.batch]
-    told = "counts the batch that worker {} left: the record says that it is missing."
-    return [(event.at, f"Worker {event.worker + 1} {told.format(left.worker + 1)}") for event in done]
+def _batch_done(story: Story, killed: DemoEvent) -> list[tuple[float, str]]:
+    """Return when another worker counted the batch of the killed worker."""
+    done = [event for event in story.all_of(What.WROTE) if event.batch == killed.batch]
+    told = "counts the batch of worker {}, which is missing in the record."
+    return [(event.at, f"Worker {event.worker + 1} {told.format(killed.worker + 1)}") for event in done]
 
 
 def _table(findings: Findings) -> Table:

@@ -1,4 +1,4 @@
-"""One round of the demo: start the workers together, strike two of them if that is the plan, and wait for the rest."""
+"""One round of the demo: starts the workers together, kills one and stops one if planned, and waits for the others."""
 
 import signal
 import time
@@ -15,15 +15,15 @@ LIMIT = 90.0
 """The longest that a round may take, in seconds."""
 
 TICK = 0.25
-"""How often to look whether there is anything to see to when nothing happens, in seconds."""
+"""How long to wait for the next event before the workers are checked, in seconds."""
 
 SPARE = 1.5
-"""After how many seconds beyond its ttl a stopped worker gets a moment to run, if nobody could follow it."""
+"""How many seconds beyond its ttl a stopped worker is continued for a moment, if no other worker was granted."""
 
 
 @dataclass(slots=True)
 class Story:
-    """What happened in a round, and what it left."""
+    """The events of a round, and the counts in its record."""
 
     tally: Tally = field(default_factory=Tally)
     events: list[DemoEvent] = field(default_factory=list[DemoEvent])
@@ -36,10 +36,10 @@ class Story:
 
 
 class Round:
-    """A round under way."""
+    """A running round."""
 
     def __init__(self, plan: Plan, url: str, folder: Path, tick: Callable[[], None]) -> None:
-        """Prepare a round; `tick` is called for each update that was written."""
+        """Prepare a round. `tick` is called for each written update."""
         self._plan = plan
         self._url = url
         self._folder = folder
@@ -49,7 +49,7 @@ class Round:
         self._nudge_at = 0.0
 
     def run(self) -> Story:
-        """Carry it out. Raises DemoError if it can't be."""
+        """Run the round. Raises DemoError if it fails."""
         with SharedRecord.create(Path(self._plan.record)) as record:
             until = time.monotonic() + LIMIT
             with Crew(self._plan, self._url, self._folder) as crew:
@@ -74,11 +74,11 @@ class Round:
         while (events := crew.events(TICK)) is not None:
             for event in events:
                 self._story.events.append(event)
-                self._heed(event, crew)
+                self._react(event, crew)
             self._nudge(crew)
             self._check(crew, until)
 
-    def _heed(self, event: DemoEvent, crew: Crew) -> None:
+    def _react(self, event: DemoEvent, crew: Crew) -> None:
         stopped = self._stopped
         if event.what is What.WROTE:
             self._tick()
@@ -96,9 +96,10 @@ class Round:
             self._note(What.CONTINUED, stopped)
 
     def _nudge(self, crew: Crew) -> None:
-        """Give a stopped worker a moment if nobody can follow it: its background renewal was stopped mid-transaction.
+        """Continue a stopped worker for a moment if it was stopped in a transaction of its background renewal.
 
-        It still stands before its write, and learns in that moment that its lease is lost.
+        Such a transaction keeps all other workers from the lock. The worker still pauses before its write, and learns
+        in that moment that its lease is lost.
         """
         if self._stopped is not None and time.monotonic() > self._nudge_at:
             crew.send_signal(self._stopped.worker, signal.SIGCONT)
@@ -115,4 +116,4 @@ class Round:
     def _check(self, crew: Crew, until: float) -> None:
         crew.check_health()
         if time.monotonic() > until:
-            raise DemoError(f"the round was not over after {LIMIT:g} s; is the store very slow?")
+            raise DemoError(f"the round was not over after {LIMIT:g} s. Check whether the store is very slow.")

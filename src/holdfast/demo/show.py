@@ -1,4 +1,4 @@
-"""The demo from end to end: the truth by one plain pass, a round without the lock, a round under it, the verdict."""
+"""The whole demo: the true counts by one process, a round without the lock, a round under it, and the verdict."""
 
 import dataclasses
 import gzip
@@ -23,7 +23,7 @@ from holdfast.demo.rounds import Round, Story
 from holdfast.demo.tally import Tally
 
 BATCHES = 5
-"""How many batches there are for each worker."""
+"""The number of batches for each worker."""
 
 NO_POSIX = (
     "the demo, which stops and kills processes, needs a POSIX system such as Linux or macOS, which this is not: run "
@@ -31,30 +31,32 @@ NO_POSIX = (
 )
 
 EXACT, WRONG, NO_LOG, USAGE, FAILED = 0, 1, 2, 64, 69
-"""The exit statuses of the demo. A status that the `holdfast` command has too has the same number there."""
+"""The exit statuses of the demo. Those that the `holdfast` command also has are the same there."""
 
 
 def show_demo(
     log: Path | None = None, *, workers: int = 8, out: Path | None = None, url: str | None = None, as_json: bool = False
 ) -> int:
-    """Count `log` (default: a generated one) with so many processes, print what came of it, and return a status.
+    """Count `log` (default: an invented one) with `workers` processes, print the findings, and return the exit status.
 
-    A file a day is written to the folder `out`. `url` is the store of the lock. Default: fresh temporary ones.
+    A file a day is written to the folder `out`. `url` is the store of the lock. The defaults are new and temporary.
     """
     if not hasattr(os, "fork"):
         return _fail(NO_POSIX, USAGE)
     if (url or "").startswith("memory:"):
-        return _fail("a memory: store lives in one process, and the demo has many; give another, or none.", USAGE)
-    with interrupts.heeded(), tempfile.TemporaryDirectory(prefix="holdfast-") as name:
+        return _fail(
+            "a memory: store exists in one process only, but the demo has several. Give another URL, or none.", USAGE
+        )
+    with interrupts.handled(), tempfile.TemporaryDirectory(prefix="holdfast-") as name:
         folder = Path(name)
         try:
             copy = local_copy(log, folder) if log else make_up(folder / "access.log")
             out = _folder_for(out)
         except (OSError, EOFError, zlib.error, gzip.BadGzipFile) as error:
-            return _fail(f"cannot do the demo: {error}", NO_LOG)
+            return _fail(f"the log cannot be read, or the folder cannot be made: {error}", NO_LOG)
         plan = Plan(str(copy), cut(copy, BATCHES * workers), workers)
         try:
-            return _show(plan, str(log or "a log that was made up"), url, folder, out, as_json=as_json)
+            return _show(plan, str(log or "an invented log"), url, folder, out, as_json=as_json)
         except DemoError as error:
             return _fail(str(error), FAILED)
 
@@ -88,7 +90,7 @@ def _both_rounds(plan: Plan, url: str, folder: Path) -> tuple[Story, Story]:
     locked = dataclasses.replace(
         plan,
         record=str(folder / "locked.db"),
-        lock=f"holdfast-demo-{os.getpid()}-{time.time_ns()}",  # a name of its own: the store may be shared
+        lock=f"holdfast-demo-{os.getpid()}-{time.time_ns()}",  # a unique name, for the store may be shared
         kill=plan.workers // 3,
         stop=2 * plan.workers // 3,
     )
@@ -98,7 +100,7 @@ def _both_rounds(plan: Plan, url: str, folder: Path) -> tuple[Story, Story]:
 
 
 def write_days(tally: Tally, folder: Path) -> list[Path]:
-    """Write a file a day, each all at once or not at all, and return their paths."""
+    """Write a file a day, each atomically, and return their paths."""
     paths: list[Path] = []
     for name, day in sorted(tally.days.items()):
         paths.append(folder / f"access-{name}.json")
@@ -120,7 +122,10 @@ def _folder_for(out: Path | None) -> Path:
 
 @contextmanager
 def _progress(total: int) -> Generator[Callable[[str], Callable[[], None]], None, None]:
-    """Show how far a round is, if anybody looks. Yields what begins a round and returns what counts an update."""
+    """Show the progress of each round at a terminal.
+
+    Yields a function that begins a round; that function returns another, which counts an update.
+    """
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description:>15}"),

@@ -1,4 +1,4 @@
-"""What is counted, by one plain pass or by many processes: the same code, so that only the sharing can differ."""
+"""The counts of a log. One process and many use the same code, so that only the sharing can make a difference."""
 
 import json
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ class Day:
     visitors: set[str] = field(default_factory=set[str])
 
     def summary(self) -> dict[str, Any]:
-        """Return the counts, with the visitors counted."""
+        """Return the counts, with the number of visitors."""
         return {
             "hits": self.hits,
             "bytes": self.bytes,
@@ -29,14 +29,14 @@ class Day:
 
 @dataclass(slots=True)
 class Tally:
-    """The counts of a log, and which of its batches are in them."""
+    """The counts of a log, and the batches that they include."""
 
     days: dict[str, Day] = field(default_factory=dict[str, Day])
     malformed: int = 0
     batches: set[int] = field(default_factory=set[int])
 
     def add(self, lines: Iterable[bytes]) -> None:
-        """Count lines."""
+        """Add lines to the counts."""
         for line in lines:
             hit = parse(line)
             if hit is None:
@@ -49,11 +49,11 @@ class Tally:
             day.visitors.add(hit.visitor)
 
     def hits(self) -> int:
-        """Return the hits of all days."""
+        """Return the total hits of all days."""
         return sum(day.hits for day in self.days.values())
 
     def dump(self) -> str:
-        """Write this as JSON."""
+        """Return the tally as JSON."""
         days = {
             name: {"hits": day.hits, "bytes": day.bytes, "status": day.status, "visitors": sorted(day.visitors)}
             for name, day in sorted(self.days.items())
@@ -62,7 +62,7 @@ class Tally:
 
 
 def load(text: str) -> Tally:
-    """Read what `Tally.dump` wrote."""
+    """Return the tally of a text that `Tally.dump` made."""
     data = json.loads(text)
     days = {
         name: Day(day["hits"], day["bytes"], day["status"], set(day["visitors"])) for name, day in data["days"].items()
@@ -71,7 +71,7 @@ def load(text: str) -> Tally:
 
 
 def wrong_counts(truth: Tally, found: Tally) -> list[str]:
-    """Say of every count that differs from the truth what it is and what it should be."""
+    """Return a message for every count that differs from the truth, with both values."""
     wrong: list[str] = []
     for name in sorted(truth.days.keys() | found.days.keys()):
         right, other = truth.days.get(name, Day()), found.days.get(name, Day())

@@ -1,4 +1,4 @@
-"""Who held the lock when, as a chart of text: a row a worker, time from left to right."""
+"""A chart of the lock's holders as text: a row for each worker, time from left to right."""
 
 from dataclasses import dataclass
 from enum import IntEnum
@@ -10,7 +10,7 @@ from holdfast.demo.rounds import Story
 
 
 class Mark(IntEnum):
-    """What a cell shows; where several things happened, the largest."""
+    """The content of a cell. A cell with several events shows the largest mark."""
 
     IDLE = 0
     HELD = 1
@@ -40,7 +40,7 @@ ENDS_HOLD = (What.RELEASED, What.KILLED, What.STOPPED)
 
 @dataclass(slots=True)
 class Span:
-    """A stretch of time in one row. `start` and `end` are instants."""
+    """A period in one row. `start` and `end` are instants."""
 
     worker: int
     start: float
@@ -49,7 +49,7 @@ class Span:
 
 
 def spans(events: list[DemoEvent], end: float) -> list[Span]:
-    """Return what to draw of the events, in the order of time."""
+    """Return the spans to draw for the events, in the order of time."""
     drawn: list[Span] = []
     since: dict[tuple[int, What], float] = {}
     for event in events:
@@ -65,7 +65,7 @@ def spans(events: list[DemoEvent], end: float) -> list[Span]:
 
 
 def chart(story: Story, workers: int, width: int, *, ascii_only: bool) -> Text:
-    """Draw the chart, no wider than `width`."""
+    """Return the chart, at most `width` wide."""
     label = len(f"worker {workers} ")
     cells = max(10, width - label)
     length = max(story.ended - story.began, 0.001)
@@ -84,7 +84,7 @@ def chart(story: Story, workers: int, width: int, *, ascii_only: bool) -> Text:
 
 
 def legend(*, ascii_only: bool) -> Text:
-    """Explain the marks."""
+    """Return the legend of the marks."""
     text = Text()
     for mark, meaning in LEGEND:
         _append(text, mark, ascii_only=ascii_only)
@@ -95,7 +95,7 @@ def legend(*, ascii_only: bool) -> Text:
 
 
 def _axis(length: float, cells: int, label: int) -> Text:
-    """Write the seconds below the chart, not closer than they can be read."""
+    """Return the time axis in seconds, with readable distances between its labels."""
     step = next((step for step in (0.5, 1, 2, 5, 10, 20) if cells * step / length >= 8), 60)  # noqa: PLR2004
     line = [" "] * cells
     for tick in range(int(length / step) + 1):

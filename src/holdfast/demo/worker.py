@@ -1,8 +1,8 @@
 """One worker of the demo: `python -m holdfast.demo.worker PLAN NUMBER`.
 
-It reads the shared record, adds a batch of lines, and writes the record back: without a lock, or under it. The record
-says which batches are in it, so under the lock nobody's work is lost or done twice, whoever dies. Events go to
-standard output; a line on standard input lets it begin, or write after a planned pause.
+The worker reads the shared record, adds a batch of lines, and writes the record back, without a lock or under it. The
+record lists its batches, so under the lock no batch is lost or counted twice, even if a worker dies. The worker sends
+events to its standard output. A line on its standard input lets it begin, or write after a planned pause.
 """
 
 import itertools
@@ -19,14 +19,14 @@ from holdfast.demo.record import SharedRecord
 from holdfast.demo.tally import Tally
 
 LIFETIME = 120
-"""After this many seconds the kernel ends a worker, whatever became of the process that started it."""
+"""After this many seconds the kernel ends a worker, even if the process that started it has died."""
 
 
 class Worker:
     """One process that updates the record."""
 
     def __init__(self, plan: Plan, number: int, record: SharedRecord) -> None:
-        """Do a share of `plan`."""
+        """Prepare to count a share of `plan`."""
         self._plan = plan
         self._number = number
         self._record = record
@@ -35,7 +35,7 @@ class Worker:
         self._updates = 0
 
     def without_lock(self) -> None:
-        """Update the record for each batch of the share, as if nobody else did."""
+        """Update the record for each batch of the share, without regard to other workers."""
         self._begin()
         for batch in self._share:
             tally = self._record.read()
@@ -52,7 +52,7 @@ class Worker:
             pass
 
     def _hold(self, lock: Lock) -> bool:
-        """Hold the lock for one update; return whether there may be more to do."""
+        """Hold the lock for one update; return whether batches may still be missing."""
         lease = lock.acquire()
         self._say(What.GRANTED, lease.token)
         try:
@@ -75,13 +75,13 @@ class Worker:
             return False
         self._add(tally, batch)
         lease.check()
-        self._pause(lease.token, batch)  # between the last check and the write: no check can help here, only the fence
+        self._pause(lease.token, batch)  # between the last check and the write only the fence protects the record
         self._record.write(tally, lease.token)
         self._say(What.WROTE, lease.token, batch)
         return True
 
     def _next(self, tally: Tally) -> int | None:
-        """Return a batch that is not in the record yet: one of our share, else one that somebody else left."""
+        """Return a batch that is missing in the record: one of this worker's share, else one of another's."""
         for batch in itertools.chain(self._share, range(len(self._plan.pieces))):
             if batch not in tally.batches:
                 return batch
@@ -112,7 +112,7 @@ def _wait_for_line() -> None:
 
 
 def main() -> None:
-    """Do one worker's part."""
+    """Run one worker."""
     signal.alarm(LIFETIME)
     plan, number = load_plan(Path(sys.argv[1])), int(sys.argv[2])
     with SharedRecord(Path(plan.record)) as record:

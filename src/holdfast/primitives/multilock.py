@@ -268,12 +268,12 @@ class _MultiLockBase(LockBase):
         with nullcontext() if stop is None else stop.watching(session, self.name):
             result = await self._acquire_all(session, timeout, owned, stop)
         if isinstance(result, Missed):
-            left = await session.explain(self._specs[result.place].name, result.left)
-            raise self._missed(replace(result, left=left), timeout, session.owner)
+            not_granted = await session.explain(self._specs[result.place].name, result.not_granted)
+            raise self._missed(replace(result, not_granted=not_granted), timeout, session.owner)
         return result
 
     def _missed(self, missed: Missed, timeout: float | None, owner: str) -> LockTimeout:
-        error = self._named(self._names[missed.place])._timed_out(missed.left, timeout, owner)  # noqa: SLF001 - of us
+        error = self._named(self._names[missed.place])._timed_out(missed.not_granted, timeout, owner)  # noqa: SLF001 - of us
         return LockTimeout(f"{error} Of {', '.join(map(repr, self._names))}, none is held now.")
 
     def _group(self, session: Session, result: list[CoreLease]) -> LeaseGroup:

@@ -1,1 +1,1 @@
-"""For those who test a store of their own, or a program that takes locks."""
+"""Tools for testing: a conformance suite for stores, and a pytest plugin for programs that take locks."""

@@ -199,7 +199,7 @@ class RedisStore:
     async def withdraw(self, withdraw: WithdrawRequest, until: float) -> NotGranted:
         """Remove a waiter from the queue. If the name was granted to it meanwhile, the next waiter gets the name."""
         args = (self._client_fields, withdraw.request_id, b"1" if withdraw.unsure else b"0")
-        return codec.left_of(
+        return codec.not_granted_of(
             (await self._runner.run(scripts.WITHDRAW, withdraw.name, withdraw.request_id, args, until)).value
         )
 

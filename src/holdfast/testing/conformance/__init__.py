@@ -1,15 +1,15 @@
-"""The conformance suite: what every store has to guarantee, as checks that anybody can run on a store of theirs.
+"""The conformance suite: the guarantees of every store, as checks that the author of a store can run on it.
 
     from holdfast.testing.conformance import check_store
 
     check_store(my_source, "threads")
     check_store(my_source, "asyncio")
 
-raises an ExceptionGroup that names each guarantee which does not hold. Under pytest, inherit from `StoreConformance`
-to have each guarantee as a test of its own. A check uses a namespace of its own, so the store may be in use.
+raises an ExceptionGroup that names each guarantee that does not hold. Under pytest, inherit from `StoreConformance`
+to make each guarantee a test of its own. A check uses a namespace of its own, so the store may be in use.
 
-Checks are written once, for both forms of the API and for every store. Nothing sleeps and hopes: a check waits for a
-condition until a generous deadline, and compares times with others of the same run.
+Checks are written once, for both forms of the API and for every store. A check never relies on a fixed sleep: it waits
+for a condition until a generous deadline, and compares a duration only with others of the same run.
 """
 
 from holdfast.testing.conformance.check import API_FORMS, Check

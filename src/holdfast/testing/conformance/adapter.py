@@ -1,8 +1,8 @@
-"""An adapter that gives the sync API the shape of the async one, so that a check is written once for both.
+"""An adapter that gives the sync API the shape of the async API, so that a check is written once for both.
 
-The async class of a sync class has the same name with the prefix `Async`, and stands in the same module. Its methods
-say what the adapter does: where the async class has a coroutine function, the adapter returns a coroutine that runs
-the sync method in place and never suspends. So a thread can drive a check which awaits nothing else.
+The async class of a sync class has the same name with the prefix `Async`, and stands in the same module. Where it has a
+coroutine function, the adapter returns a coroutine that runs the sync method in place and never suspends. So a thread
+can drive a check that awaits nothing else.
 """
 
 import inspect
@@ -25,7 +25,7 @@ def adapt(client: Client | AsyncClient, keep: Callable[[object], object] | None 
 
 
 class Adapter:
-    """An object of the sync or the async API in the shape of the async one. So are the objects that it returns."""
+    """An object of the sync or the async API in the shape of the async API; so are the objects that it returns."""
 
     def __init__(self, target: object, twin: type, keep: Callable[[object], object] | None) -> None:
         """Give `target` the shape of the async class `twin`."""
@@ -45,7 +45,7 @@ class Adapter:
         awaitable = _returned_awaitable(function)
 
         def call(*args: object, **kwargs: object) -> object:
-            if awaitable is not None:  # it wraps a coroutine, as a campaign does
+            if awaitable is not None:  # the returned class wraps a coroutine, as that of `campaign` does
                 return awaitable(self._coroutine_function(value)(*args, **kwargs))
             return _adapted(value(*args, **kwargs), self._keep)
 
@@ -85,13 +85,13 @@ class Adapter:
 
 
 def _adapted(value: object, keep: Callable[[object], object] | None) -> object:
-    """Return an adapter of an object that has an async class; return anything else as it is."""
+    """Return an adapter of an object that has an async class; return any other object unchanged."""
     twin = async_class_of(type(value))
     return value if twin is None else Adapter(value, twin, keep)
 
 
 def async_class_of(kind: type) -> type | None:
-    """Return the async class that corresponds to `kind`, itself if it is async; None if there is none."""
+    """Return the async class of `kind`, which is `kind` if it is async; None if there is none."""
     name = kind.__name__ if kind.__name__.startswith("Async") else f"Async{kind.__name__}"
     found = getattr(sys.modules.get(kind.__module__), name, None)
     return found if isinstance(found, type) else None
@@ -99,6 +99,6 @@ def async_class_of(kind: type) -> type | None:
 
 @cache
 def _returned_awaitable(function: Callable[..., object]) -> Callable[..., object] | None:
-    """Return the class of awaitables that a function says it returns; None if it returns something else."""
+    """Return the awaitable class that a function is annotated to return; None if it returns another type."""
     kind = inspect.signature(function).return_annotation
     return kind if Awaitable in getattr(kind, "__mro__", ()) else None

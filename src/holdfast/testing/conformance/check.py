@@ -1,4 +1,4 @@
-"""A check: one guarantee, and the code that looks whether it holds."""
+"""A check: one guarantee, and the code that verifies it."""
 
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
@@ -21,16 +21,16 @@ class Check:
     """The guarantee, in one sentence."""
     body: Body
     forms: tuple[str, ...] = API_FORMS
-    """Where it has a meaning."""
+    """The forms of the API to which the guarantee applies."""
     queue: bool = False
-    """Whether it is about stores that keep a queue."""
+    """Whether only stores with a queue give the guarantee."""
     weights: bool = False
-    """Whether it is about stores that know weights."""
+    """Whether only stores with weights give the guarantee."""
     multi_acquire: bool = False
-    """Whether it is about stores that grant several names in one step."""
+    """Whether only stores that grant several names in one step give the guarantee."""
 
     def applies_to(self, capabilities: Capabilities, form: str) -> bool:
-        """Tell whether a store with these capabilities gives this guarantee at all."""
+        """Tell whether a store with these capabilities must give this guarantee."""
         if form not in self.forms:
             return False
         needs = (
@@ -47,7 +47,7 @@ class Check:
 def check(
     *, forms: tuple[str, ...] = API_FORMS, queue: bool = False, weights: bool = False, multi_acquire: bool = False
 ) -> Callable[[Body], Check]:
-    """Make a check of a function: its docstring is the guarantee."""
+    """Turn a function into a check; its docstring is the guarantee."""
 
     def make(body: Body) -> Check:
         guarantee = (body.__doc__ or "").strip()

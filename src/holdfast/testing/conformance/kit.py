@@ -1,7 +1,7 @@
-"""What a check works with: clients of one colour at one store, things that run side by side, bounded waits.
+"""The tools of a check: clients of one form of the API, concurrent threads or tasks, and waits with a deadline.
 
-Everything that a check awaits comes from here or from the store, so that the same check is driven by threads, where
-all of it blocks in place, and by asyncio.
+The rule: everything that a check awaits comes from this module or from the store. So the same check runs in threads,
+where every await blocks in place, and in asyncio.
 """
 
 import asyncio
@@ -35,56 +35,58 @@ from holdfast.runtimes import clocks
 from holdfast.runtimes.aio import AsyncioRuntime
 from holdfast.runtimes.threads import ThreadsRuntime, drive
 from holdfast.testing.conformance.adapter import adapt
-from holdfast.testing.conformance.wire import Wire
+from holdfast.testing.conformance.wire import FaultyWire
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 TEST_TIMEOUT = 10.0
-"""How long a check waits, in seconds, for what must happen: generous, as it is only ever used up by a failure."""
+"""How long a check waits for a condition, in seconds. It is generous, for only a failure uses it up."""
 
 PAUSE = 0.002
+"""The first pause between two evaluations of a condition, in seconds."""
+
 LONGEST_PAUSE = 0.03
-"""How long a check pauses between two looks at a condition, at first and later: a look may be work for many servers."""
+"""The longest pause between two evaluations, in seconds: an evaluation may be a request to many servers."""
 
 _random = random.SystemRandom()
 
 
 class Violation(AssertionError):
-    """A guarantee does not hold."""
+    """The failure of a check: a guarantee does not hold."""
 
 
 def expect(holds: object, what: str) -> None:
-    """Raise Violation, saying `what` should be so, unless it holds."""
+    """Raise Violation with the message `what`, which says what should be true, unless `holds` is true."""
     if not holds:
         raise Violation(what)
 
 
 class Running(Protocol[T_co]):
-    """Something that runs beside the check: a thread or a task."""
+    """A thread or a task that runs beside the check."""
 
     def done(self) -> bool:
-        """Tell whether it has ended."""
+        """Tell whether the thread or task has ended."""
         ...
 
     async def result(self, within: float = TEST_TIMEOUT) -> T_co:
-        """Wait for its end; return its result or raise its error. Raises Violation if it takes too long."""
+        """Wait for its end; return its result or raise its error. Raises Violation after `within` seconds."""
         ...
 
     def cancel(self) -> None:
-        """Cancel it, where the colour can."""
+        """Cancel a task. A thread raises NotImplementedError."""
 
 
 class Releasable(Protocol):
-    """What was won, of whatever kind."""
+    """A lease of any kind."""
 
     async def release(self) -> Outcome:
-        """Let go."""
+        """Release the lease."""
         ...
 
 
 async def timed_out(acquiring: Awaitable[object]) -> LockTimeout | None:
-    """Wait for what is to be had too late; return the error that says so, or None if it was had."""
+    """Await an acquisition; return its LockTimeout, or None if the lock was granted."""
     try:
         await acquiring
     except LockTimeout as error:
@@ -93,7 +95,7 @@ async def timed_out(acquiring: Awaitable[object]) -> LockTimeout | None:
 
 
 async def cancel_after(running: Running[Releasable], steps: int) -> None:
-    """Cancel after so many steps of the loop; release what was won before."""
+    """Cancel an acquisition after so many steps of the loop; release the lease if it was granted before."""
     for _ in range(steps):
         await asyncio.sleep(0)
     running.cancel()
@@ -105,10 +107,10 @@ async def cancel_after(running: Running[Releasable], steps: int) -> None:
 
 
 class RawClient:
-    """The bare contract of a store: asks without the protocol around them, and the notifications that came."""
+    """A client without the protocol: it sends single requests to a store, and collects notifications."""
 
     def __init__(self, runtime: Runtime, store: Store, space: str) -> None:
-        """Speak to `store`, about names in `space`."""
+        """Use `store`, with names in the namespace `space`."""
         self.runtime = runtime
         self.store = store
         self.channel = ""
@@ -121,7 +123,7 @@ class RawClient:
         self.channel = await self.store.open(self.notifications.append, self._until())
 
     async def close(self) -> None:
-        """Close the store, once, with no word about what is held or waited for."""
+        """Close the store, once, without releasing leases or withdrawing requests."""
         if not self._closed:
             self._closed = True
             await self.store.close()
@@ -136,7 +138,7 @@ class RawClient:
         capacity: int = 1,
         wait: bool = True,
     ) -> AcquireRequest:
-        """Make a new request. Times in seconds."""
+        """Make a new acquire request. Durations are in seconds."""
         return AcquireRequest(
             self._space + name,
             self.runtime.new_id(),
@@ -152,15 +154,15 @@ class RawClient:
         )
 
     async def acquire(self, request: AcquireRequest) -> Reply:
-        """Ask, for the first time or again."""
+        """Send an acquire request, for the first time or again."""
         return await self.store.acquire(request, self._until())
 
     async def acquire_many(self, requests: Sequence[AcquireRequest]) -> list[Reply]:
-        """Ask for several names in one step, for the first time or again."""
+        """Send requests for several names in one step, for the first time or again."""
         return await self.store.acquire_many(requests, self._until())
 
     async def acquire_free(self, request: AcquireRequest) -> int:
-        """Ask for what must be granted; return the token."""
+        """Acquire a name that must be free; return the token."""
         reply = await self.acquire(request)
         if not isinstance(reply, Granted):
             message = f"a free name was not granted: {reply}"
@@ -168,24 +170,24 @@ class RawClient:
         return reply.token
 
     async def release(self, request: AcquireRequest, token: int, *, unsure: bool = False) -> Outcome:
-        """Release what came of a request."""
+        """Release the lease of a request."""
         return await self.store.release(ReleaseRequest(request.name, request.request_id, token, unsure), self._until())
 
     async def renew(self, request: AcquireRequest, token: int, ttl: float) -> RenewReply:
-        """Renew what came of a request."""
+        """Renew the lease of a request."""
         renewals = [RenewRequest(request.name, request.request_id, token, micros(ttl))]
         return (await self.store.renew(renewals, self._until()))[0]
 
     async def withdraw(self, request: AcquireRequest, *, unsure: bool = False) -> NotGranted:
-        """Give a request up."""
+        """Withdraw a request."""
         return await self.store.withdraw(WithdrawRequest(request.name, request.request_id, unsure), self._until())
 
     async def inspect(self, name: str) -> NameView:
-        """Show one name."""
+        """Return the view of a name."""
         return await self.store.inspect(self._space + name, self._until())
 
     def pushed(self, request: AcquireRequest) -> int:
-        """Return the token that was pushed for a request, or 0."""
+        """Return the token of the notification that granted a request, or 0."""
         tokens = [
             notification.token
             for notification in list(self.notifications)
@@ -203,31 +205,31 @@ class Kit(ABC):
     form: str
 
     def __init__(self, source: StoreSource) -> None:
-        """Work at `source`, in a namespace that nobody else uses."""
+        """Use `source`, in a namespace that nobody else uses."""
         self.source = source
         self.capabilities = source.capabilities
         self.space = f"conformance-{_random.getrandbits(64):016x}"
         self.now = clocks.steady
         self._leases: list[object] = []
-        """All leases, kept: one that is dropped warns, and a check may drop one, as its client releases them all."""
+        """All leases of the check. A dropped lease warns, but a check may drop one, as its client releases them all."""
         self._closers: list[Callable[[], Coroutine[Any, Any, None]]] = []
 
-    def client(self, wire: Wire | None = None, *, owner: str = "check", within: str = "") -> AsyncClient:
+    def client(self, wire: FaultyWire | None = None, *, owner: str = "check", within: str = "") -> AsyncClient:
         """Make a client, with `wire` between it and the store, in the namespace `within` of this check.
 
-        It allows a request much time, for the machine may be busy: unless a wire may swallow the request.
+        The operation timeout is long, for the machine may be busy. With a wire, which may lose a request, it is short.
         """
         source, operation_timeout = (self.source, TEST_TIMEOUT) if wire is None else (wire.tap(self.source), 1.0)
         return self.adopt(self._client(source, self.space + within, owner, operation_timeout))
 
     def adopt(self, client: Client | AsyncClient) -> AsyncClient:
-        """Return a client in the shape that checks work with; keep its leases, and close it at the end."""
+        """Return a client in the shape of an AsyncClient; keep its leases, and close it when the check ends."""
         adapted = adapt(client, self._leases.append)
         self._closers.append(adapted.close)
         return adapted
 
     async def raw(self) -> RawClient:
-        """Open the store without a client."""
+        """Open the store without the protocol of a client."""
         runtime = self._runtime()
         raw = RawClient(runtime, self.source.make(runtime), f"{self.space}:")
         await raw.open()
@@ -235,7 +237,7 @@ class Kit(ABC):
         return raw
 
     async def until(self, condition: Callable[[], Awaitable[bool]], what: str, within: float = TEST_TIMEOUT) -> None:
-        """Wait for a condition. Raises Violation, saying `what` did not happen, if it takes too long."""
+        """Wait for a condition. Raises Violation after `within` seconds; `what` names the condition."""
         give_up_at, pause = self.now() + within, PAUSE
         while not await condition():
             expect(self.now() < give_up_at, f"{what}: not within {within:g} s")
@@ -243,12 +245,12 @@ class Kit(ABC):
             pause = min(pause * 1.5, LONGEST_PAUSE)
 
     async def waiters(self, client: AsyncClient, name: str, count: int) -> None:
-        """Wait until `count` wait for a name."""
+        """Wait until a name has `count` waiters."""
 
         async def so_many() -> bool:
             return len((await client.inspect(name)).waiters) == count
 
-        await self.until(so_many, f"{count} in the queue of {name!r}")
+        await self.until(so_many, f"{count} waiters in the queue of {name!r}")
 
     async def free(self, client: AsyncClient, name: str) -> None:
         """Wait until nobody holds a name."""
@@ -259,12 +261,12 @@ class Kit(ABC):
         await self.until(unheld, f"{name!r} free")
 
     async def close(self) -> None:
-        """Close everything that the check opened, the last first."""
+        """Close the clients of the check, the last one first."""
         errors: list[Exception] = []
         for closer in reversed(self._closers):
             try:
                 await closer()
-            except Exception as error:  # noqa: BLE001 - the others must be closed all the same
+            except Exception as error:  # noqa: BLE001 - the other clients must be closed all the same
                 errors.append(error)
         await self._join()
         if errors:
@@ -272,11 +274,11 @@ class Kit(ABC):
 
     @abstractmethod
     def start(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Running[T]:
-        """Run `work()` beside the check."""
+        """Run `work()` concurrently with the check."""
 
     @abstractmethod
     async def pause(self, seconds: float = PAUSE) -> None:
-        """Let others run."""
+        """Let other threads or tasks run."""
 
     @abstractmethod
     def _client(
@@ -301,7 +303,7 @@ class _RunningThread(Generic[T]):
     def _run(self) -> None:
         try:
             self._results.append(drive(self._work()))
-        except BaseException as error:  # noqa: BLE001 - told to whoever asks for the result
+        except BaseException as error:  # noqa: BLE001 - `result` raises it
             self._error = error
 
     def done(self) -> bool:
@@ -309,22 +311,22 @@ class _RunningThread(Generic[T]):
 
     async def result(self, within: float = TEST_TIMEOUT) -> T:
         self._thread.join(within)
-        expect(self.done(), f"what runs beside the check should have ended within {within:g} s")
+        expect(self.done(), f"the concurrent work of the check should have ended within {within:g} s")
         if self._error is not None:
             raise self._error
         return self._results[0]
 
     def cancel(self) -> None:
-        raise NotImplementedError("a thread cannot be cancelled")
+        raise NotImplementedError("a thread cannot be cancelled: run this check with asyncio only")
 
 
 class ThreadsKit(Kit):
-    """Clients for threads; everything blocks in place."""
+    """The kit of the sync API: clients for threads, where every await blocks in place."""
 
     form = "threads"
 
     def __init__(self, source: StoreSource) -> None:
-        """Work at `source`."""
+        """Use `source`."""
         super().__init__(source)
         self._running: list[Running[object]] = []
 
@@ -359,7 +361,7 @@ class _RunningTask(Generic[T]):
 
     async def result(self, within: float = TEST_TIMEOUT) -> T:
         done, _ = await asyncio.wait({self._task}, timeout=within)
-        expect(done, f"what runs beside the check should have ended within {within:g} s")
+        expect(done, f"the concurrent work of the check should have ended within {within:g} s")
         return self._task.result()
 
     def cancel(self) -> None:
@@ -367,12 +369,12 @@ class _RunningTask(Generic[T]):
 
 
 class AsyncioKit(Kit):
-    """Clients for asyncio, all in one loop."""
+    """The kit of the async API: clients for asyncio, all in one event loop."""
 
     form = "asyncio"
 
     def __init__(self, source: StoreSource) -> None:
-        """Work at `source`."""
+        """Use `source`."""
         super().__init__(source)
         self._running: list[Running[object]] = []
 

@@ -1,4 +1,4 @@
-"""Run the checks: all of them by a call, or each as a test of its own under pytest."""
+"""The runners of the checks: all checks in one call, or each as a test of its own under pytest."""
 
 import asyncio
 from collections.abc import Iterable
@@ -44,7 +44,7 @@ _modules = (
 CHECKS: tuple[Check, ...] = tuple(
     each for module in _modules for each in vars(module).values() if isinstance(each, Check)
 )
-"""Every guarantee, in the order in which it is best read."""
+"""Every guarantee, the basic ones first."""
 
 
 def checks_for(capabilities: Capabilities, form: str) -> list[Check]:
@@ -53,13 +53,13 @@ def checks_for(capabilities: Capabilities, form: str) -> list[Check]:
 
 
 def run_check(check: Check, source: StoreSource, form: str = "threads") -> None:
-    """Look whether one guarantee holds. Raises Violation, or whatever the store raised, if it does not."""
+    """Run one check. Raises Violation, or what the store raised, if the guarantee does not hold."""
     if form == "threads":
         drive(_run(check, ThreadsKit(source)))
     elif form == "asyncio":
         asyncio.run(_run(check, AsyncioKit(source)))
     else:
-        message = f"a colour is one of {', '.join(API_FORMS)}, not {form!r}"
+        message = f"{form!r} is no form of the API: give one of {', '.join(API_FORMS)}"
         raise UsageError(message)
 
 
@@ -74,7 +74,7 @@ async def _run(check: Check, kit: Kit) -> None:
 
 
 def check_store(source: StoreSource, form: str = "threads") -> list[Check]:
-    """Run every check that applies to `source`; return which did.
+    """Run every check that applies to `source`; return the checks that ran.
 
     Raises an ExceptionGroup with one error for each guarantee that does not hold.
     """
@@ -92,9 +92,9 @@ def check_store(source: StoreSource, form: str = "threads") -> list[Check]:
 
 
 class StoreConformance:
-    """The suite under pytest, a test for each guarantee and colour.
+    """The suite under pytest: a test for each guarantee and form of the API.
 
-    Inherit from it in a test module, say what the store can do, and give a fixture that makes a source::
+    Inherit from it in a test module, name the capabilities of the store, and add a fixture that makes a source::
 
         class TestMyStore(StoreConformance):
             capabilities = MyStore.capabilities
@@ -103,8 +103,8 @@ class StoreConformance:
             def source(self) -> StoreSource:
                 return my_source("mystore://localhost")
 
-    A guarantee that the store does not claim is no test, rather than a skipped one. A store that is reached in several
-    ways need not show everything on each: `checks` may name some of the guarantees.
+    A guarantee that the store does not claim makes no test, not even a skipped one. If a store is reached in several
+    ways, `checks` may name a part of the guarantees for each way.
     """
 
     capabilities: Capabilities
@@ -113,7 +113,7 @@ class StoreConformance:
 
     @classmethod
     def pytest_generate_tests(cls, metafunc: Any) -> None:  # noqa: ANN401 - this module does without pytest
-        """Make the tests."""
+        """Parametrize the test by the checks and forms."""
         if "check" in metafunc.fixturenames:
             cases = [
                 (check, form) for form in cls.forms for check in cls.checks if check.applies_to(cls.capabilities, form)

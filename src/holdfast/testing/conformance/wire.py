@@ -1,6 +1,6 @@
-"""The wire between one client and its store, as a check can disturb it: cut, stalled, deaf, losing replies.
+"""A wire between one client and its store that a check can disturb: cut, stalled, deaf, or losing replies.
 
-It works on the contract of a store alone, so every store can be disturbed in the same ways.
+The wire uses only the contract of a store, so every store can be disturbed in the same ways.
 """
 
 from collections import Counter
@@ -31,25 +31,27 @@ from holdfast.outcome import Outcome
 T = TypeVar("T")
 
 MOMENT = 0.01
+"""How often a stalled renewal checks whether the stall is over, in seconds."""
+
 LONGEST = 30.0
-"""How long a renewal hangs at the most, in seconds, and how often it looks whether it still does."""
+"""How long a renewal stalls at most, in seconds."""
 
 
-class Wire:
-    """What a check sets to disturb its client, and reads to see what passed."""
+class FaultyWire:
+    """The wire of one client. A check sets its fields to disturb the client, and reads the requests and replies."""
 
     def __init__(self) -> None:
-        """Start as a good wire."""
+        """Start without a disturbance."""
         self.cut = False
-        """Renewals fail at once: the holder falls silent."""
+        """Whether renewals fail at once, so that the holder falls silent."""
         self.stalled = False
-        """Renewals hang until this is over, and fail then."""
+        """Whether renewals hang. They fail when the stall is over."""
         self.deaf = False
-        """Notifications are lost."""
+        """Whether notifications are lost."""
         self.lose: Counter[str] = Counter()
-        """How many replies to "acquire", "release" and "adjust" are yet to be lost, after the store did as asked."""
+        """How many replies to "acquire", "release" and "adjust" are still to be lost, after the store has acted."""
         self.counts: Counter[str] = Counter()
-        """How many requests were made to "acquire"."""
+        """The number of requests to "acquire"."""
         self.requests: list[AcquireRequest] = []
         self.replies: list[Reply] = []
         self._push: Callable[[Notification], None] | None = None
@@ -64,21 +66,21 @@ class Wire:
             self._push(notification)
 
     def attach(self, push: Callable[[Notification], None]) -> None:
-        """Note how the client is reached."""
+        """Record the function that delivers notifications to the client."""
         self._push = push
 
 
 class _Tapped:
     """A store behind a wire."""
 
-    def __init__(self, wire: Wire, source: StoreSource, runtime: Runtime) -> None:
+    def __init__(self, wire: FaultyWire, source: StoreSource, runtime: Runtime) -> None:
         self._wire = wire
         self._runtime = runtime
         self._store: Store = source.make(runtime)
         self.capabilities = source.capabilities
 
     def identity(self) -> str:
-        """Pass on."""
+        """Return the identity of the store behind the wire."""
         return self._store.identity()
 
     async def open(self, deliver: Callable[[Notification], None], until: float) -> str:
@@ -154,4 +156,4 @@ class _Tapped:
 
 
 def _ignore(_posted: bool) -> None:  # noqa: FBT001 - takes what `post` returns
-    """Do nothing more: a client that is closed hears nothing."""
+    """Ignore whether the notification was posted: a closed client receives none."""

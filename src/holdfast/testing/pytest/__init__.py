@@ -1,7 +1,7 @@
-"""For users' own tests: what the fixtures of Holdfast's pytest plugin are, to annotate them.
+"""The types of the fixtures of Holdfast's pytest plugin, for annotations in users' tests. See docs/testing.md.
 
-The plugin itself is the module `pytest_holdfast`, which pytest loads for everybody and which imports this only for
-those who use it. docs/testing.md shows how.
+The plugin itself is the module `pytest_holdfast`, which pytest always loads. It imports this package only when a test
+uses a fixture or the marker.
 """
 
 from holdfast.testing.pytest.chaos import Chaos

@@ -1,4 +1,4 @@
-"""What goes wrong in a test on demand: a lease is lost, a name taken, the store down, the process paused."""
+"""The faults that a test can cause: a lost lease, a stolen name, a store that is down, a paused process."""
 
 import itertools
 from collections.abc import Callable, Generator
@@ -24,7 +24,7 @@ from holdfast.testing.pytest.writes import Writes
 AnyLease = Lease | AsyncLease | MultiLease | AsyncMultiLease
 
 BEYOND = 1.0
-"""How many seconds after the end of the last lease a standstill ends, if nobody says for how long it is."""
+"""How many seconds after the end of the last lease a pause without a given length ends."""
 
 THIEF = "holdfast_chaos.steal()"
 
@@ -32,10 +32,10 @@ _numbers = itertools.count(1)
 
 
 class Chaos:
-    """The store of one test, and what goes wrong with it. It is the fixture `holdfast_chaos`."""
+    """The store of one test and its faults: the fixture `holdfast_chaos`."""
 
     def __init__(self, target: int | None = None) -> None:
-        """Begin. At point number `target` of the test a lease is lost (0: points are only counted)."""
+        """Make the store. At point number `target` of the test a lease is lost; 0: points are only counted."""
         self._name = f"holdfast-test-{next(_numbers)}"
         self.url = f"memory://{self._name}"
         """The URL of the store of this test, which is also in HOLDFAST_URL."""
@@ -43,7 +43,7 @@ class Chaos:
         self.points = Points(self._leases, self._lose, target)
         """Internal: the points at which a lease may be lost."""
         self.writes = Writes(self.points)
-        """Internal: what the code under test wrote."""
+        """Internal: the writes of the code under test."""
         self._down = False
         self._table = TestTable(self._arrive)
         self._stolen: list[Lease] = []
@@ -58,11 +58,11 @@ class Chaos:
         self._undo.callback(self._patches.undo)
         self._patches.setenv(VARIABLE, self.url)
         self._thief = Client(store=self.source(lambda runtime: ForcedStore(runtime, self._table)), owner=THIEF)
-        self._thief.session()  # it may be called in an event loop, but never waits there
+        self._thief.session()  # a test may call `steal` in an event loop, where the thief's client never waits
         self._undo.callback(self._thief.close)
 
     def close(self) -> None:
-        """End the test: close what was left open, and undo what was replaced. Internal."""
+        """End the test: close its clients, and undo all replacements. Internal."""
         self._down = False
         self.writes.over = True
         for session in self._leases.sessions():
@@ -81,7 +81,7 @@ class Chaos:
     # -- faults --------------------------------------------------------------------------------------------
 
     def lose(self, lease: AnyLease) -> None:
-        """End a lease now, as if it had run out: its holder is told, and the next waiter is granted.
+        """End a lease now, as if it had expired: its holder is notified, and the next waiter is granted.
 
         Raises UsageError if the lease is not of the store of this test.
         """
@@ -90,7 +90,7 @@ class Chaos:
     def steal(self, name: str, ttl: float = 30.0) -> Lease:
         """Take `name` (with its namespace) by force for another client, ahead of all waiters; return its lease.
 
-        Those who held it are told at once. The lease ends with the test, unless it is released before.
+        The former holders are notified at once. The lease ends with the test, unless it is released before.
         """
         victims = [(each, held) for each in self._leases.all() for held in each.held if held.name == name]
         lease = self._thief.lock(name, ttl).acquire(timeout=0)
@@ -100,43 +100,43 @@ class Chaos:
         return lease
 
     def store_down(self) -> "Outage":
-        """Have every request fail with StoreUnavailable, until `store_up()` or the end of a `with`."""
+        """Make every request fail with StoreUnavailable, until `store_up()` or the end of a `with`."""
         self._down = True
         return Outage(self.store_up)
 
     def store_up(self) -> None:
-        """Have the store answer again."""
+        """Make the store answer again."""
         self._down = False
 
     def pause(self, seconds: float | None = None) -> None:
-        """Let this process stand still for so long, by moving clocks; default: until all leases have run out.
+        """Pause this process for so long, by moving clocks; default: until all leases have expired.
 
-        Nothing is renewed meanwhile. Those who hold what has run out are told.
+        No lease is renewed meanwhile. The holders of expired leases are notified.
         """
         with self.paused(seconds):
             pass
 
     @contextmanager
     def paused(self, seconds: float | None = None) -> Generator[None, None, None]:
-        """Let this process stand still, and be another one in the `with`, which the first learns nothing of before.
+        """Pause this process, and act as another process in the `with`; the first one notices nothing before its end.
 
-        What was held ran out when the `with` begins, if `seconds` is long enough, and its holders are told when it
-        ends. The clients that were used before stand still; use new ones, or `steal`.
+        If `seconds` is long enough, the leases of this process have expired when the `with` begins. Their holders are
+        notified when it ends. The clients that were used before are paused; use new ones, or `steal`.
         """
         asleep = [store for store in self._table.stores if not isinstance(store, ForcedStore)]
-        keepers = [(each, session.renewer) for session in self._leases.sessions() for each in session.renewer.kept()]
-        length = self._longest([each for each, _ in keepers]) + BEYOND if seconds is None else seconds
+        kept = [(each, session.renewer) for session in self._leases.sessions() for each in session.renewer.kept()]
+        length = self._longest([each for each, _ in kept]) + BEYOND if seconds is None else seconds
         for store in asleep:
-            store.stands_still = True
+            store.is_paused = True
         self._table.advance(length, asleep)
         try:
             yield
         finally:
-            for each, renewer in keepers:
+            for each, renewer in kept:
                 _sleep(each, length)
                 renewer.moved(each)
             for store in asleep:
-                store.stands_still = False
+                store.is_paused = False
             self._table.wake()
 
     # -- writes --------------------------------------------------------------------------------------------
@@ -144,33 +144,34 @@ class Chaos:
     def watch(self, owner: object, attribute: str, *, token: str | None = None) -> None:
         """Judge every call of `owner.attribute`, a function that writes, until the end of the test.
 
-        The test fails if a lease is lost that the calling thread or task has acquired, or that it looked at last; or,
-        if it has none of these, if no lease is held. With `token`, the name of the parameter for the fencing token, a
-        stale token raises StaleTokenError instead, as what is written to would.
+        The test fails if the function is called after the loss of a lease that the calling thread or task has acquired
+        or checked last. A caller without such a lease fails the test if no lease is held at all. With `token`, the
+        name of the parameter for the fencing token, a stale token raises StaleTokenError instead, as a protected
+        resource would.
 
-        Raises UsageError if that is no function, or one whose calls cannot be seen.
+        Raises UsageError if `attribute` is no function, or a function whose work does not happen in its call.
 
         Args:
             owner: an object, class or module.
-            attribute: the name of a function or method of it, async or not.
+            attribute: the name of a function or method of the owner, async or not.
             token: the name of the parameter that takes the fencing token.
 
         """
         self._undo.callback(replace(owner, attribute, lambda original: self.writes.watched(original, attribute, token)))
 
     def slow(self, owner: object, attribute: str) -> None:
-        """Take it that every call of `owner.attribute` takes long, until the end of the test.
+        """Treat every call of `owner.attribute` as slow, until the end of the test.
 
-        For code that does not await: a test marked `holdfast_lose_lease` then also loses the lease during each call.
+        This is for code that does not await: a test marked `holdfast_lose_lease` also loses the lease in each call.
         """
         self._undo.callback(replace(owner, attribute, lambda original: self.writes.slow(original, attribute)))
 
     @property
     def lost_at(self) -> str:
-        """Where this run of a test marked `holdfast_lose_lease` has lost a lease; "" if it has lost none."""
+        """The place where this run of a test marked `holdfast_lose_lease` lost its lease; "" if it lost none."""
         return self.points.hit
 
-    # -- what it is made of --------------------------------------------------------------------------------
+    # -- internal ------------------------------------------------------------------------------------------
 
     def _arrive(self, store: TestStore) -> None:
         if store.runtime.form == "threads":
@@ -193,22 +194,22 @@ class Chaos:
 
 
 class Outage:
-    """A store that is down until the end of a `with`."""
+    """An outage of the store until the end of a `with`."""
 
     def __init__(self, end: Callable[[], None]) -> None:
-        """Call `end` at the end."""
+        """Call `end` to end the outage."""
         self._end = end
 
     def __enter__(self) -> None:
-        """Go on: the store is down already."""
+        """Do nothing: the store is down already."""
 
     def __exit__(self, *_: object) -> None:
-        """Have the store answer again."""
+        """Make the store answer again."""
         self._end()
 
 
 def _sleep(held: CoreLease, seconds: float) -> None:
-    """Bring every deadline of a lease nearer, and tell its loss if that makes it lost."""
+    """Move every deadline of a lease nearer, and report its loss if a deadline has passed."""
     with held.mutex:
         held.kept_until -= seconds
         held.valid_until -= seconds

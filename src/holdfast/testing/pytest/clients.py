@@ -1,4 +1,4 @@
-"""The clients of the fixtures: each is closed at the end of its test, whatever state the test left it in."""
+"""The clients of the fixtures. Each is closed at the end of its test, whatever the state in which the test left it."""
 
 import asyncio
 import contextlib
@@ -13,7 +13,7 @@ from holdfast.testing.pytest.chaos import Chaos
 from holdfast.testing.pytest.stores import TestStore
 
 RETRY_FOR = 0.1
-"""How long these clients ride out a store that is down, in seconds: a test has no time."""
+"""For how long these clients repeat requests to a store that is down, in seconds: a test should be quick."""
 
 
 @contextmanager
@@ -26,7 +26,7 @@ def client_of(chaos: Chaos) -> Generator[Client, None, None]:
 
 @contextmanager
 def async_client_of(chaos: Chaos) -> Generator[AsyncClient, None, None]:
-    """Make an asyncio client of the store of a test, which need not be closed in its event loop."""
+    """Make an asyncio client of the store of a test, and close it even if its event loop has ended."""
     used: list[Runtime] = []
 
     def make(runtime: Runtime) -> TestStore:
@@ -40,7 +40,7 @@ def async_client_of(chaos: Chaos) -> Generator[AsyncClient, None, None]:
 
 
 def _close(client: AsyncClient, runtime: Runtime | None) -> None:
-    """Close a client outside of its loop, which may have ended."""
+    """Close a client from outside of its event loop, which may have ended."""
     if not isinstance(runtime, AsyncioRuntime):
         drive(client.close())
     elif runtime.loop.is_running():
@@ -49,6 +49,6 @@ def _close(client: AsyncClient, runtime: Runtime | None) -> None:
         runtime.loop.run_until_complete(client.close())
     else:
         loop = asyncio.new_event_loop()
-        with contextlib.suppress(RuntimeError):  # of the old loop, if it was closed with tasks in it
+        with contextlib.suppress(RuntimeError):  # the old loop raises it if it was closed with tasks in it
             loop.run_until_complete(client.close())
         loop.close()

@@ -1,4 +1,4 @@
-"""Replaces a function of the code under test, wherever it stands: in an object, a class or a module."""
+"""The replacement of a function of the code under test, in an object, a class or a module."""
 
 import contextlib
 import inspect
@@ -16,14 +16,14 @@ BINDING: tuple[Any, ...] = (staticmethod, classmethod)
 
 
 def title_of(function: Function, name: str) -> str:
-    """Return what to call the function `name` in a report."""
+    """Return the title of the function `name` in a report."""
     return str(getattr(function, "__qualname__", name))
 
 
 def replace(owner: object, name: str, wrap: Callable[[Function], Function]) -> Callable[[], None]:
-    """Replace the function `owner.name` by what `wrap` makes of it, and return what undoes that.
+    """Replace the function `owner.name` by `wrap` of it, and return a function that undoes the replacement.
 
-    Raises UsageError if that is no function, or none whose calls can be seen.
+    Raises UsageError if `owner.name` is no function, or a function whose work does not happen in its call.
     """
     _refuse_special(owner, name)
     static: Any = inspect.getattr_static(owner, name, None) if inspect.isclass(owner) else None
@@ -36,7 +36,7 @@ def replace(owner: object, name: str, wrap: Callable[[Function], Function]) -> C
         patch.setattr(owner, name, wrapped if bind is None else bind(wrapped))
     except (AttributeError, TypeError) as error:
         raise UsageError(
-            f"{name!r} of {owner!r} cannot be replaced ({error}). Name a function of your own that calls it."
+            f"{name!r} of {owner!r} cannot be replaced ({error}). Give a function of your own that calls it."
         ) from None
     return patch.undo
 
@@ -44,18 +44,18 @@ def replace(owner: object, name: str, wrap: Callable[[Function], Function]) -> C
 def _refuse_special(owner: object, name: str) -> None:
     if name.startswith("__") and name.endswith("__") and not inspect.isclass(owner):
         kind = type(owner).__name__
-        raise UsageError(f"Python looks up {name} in the class: name the class, {kind}, instead of the object")
+        raise UsageError(f"Python looks up {name} in the class: give the class, {kind}, instead of the object.")
 
 
 def _refuse_what_is_no_call(owner: object, name: str, function: object) -> None:
-    """Raise UsageError for what cannot be called, and for what does its work after its call has returned."""
+    """Raise UsageError for an object that is not callable, or that does its work after its call has returned."""
     if not callable(function):
-        raise UsageError(f"{name!r} of {owner!r} is no function. Name the function that writes or takes long.")
+        raise UsageError(f"{name!r} of {owner!r} is no function. Give the function that writes or takes long.")
     code = getattr(function, "__code__", None)
     is_context = getattr(code, "co_filename", "") == contextlib.__file__
     if is_context or inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise UsageError(
             f"{title_of(function, name)} is a {'context manager' if is_context else 'generator'}: it does its work "
-            "after the call, where `holdfast_chaos` does not see it. Name the function called inside it that writes "
+            "after the call, where `holdfast_chaos` does not see it. Give the function called inside it that writes "
             "or takes long."
         )

@@ -1,4 +1,4 @@
-"""What is replaced in Holdfast and asyncio during one test, so that the test sees its leases and their points."""
+"""The replacements in Holdfast and asyncio during one test, which record its leases and the points of their loss."""
 
 import asyncio
 from collections.abc import Callable, Generator
@@ -18,12 +18,12 @@ from holdfast.testing.pytest.stores import ForcedStore, TestStore, TestTable
 Method = Callable[..., Any]
 
 LOOKS = ("check", "is_lost", "state")
-"""The methods by which code looks whether it may go on, but `remaining`: Holdfast also calls it after a check."""
+"""The methods by which code checks its lease, except `remaining`: Holdfast itself calls that after a check, too."""
 
 
 @contextmanager
 def instrumented(table: TestTable, points: Points) -> Generator[None, None, None]:
-    """Note every lease that is acquired from `table` and every look at one; if points are wanted, every await."""
+    """Record every lease that is acquired from `table` and every check of one; if points are counted, every await."""
     instruments = _Instruments(table, points)
     with ExitStack() as patches:
         patches.enter_context(_replaced(LeaseBase, "__init__", instruments.noting))
@@ -34,13 +34,13 @@ def instrumented(table: TestTable, points: Points) -> Generator[None, None, None
                 patches.enter_context(_replaced(kind, look, instruments.looking))
         for face in (LeaseBase, ReentrantLease, AsyncReentrantLease, MultiLease, AsyncMultiLease):
             patches.enter_context(_replaced(face, "remaining", instruments.looking_at_what_remains))
-        if points.wanted:
+        if points.counted:
             patches.enter_context(_replaced(asyncio.BaseEventLoop, "create_task", instruments.following))
         yield
 
 
 class _Instruments:
-    """Each method takes what is replaced, and returns what replaces it."""
+    """The replacements. Each method takes the original method and returns the one that replaces it."""
 
     def __init__(self, table: TestTable, points: Points) -> None:
         self._table = table

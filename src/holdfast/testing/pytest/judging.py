@@ -1,4 +1,4 @@
-"""What makes a test fail that passed by itself: who overlapped, what was written without a lease."""
+"""The judgement of a test: overlaps and unprotected writes fail a test that passed by itself."""
 
 from typing import Protocol
 
@@ -14,29 +14,29 @@ _JUDGED = pytest.StashKey[bool]()
 
 
 class PluggyOutcome(Protocol):
-    """How a test ended, as pluggy says it."""
+    """The outcome of a test, with pluggy's interface."""
 
     @property
     def exception(self) -> BaseException | None:
-        """What it raised."""
+        """The exception that the test raised, if any."""
         ...
 
     def force_result(self, result: object) -> None:
-        """Have it pass."""
+        """Make the test pass."""
 
     def force_exception(self, exception: BaseException) -> None:
-        """Have it raise."""
+        """Make the test raise `exception`."""
 
 
 def begin(item: pytest.Function) -> None:
-    """Begin the test itself: what is set up is set up."""
+    """Begin to count points: the fixtures are set up, and the test itself begins."""
     item.stash[_JUDGED] = True
     if chaos := item.stash.get(CHAOS, None):
         chaos.points.begin()
 
 
 def judge(item: pytest.Function, outcome: PluggyOutcome) -> None:
-    """Fail the test if it must not pass; pass it if its only error is that it was told of the loss of its lease."""
+    """Fail the test if there is a verdict against it; pass it if its only error is the loss of its lease."""
     run, chaos = item.stash.get(RUN, None), item.stash.get(CHAOS, None)
     if chaos is not None:
         chaos.points.end()
@@ -56,7 +56,7 @@ def judge(item: pytest.Function, outcome: PluggyOutcome) -> None:
 
 
 def judge_late(item: pytest.Item) -> None:
-    """Fail a test that was not judged when it ended, as one of unittest, when its fixtures are torn down."""
+    """Judge a test that was not judged at its end, such as one of unittest, when its fixtures are torn down."""
     verdict = "" if item.stash.get(_JUDGED, False) else _verdict(item)
     if CHAOS in item.stash:
         del item.stash[CHAOS]

@@ -1,4 +1,4 @@
-"""The leases of one test: which thread or task acquired them, and whether it may still write."""
+"""The leases of one test: the thread or task that acquired each, and whether it may still write."""
 
 import asyncio
 import threading
@@ -13,7 +13,7 @@ from holdfast.runtimes import aio, threads
 
 
 def mark() -> object:
-    """Return what is the same object for the calling task, or outside of tasks for the calling thread, only."""
+    """Return an object that identifies the calling task, or outside of tasks the calling thread."""
     return threads.mark() if current_task() is None else aio.mark()
 
 
@@ -31,38 +31,38 @@ class Acquired:
 
     session: Session
     held: tuple[CoreLease, ...]
-    """More than one of a multilock."""
+    """The leases; a multilock has several."""
     by: object
-    """The mark of the thread or task that acquired it."""
+    """The mark of the thread or task that acquired them."""
     face: Callable[[], object]
-    """The lease that the user has; None once it was dropped."""
+    """Returns the lease object of the user; None once the user dropped it."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What was acquired."""
+        """The acquired names."""
         return tuple(held.name for held in self.held)
 
     def is_open(self) -> bool:
-        """Tell whether it was not let go, be it lost or not."""
+        """Tell whether the user has neither released nor dropped the lease, be it lost or not."""
         return self.face() is not None and not any(held.let_go or held.outcome for held in self.held)
 
     def is_valid(self) -> bool:
-        """Tell whether it is held."""
+        """Tell whether the lease is open and not lost."""
         return self.is_open() and all(held.trusted() for held in self.held)
 
 
 class Leases:
-    """What the code under test has acquired from the store of its test."""
+    """The leases that the code under test has acquired from the store of its test."""
 
     def __init__(self) -> None:
-        """Start with none."""
+        """Start without leases."""
         self._mutex = threading.Lock()
         self._acquired: list[Acquired] = []
         self._looked_at: dict[object, Acquired] = {}
-        """By mark of a thread or task: the acquisition whose lease it looked at last."""
+        """By mark of a thread or task: the acquisition whose lease it checked last."""
 
     def note(self, session: Session, held: tuple[CoreLease, ...], face: object) -> Acquired:
-        """Note an acquisition of the calling thread or task, and return it."""
+        """Record an acquisition of the calling thread or task, and return it."""
         acquired = Acquired(session, held, mark(), weakref.ref(face))
         with self._mutex:
             self._acquired.append(acquired)
@@ -74,11 +74,11 @@ class Leases:
             return list(self._acquired)
 
     def sessions(self) -> set[Session]:
-        """Return the sessions that acquired something."""
+        """Return the sessions that acquired a lease."""
         return {each.session for each in self.all()}
 
     def find(self, lease: object) -> Acquired:
-        """Return the acquisition that a lease came of. Raises UsageError if it is not of this test's store."""
+        """Return the acquisition of a lease. Raises UsageError if the lease is not of this test's store."""
         for each in self.all():
             if each.face() is lease:
                 return each
@@ -88,7 +88,7 @@ class Leases:
         )
 
     def look(self, held: Sequence[object]) -> Acquired | None:
-        """Note that the calling thread or task looks at what it or another one acquired, and return that."""
+        """Record that the calling thread or task checks a lease, its own or another's; return the acquisition."""
         found = next((each for each in self.all() if each.is_open() and any(one in held for one in each.held)), None)
         if found is not None:
             with self._mutex:
@@ -96,20 +96,20 @@ class Leases:
         return found
 
     def of_caller(self) -> list[Acquired]:
-        """Return what the calling thread or task acquired and what it looked at last, unless that was let go."""
+        """Return the open acquisitions of the calling thread or task, and the open one that it checked last."""
         by = mark()
         looked_at = self._looked_at.get(by)
         return [each for each in self.all() if each.is_open() and (each.by is by or each is looked_at)]
 
     def valid(self) -> list[Acquired]:
-        """Return what is held."""
+        """Return the acquisitions whose leases are held."""
         return [each for each in self.all() if each.is_valid()]
 
     def objection(self, excused: Collection[Acquired] = ()) -> str:
         """Return why the calling thread or task must not write; "" if it may.
 
-        It may if of every name of its own leases the newest is held, or excused. If it has none, it may if any lease
-        is held.
+        A caller with leases of its own may write if, for each name, its newest lease is held or excused. A caller
+        without leases may write while any lease is held.
         """
         own = self.of_caller()
         if not own and self.valid():
@@ -119,7 +119,7 @@ class Leases:
         return "" if own and not lost else " and ".join(map(_lost, lost)) or "no lease was held"
 
     def is_stale(self, token: int) -> bool:
-        """Tell whether a fence that the next holder has touched refuses a token."""
+        """Tell whether a fence that the next holder has passed would refuse a token."""
         held = [held for each in self.all() for held in each.held if held.token == token]
         return not any(each.trusted() for each in held)
 

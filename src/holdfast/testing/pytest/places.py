@@ -14,10 +14,10 @@ LIBRARY = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "plats
 INSTALLED = tuple({sysconfig.get_path(name) + os.sep for name in ("purelib", "platlib")})
 
 USERS = 2
-"""The rank of a file that is the user's own."""
+"""The rank of a file of the user."""
 
 RUNNERS: set[CodeType] = set()
-"""The methods that run a task. Where it was begun, `begun_at`, stands for the calls before: they are the loop's."""
+"""The methods that run a task. Their `begun_at`, where the task was started, replaces the event loop's calls."""
 
 
 def is_called_by_holdfast() -> bool:
@@ -27,9 +27,9 @@ def is_called_by_holdfast() -> bool:
 
 
 def caller(what: str = "what") -> str:
-    """Return the innermost place of the user's code among the calls of this task, or else of this thread.
+    """Return the innermost place in the user's code among the calls of this task, or else of this thread.
 
-    If there is none, as in a thread that runs nothing but `what`, say that.
+    If there is none, as in a thread that runs only `what`, return a text that says so.
     """
     calls: list[tuple[CodeType, int]] = []
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - quick
@@ -43,7 +43,7 @@ def caller(what: str = "what") -> str:
 
 
 def suspended(awaitable: object, begun_at: str) -> str:
-    """Return the innermost place of the user's code at which a suspended coroutine awaits, or else `begun_at`."""
+    """Return the innermost place in the user's code at which a suspended coroutine awaits, or else `begun_at`."""
     calls: list[tuple[CodeType, int]] = []
     while awaitable is not None:
         frame, inner = _look_into(awaitable)
@@ -79,7 +79,7 @@ def _nearness(path: str) -> int:
 
 
 def _short(path: str) -> str:
-    """Return a path relative to the working directory, if it lies below that."""
+    """Return a path relative to the working directory if it lies below that."""
     try:
         below = os.path.relpath(path)
     except OSError:  # the working directory was removed

@@ -1,7 +1,8 @@
-"""`@pytest.mark.holdfast_lose_lease`: run a test again and again, and lose the lease at another point each time.
+"""`@pytest.mark.holdfast_lose_lease`: repeat a test, and lose the lease at another point each time.
 
-The first run loses nothing: the test must pass, and the points are counted. Run k loses the lease at point k, until one
-does not reach point k. Each run sets up and tears down the test's own fixtures; those of wider scopes stay.
+The first run loses no lease: the test must pass, and the points are counted. Run k loses the lease at point k. The last
+run is the first that does not reach its point. Each run sets up and tears down the test's own fixtures; fixtures of
+wider scopes stay.
 """
 
 import unittest
@@ -17,41 +18,42 @@ from holdfast.testing.pytest.chaos import Chaos
 Phase = Callable[..., pytest.TestReport]
 
 RUNS = 200
-"""How many points a test may have, unless its marker says otherwise."""
+"""How many points a test may have, unless its marker has `runs`."""
 
 NO_LEASE = (
     "holdfast_lose_lease: the test acquired no lease that could be lost. Give the code under test `holdfast_client` or "
-    "`holdfast_async_client`, or use the fixture `holdfast_url` and have it make its own client of HOLDFAST_URL."
+    "`holdfast_async_client`, or use the fixture `holdfast_url` and let the code make its own client of HOLDFAST_URL."
 )
 
 NO_WRITE = (
-    "holdfast_lose_lease: the test called no function that is known to write, so it would find nothing. Name those "
-    "that must not be called after a loss by `holdfast_chaos.watch(owner, name)`."
+    "holdfast_lose_lease: the test called no function that is known to write, so it would find nothing. Name the "
+    "functions that must not be called after a loss with `holdfast_chaos.watch(owner, name)`."
 )
 
 NO_UNITTEST = (
-    "holdfast_lose_lease: a method of a unittest.TestCase cannot be run again and again. Make the test a function, or "
-    "a method of a class that is no TestCase."
+    "holdfast_lose_lease: a method of a unittest.TestCase cannot be repeated. Make the test a function, or a method of "
+    "a class that is no TestCase."
 )
 
 WRONG_ARGUMENTS = (
-    "holdfast_lose_lease takes one argument, `runs`: how many points the test may have, an int of at least 1. It was "
-    "given ({given})."
+    "holdfast_lose_lease was given ({given}). It takes one argument, `runs`: how many points the test may have, an int "
+    "of at least 1."
 )
 
 UNSEEN = (
-    "holdfast_lose_lease: a task acquired a lease or wrote at\n  {place}\nand its awaits cannot be seen, for it was "
-    "begun before the test, or by an event loop that is not asyncio's own. Run the code by asyncio.run(), or in a task "
-    "that the test starts. If the test is async, it may run in a task that an async fixture began: name "
-    "`holdfast_chaos` or a client of Holdfast's before all async fixtures, and give none of these a wider scope."
+    "holdfast_lose_lease: a task acquired a lease or wrote at\n  {place}\nbut its awaits cannot be seen: the task was "
+    "started before the test, or by an event loop that is not asyncio's own. Run the code with asyncio.run(), or in a "
+    "task that the test starts. An async test may run in a task that an async fixture started: request "
+    "`holdfast_chaos` or a client fixture of Holdfast before all async fixtures, and give no async fixture a wider "
+    "scope."
 )
 
 WROTE_ON = """\
 the code went on writing after the lease was lost.
   lost at    {lost}
   written at {written}
-Call `lease.check()` between the two, right before the write. Or pass `lease.token` to what is written to, which \
-refuses stale tokens, and name the parameter: `holdfast_chaos.watch(..., token="token")`."""
+Call `lease.check()` between the two, right before the write. Or pass `lease.token` to a resource that refuses stale \
+tokens, and name the parameter: `holdfast_chaos.watch(..., token="token")`."""
 
 WROTE = """\
 the code wrote while it held no valid lease.
@@ -63,14 +65,14 @@ class Run:
     """One run of a marked test."""
 
     def __init__(self, number: int, limit: int) -> None:
-        """Lose the lease at point `number`; 0: nowhere."""
+        """Lose the lease at point `number`; with 0, lose no lease."""
         self.number = number
         self.limit = limit
         self.again = False
-        """Whether another run is to follow."""
+        """Whether another run follows."""
 
     def verdict(self, chaos: Chaos) -> str:
-        """Return what is wrong with the run, and see whether another one is to follow."""
+        """Return what is wrong with the run, or "", and decide whether another run follows."""
         points = chaos.points
         if points.unseen:
             return UNSEEN.format(place=points.unseen)
@@ -81,7 +83,7 @@ class Run:
         if points.count > self.limit:
             return (
                 f"holdfast_lose_lease: the test has more than {self.limit} points at which a lease may be lost. Test a "
-                "smaller piece of work, or allow more by holdfast_lose_lease(runs=...)."
+                "smaller piece of work, or allow more points with holdfast_lose_lease(runs=...)."
             )
         self.again = bool(points.hit) if self.number else points.count > 0
         return ""
@@ -90,8 +92,8 @@ class Run:
 RUN = pytest.StashKey[Run]()
 
 
-def run_again_and_again(item: pytest.Function, nextitem: pytest.Item | None, marker: pytest.Mark) -> None:
-    """Run a marked test, which `refusal` has nothing against, until it is right or wrong; report its last run."""
+def repeat_test(item: pytest.Function, nextitem: pytest.Item | None, marker: pytest.Mark) -> None:
+    """Repeat a marked test that `refusal` accepts until it fails or has no further point; report its last run."""
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     reports: list[pytest.TestReport] = []
     properties = list(item.user_properties)
@@ -107,7 +109,7 @@ def run_again_and_again(item: pytest.Function, nextitem: pytest.Item | None, mar
 
 
 def refusal(item: pytest.Item, marker: pytest.Mark) -> str:
-    """Return why a marked test cannot be run again and again; "" if it can."""
+    """Return why a marked test cannot be repeated; "" if it can."""
     if issubclass(getattr(item, "cls", None) or object, unittest.TestCase):
         return NO_UNITTEST
     if _limit(marker) is None:
@@ -117,7 +119,7 @@ def refusal(item: pytest.Item, marker: pytest.Mark) -> str:
 
 
 def _limit(marker: pytest.Mark) -> int | None:
-    """Return how many points a test may have; None if its marker does not say that."""
+    """Return how many points a test may have; None if the arguments of its marker are wrong."""
 
     def given(runs: object = RUNS) -> object:
         return runs
@@ -130,14 +132,14 @@ def _limit(marker: pytest.Mark) -> int | None:
 
 
 def _run_once(item: pytest.Function, nextitem: pytest.Item | None, run: Run) -> list[pytest.TestReport]:
-    """Run all phases. If another run is to follow, fixtures of wider scopes stay set up.
+    """Run all phases of a test once. If another run follows, fixtures of wider scopes stay set up.
 
-    That is pytest's own `runtestprotocol`, but that it is known only after the call what is to be torn down. All
-    plugins that run tests again use these parts of pytest, so they are unlikely to change.
+    This is pytest's own `runtestprotocol`, except that only the call shows which fixtures to tear down. All plugins
+    that repeat tests use these parts of pytest, so they are unlikely to change.
     """
     phase: Phase = import_module("_pytest.runner").call_and_report
     inner = cast("Any", item)
-    if item.cls is not None:  # a new instance of the class; pytest makes it when it is asked for either of these
+    if item.cls is not None:  # without these, pytest makes a new instance of the class
         vars(item).pop("_instance", None)
         vars(item).pop("_obj", None)
     if not inner._request:  # noqa: SLF001
@@ -161,12 +163,12 @@ def _run_once(item: pytest.Function, nextitem: pytest.Item | None, run: Run) -> 
 
 
 def _passed(report: pytest.TestReport) -> bool:
-    """Tell whether a phase has passed, also if the test is expected to fail: another run may."""
+    """Tell whether a phase has passed. A test that is expected to fail passes too: its next run may fail."""
     return report.passed or str(report.longrepr).startswith("[XPASS(strict)]")
 
 
 def told(error: BaseException) -> bool:
-    """Tell whether an error is the right end of code whose lease was lost."""
+    """Tell whether an error says only that a lease was lost, as code under a lost lease should raise."""
     if isinstance(error, BaseExceptionGroup):
         return cast("BaseExceptionGroup[BaseException]", error).split((LeaseLost, StaleTokenError))[1] is None
     return isinstance(error, (LeaseLost, StaleTokenError))

@@ -1,7 +1,8 @@
-"""A critical section of a test: whoever is in it at the same time as another is noted, in any process.
+"""Critical sections of a test, which record overlaps of threads, tasks and processes.
 
-Being in is holding a lock on a file that is opened anew each time, so that threads, tasks and processes exclude each
-other alike. Whoever does not get it at once has found an overlap, and goes on: the test fails at its end.
+A thread or task inside a section holds a lock on a file. It opens the file anew each time, so that threads, tasks and
+processes exclude each other alike. One that does not get the lock at once records an overlap and goes on; the test
+fails at its end.
 """
 
 import hashlib
@@ -18,20 +19,20 @@ from holdfast.testing.pytest.leases import current_task, mark
 from holdfast.testing.pytest.places import caller
 
 LONGEST = 4096
-"""The longest description of who is in, in bytes."""
+"""The longest description of the thread or task inside, in bytes."""
 
 NO_LOCK = -1
-"""Stands for a descriptor where no file was locked: the thread or task was inside already, or another one was."""
+"""Stands for the descriptor of an entry that locked no file: the same or another thread or task was inside."""
 
 _inside: dict[object, list[int]] = {}
-"""The descriptors by which each thread or task is in each section, by process, for a fork copies this."""
+"""The descriptors of each thread or task inside each section. The key contains the process, for a fork copies this."""
 
 
 class Section:
     """A critical section, for `with` and `async with`. It can be pickled, to be used in other processes."""
 
     def __init__(self, name: str, folder: Path) -> None:
-        """Note overlaps of those who enter `name` in `folder`."""
+        """Make the section `name`, and record its overlaps in `folder`."""
         self.name = name
         self._folder = folder
 
@@ -39,7 +40,7 @@ class Section:
         return Section, (self.name, self._folder)
 
     def __enter__(self) -> Self:
-        """Go in, and note if another is in. A thread or task that is in already may go in again."""
+        """Enter the section, and record an overlap. A thread or task that is inside may enter again."""
         stack = _inside.setdefault(self._key(), [])
         stack.append(NO_LOCK if stack else self._lock())
         return self
@@ -47,7 +48,7 @@ class Section:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Go out. Raises UsageError in a thread or task that is not in."""
+        """Leave the section. Raises UsageError in a thread or task that is not inside."""
         stack = _inside.get(self._key())
         if stack is None:
             raise UsageError(
@@ -65,20 +66,20 @@ class Section:
             os.close(descriptor)
 
     async def __aenter__(self) -> Self:
-        """Go in, and note if another is in."""
+        """Enter the section, and record an overlap."""
         return self.__enter__()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Go out."""
+        """Leave the section."""
         self.__exit__(kind, error, trace)
 
     def _key(self) -> object:
         return self._folder, self.name, os.getpid(), mark()
 
     def _lock(self) -> int:
-        """Return a descriptor that is locked; if another has the lock, note that, and return NO_LOCK."""
+        """Return a locked descriptor; if another thread or task has the lock, record the overlap and return NO_LOCK."""
         require_posix("assert_never_overlap, which locks files,", "run this test on Linux or macOS")
         import fcntl  # Windows has no such module
 
@@ -105,21 +106,21 @@ class Sections:
     """The critical sections of one test."""
 
     def __init__(self, folder: Path) -> None:
-        """Keep their files in `folder`."""
+        """Keep the files of the sections in `folder`."""
         self._folder = folder
 
     def __call__(self, name: str) -> Section:
-        """Make the section `name`: wherever it is entered, it is the same one in the whole test."""
+        """Make the section `name`. Sections of the same name are one section in the whole test."""
         return Section(name, self._folder)
 
     def verdict(self) -> str:
-        """Return who overlapped with whom; "" if nobody did."""
+        """Return the report of all overlaps; "" if there was none."""
         file = overlaps(self._folder)
         if not file.exists():
             return ""
         return (
-            f"two were in a critical section at once:\n{file.read_text('utf-8')}Have both hold a lock of the same name "
-            "for as long as they are in, and look at the lease by `lease.check()` before what must not happen twice."
+            f"two were in a critical section at once:\n{file.read_text('utf-8')}Hold a lock of the same name around "
+            "both, and call `lease.check()` right before the work that must not happen twice."
         )
 
 
@@ -129,12 +130,12 @@ def overlaps(folder: Path) -> Path:
 
 
 def _read(descriptor: int) -> str:
-    """Return who is in, who may be just about to say so."""
+    """Return the description of the thread or task inside; wait for it, as it may be about to be written."""
     for _ in range(100):
         if text := os.pread(descriptor, LONGEST, 0):
             return text.decode(errors="replace")
         time.sleep(0.001)
-    return "another, which is out again,"
+    return "another thread or task, which has left since,"
 
 
 def _who() -> str:

@@ -1,4 +1,4 @@
-"""The store of one test: a grant table in memory whose clock can be moved, and which can be out of reach."""
+"""The store of one test: a grant table in memory whose clock can be moved and which can be made unavailable."""
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
@@ -34,11 +34,11 @@ class TestTable(MemoryTable):
         )
 
     def store(self, runtime: Runtime) -> "TestStore":
-        """Make the access of one client to this table."""
+        """Make the store of one client over this table."""
         return TestStore(runtime, self)
 
     def advance(self, seconds: float, asleep: Collection["TestStore"]) -> None:
-        """Let time go by, while nothing is heard of some clients and all others renew their leases."""
+        """Move the clock ahead, while the clients in `asleep` are silent and all others renew their leases."""
         silent = {store.channel for store in asleep}
         with self._mutex:
             self._ahead += micros(seconds)
@@ -48,30 +48,30 @@ class TestTable(MemoryTable):
         self.wake()
 
     def wake(self) -> None:
-        """Have every client look at its leases and waiters, as after a gap in its notifications."""
+        """Make every client check its leases and waiters, as after a gap in its notifications."""
         for channel, push in list(self._channels.items()):
             push(Notification(channel, NotificationKind.GAP, ""))
 
     def longest(self) -> float:
-        """Return in how many seconds the last lease ends, if nobody renews it."""
+        """Return in how many seconds the last lease expires, if no lease is renewed."""
         now = self._clock()
         ends = [holder.expires_at for state in list(self._states.values()) for holder in list(state.holders)]
         return (max(ends, default=now) - now) / MICROS
 
     def expire(self, name: str, request_id: str) -> None:
-        """End the lease of a request, as if its ttl had run out, and grant the next waiter."""
+        """End the lease of a request, as if its ttl had expired, and grant the next waiter."""
 
         def end(step: Step) -> None:
             for holder in step.state.holders:
                 if holder.request_id == request_id:
                     holder.expires_at = step.now
-            step.withdraw(WithdrawRequest(name, "", unsure=False))  # which moves the queue, and does nothing else
+            step.withdraw(WithdrawRequest(name, "", unsure=False))  # withdraws nothing, but advances the queue
 
         self.step(name, end)
 
 
 class TestStore(MemoryStore):
-    """The access of one client. Every request of an asyncio client suspends, as it does with a server."""
+    """The store of one client. Every request of an asyncio client suspends, as with a real server."""
 
     __test__ = False
 
@@ -80,13 +80,13 @@ class TestStore(MemoryStore):
         super().__init__(runtime, table)
         self.runtime = runtime
         self.table = table
-        self.stands_still = False
-        """Whether the process of its client makes no progress."""
+        self.is_paused = False
+        """Whether the process of the client is paused."""
         table.stores.add(self)
 
     @property
     def channel(self) -> str:
-        """Where its client hears of grants."""
+        """The notification channel of the client."""
         return self._channel
 
     async def open(self, deliver: Callable[[Notification], None], until: float) -> str:
@@ -110,25 +110,25 @@ class TestStore(MemoryStore):
         return await super().names(prefix, until, rest)
 
     async def arrive(self) -> None:
-        """Reach the store. Raises StoreError if that fails."""
+        """Reach the store. Raises StoreError if the client is paused or the store is down."""
         if self.runtime.form == "asyncio":
             await self.runtime.sleep(0)
-        if self.stands_still:
+        if self.is_paused:
             raise StoreError(
-                "this client's process stands still inside `holdfast_chaos.paused()`: use a client there that was "
-                "not used before, or ask after the `with`"
+                "the process of this client is paused inside `holdfast_chaos.paused()`: use a client there that was "
+                "not used before, or send the request after the `with`"
             )
         self.table.arrive(self)
 
 
 class ForcedStore(TestStore):
-    """The access of a client that takes every name by force, whoever holds it or waits for it. It is never down."""
+    """The store of a client that takes every name by force, whoever holds it or waits for it. It is never down."""
 
     async def arrive(self) -> None:
-        """Reach the store."""
+        """Reach the store, which is up for this client."""
 
     async def acquire(self, request: AcquireRequest, until: float) -> Reply:
-        """Take the name from its holders, ahead of its queue."""
+        """Take the name from its holders, ahead of its waiters."""
         return await self.step(request.name, lambda step: _take(step, request), until)
 
 
@@ -144,4 +144,4 @@ def _take(step: Step, request: AcquireRequest) -> Reply:
 
 def unavailable() -> StoreUnavailable:
     """Make the error of a store that is down."""
-    return StoreUnavailable("the store is down: `holdfast_chaos.store_down()` was called in this test")
+    return StoreUnavailable("the store is down, for this test called `holdfast_chaos.store_down()`")

@@ -15,7 +15,7 @@ from holdfast.testing.pytest.points import Points
 
 @dataclass(slots=True, frozen=True)
 class Unprotected:
-    """A write that must not have happened."""
+    """A write without a valid lease, and without a fence."""
 
     what: str
     place: str
@@ -26,19 +26,19 @@ class Unprotected:
 
 
 class Writes:
-    """Judges the calls of the functions that write."""
+    """The judge of all calls of functions that write."""
 
     def __init__(self, points: Points) -> None:
-        """Judge by the leases of `points`."""
+        """Judge the writes by the leases of `points`."""
         self._points = points
         self.count = 0
-        """How many writes there were, refused ones included."""
+        """The number of writes, including refused ones."""
         self.unprotected: list[Unprotected] = []
         self.over = False
-        """Whether the test has ended: a function that is still replaced then does what it did before."""
+        """Whether the test has ended. A function that is still replaced then only calls its original."""
 
     def watched(self, original: Function, name: str, token: str | None) -> Function:
-        """Return the function `name` such that each call is judged; `token` is its parameter for the fencing token."""
+        """Return a replacement of `name` that judges each call; `token` is the parameter for the fencing token."""
         what = title_of(original, name)
         token_of = _finder(original, what, token)
 
@@ -53,11 +53,11 @@ class Writes:
 
         async def suspending(coroutine: Coroutine[Any, Any, Any]) -> object:
             result: object = await coroutine
-            await asyncio.sleep(0)  # a fake may not suspend, but what it stands for does
+            await asyncio.sleep(0)  # a fake may not suspend, but the real function does
             return result
 
         @functools.wraps(original)
-        def write(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - whatever the original takes and returns
+        def write(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - the types of the original
             if self.over:
                 return original(*arguments, **options)
             judge(arguments, options)
@@ -76,7 +76,7 @@ class Writes:
         return write_async if inspect.iscoroutinefunction(original) else write
 
     def slow(self, original: Function, name: str) -> Function:
-        """Return the function `name` such that a lease may be lost during each call."""
+        """Return a replacement of `name` during whose calls a lease may be lost."""
 
         @functools.wraps(original)
         def call(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - as above
@@ -91,26 +91,29 @@ class Writes:
         token = _number(what, given)
         if self._points.leases.is_stale(token):
             raise StaleTokenError(
-                f"token {token} is stale: its lease has ended, and `holdfast_chaos` takes it that the next holder has "
-                f"been at {what}. Nothing was written."
+                f"token {token} is stale: its lease has ended, and `holdfast_chaos` assumes that the next holder has "
+                f"called {what}. Nothing was written."
             )
 
 
 def _finder(original: Function, what: str, token: str | None) -> Callable[[tuple[Any, ...], dict[str, Any]], object]:
-    """Return what finds the token in the arguments of a call. Raises UsageError if the function takes no such one."""
+    """Return a function that finds the token among the arguments of a call.
+
+    Raises UsageError if `original` has no parameter `token`.
+    """
     if token is None:
         return lambda _arguments, _options: None
     try:
         signature = inspect.signature(original)
     except ValueError:
-        message = f"holdfast_chaos.watch(..., token={token!r}): {what} does not tell its parameters. Leave `token` out."
+        message = f"holdfast_chaos.watch(..., token={token!r}): {what} has no signature. Leave `token` out."
         raise UsageError(message) from None
     if token not in signature.parameters and all(
         each.kind is not each.VAR_KEYWORD for each in signature.parameters.values()
     ):
         raise UsageError(
             f"holdfast_chaos.watch(..., token={token!r}): {what}{signature} has no parameter of this name. "
-            "Name the parameter that takes the fencing token."
+            "Give the parameter that takes the fencing token."
         )
 
     def find(arguments: tuple[Any, ...], options: dict[str, Any]) -> object:
@@ -123,7 +126,7 @@ def _number(what: str, given: object) -> int:
     try:
         return int(cast("int", given))
     except (TypeError, ValueError):
-        message = f"{what} was given {given!r}, of type {type(given).__name__}, as a fencing token: pass `lease.token`"
+        message = f"{what} was given {given!r}, of type {type(given).__name__}, as a fencing token. Pass `lease.token`."
         raise UsageError(message) from None
 
 

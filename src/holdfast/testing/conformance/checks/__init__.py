@@ -1,1 +1,1 @@
-"""The checks, by what they are about. Each docstring is the guarantee."""
+"""The checks, a module for each subject. The docstring of a check is the guarantee."""

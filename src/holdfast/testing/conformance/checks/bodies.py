@@ -1,4 +1,4 @@
-"""What runs under a lock: told of a loss, never masked by it, and cancelled without a trace."""
+"""Checks of the body of a `with` statement: its errors, its cancellation, and the loss of its lease."""
 
 # ruff: noqa: D401 - a check's docstring is the guarantee, not an order
 
@@ -9,46 +9,46 @@ from holdfast import AsyncClient, AsyncLease
 from holdfast.errors import LeaseLost
 from holdfast.testing.conformance.check import check
 from holdfast.testing.conformance.kit import TEST_TIMEOUT, Kit, cancel_after, expect
-from holdfast.testing.conformance.wire import Wire
+from holdfast.testing.conformance.wire import FaultyWire
 
 SHORT = 0.2
 LONG = 20.0
 
 
-class _MishapError(Exception):
+class _BodyError(Exception):
     """The body's own error."""
 
 
 def _silent(kit: Kit) -> AsyncClient:
-    wire = Wire()
+    wire = FaultyWire()
     wire.cut = True
     return kit.client(wire)
 
 
 @check()
 async def body_releases_on_exit(kit: Kit) -> None:
-    """Leaving a body releases the lock, by its end as by an error, which is passed on as it is."""
+    """The lock is released when its body ends, also by an error; the error is raised unchanged."""
     here, there = kit.client(), kit.client()
     async with here.lock("name", ttl=LONG):
         expect(await there.lock("name", ttl=LONG).try_acquire() is None, "the body holds the lock")
     lease = await there.lock("name", ttl=LONG).try_acquire()
-    expect(lease is not None, "the end of the body releases it")
+    expect(lease is not None, "the end of the body releases the lock")
     if lease is not None:
         await lease.release()
     caught: BaseException | None = None
     try:
         async with here.lock("name", ttl=LONG):
-            raise _MishapError  # noqa: TRY301 - the body's own
-    except _MishapError as error:
+            raise _BodyError  # noqa: TRY301 - the body's own
+    except _BodyError as error:
         caught = error
-    expect(caught, "the body's error is passed on")
-    expect(not getattr(caught, "__notes__", []), "nothing is added to it")
-    expect(await there.lock("name", ttl=LONG).try_acquire() is not None, "an error releases it")
+    expect(caught, "the body's error is raised")
+    expect(not getattr(caught, "__notes__", []), "the body's error has no notes")
+    expect(await there.lock("name", ttl=LONG).try_acquire() is not None, "an error in the body releases the lock")
 
 
 @check()
 async def lost_lease_raises_on_exit(kit: Kit) -> None:
-    """A body whose lease was lost ends in LeaseLost."""
+    """A body whose lease was lost raises LeaseLost on exit."""
     caught: LeaseLost | None = None
     lease: AsyncLease | None = None
     try:
@@ -57,28 +57,28 @@ async def lost_lease_raises_on_exit(kit: Kit) -> None:
     except LeaseLost as error:
         caught = error
     expect(caught is not None, "the loss is raised on exit")
-    expect("name" in str(caught), "it says what was lost")
+    expect("name" in str(caught), "the error names the lost lock")
 
 
 @check()
 async def loss_masks_no_error(kit: Kit) -> None:
-    """A body's own error is passed on even if the lease was lost; the loss is a note to it."""
+    """A body's own error is raised even if the lease was lost; the loss is a note of that error."""
     caught: BaseException | None = None
     try:
         async with _silent(kit).lock("name", ttl=SHORT) as lease:
             try:
                 await lease.lost.wait(TEST_TIMEOUT)
             finally:
-                raise _MishapError
-    except _MishapError as error:
+                raise _BodyError
+    except _BodyError as error:
         caught = error
-    expect(caught, "the body's error is passed on")
-    expect("lost" in "".join(getattr(caught, "__notes__", [])), "the loss is noted")
+    expect(caught, "the body's error is raised")
+    expect("lost" in "".join(getattr(caught, "__notes__", [])), "a note reports the loss")
 
 
 @check(forms=("asyncio",))
 async def loss_cancels_the_body(kit: Kit) -> None:
-    """An asyncio body is cancelled when its lease is lost, and LeaseLost, not the cancellation, comes out."""
+    """An asyncio body is cancelled when its lease is lost, and raises LeaseLost instead of the cancellation."""
     passed: list[str] = []
 
     async def body() -> None:
@@ -98,7 +98,7 @@ async def loss_cancels_the_body(kit: Kit) -> None:
 
 @check(forms=("asyncio",))
 async def outside_cancellation_is_not_swallowed(kit: Kit) -> None:
-    """A cancellation from elsewhere passes through a body, whether or not the lease is lost then as well."""
+    """A cancellation from outside is raised through a body, whether or not the lease is lost as well."""
     entered: list[AsyncLease] = []
 
     async def body() -> None:
@@ -112,7 +112,7 @@ async def outside_cancellation_is_not_swallowed(kit: Kit) -> None:
     running = kit.start(body)
     await kit.until(inside, "a body that runs")
     running.cancel()
-    expect(await _was_cancelled(running.result()), "the cancellation comes out")
+    expect(await _was_cancelled(running.result()), "the cancellation is raised")
 
     async def body_that_is_lost_then() -> None:
         async with _silent(kit).lock("name", ttl=SHORT) as lease:
@@ -122,13 +122,13 @@ async def outside_cancellation_is_not_swallowed(kit: Kit) -> None:
             finally:
                 _outlive(lease)
 
-    expect(await _was_cancelled(kit.start(body_that_is_lost_then).result()), "the cancellation comes out")
+    expect(await _was_cancelled(kit.start(body_that_is_lost_then).result()), "the cancellation is raised")
     expect(await kit.client().lock("name", ttl=LONG).acquire(timeout=TEST_TIMEOUT), "nothing is left behind")
 
 
 @check(forms=("asyncio",))
 async def cancellation_takes_precedence_over_loss(kit: Kit) -> None:
-    """A body that is cancelled by its loss and by somebody else at once ends in the cancellation."""
+    """A body that is cancelled from outside and by the loss of its lease raises the cancellation."""
 
     async def body() -> None:
         async with _silent(kit).lock("name", ttl=SHORT) as lease:
@@ -136,11 +136,11 @@ async def cancellation_takes_precedence_over_loss(kit: Kit) -> None:
             _cancel_this_task()
             await kit.pause(TEST_TIMEOUT)
 
-    expect(await _was_cancelled(kit.start(body).result()), "the cancellation comes out")
+    expect(await _was_cancelled(kit.start(body).result()), "the cancellation is raised")
 
 
 def _outlive(lease: AsyncLease) -> None:
-    """Wait until a lease is lost, without awaiting, so that what happens then falls into the same step of the loop."""
+    """Wait until a lease is lost, without awaiting, so that the next statement runs in the same step of the loop."""
     while not lease.lost.is_set():
         pass
 
@@ -161,7 +161,7 @@ async def _was_cancelled(result: Awaitable[object]) -> bool:
 
 @check(forms=("asyncio",))
 async def cancelled_acquire_leaves_nothing(kit: Kit) -> None:
-    """An acquisition that is cancelled, at whatever step, leaves no holder and no waiter behind."""
+    """An acquisition that is cancelled at any step leaves no holder and no waiter behind."""
     there = kit.client()
     for held in (False, True):
         for steps in range(12):
@@ -178,7 +178,7 @@ async def cancelled_acquire_leaves_nothing(kit: Kit) -> None:
 
 @check(forms=("asyncio",))
 async def cancelled_release_is_carried_out(kit: Kit) -> None:
-    """A release that is cancelled is carried out all the same."""
+    """A cancelled release is carried out nevertheless."""
     here, there = kit.client(), kit.client()
     for steps in range(4):
         lease = await here.lock("name", ttl=LONG).acquire()
@@ -186,7 +186,7 @@ async def cancelled_release_is_carried_out(kit: Kit) -> None:
         for _ in range(steps):
             await asyncio.sleep(0)
         running.cancel()
-        if steps == 0:  # the task was cancelled before its first step: nothing was asked for
+        if steps == 0:  # the task was cancelled before its first step, so it sent no request
             await _was_cancelled(running.result())
             await lease.release()
         await _was_cancelled(running.result())

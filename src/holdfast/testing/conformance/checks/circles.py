@@ -1,4 +1,4 @@
-"""Deadlocks: who waits in a circle is found, and nobody else."""
+"""Checks of deadlock detection: contenders that wait in a circle are detected, and no others."""
 
 # ruff: noqa: D401 - a check's docstring is the guarantee, not an order
 
@@ -15,18 +15,18 @@ from holdfast.testing.conformance.kit import Kit, cancel_after, expect
 
 LONG = 20.0
 
-ASKED_AGAIN = 1.25
-"""Longer than it takes until a waiter has asked, and looked, again; seconds."""
+RE_POLLED = 1.25
+"""Longer than it takes until a waiter has sent its request, and looked for deadlocks, again; in seconds."""
 
 
 async def _hold_and_wait(client: AsyncClient, first: str, second: str, kit: Kit, others: Callable[[], int]) -> bool:
-    """Hold one and want another, once everybody holds something; return whether that was a deadlock."""
+    """Hold one name and acquire another once every client holds one; return whether that was a deadlock."""
     lease = await client.lock(first, ttl=LONG, detect_deadlock=True).acquire()
-    await kit.until(_true_when(lambda: others() > 0), "all hold something")
+    await kit.until(_true_when(lambda: others() > 0), "every client holds a name")
     try:
         await (await client.lock(second, ttl=LONG, detect_deadlock=True).acquire()).release()
     except DeadlockDetected as error:
-        expect({wait.name for wait in error.waits} >= {first, second}, f"both names are told: {error}")
+        expect({wait.name for wait in error.waits} >= {first, second}, f"the error contains both names: {error}")
         return True
     finally:
         await lease.release()
@@ -44,35 +44,35 @@ async def _circle(kit: Kit, clients: Sequence[AsyncClient]) -> None:
     watcher, names = clients[0], [f"name {number}" for number in range(len(clients))]
     ready: list[bool] = []
     running = [
-        kit.start(partial(_hold_and_wait, client, name, wanted, kit, lambda: len(ready)))
-        for client, name, wanted in zip(clients, names, names[1:] + names[:1], strict=True)
+        kit.start(partial(_hold_and_wait, client, name, second, kit, lambda: len(ready)))
+        for client, name, second in zip(clients, names, names[1:] + names[:1], strict=True)
     ]
 
     async def all_held() -> bool:
         return all([(await watcher.inspect(name)).holders for name in names])
 
-    await kit.until(all_held, "everybody holds something")
+    await kit.until(all_held, "every client holds a name")
     ready.append(True)
     told = [await each.result() for each in running]
-    expect(told.count(True) == 1, f"one of a circle is told, the others get what they wait for: {told}")
+    expect(told.count(True) == 1, f"one of a circle gets DeadlockDetected, the others are granted: {told}")
 
 
 @check(queue=True)
 async def deadlock_of_two_is_detected(kit: Kit) -> None:
-    """Of two who each wait for what the other holds, one gets DeadlockDetected; the other is granted then."""
+    """Of two contenders that wait for each other, one gets DeadlockDetected; then the other is granted."""
     await _circle(kit, [kit.client(owner="this"), kit.client(owner="that")])
 
 
 @check(queue=True)
 async def deadlock_of_four_is_detected(kit: Kit) -> None:
-    """The same for four in a circle, two of them of one client."""
+    """Of four contenders in a circle, two of one client, one gets DeadlockDetected; then the others are granted."""
     here, there = kit.client(owner="here"), kit.client(owner="there")
     await _circle(kit, [here, there, here, kit.client(owner="elsewhere")])
 
 
 @check(queue=True, weights=True)
 async def deadlock_of_readers_and_writers_is_detected(kit: Kit) -> None:
-    """It is no matter whether what waits in a circle are locks, readers or writers."""
+    """A deadlock of locks, readers and writers is detected as well."""
     here, there = kit.client(), kit.client()
     read = await here.rwlock("shared", ttl=LONG, detect_deadlock=True).read().acquire()
     running = kit.start(partial(_hold_and_write, there))
@@ -84,7 +84,7 @@ async def deadlock_of_readers_and_writers_is_detected(kit: Kit) -> None:
     except DeadlockDetected:
         told = True
     await read.release()
-    expect(told != await running.result(), "one of the two is told")
+    expect(told != await running.result(), "one of the two gets DeadlockDetected")
 
 
 async def _hold_and_write(client: AsyncClient) -> bool:
@@ -100,7 +100,7 @@ async def _hold_and_write(client: AsyncClient) -> bool:
 
 @check(queue=True, weights=True)
 async def waits_without_a_circle_are_no_deadlock(kit: Kit) -> None:
-    """Nobody is told who waits for permits that another could give back, or for one who does not wait."""
+    """A waiter gets no DeadlockDetected while a holder that does not wait could release the permits it waits for."""
     here, there, elsewhere = kit.client(), kit.client(), kit.client()
     mine = await here.lock("mine", ttl=LONG, detect_deadlock=True).acquire()
     permits = await elsewhere.semaphore("permits", 2, ttl=LONG, detect_deadlock=True).acquire()
@@ -108,10 +108,10 @@ async def waits_without_a_circle_are_no_deadlock(kit: Kit) -> None:
     await kit.waiters(here, "mine", 1)
     timed_out = False
     try:
-        await here.semaphore("permits", 2, ttl=LONG, timeout=ASKED_AGAIN, detect_deadlock=True).acquire()
+        await here.semaphore("permits", 2, ttl=LONG, timeout=RE_POLLED, detect_deadlock=True).acquire()
     except LockTimeout:
         timed_out = True
-    expect(timed_out, "two permits are held by others, of which one does not wait: that is no deadlock")
+    expect(timed_out, "two holders have the permits, and one of them does not wait: that is no deadlock")
     await permits.release()
     await mine.release()
     await waiting.result()
@@ -126,7 +126,7 @@ async def _permit_and_lock(client: AsyncClient) -> None:
 
 @check(queue=True)
 async def deadlocks_of_others_are_listed(kit: Kit) -> None:
-    """A client lists who waits in a circle, whoever they are; and nobody once that is over."""
+    """`deadlocks` lists the circles of all clients, and none once a circle is broken."""
     raw, watcher = await kit.raw(), kit.client()
     requests = {
         (actor, name): replace(
@@ -138,19 +138,21 @@ async def deadlocks_of_others_are_listed(kit: Kit) -> None:
     await raw.acquire_free(requests["1", "left"])
     token = await raw.acquire_free(requests["2", "right"])
     await raw.acquire(requests["1", "right"])
-    expect(await watcher.deadlocks() == [], "one of them does not wait yet")
+    expect(await watcher.deadlocks() == [], "one of the two does not wait yet")
     await raw.acquire(requests["2", "left"])
     (circle,) = await watcher.deadlocks()
     told = {(wait.waiter, wait.name, wait.holder) for wait in circle}
-    expect(told == {("owner 1", "right", "owner 2"), ("owner 2", "left", "owner 1")}, f"who waits for whom: {told}")
+    expect(
+        told == {("owner 1", "right", "owner 2"), ("owner 2", "left", "owner 1")}, f"the edges of the circle: {told}"
+    )
     await raw.withdraw(requests["2", "left"])
     await raw.release(requests["2", "right"], token)
-    expect(await watcher.deadlocks() == [], "it is over")
+    expect(await watcher.deadlocks() == [], "the circle is broken")
 
 
 @check(forms=("asyncio",), queue=True)
 async def cancelled_deadlock_detection_leaves_nothing(kit: Kit) -> None:
-    """An acquisition that is cancelled, at whatever step of looking who waits for whom, leaves the queue."""
+    """An acquisition that is cancelled at any step of deadlock detection leaves the queue."""
     here, there = kit.client(), kit.client()
     lease = await there.lock("name", ttl=LONG).acquire()
 

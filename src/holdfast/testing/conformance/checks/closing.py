@@ -1,4 +1,4 @@
-"""Clients that close: they hold nothing, wait for nothing, and are of no more use."""
+"""Checks of closed clients: they hold nothing, wait for nothing, and refuse operations."""
 
 # ruff: noqa: D401 - a check's docstring is the guarantee, not an order
 
@@ -12,7 +12,7 @@ TTL = 20.0
 
 @check()
 async def close_releases_every_lease(kit: Kit) -> None:
-    """Closing a client releases what it holds at once, and hands it to whoever waits."""
+    """Closing a client releases its leases at once, and waiters are granted their names."""
     here, there = kit.client(), kit.client()
     leases = [await here.lock(name, ttl=TTL).acquire() for name in ("name", "other")]
     waiting = kit.start(lambda: there.lock("name", ttl=TTL).acquire())
@@ -22,20 +22,20 @@ async def close_releases_every_lease(kit: Kit) -> None:
     theirs = await waiting.result()
     theirs.check()
     expect(await there.lock("other", ttl=TTL).try_acquire() is not None, "every lease is released")
-    expect(leases[0].remaining() == 0, "a released lease is not ours")
+    expect(leases[0].remaining() == 0, "a released lease is no longer held")
 
 
 @check()
 async def close_ends_every_wait(kit: Kit) -> None:
-    """Whoever waits at a client that closes is told by UsageError, and leaves the queue."""
+    """Waiters of a client that closes get UsageError, and leave the queue."""
     here, there = kit.client(), kit.client()
     lease = await here.lock("name", ttl=TTL).acquire()
     waiting = kit.start(lambda: _refused(there))
     if kit.capabilities.queue:
         await kit.waiters(here, "name", 1)
     await there.close()
-    expect(await waiting.result(), "the waiter is told that its client closed")
-    expect(not (await here.inspect("name")).waiters, "it left the queue")
+    expect(await waiting.result(), "the waiter gets UsageError")
+    expect(not (await here.inspect("name")).waiters, "the waiter left the queue")
     lease.check()
 
 
@@ -49,7 +49,7 @@ async def _refused(client: AsyncClient) -> bool:
 
 @check()
 async def closed_client_refuses_operations(kit: Kit) -> None:
-    """A closed client can be closed again, and refuses everything else by UsageError."""
+    """A closed client can be closed again, and refuses every other operation with UsageError."""
     client, other = kit.client(), kit.client()
     lock = client.lock("name", ttl=TTL)
     lease = await lock.acquire()
@@ -57,4 +57,4 @@ async def closed_client_refuses_operations(kit: Kit) -> None:
     await client.close()
     await client.close()
     expect(await _refused(client), "a closed client acquires nothing")
-    expect(await other.lock("name", ttl=TTL).try_acquire() is not None, "nothing was held")
+    expect(await other.lock("name", ttl=TTL).try_acquire() is not None, "the name is free")

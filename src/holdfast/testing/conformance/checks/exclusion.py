@@ -1,4 +1,4 @@
-"""One holder at a time, and names that stay apart."""
+"""Checks of mutual exclusion: one holder at a time, distinct names, and a truthful inspection."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -38,12 +38,12 @@ AWKWARD_NAMES = (
     "🔒" * 128,
     "x" * 511 + "y",
 )
-"""Names that some store or shell might take for something else, or for one another."""
+"""Names that a store or a shell might misread, or confuse with each other."""
 
 
 @dataclass
 class _Tally:
-    """What only one may change at a time, and would be spoiled by two."""
+    """A counter that only one holder may change at a time; two at once would lose updates."""
 
     count: int = 0
     inside: int = 0
@@ -52,7 +52,7 @@ class _Tally:
 
 @check()
 async def one_holder_at_a_time(kit: Kit) -> None:
-    """However many clients, threads or tasks contend for a name, one holds it at a time."""
+    """However many clients, threads or tasks contend for a name, only one of them holds it at a time."""
     tally = _Tally()
 
     async def work(client: AsyncClient) -> None:
@@ -76,14 +76,14 @@ async def one_holder_at_a_time(kit: Kit) -> None:
 
 @check()
 async def try_acquire_returns_at_once(kit: Kit) -> None:
-    """try_acquire gives a lease if the name is free, else None, and never leaves a place in the queue."""
+    """`try_acquire` returns a lease if the name is free, else None, and never leaves a place in the queue."""
     here, there = kit.client(), kit.client()
     lease = await here.lock("name", ttl=20).try_acquire()
     expect(lease is not None, "a free name is granted")
     for client in (here, there):
         expect(await client.lock("name", ttl=20).try_acquire() is None, "a held name is not granted")
     view = await here.inspect("name")
-    expect(len(view.holders) == 1, "the holder is not touched")
+    expect(len(view.holders) == 1, "the holder keeps the name")
     expect(not view.waiters, "nobody waits")
     if lease is not None:
         await lease.release()
@@ -93,7 +93,7 @@ async def try_acquire_returns_at_once(kit: Kit) -> None:
 
 @check()
 async def names_are_distinct(kit: Kit) -> None:
-    """Any text of up to 512 bytes of UTF-8 is a name of its own, whatever characters it is made of."""
+    """Every text of up to 512 bytes of UTF-8 is a name of its own, whatever its characters."""
     here, there = kit.client(), kit.client()
     leases: list[AsyncLease] = []
     for name in AWKWARD_NAMES:
@@ -103,7 +103,7 @@ async def names_are_distinct(kit: Kit) -> None:
             leases.append(lease)
     expect(await there.names() == sorted(AWKWARD_NAMES), "names() lists every name as it was given")
     for name in AWKWARD_NAMES:
-        expect((await there.inspect(name)).name == name, f"inspect calls {name!r} by its name")
+        expect((await there.inspect(name)).name == name, f"inspect returns the name {name!r}")
         expect(await there.lock(name, ttl=20).try_acquire() is None, f"{name!r} is held for every client")
     for lease in leases:
         await lease.release()
@@ -112,7 +112,7 @@ async def names_are_distinct(kit: Kit) -> None:
 
 @check()
 async def namespaces_are_separate(kit: Kit) -> None:
-    """Clients of different namespaces never meet, whatever characters a namespace is made of."""
+    """Clients of different namespaces never contend with each other, whatever the characters of a namespace."""
     spaces = ("", "-", "-/b c", "-'\"%_*?[a]", "-名", "-nul\0byte", "-{a}")
     clients = [kit.client(within=space) for space in spaces]
     for client, space in zip(clients, spaces, strict=True):
@@ -124,30 +124,30 @@ async def namespaces_are_separate(kit: Kit) -> None:
 
 @check()
 async def inspect_and_names_show_holders_and_waiters(kit: Kit) -> None:
-    """Inspect and names show who holds and who waits, and nobody who does not."""
+    """`inspect` and `names` show exactly the present holders and waiters."""
     here, there = kit.client(owner="holder"), kit.client(owner="waiter")
     expect(await here.names() == [], "a name that was never used is not listed")
     unused = await here.inspect("name")
     expect(not unused.holders, "a name that was never used has no holder")
     lease = await here.lock("name", ttl=20).acquire()
     view = await there.inspect("name")
-    expect([holder.owner for holder in view.holders] == ["holder"], "the holder is shown by its owner's name")
+    expect([holder.owner for holder in view.holders] == ["holder"], "the holder is shown with its owner")
     holder = view.holders[0]
     expect(holder.token == lease.token, "the holder's token is shown")
     expect(view.last_token >= lease.token, "the last token is shown")
-    expect(0 < holder.expires_in <= holder.ttl, "what is left of the lease is within its ttl")
-    expect(lease.remaining() <= holder.expires_in + 1, "a holder never believes in more than the store keeps")
+    expect(0 < holder.expires_in <= holder.ttl, "the remaining time of the lease is within its ttl")
+    expect(lease.remaining() <= holder.expires_in + 1, "the store keeps the lease for at least the holder's time")
     expect(await there.names() == ["name"], "a held name is listed")
     if kit.capabilities.queue:
         waiting = kit.start(lambda: there.lock("name", ttl=20).acquire(timeout=10))
         await kit.waiters(here, "name", 1)
         view = await here.inspect("name")
-        expect([waiter.owner for waiter in view.waiters] == ["waiter"], "the waiter is shown by its owner's name")
-        expect(view.waiters[0].alive, "a waiter that waits is shown alive")
+        expect([waiter.owner for waiter in view.waiters] == ["waiter"], "the waiter is shown with its owner")
+        expect(view.waiters[0].alive, "a live waiter is shown as alive")
         await lease.release()
         lease = await waiting.result()
     await lease.release()
     view = await here.inspect("name")
     expect(not view.holders, "a released name has no holder")
-    expect(not view.waiters, "a granted waiter waits no more")
+    expect(not view.waiters, "a granted waiter is no longer shown as a waiter")
     expect(await here.names() == [], "a name that nobody uses is not listed")

@@ -1,18 +1,18 @@
-"""Fencing tokens: one strictly increasing sequence a name, whoever holds it and however a lease ended."""
+"""Checks of fencing tokens: one strictly increasing sequence a name, whoever holds it and however a lease ended."""
 
 # ruff: noqa: D401 - a check's docstring is the guarantee, not an order
 
 from holdfast.testing.conformance.check import check
 from holdfast.testing.conformance.kit import Kit, expect
-from holdfast.testing.conformance.wire import Wire
+from holdfast.testing.conformance.wire import FaultyWire
 
 LARGEST = 2**53
-"""What every language's numbers hold exactly."""
+"""The largest integer that a double represents exactly: the numbers of every language can hold a token."""
 
 
 @check()
 async def tokens_increase(kit: Kit) -> None:
-    """Each grant of a name has a larger token than every grant before, whichever client it goes to."""
+    """Each grant of a name has a larger token than every grant before, whichever client is granted."""
     clients = [kit.client() for _ in range(3)]
     tokens: list[int] = []
     for number in range(9):
@@ -25,7 +25,7 @@ async def tokens_increase(kit: Kit) -> None:
 
 @check()
 async def tokens_increase_under_contention(kit: Kit) -> None:
-    """Tokens increase in the order in which holders enter, also when the name is handed from waiter to waiter."""
+    """Tokens increase in the order in which holders enter, also across hand-offs from waiter to waiter."""
     tokens: list[int] = []
 
     async def work() -> None:
@@ -42,7 +42,7 @@ async def tokens_increase_under_contention(kit: Kit) -> None:
 
 @check()
 async def tokens_increase_across_idleness(kit: Kit) -> None:
-    """A name that nobody used for a while, and no client remembers, goes on with larger tokens."""
+    """After a time in which nobody used a name and no client remembers it, its tokens still increase."""
     first = kit.client()
     lease = await first.lock("name", ttl=20).acquire()
     await lease.release()
@@ -59,8 +59,8 @@ async def tokens_increase_across_idleness(kit: Kit) -> None:
 
 @check()
 async def tokens_increase_across_expiry(kit: Kit) -> None:
-    """The holder after one that fell silent has a larger token, so that late writes can be told."""
-    wire = Wire()
+    """The holder after a silent holder has a larger token, so that late writes can be refused."""
+    wire = FaultyWire()
     wire.cut = True
     here, there = kit.client(wire), kit.client()
     silent = await here.lock("name", ttl=0.2).acquire()

@@ -1,4 +1,4 @@
-"""How leases live on, and how they end: by release, by expiry, by force, by their own limit."""
+"""Checks of the life of a lease: its renewal, and its end by release, expiry, revocation or `max_hold`."""
 
 # ruff: noqa: D401 - a check's docstring is the guarantee, not an order
 
@@ -10,19 +10,19 @@ from holdfast.errors import LeaseLost
 from holdfast.outcome import Outcome
 from holdfast.testing.conformance.check import check
 from holdfast.testing.conformance.kit import TEST_TIMEOUT, Kit, expect
-from holdfast.testing.conformance.wire import Wire
+from holdfast.testing.conformance.wire import FaultyWire
 
 SHORT = 0.2
 """A ttl that a check lets run out, in seconds."""
 
 KEPT = 5.0
-"""A ttl that does not run out, in seconds: no machine stands still for so long."""
+"""A ttl that does not expire during a check, in seconds: no machine stands still for so long."""
 
 LONG = 20.0
 
 
 def is_lost(lease: AsyncLease) -> bool:
-    """Tell whether a lease says in every way that it is lost; Violation if its answers differ."""
+    """Tell whether a lease is lost. Raises Violation if `lost`, `check`, `remaining` and `state` differ."""
     try:
         lease.check()
         checked = True
@@ -31,19 +31,19 @@ def is_lost(lease: AsyncLease) -> bool:
     if lease.lost.is_set():
         expect(not checked, "a lost lease fails its check")
         expect(lease.remaining() == 0, "a lost lease has no time left")
-        expect(lease.state is LeaseState.LOST, "a lost lease says so")
+        expect(lease.state is LeaseState.LOST, "a lost lease is in the state LOST")
     return lease.lost.is_set()
 
 
 def expect_whole(kit: Kit, lease: AsyncLease, since: float) -> None:
-    """Expect that a lease of `KEPT` seconds, asked for at `since`, is for its whole ttl."""
+    """Expect that a lease of `KEPT` seconds, requested at `since`, lasts its whole ttl."""
     gone_by = kit.now() - since
     expect(lease.remaining() + gone_by >= 0.95 * KEPT, f"{lease.remaining():.2f} s remain of {KEPT:g} s")
 
 
 @check()
 async def lease_lasts_its_whole_ttl(kit: Kit) -> None:
-    """A lease that is granted at once lasts as long as its ttl from its first instant."""
+    """A lease that is granted at once lasts its whole ttl from the acquire request on."""
     here, asked_at = kit.client(), kit.now()
     expect_whole(kit, await here.lock("name", ttl=KEPT).acquire(), asked_at)
     asked_at = kit.now()
@@ -52,7 +52,7 @@ async def lease_lasts_its_whole_ttl(kit: Kit) -> None:
 
 @check()
 async def lease_of_a_waiter_lasts_its_whole_ttl(kit: Kit) -> None:
-    """A lease that is handed on to a waiter lasts as long as its ttl from the last request of the waiter."""
+    """A lease that a waiter gets by a hand-off lasts its whole ttl from the last request of the waiter on."""
     here, there = kit.client(), kit.client()
     first = await here.lock("name", ttl=KEPT).acquire()
     asked_at = kit.now()
@@ -65,19 +65,21 @@ async def lease_of_a_waiter_lasts_its_whole_ttl(kit: Kit) -> None:
 
 @check()
 async def silent_holder_loses_the_lease(kit: Kit) -> None:
-    """A holder that cannot renew knows at its own deadline that the lease is lost, before anyone else is granted."""
-    wire = Wire()
+    """A holder that cannot renew learns at its local deadline that its lease is lost, before anybody is granted."""
+    wire = FaultyWire()
     wire.cut = True
     here, there = kit.client(wire), kit.client()
     told: list[LeaseLost] = []
     asked_at = kit.now()
     lease = await here.lock("name", ttl=SHORT, on_lost=told.append).acquire()
-    expect(lease.remaining() <= SHORT, "what remains is within the ttl")
-    expect(not is_lost(lease) or kit.now() - asked_at >= SHORT * (1 - 2 * DRIFT), "it is not lost before its deadline")
+    expect(lease.remaining() <= SHORT, "the remaining time is within the ttl")
+    expect(
+        not is_lost(lease) or kit.now() - asked_at >= SHORT * (1 - 2 * DRIFT), "no lease is lost before its deadline"
+    )
     theirs = await there.lock("name", ttl=LONG).acquire(timeout=TEST_TIMEOUT)
-    expect(lease.lost.is_set(), "it was lost here before it was granted there")
-    expect(is_lost(lease), "the loss is told")
-    expect(await lease.lost.wait(TEST_TIMEOUT), "whoever waits for the loss is woken")
+    expect(lease.lost.is_set(), "the old holder knew of the loss before the next holder was granted")
+    expect(is_lost(lease), "the lease is lost")
+    expect(await lease.lost.wait(TEST_TIMEOUT), "`lost.wait` returns")
     expect(theirs.token > lease.token, "the next token is larger")
 
     async def was_told() -> bool:
@@ -91,27 +93,27 @@ async def silent_holder_loses_the_lease(kit: Kit) -> None:
 @check()
 async def lease_is_lost_while_a_renewal_hangs(kit: Kit) -> None:
     """A lease is lost at its local deadline even while a renewal hangs."""
-    wire = Wire()
+    wire = FaultyWire()
     wire.stalled = True
     told: list[LeaseLost] = []
     lease = await kit.client(wire).lock("name", ttl=SHORT, on_lost=told.append).acquire()
-    expect(await lease.lost.wait(TEST_TIMEOUT), "the loss is told")
+    expect(await lease.lost.wait(TEST_TIMEOUT), "`lost.wait` returns")
 
     async def was_told() -> bool:
         return len(told) > 0
 
     await kit.until(was_told, "on_lost called while the renewal hangs")
-    expect(is_lost(lease), "the loss is told in every way")
+    expect(is_lost(lease), "the lease is lost")
     wire.stalled = False
 
 
 @check()
 async def failed_renewal_is_no_loss(kit: Kit) -> None:
-    """A renewal that fails puts a lease at risk; one that succeeds in time makes it safe again."""
-    wire = Wire()
+    """A failed renewal puts a lease at risk; a renewal that succeeds in time makes the lease safe again."""
+    wire = FaultyWire()
     lease = await kit.client(wire).lock("name", ttl=LONG).acquire()
     wire.cut = True
-    _have_it_renewed(wire)
+    _renew_soon(wire)
 
     async def at_risk() -> bool:
         return lease.state is LeaseState.AT_RISK
@@ -124,30 +126,30 @@ async def failed_renewal_is_no_loss(kit: Kit) -> None:
     wire.cut = False
     await kit.until(held, "a lease out of risk")
     lease.check()
-    expect(await lease.release() is Outcome.RELEASED, "it was held to the end")
+    expect(await lease.release() is Outcome.RELEASED, "the lease was held until its release")
 
 
 @check()
 async def renewal_keeps_the_lease(kit: Kit) -> None:
-    """A holder that lives keeps its lease beyond the ttl: it is renewed, and nobody else gets in meanwhile."""
-    wire = Wire()
+    """A live holder keeps its lease beyond the ttl: the lease is renewed, and nobody else is granted meanwhile."""
+    wire = FaultyWire()
     here, there = kit.client(wire), kit.client()
     lease = await here.lock("name", ttl=LONG).acquire()
     await kit.pause(0.05)
-    _have_it_renewed(wire)
+    _renew_soon(wire)
 
     async def renewed() -> bool:
         (holder,) = (await there.inspect("name")).holders
-        return holder.held_for + holder.expires_in > LONG + 0.04  # its whole life: no delay makes that longer
+        return holder.held_for + holder.expires_in > LONG + 0.04  # a delay of the check does not change this sum
 
     await kit.until(renewed, "a renewal in the background")
     lease.check()
-    expect(await lease.release() is Outcome.RELEASED, "it was held to the end")
+    expect(await lease.release() is Outcome.RELEASED, "the lease was held until its release")
 
 
 @check()
 async def renewed_lease_outlives_its_ttl(kit: Kit) -> None:
-    """A lease that was renewed in time is still held when the ttl that it was granted with is over."""
+    """A lease that was renewed in time is still held when the ttl of its grant is over."""
     raw, there = await kit.raw(), kit.client()
     while True:
         request, asked_at = raw.request("name", ttl=SHORT), kit.now()
@@ -156,30 +158,30 @@ async def renewed_lease_outlives_its_ttl(kit: Kit) -> None:
             break
         expect(kit.now() - asked_at >= SHORT, "a renewal in time is not refused")
     await kit.pause(asked_at + 1.5 * SHORT - kit.now())
-    expect(await there.lock("name", ttl=LONG).try_acquire() is None, "a renewed lease keeps others out")
-    expect([holder.token for holder in (await raw.inspect("name")).holders] == [token], "it is the same lease")
-    expect(await raw.release(request, token) is Outcome.RELEASED, "it was held to the end")
+    expect(await there.lock("name", ttl=LONG).try_acquire() is None, "nobody else is granted a renewed lease's name")
+    expect([holder.token for holder in (await raw.inspect("name")).holders] == [token], "the holder is the same")
+    expect(await raw.release(request, token) is Outcome.RELEASED, "the lease was held until its release")
 
 
 @check()
 async def extend_lengthens_the_lease(kit: Kit) -> None:
-    """Extend renews at once, with a new ttl that outlives the old one in the store too."""
-    wire = Wire()
+    """`extend` renews a lease at once, with a new ttl, in the store as well."""
+    wire = FaultyWire()
     here, there = kit.client(wire), kit.client()
     lease = await here.lock("name", ttl=KEPT).acquire()
     remaining = await lease.extend(LONG)
     expect(KEPT < remaining <= LONG, f"{remaining} s remain of {LONG} s")
     wire.cut = True
     holder = (await there.inspect("name")).holders[0]
-    expect(holder.expires_in > lease.remaining(), "the store keeps it longer than its holder believes")
-    expect(holder.ttl == LONG, "the new ttl is shown")
+    expect(holder.expires_in > lease.remaining(), "the store keeps the lease longer than its holder does")
+    expect(holder.ttl == LONG, "inspect shows the new ttl")
     lease.check()
 
 
 @check()
 async def lost_lease_cannot_be_extended(kit: Kit) -> None:
-    """Extending a lease that ran out raises LeaseLost: nothing revives it."""
-    wire = Wire()
+    """`extend` of an expired lease raises LeaseLost, and the lease stays lost."""
+    wire = FaultyWire()
     wire.cut = True
     lease = await kit.client(wire).lock("name", ttl=SHORT).acquire()
     await lease.lost.wait(TEST_TIMEOUT)
@@ -190,30 +192,30 @@ async def lost_lease_cannot_be_extended(kit: Kit) -> None:
     except LeaseLost:
         extended = False
     expect(not extended, "a lost lease is not extended")
-    expect(is_lost(lease), "it stays lost")
+    expect(is_lost(lease), "the lease stays lost")
 
 
 @check()
 async def max_hold_ends_the_lease(kit: Kit) -> None:
-    """A lease lives no longer than max_hold, so that a stuck holder loses the name, in the store as well."""
+    """A lease lasts no longer than max_hold, so that a stuck holder loses the name, in the store as well."""
     here, there = kit.client(), kit.client()
     asked_at = kit.now()
     lease = await here.lock("name", ttl=LONG, max_hold=SHORT).acquire()
     expect(await lease.lost.wait(TEST_TIMEOUT), "max_hold ends the lease")
-    expect(kit.now() - asked_at >= SHORT * (1 - 2 * DRIFT), "and not before")
+    expect(kit.now() - asked_at >= SHORT * (1 - 2 * DRIFT), "max_hold does not end the lease early")
     theirs = await there.lock("name", ttl=LONG).acquire(timeout=TEST_TIMEOUT)
-    expect(is_lost(lease), "the loss is told")
+    expect(is_lost(lease), "the lease is lost")
     expect(theirs.token > lease.token, "the next token is larger")
 
 
-def _have_it_renewed(wire: Wire) -> None:
-    """Have the client renew its leases soon, as it does if its store may have forgotten some."""
+def _renew_soon(wire: FaultyWire) -> None:
+    """Make the client renew its leases soon, as it does when its store may have forgotten some."""
     wire.push(Notification("", NotificationKind.GAP, ""))
 
 
-async def _fallen_silent(kit: Kit, *, lock_delay: float = 0.0) -> AsyncLease:
+async def _silent_lease(kit: Kit, *, lock_delay: float = 0.0) -> AsyncLease:
     """Acquire a lease whose renewals fail."""
-    wire = Wire()
+    wire = FaultyWire()
     wire.cut = True
     return await kit.client(wire).lock("name", ttl=SHORT, lock_delay=lock_delay).acquire()
 
@@ -230,7 +232,7 @@ async def lock_delay_follows_expiry_only(kit: Kit) -> None:
     if free is not None:
         await free.release()
     asked_at = kit.now()
-    await _fallen_silent(kit, lock_delay=delay)
+    await _silent_lease(kit, lock_delay=delay)
     theirs = await there.lock("name", ttl=LONG).acquire(timeout=TEST_TIMEOUT)
     waited = kit.now() - asked_at
     least = (SHORT + delay) * (1 - DRIFT)
@@ -240,14 +242,14 @@ async def lock_delay_follows_expiry_only(kit: Kit) -> None:
 
 @check()
 async def release_returns_the_outcome(kit: Kit) -> None:
-    """A release answers RELEASED if the lease was ours to the end, EXPIRED if it ran out, TAKEN_OVER if others came."""
+    """A release returns RELEASED for a held lease, EXPIRED for an expired one, and TAKEN_OVER after another grant."""
     there = kit.client()
     lease = await there.lock("name", ttl=LONG).acquire()
     expect(await lease.release() is Outcome.RELEASED, "a held lease is released")
-    expired = await _fallen_silent(kit)
+    expired = await _silent_lease(kit)
     await kit.free(there, "name")
-    expect(await expired.release() is Outcome.EXPIRED, "a lease that ran out is expired")
-    followed = await _fallen_silent(kit)
+    expect(await expired.release() is Outcome.EXPIRED, "the release of an expired lease returns EXPIRED")
+    followed = await _silent_lease(kit)
     theirs = await there.lock("name", ttl=LONG).acquire(timeout=TEST_TIMEOUT)
     outcome = await followed.release()
     expect(outcome is Outcome.TAKEN_OVER, f"a lease that another followed is taken over, not {outcome}")
@@ -256,20 +258,20 @@ async def release_returns_the_outcome(kit: Kit) -> None:
 
 @check()
 async def release_is_idempotent(kit: Kit) -> None:
-    """A release asked again answers the same and does nothing to whoever holds the name by then."""
+    """A repeated release returns the same outcome and does not touch the next holder."""
     here, there = kit.client(), kit.client()
     lease = await here.lock("name", ttl=LONG).acquire()
     expect(await lease.release() is Outcome.RELEASED, "a held lease is released")
     theirs = await there.lock("name", ttl=LONG).acquire()
-    expect(await lease.release() is Outcome.RELEASED, "asked again, it answers the same")
+    expect(await lease.release() is Outcome.RELEASED, "a repeated release returns the same outcome")
     await _untouched(there, theirs)
 
 
 @check()
 async def late_release_harms_no_later_holder(kit: Kit) -> None:
-    """A holder whose lease ran out can release it late without any harm to the holder after it."""
+    """The late release of an expired lease does not touch the next holder."""
     there = kit.client()
-    old = await _fallen_silent(kit)
+    old = await _silent_lease(kit)
     theirs = await there.lock("name", ttl=LONG).acquire(timeout=TEST_TIMEOUT)
     await old.release()
     await _untouched(there, theirs)
@@ -278,47 +280,47 @@ async def late_release_harms_no_later_holder(kit: Kit) -> None:
 async def _untouched(client: AsyncClient, lease: AsyncLease) -> None:
     lease.check()
     view = await client.inspect("name")
-    expect([holder.token for holder in view.holders] == [lease.token], "the new holder is not touched")
+    expect([holder.token for holder in view.holders] == [lease.token], "the new holder keeps the name")
 
 
 @check()
 async def revoke_takes_the_name(kit: Kit) -> None:
-    """Revoke takes a name by force: its holder is told, and the next one gets it with a larger token."""
+    """`revoke` with force takes a name: its holder is notified, and the next waiter is granted a larger token."""
     here, there, judge = kit.client(owner="victim"), kit.client(), kit.client()
-    expect(await judge.revoke("name", force=True) == [], "nobody is there to lose a free name")
+    expect(await judge.revoke("name", force=True) == [], "the revocation of a free name has no victim")
     lease = await here.lock("name", ttl=KEPT).acquire()
     waiting = kit.start(lambda: there.lock("name", ttl=LONG).acquire())
     if kit.capabilities.queue:
         await kit.waiters(judge, "name", 1)
     victims = await judge.revoke("name", force=True)
-    expect([(each.owner, each.token) for each in victims] == [("victim", lease.token)], "the victim is named")
+    expect([(each.owner, each.token) for each in victims] == [("victim", lease.token)], "the reply names the victim")
     theirs = await waiting.result()
     expect(theirs.token > lease.token, "the next token is larger")
-    expect(await lease.lost.wait(TEST_TIMEOUT), "the victim is told")
-    expect(is_lost(lease), "the loss is told in every way")
-    expect(await lease.release() is Outcome.TAKEN_OVER, "the victim's release tells that others came")
+    expect(await lease.lost.wait(TEST_TIMEOUT), "the victim is notified")
+    expect(is_lost(lease), "the lease is lost")
+    expect(await lease.release() is Outcome.TAKEN_OVER, "the victim's release returns TAKEN_OVER")
     await _untouched(judge, theirs)
 
 
 @check()
 async def revoke_takes_a_name_by_its_token(kit: Kit) -> None:
-    """By a token, revoke takes a name from that holder and from nobody who was granted it before or since."""
+    """`revoke` with a token takes a name from the holder of that token only, not from an earlier or later holder."""
     here, judge = kit.client(), kit.client()
     earlier = await here.lock("name", ttl=KEPT).acquire()
     await earlier.release()
     lease = await here.lock("name", ttl=KEPT).acquire()
     (shown,) = (await judge.inspect("name")).holders
-    expect(await judge.revoke("name", force=True, token=shown.token - 1) == [], "nobody holds it by another token")
+    expect(await judge.revoke("name", force=True, token=shown.token - 1) == [], "another token has no victim")
     await _untouched(judge, lease)
     victims = await judge.revoke("name", force=True, token=shown.token)
-    expect([each.token for each in victims] == [shown.token], "the victim is named")
-    expect(await lease.lost.wait(TEST_TIMEOUT), "the victim is told")
+    expect([each.token for each in victims] == [shown.token], "the reply names the victim")
+    expect(await lease.lost.wait(TEST_TIMEOUT), "the victim is notified")
     expect(not (await judge.inspect("name")).holders, "nobody holds a revoked name")
 
 
 @check(weights=True)
 async def revoke_takes_a_permit_by_its_token(kit: Kit) -> None:
-    """By a token, revoke takes one of several permits; who waits is granted it, and the others keep theirs."""
+    """`revoke` with a token takes one of several permits: a waiter is granted it, and other holders keep theirs."""
     here, there, judge = kit.client(owner="here"), kit.client(owner="there"), kit.client()
     kept = await here.semaphore("name", 2, ttl=KEPT).acquire()
     taken = await there.semaphore("name", 2, ttl=KEPT).acquire()
@@ -326,8 +328,8 @@ async def revoke_takes_a_permit_by_its_token(kit: Kit) -> None:
     if kit.capabilities.queue:
         await kit.waiters(judge, "name", 1)
     victims = await judge.revoke("name", force=True, token=taken.token)
-    expect([each.owner for each in victims] == ["there"], "the victim is named, and nobody else")
-    expect(await taken.lost.wait(TEST_TIMEOUT), "the victim is told")
+    expect([each.owner for each in victims] == ["there"], "the reply names the victim, and nobody else")
+    expect(await taken.lost.wait(TEST_TIMEOUT), "the victim is notified")
     theirs = await waiting.result()
     kept.check()
     expect(theirs.token > max(kept.token, taken.token), "the next token is larger")
@@ -337,7 +339,7 @@ async def revoke_takes_a_permit_by_its_token(kit: Kit) -> None:
 
 @check()
 async def revoked_token_is_fenced(kit: Kit) -> None:
-    """Even with no holder after it, a revoked lease's token is smaller than the name's last."""
+    """The token of a revoked lease is smaller than the last token of the name, even if no holder followed."""
     here, judge = kit.client(), kit.client()
     lease = await here.lock("name", ttl=KEPT).acquire()
     await judge.revoke("name", force=True)

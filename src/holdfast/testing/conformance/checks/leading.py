@@ -1,4 +1,4 @@
-"""Elections: one leader at a time, what it publishes, and who follows it."""
+"""Checks of elections: one leader at a time, its published value, its succession and its observers."""
 
 # ruff: noqa: D401 - a check's docstring is the guarantee, not an order
 
@@ -12,7 +12,7 @@ from holdfast.outcome import Outcome
 from holdfast.primitives.election import AsyncObservation
 from holdfast.testing.conformance.check import check
 from holdfast.testing.conformance.kit import TEST_TIMEOUT, Kit, cancel_after, expect, timed_out
-from holdfast.testing.conformance.wire import Wire
+from holdfast.testing.conformance.wire import FaultyWire
 
 SHORT = 0.2
 """A ttl that a check lets run out, in seconds."""
@@ -20,7 +20,7 @@ SHORT = 0.2
 LONG = 20.0
 
 QUICKLY = 0.02
-"""How often observers ask here, in seconds."""
+"""The interval of the observers, in seconds."""
 
 VALUES = (
     "",
@@ -34,32 +34,32 @@ VALUES = (
 
 @check()
 async def leaders_follow_each_other(kit: Kit) -> None:
-    """One candidate leads at a time; when it resigns the next one does, in a term with a larger number."""
+    """One candidate leads at a time; when it resigns, the next candidate leads, with a larger token."""
     here, there = kit.client(owner="here"), kit.client(owner="there")
     first, second = here.election("boss", ttl=LONG), there.election("boss", ttl=LONG)
     expect(await first.leader() is None and not first.is_leader, "nobody leads")
-    expect(await first.resign() is None, "and there is nothing to resign from")
+    expect(await first.resign() is None, "without a term `resign` returns None")
     term = await first.campaign("one")
-    expect(first.is_leader and not second.is_leader, "one leads")
+    expect(first.is_leader and not second.is_leader, "one candidate leads")
     waiting = kit.start(lambda: second.campaign("two"))
     if kit.capabilities.queue:
         await kit.waiters(here, "boss", 1)
     for election in (first, second):
         expect(
-            await election.leader() == Leader("here", "one", term.token), "everybody sees who, and what it publishes"
+            await election.leader() == Leader("here", "one", term.token), "every client sees the leader and its value"
         )
-    expect(await first.resign() is Outcome.RELEASED, "it resigns")
-    expect(not first.is_leader, "and is no leader from then on")
+    expect(await first.resign() is Outcome.RELEASED, "the leader resigns")
+    expect(not first.is_leader, "a leader that resigned leads no more")
     follower = await waiting.result()
-    expect(second.is_leader and follower.token > term.token, "the next leads, in a later term")
-    expect(await first.leader() == Leader("there", "two", follower.token), "as everybody sees")
+    expect(second.is_leader and follower.token > term.token, "the next candidate leads, in a later term")
+    expect(await first.leader() == Leader("there", "two", follower.token), "every client sees the new leader")
     await follower.release()
-    expect(not second.is_leader and await first.leader() is None, "releasing the term is resigning")
+    expect(not second.is_leader and await first.leader() is None, "the release of the term is a resignation")
 
 
 @check()
 async def published_value_arrives_unchanged(kit: Kit) -> None:
-    """Whatever text of up to 4096 bytes a leader publishes, with its campaign or later, others see it unchanged."""
+    """Other clients see every text of up to 4096 bytes that a leader publishes, unchanged, also after its campaign."""
     here, there = kit.client(owner="here"), kit.client()
     election, watching = here.election("boss", ttl=LONG), there.election("boss", ttl=LONG)
     for value in VALUES:
@@ -69,9 +69,10 @@ async def published_value_arrives_unchanged(kit: Kit) -> None:
     term = await election.campaign("first")
     for value in VALUES:
         await term.publish(value)
-        expect(term.value == value, "the term knows it")
+        expect(term.value == value, "the term has the new value")
         expect(
-            await watching.leader() == Leader("here", value, term.token), f"{value[:20]!r} is published, in one term"
+            await watching.leader() == Leader("here", value, term.token),
+            f"{value[:20]!r} is published in the same term",
         )
     term.check()
     await term.release()
@@ -79,23 +80,23 @@ async def published_value_arrives_unchanged(kit: Kit) -> None:
 
 @check()
 async def timed_out_candidate_leaves_nothing(kit: Kit) -> None:
-    """A candidate that was not elected in time is told who leads, and leaves no trace."""
+    """A candidate that is not elected in time gets LockTimeout, which names the leader, and leaves nothing behind."""
     here, there = kit.client(owner="somebody"), kit.client()
     term = await here.election("boss", ttl=LONG).campaign("one")
     election = there.election("boss", ttl=LONG)
     for timeout in (0.0, 0.1):
         error = await timed_out(election.campaign("late", timeout=timeout))
-        expect("somebody" in str(error), f"it says who leads: {error}")
+        expect("somebody" in str(error), f"the error names the leader: {error}")
         expect(not (await here.inspect("boss")).waiters, "nobody waits")
-        expect(not election.is_leader, "it does not lead")
+        expect(not election.is_leader, "the candidate does not lead")
     term.check()
     await term.release()
-    expect(await here.names() == [], "nothing is left")
+    expect(await here.names() == [], "no name is in use")
 
 
 @check(forms=("asyncio",))
 async def cancelled_candidate_leaves_nothing(kit: Kit) -> None:
-    """A campaign that is cancelled, at whatever step, leaves no leader and no candidate behind."""
+    """A campaign that is cancelled at any step leaves no leader and no candidate behind."""
     here, watcher = kit.client(), kit.client()
     for held in (False, True):
         for steps in range(12):
@@ -110,17 +111,17 @@ async def cancelled_candidate_leaves_nothing(kit: Kit) -> None:
 
 @check()
 async def silent_leader_is_replaced(kit: Kit) -> None:
-    """A leader that fell silent is followed when its ttl has run out, and does not believe that it leads by then."""
-    wire = Wire()
+    """A silent leader is replaced when its lease has expired, and knows by then that it no longer leads."""
+    wire = FaultyWire()
     wire.cut = True
     silent, election = kit.client(wire).election("boss", ttl=SHORT), kit.client().election("boss", ttl=LONG)
     asked_at = kit.now()
     old = await silent.campaign("old")
-    expect(silent.is_leader or kit.now() - asked_at >= SHORT * (1 - 2 * DRIFT), "it leads until then")
+    expect(silent.is_leader or kit.now() - asked_at >= SHORT * (1 - 2 * DRIFT), "it leads until its lease expires")
     new = await election.campaign("new", timeout=TEST_TIMEOUT)
-    expect(not silent.is_leader, "it knew that it does not, before another one did")
-    expect(new.token > old.token, "and whoever compares tokens knows")
-    expect(await _refused(old), "it is told by check()")
+    expect(not silent.is_leader, "the old leader knew of its loss before the next one led")
+    expect(new.token > old.token, "the next leader has a larger token")
+    expect(await _refused(old), "check() or publish() of the old term raises LeaseLost")
     await new.release()
 
 
@@ -135,23 +136,23 @@ async def _refused(term: AsyncLeadership) -> bool:
 
 @check()
 async def stuck_leader_is_replaced_at_max_hold(kit: Kit) -> None:
-    """A leader that lives, but does nothing, is followed when `max_hold` has passed."""
+    """A live but stuck leader is replaced when `max_hold` has passed."""
     stuck = kit.client().election("boss", ttl=LONG, max_hold=SHORT)
     term = await stuck.campaign("stuck")
     follower = await kit.client().election("boss", ttl=LONG).campaign("new", timeout=TEST_TIMEOUT)
-    expect(not stuck.is_leader and await _refused(term), "it is told")
+    expect(not stuck.is_leader and await _refused(term), "the stuck leader no longer leads")
     await follower.release()
 
 
 @check()
 async def revoked_leader_is_notified(kit: Kit) -> None:
-    """A leader from whom the name is taken by force leads no more once it hears of it, and cannot publish."""
+    """A leader whose name is revoked by force leads no more once it is notified, and cannot publish."""
     here, there = kit.client(), kit.client()
     election = here.election("boss", ttl=LONG)
     term = await election.campaign("old")
     await there.revoke("boss", force=True)
-    await kit.until(partial(_not, lambda: election.is_leader), "deposed")
-    expect(await _refused(term), "it cannot publish")
+    await kit.until(partial(_not, lambda: election.is_leader), "the leader is notified")
+    expect(await _refused(term), "the old leader cannot publish")
     expect(await election.leader() is None, "nobody leads")
     await term.release()
 
@@ -162,20 +163,20 @@ async def _not(holds: Callable[[], bool]) -> bool:
 
 @check()
 async def observers_see_every_change_of_leader(kit: Kit) -> None:
-    """An observer is told the present leader first, then each change: another value, another leader, or none."""
+    """An observer sees the present leader first, then each change: another value, another leader, or none."""
     here, there = kit.client(owner="here"), kit.client()
     election = here.election("boss", ttl=LONG)
     seen = there.election("boss", ttl=LONG).observe(interval=QUICKLY)
     expect(await anext(seen) is None, "nobody leads at first")
     term = await election.campaign("one")
-    expect(await _next(kit, seen) == Leader("here", "one", term.token), "then somebody does")
+    expect(await _next(kit, seen) == Leader("here", "one", term.token), "the observer sees a new leader")
     await term.publish("two")
-    expect(await _next(kit, seen) == Leader("here", "two", term.token), "publishes something else")
+    expect(await _next(kit, seen) == Leader("here", "two", term.token), "the observer sees a new value")
     await term.release()
-    expect(await _next(kit, seen) is None, "and resigns")
+    expect(await _next(kit, seen) is None, "the observer sees a resignation")
     term = await election.campaign("three")
     later = there.election("boss", ttl=LONG).observe(interval=QUICKLY)
-    expect(await anext(later) == Leader("here", "three", term.token), "who comes later sees the present one first")
+    expect(await anext(later) == Leader("here", "three", term.token), "a later observer sees the present leader first")
     await term.release()
 
 
@@ -185,10 +186,10 @@ async def _next(kit: Kit, seen: AsyncObservation) -> Leader | None:
 
 @check()
 async def observers_can_be_stopped(kit: Kit) -> None:
-    """An observation ends after its timeout, by `stop()`, and when its client is closed; it never blocks for ever."""
+    """An observation ends after its timeout, by `stop()`, and when its client is closed."""
     client, other = kit.client(), kit.client()
-    expect(await _all(client.election("boss").observe(0)) == [None], "with a timeout of 0 it says who leads now")
-    expect(await _all(client.election("boss").observe(0.1, interval=QUICKLY)) == [None], "and ends after a timeout")
+    expect(await _all(client.election("boss").observe(0)) == [None], "with a timeout of 0 it yields the present leader")
+    expect(await _all(client.election("boss").observe(0.1, interval=QUICKLY)) == [None], "it ends after its timeout")
     seen = other.election("boss").observe(interval=LONG)
     await _ended_by(kit, seen, partial(_now, seen.stop))
     await _ended_by(kit, other.election("boss").observe(interval=0.1), other.close)
@@ -198,9 +199,9 @@ async def _ended_by(kit: Kit, seen: AsyncObservation, end: Callable[[], Awaitabl
     expect(await anext(seen) is None, "nobody leads")
     running = kit.start(partial(_all, seen))
     await kit.pause(0.02)
-    expect(not running.done(), "it waits")
+    expect(not running.done(), "the observation waits")
     await end()
-    expect(await running.result() == [], "until it is ended")
+    expect(await running.result() == [], "the observation ends")
 
 
 async def _now(act: Callable[[], None]) -> None:

@@ -1,4 +1,4 @@
-"""Waiting: in order, no longer than asked for, and leaving nothing behind."""
+"""Checks of waiting: its order, its timeout, its notifications, and that a failed wait leaves nothing behind."""
 
 # ruff: noqa: D401 - a check's docstring is the guarantee, not an order
 
@@ -15,20 +15,20 @@ from holdfast.errors import LockTimeout, StoreUnavailable
 from holdfast.outcome import Outcome
 from holdfast.testing.conformance.check import check
 from holdfast.testing.conformance.kit import TEST_TIMEOUT, Kit, Running, expect, timed_out
-from holdfast.testing.conformance.wire import Wire
+from holdfast.testing.conformance.wire import FaultyWire
 
 T = TypeVar("T")
 
 TTL = 20.0
-"""Long enough that nothing in here runs out."""
+"""Long enough that no lease expires in these checks."""
 
 ROUNDS = 10
-"""How often, at most, something is done that has to be quick once."""
+"""How many attempts a check makes, at most, at an operation that must be quick once."""
 
 
 @check()
 async def timeout_is_kept(kit: Kit) -> None:
-    """A timeout raises LockTimeout, neither early nor late, and leaves no waiter and no harm behind."""
+    """An acquisition that times out raises LockTimeout, neither early nor late, and leaves no waiter behind."""
     here, there = kit.client(owner="holder"), kit.client()
     lease = await here.lock("name", ttl=TTL).acquire()
     for timeout in (0, 0.15):
@@ -36,14 +36,14 @@ async def timeout_is_kept(kit: Kit) -> None:
         error = await timed_out(there.lock("name", ttl=TTL).acquire(timeout=timeout))
         took = kit.now() - started
         expect(error is not None, "a held name times out")
-        expect("holder" in str(error), "the error says who held the name")
+        expect("holder" in str(error), "the error names the holder")
         expect(timeout <= took <= timeout + TEST_TIMEOUT / 4, f"a timeout of {timeout} s took {took:.3f} s")
     view = await here.inspect("name")
     expect(not view.waiters, "a timeout leaves no waiter")
     lease.check()
     await lease.release()
     again = await here.lock("name", ttl=TTL).try_acquire()
-    expect(again is not None, "whoever timed out is not granted later")
+    expect(again is not None, "a waiter that timed out is not granted later")
 
 
 @check(queue=True)
@@ -69,7 +69,7 @@ async def waiters_are_served_in_order(kit: Kit) -> None:
 
 @check(queue=True)
 async def waiters_of_a_client_are_served_in_order(kit: Kit) -> None:
-    """Waiters of one client are granted in the order in which they came, with growing tokens, from hand to hand."""
+    """Waiters of one client are granted in the order of their arrival, with increasing tokens, by hand-offs."""
     client = kit.client()
     lease = await client.lock("name", ttl=TTL).acquire()
     served: list[tuple[int, int]] = []
@@ -86,12 +86,12 @@ async def waiters_of_a_client_are_served_in_order(kit: Kit) -> None:
     for each in running:
         await each.result()
     expect([number for _, number in served] == list(range(6)), f"waiters are served in order, not {served}")
-    expect(sorted(served) == served and served[0][0] > lease.token, f"tokens grow from hand to hand: {served}")
+    expect(sorted(served) == served and served[0][0] > lease.token, f"tokens increase with each hand-off: {served}")
 
 
 @check(queue=True)
 async def contended_client_hands_the_name_over(kit: Kit) -> None:
-    """A client whose own waiters never run out still hands the name over to a client that waits."""
+    """A client that always has waiters of its own still releases the name for a waiter of another client."""
     here, there = kit.client(), kit.client()
     ended = False
 
@@ -108,45 +108,43 @@ async def contended_client_hands_the_name_over(kit: Kit) -> None:
         async with there.lock("name", ttl=TTL, timeout=TEST_TIMEOUT):
             pass
     ended = True
-    expect(sum([await each.result() for each in crowd]) > 0, "the crowd was served, too")
+    expect(sum([await each.result() for each in crowd]) > 0, "the waiters of the first client were granted, too")
 
 
 @check(queue=True)
 async def newcomer_does_not_overtake(kit: Kit) -> None:
-    """Nobody is granted a name ahead of a waiter, not even a holder that asks again at once."""
+    """Nobody is granted a name ahead of a waiter, not even a holder that acquires it again at once."""
     here, there = kit.client(), kit.client()
     lock = here.lock("name", ttl=TTL)
     lease = await lock.acquire()
     waiting = kit.start(lambda: there.lock("name", ttl=TTL).acquire())
     await kit.waiters(here, "name", 1)
     await lease.release()
-    expect(await lock.try_acquire() is None, "the waiter comes first")
+    expect(await lock.try_acquire() is None, "the waiter is granted first")
     theirs = await waiting.result()
     expect(theirs.token > lease.token, "the waiter was granted next")
 
 
 @check(queue=True)
 async def release_hands_off_at_once(kit: Kit) -> None:
-    """A release passes the name to the next waiter in the same step, not when that one asks again."""
+    """A release hands the name off to the next waiter in the same step, not at the waiter's next re-poll."""
     here, there = kit.client(), kit.client()
     took: list[float] = []
     while not took or (min(took) >= seconds(INTERVAL) / 2 and len(took) < ROUNDS):
         lease = await here.lock("name", ttl=TTL).acquire()
         waiting = kit.start(lambda: there.lock("name", ttl=TTL).acquire())
-        await kit.waiters(here, "name", 1)  # it has just asked, so it would not ask again for nearly an interval
+        await kit.waiters(here, "name", 1)  # the waiter has just sent its request: its re-poll is an interval away
         released_at = kit.now()
         await lease.release()
         theirs = await waiting.result()
         took.append(kit.now() - released_at)
         await theirs.release()
     interval = seconds(INTERVAL)
-    expect(min(took) < interval / 2, f"hand-offs took {took}; asking again would have taken about {interval} s")
+    expect(min(took) < interval / 2, f"hand-offs took {took}; a re-poll would have taken about {interval} s")
 
 
-async def impatient_waiter(
-    kit: Kit, watcher: AsyncClient, wait: Callable[[float], Coroutine[Any, Any, T]]
-) -> Running[T]:
-    """Start one that waits for "name" with a timeout, as short as this machine can see it in the queue by then."""
+async def short_waiter(kit: Kit, watcher: AsyncClient, wait: Callable[[float], Coroutine[Any, Any, T]]) -> Running[T]:
+    """Start a waiter for "name" with a short timeout, but long enough that this machine sees it in the queue."""
     timeout = 0.1
     while True:
         running = kit.start(partial(wait, timeout))
@@ -162,37 +160,37 @@ async def impatient_waiter(
 
 @check(queue=True)
 async def timed_out_waiter_is_skipped(kit: Kit) -> None:
-    """A waiter that timed out holds up nobody behind it."""
+    """A waiter that timed out does not delay the waiters behind it."""
     here, there = kit.client(), kit.client()
     lease = await here.lock("name", ttl=TTL).acquire()
-    await there.names()  # connected, it has all of its timeout to wait
+    await there.names()  # connects, so that the whole timeout is left for the wait
     lock = there.lock("name", ttl=TTL)
-    impatient = await impatient_waiter(kit, here, lambda timeout: timed_out(lock.acquire(timeout=timeout)))
-    patient = kit.start(lambda: there.lock("name", ttl=TTL).acquire())
-    expect(await impatient.result() is not None, "the first waiter timed out")
+    first = await short_waiter(kit, here, lambda timeout: timed_out(lock.acquire(timeout=timeout)))
+    second = kit.start(lambda: there.lock("name", ttl=TTL).acquire())
+    expect(await first.result() is not None, "the first waiter timed out")
     await kit.waiters(here, "name", 1)
     await lease.release()
-    theirs = await patient.result()
+    theirs = await second.result()
     theirs.check()
 
 
 @check(queue=True)
 async def dead_waiter_is_skipped(kit: Kit) -> None:
-    """A waiter that died without a word is skipped, once its patience and a grant it never heard have run out."""
+    """A waiter that died is skipped once its waiter_ttl, and a provisional grant to it, have expired."""
     dead, here, there = await kit.raw(), kit.client(), kit.client()
     lease = await here.lock("name", ttl=TTL).acquire()
     reply = await dead.acquire(dead.request("name", waiter_ttl=0.4, ttl=0.4))
-    expect(isinstance(reply, Queued), "a held name is waited for")
+    expect(isinstance(reply, Queued), "a request for a held name is queued")
     await dead.close()
     waiting = kit.start(lambda: there.lock("name", ttl=TTL).acquire())
-    await _second(kit, here)
+    await _live_waiter(kit, here)
     await lease.release()
     theirs = await waiting.result()
     theirs.check()
 
 
-async def _second(kit: Kit, client: AsyncClient) -> None:
-    """Wait until somebody waits who is alive."""
+async def _live_waiter(kit: Kit, client: AsyncClient) -> None:
+    """Wait until the queue has a live waiter."""
 
     async def alive() -> bool:
         return any(waiter.alive and waiter.owner == "check" for waiter in (await client.inspect("name")).waiters)
@@ -202,8 +200,8 @@ async def _second(kit: Kit, client: AsyncClient) -> None:
 
 @check(queue=True)
 async def lost_notification_only_delays(kit: Kit) -> None:
-    """A waiter whose push was lost learns of its grant when it asks again, before the grant has run out."""
-    wire = Wire()
+    """A waiter whose notification was lost learns of its grant at its re-poll, before the grant expires."""
+    wire = FaultyWire()
     wire.deaf = True
     here, there = kit.client(), kit.client(wire)
     lease = await here.lock("name", ttl=TTL).acquire()
@@ -213,14 +211,14 @@ async def lost_notification_only_delays(kit: Kit) -> None:
     theirs = await waiting.result()
     theirs.check()
     expect(
-        (await here.inspect("name")).last_token == theirs.token, "the grant whose push was lost is the one that counts"
+        (await here.inspect("name")).last_token == theirs.token, "the waiter got the grant whose notification was lost"
     )
 
 
 @check(queue=True)
 async def old_notification_is_ignored(kit: Kit) -> None:
-    """A push that is not newer than the waiter's last reply belongs to an earlier grant, and is ignored."""
-    wire = Wire()
+    """A notification that is not newer than the waiter's last reply is of an earlier grant, and is ignored."""
+    wire = FaultyWire()
     here, there = kit.client(), kit.client(wire)
     lease = await here.lock("name", ttl=TTL).acquire()
     waiting = kit.start(lambda: there.lock("name", ttl=TTL).acquire())
@@ -229,7 +227,7 @@ async def old_notification_is_ignored(kit: Kit) -> None:
     for token in (1, lease.token):
         wire.push(Notification(request.channel, NotificationKind.GRANTED, request.request_id, token))
     await kit.pause(0.05)
-    expect(not waiting.done(), "an old push makes no holder")
+    expect(not waiting.done(), "an old notification grants nothing")
     lease.check()
     await lease.release()
     theirs = await waiting.result()
@@ -238,13 +236,13 @@ async def old_notification_is_ignored(kit: Kit) -> None:
 
 @check()
 async def lost_reply_loses_no_lease(kit: Kit) -> None:
-    """An acquisition whose reply was lost asks again and holds once; a release whose reply was lost still tells it."""
-    wire = Wire()
+    """An acquisition whose reply was lost is repeated and holds once; a release whose reply was lost still succeeds."""
+    wire = FaultyWire()
     here, there = kit.client(wire), kit.client()
     wire.lose["acquire"] = 2
     lease = await here.lock("name", ttl=TTL).acquire(timeout=TEST_TIMEOUT)
     view = await there.inspect("name")
-    expect([holder.token for holder in view.holders] == [lease.token], "it holds once, by the token that it knows")
+    expect([holder.token for holder in view.holders] == [lease.token], "the client holds once, with its own token")
     wire.lose["release"] = 1
     outcome = await lease.release()
     expect(outcome is Outcome.RELEASED, f"the release was carried out, not {outcome}")
@@ -254,14 +252,14 @@ async def lost_reply_loses_no_lease(kit: Kit) -> None:
 
 @check()
 async def unanswered_request_leaves_nothing(kit: Kit) -> None:
-    """An acquisition that gives up without an answer holds nothing and waits for nothing."""
-    wire = Wire()
+    """An acquisition that gives up without a reply leaves no holder and no waiter behind."""
+    wire = FaultyWire()
     here, there = kit.client(wire), kit.client()
     wire.lose["acquire"] = 1_000
     leases: list[AsyncLease] = []
     with contextlib.suppress(LockTimeout, StoreUnavailable):
         leases.append(await here.lock("name", ttl=TTL).acquire(timeout=0.2))
-    expect(not leases, "no lease without an answer")
+    expect(not leases, "without a reply there is no lease")
     view = await there.inspect("name")
-    expect(not view.holders, "nothing is held")
+    expect(not view.holders, "nobody holds the name")
     expect(not view.waiters, "nobody waits")
