@@ -1,5 +1,5 @@
 """Benchmarks: the locks of Holdfast beside their floors and beside other locks, in one run.
 
-Machines are noisy, so no figure is compared with a constant or with one of another day: whatever is compared was
-measured in turns (A B C A B C ...), and what counts is the ratio within each round.
+The rule: no figure is compared with a constant or with a figure of another day, for machines are noisy. All contenders
+of a comparison are measured in turns (A B C A B C ...), and the result is the ratio within each round.
 """

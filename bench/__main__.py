@@ -54,7 +54,7 @@ BENCHES: dict[str, Callable[[Size, Path], Report]] = {
 
 
 def main(arguments: Sequence[str] | None = None, size: Size | None = None) -> int:
-    """Run benchmarks and print what they found; return 1 if --check was given and a bound was missed."""
+    """Run benchmarks and print their reports; return 1 if --check was given and a bound was missed."""
     options = _parse(arguments)
     names = options.names or list(BENCHES)
     on, of = machine(), software()
@@ -71,7 +71,7 @@ def main(arguments: Sequence[str] | None = None, size: Size | None = None) -> in
 
 
 def run_one(name: str, size: Size) -> Report:
-    """Run one benchmark in a folder of its own, and print it."""
+    """Run one benchmark in a folder of its own, and print its report."""
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
         report = BENCHES[name](size, Path(folder))

@@ -1,4 +1,4 @@
-"""Every lock that is measured, behind one small face, so that all of them do the same work."""
+"""All measured locks behind one small interface, so that all of them do the same work."""
 
 import asyncio
 import os
@@ -20,14 +20,14 @@ clock = time.monotonic
 
 
 class Handle(Protocol):
-    """One lock as one thread or process uses it. It reads the clock itself, so that no adapter is timed."""
+    """The handle of one thread or process to a lock. It reads the clock itself, so that no adapter is timed."""
 
     def acquire(self) -> float:
-        """Wait until the lock is held; return the time at which it was."""
+        """Wait until the lock is held; return the time of the grant."""
         ...
 
     def release(self) -> float:
-        """Let go; return the time just before."""
+        """Release the lock; return the time just before the release."""
         ...
 
 
@@ -35,19 +35,19 @@ class Plain(Protocol):
     """A lock of the usual kind."""
 
     def acquire(self) -> object:
-        """Wait until it is held."""
+        """Wait until the lock is held."""
         ...
 
     def release(self) -> object:
-        """Let go."""
+        """Release the lock."""
         ...
 
 
 class PlainHandle:
-    """A lock that is its own holding: filelock, fasteners, threading.Lock."""
+    """A lock that returns no lease: filelock, fasteners, threading.Lock."""
 
     def __init__(self, lock: Plain) -> None:
-        """Use a lock that no other handle uses, unless it may be shared."""
+        """Use a lock. No other handle uses it, unless it may be shared."""
         self._lock = lock
 
     def acquire(self) -> float:
@@ -56,7 +56,7 @@ class PlainHandle:
         return clock()
 
     def release(self) -> float:
-        """Let go."""
+        """Release the lock."""
         now = clock()
         self._lock.release()
         return now
@@ -76,7 +76,7 @@ class LeaseHandle:
         return clock()
 
     def release(self) -> float:
-        """Let go."""
+        """Release the lock."""
         lease, self._lease = self._lease, None
         assert lease is not None  # noqa: S101 - a misuse by the benchmark itself
         now = clock()
@@ -85,7 +85,7 @@ class LeaseHandle:
 
 
 class AsyncHandle:
-    """A lock of an AsyncClient, in an event loop that runs only while it is used."""
+    """A lock of an AsyncClient, in an event loop that runs only while the lock is used."""
 
     def __init__(self, runner: asyncio.Runner, lock: AsyncLock) -> None:
         """Use a lock of a client that belongs to the runner's loop."""
@@ -98,7 +98,7 @@ class AsyncHandle:
         return self._runner.run(self._acquire())
 
     def release(self) -> float:
-        """Let go."""
+        """Release the lock."""
         return self._runner.run(self._release())
 
     async def _acquire(self) -> float:
@@ -114,19 +114,19 @@ class AsyncHandle:
 
 
 class PipeHandle:
-    """A byte in a named pipe is the lock: the least that waking another process can cost. A floor, not a lock."""
+    """A floor: a byte in a named pipe serves as the lock, which is the least cost of waking another process."""
 
     def __init__(self, descriptor: int) -> None:
         """Use an open pipe."""
         self._descriptor = descriptor
 
     def acquire(self) -> float:
-        """Take the byte out."""
+        """Read the byte."""
         os.read(self._descriptor, 1)
         return clock()
 
     def release(self) -> float:
-        """Put it back."""
+        """Write the byte."""
         now = clock()
         os.write(self._descriptor, b".")
         return now
@@ -141,12 +141,12 @@ class ThreadSafeFasteners:
         self._threads = threads
 
     def acquire(self) -> None:
-        """Exclude the threads, then the processes."""
+        """Acquire the threads' lock, then the processes' lock."""
         self._threads.acquire()
         self._lock.acquire()
 
     def release(self) -> None:
-        """Let in the processes, then the threads."""
+        """Release the processes' lock, then the threads' lock."""
         self._lock.release()
         self._threads.release()
 
@@ -197,7 +197,7 @@ def fasteners_lock(folder: Path) -> Generator[Handle]:
 
 @contextmanager
 def pipe(folder: Path) -> Generator[Handle]:
-    """Open the pipe; who makes it puts the byte in, and must keep it open for as long as it is used."""
+    """Open the pipe. The handle that makes it writes the byte, and must keep the pipe open while it is used."""
     path = folder / "pipe"
     try:
         os.mkfifo(path)

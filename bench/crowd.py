@@ -1,4 +1,4 @@
-"""Many contenders for one name in one process: who got it how often, and whether two ever had it at once."""
+"""Many contenders for one name in one process: the grants of each, and whether two ever held the name at once."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from bench.harness import Report, Row, ratios, spread
 
 START_AFTER = 0.05
-"""How long, in seconds, the members get to be ready."""
+"""How long the members may take to get ready, in seconds."""
 
 
 class Crowd:
-    """One stretch of contention: counts each member's grants, inside the lock."""
+    """One period of contention. It counts each member's grants, under the lock."""
 
     def __init__(self, members: int, start: float, seconds: float) -> None:
-        """Expect members that begin at `start` and go on for some seconds."""
+        """Prepare for members that begin at `start` and contend for some seconds."""
         self.start = start
         self.until = start + seconds
         self.overlaps = 0
@@ -22,13 +22,13 @@ class Crowd:
         self._inside = False
 
     def enter(self, member: int) -> None:
-        """Note that a member holds the lock."""
+        """Record that a member holds the lock."""
         self.overlaps += self._inside
         self._inside = True
         self.grants[member] += 1
 
     def withdraw(self) -> None:
-        """Note that it is about to let go."""
+        """Record that the holder is about to release the lock."""
         self._inside = False
 
     def rate(self) -> float:
@@ -36,7 +36,7 @@ class Crowd:
         return sum(self.grants) / self._seconds
 
     def fairness(self) -> float:
-        """Return the least grants of a member over the most: 1 is fair, 0 is a member that never got it."""
+        """Return the fewest grants of a member over the most: 1 is fair, 0 is a member that was never granted."""
         return min(self.grants) / max(self.grants, default=0) if any(self.grants) else 0.0
 
 

@@ -1,4 +1,4 @@
-"""What the figures depend on."""
+"""The versions and the machine that the figures depend on."""
 
 import os
 import platform
@@ -25,7 +25,7 @@ PEERS = (
 
 
 def software() -> str:
-    """Return the versions of all that is measured."""
+    """Return the versions of all measured software."""
     peers = ", ".join([*(f"{name} {version(name)}" for name in PEERS), *apart.versions()])
     server = ".".join(map(str, server_version(find_program())))
     python = f"{platform.python_implementation()} {platform.python_version()}"
@@ -33,14 +33,14 @@ def software() -> str:
 
 
 def machine() -> str:
-    """Return what it is measured on, and how busy that is already."""
+    """Return a description of the machine and its present load."""
     kernel = platform.release().partition("-")[0]
     load = " ".join(f"{each:.1f}" for each in os.getloadavg())
     return f"{_processor()}, {os.cpu_count()} cores, {platform.system()} {kernel}, load average {load} before"
 
 
 def _processor() -> str:
-    """Return the model of the processor, or what kind it is if the system doesn't say."""
+    """Return the model of the processor, or its architecture if the system does not name the model."""
     listed = Path("/proc/cpuinfo")
     lines = listed.read_text("utf-8").splitlines() if listed.exists() else []
     models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]

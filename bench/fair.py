@@ -1,4 +1,4 @@
-"""Several processes that contend all the time: whether each of them gets its share."""
+"""The fairness among several processes that contend all the time."""
 
 import statistics
 import time
@@ -27,11 +27,11 @@ BOUND = (SQLITE_THREADS, SQLITE_ASYNCIO)
 HOLD = 0.001
 START_AFTER = 0.05
 LIMIT = 20.0
-"""How far, in percent of the mean, any process may be from it."""
+"""How far any process may be from the mean, in percent of the mean."""
 
 
 def run(size: Size, folder: Path) -> Report:
-    """Let processes contend in turns of some seconds."""
+    """Let the processes of each contender contend for some seconds in turns."""
     with ExitStack() as stack:
         stack.enter_context(pipe(folder))
         workers = [stack.enter_context(Worker(serve, folder)) for _ in range(size.processes)]
@@ -52,7 +52,7 @@ def run(size: Size, folder: Path) -> Report:
 
 
 def unfairness(grants: list[int]) -> float:
-    """Return how far, in percent of the mean, the farthest from it is."""
+    """Return the greatest distance from the mean, in percent of the mean."""
     mean = statistics.mean(grants)
     return max(abs(each - mean) for each in grants) / mean * 100 if mean else float("inf")
 
@@ -78,7 +78,7 @@ def _round(workers: list[Worker], label: str, seconds: float) -> Callable[[], li
 
 
 def serve(line: Connection, folder: Path) -> None:
-    """Be one of the processes."""
+    """Run one of the processes."""
     with ExitStack() as stack:
         handles = {label: stack.enter_context(OPENERS[label](folder)) for label in LABELS}
         line.send("ready")

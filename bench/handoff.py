@@ -1,4 +1,4 @@
-"""How long after a release in one process the lock is held in another that waits for it."""
+"""The time from a release in one process to the grant in another process that waits."""
 
 import random
 import statistics
@@ -25,15 +25,15 @@ from bench.workers import CONTEXT, Worker
 
 LABELS = (SQLITE_THREADS, SQLITE_ASYNCIO, FILELOCK, FILELOCK_QUICK, FASTENERS, PIPE)
 HOLD = (0.005, 0.055)
-"""Between what times the lock is held, at random, in seconds: all of a poll's 50 ms, so that none falls into step."""
+"""The limits of the random hold time, in seconds: the whole 50 ms of a poll, so that no contender falls into step."""
 
 Openers = Mapping[str, Callable[[], AbstractContextManager[Handle]]]
 Pass = Callable[[str, int], list[float]]
-"""Takes a label and how often to pass its lock, each way; returns how long each pass took."""
+"""Takes a label and a number of hand-offs each way; returns the duration of each hand-off."""
 
 
 def run(size: Size, folder: Path) -> Report:
-    """Pass the lock of each contender between two processes."""
+    """Hand the lock of each contender off between two processes."""
     openers = {label: partial(OPENERS[label], folder) for label in LABELS}
     with two_players(openers, HOLD) as passed:
         rounds = interleave({label: partial(passed, label, size.passes) for label in LABELS}, size.rounds)
@@ -46,7 +46,7 @@ def run(size: Size, folder: Path) -> Report:
 
 
 def handoff_row(label: str, rounds: list[list[float]], base: list[list[float]], meaning: str) -> Row:
-    """Return the row of a contender: its passes, round by round, and what it is compared with."""
+    """Return the row of a contender: its hand-offs, round by round, and the contender it is compared with."""
     waits = [wait for each in rounds for wait in each]
     half, most = percentile(waits, 0.5), percentile(waits, 0.99)
     medians = list(map(statistics.median, rounds))
@@ -57,7 +57,7 @@ def handoff_row(label: str, rounds: list[list[float]], base: list[list[float]], 
 
 @contextmanager
 def two_players(openers: Openers, hold: tuple[float, float]) -> Generator[Pass]:
-    """Start two processes that pass locks to each other, each held for a time between these."""
+    """Start two processes that hand locks off to each other, and hold each for a random time between these limits."""
     ours, theirs = CONTEXT.Pipe()
     with Worker(play, ours, openers, hold, "first") as first, Worker(play, theirs, openers, hold, "second") as second:
         ours.close()
@@ -73,7 +73,7 @@ def two_players(openers: Openers, hold: tuple[float, float]) -> Generator[Pass]:
 
 
 def play(line: Connection, peer: Connection, openers: Openers, hold: tuple[float, float], place: str) -> None:
-    """Be one of the two processes."""
+    """Run one of the two processes."""
     with ExitStack() as stack:
         handles = {label: stack.enter_context(opener()) for label, opener in openers.items()}
         while True:
@@ -82,7 +82,7 @@ def play(line: Connection, peer: Connection, openers: Openers, hold: tuple[float
 
 
 def _volley(handle: Handle, peer: Connection, passes: int, hold: tuple[float, float], *, holding: bool) -> list[float]:
-    """Pass the lock to and fro; return what each of our waits took."""
+    """Hand the lock off to and fro; return the duration of each wait of this process."""
     if holding:
         handle.acquire()
         peer.send("held")

@@ -1,4 +1,4 @@
-"""Measuring in turns, the few statistics that are honest about noise, and a plain table."""
+"""Measurement in turns, robust statistics for noisy machines, and a plain table."""
 
 import math
 import statistics
@@ -11,12 +11,12 @@ R = TypeVar("R")
 
 @dataclass(slots=True, frozen=True)
 class Size:
-    """How long each part of a run takes. `seconds` is one timed stretch of one contender."""
+    """The durations and sizes of a run. `seconds` is one timed period of one contender."""
 
     rounds: int
-    """How often everything is measured, in turns."""
+    """The number of rounds, in which all contenders are measured in turns."""
     pair_rounds: int
-    """The same for `pair`, whose rounds are short and whose ratio is a bound."""
+    """The number of rounds of `pair`, which are short and whose ratio has a bound."""
     pairs: int
     passes: int
     threads: int
@@ -26,25 +26,25 @@ class Size:
     kills: int
     ttl: float
     hot: tuple[int, ...]
-    """How many processes contend for one hot lock."""
+    """The number of processes that contend for one hot lock."""
     hot_rounds: int
     window: float
-    """How long they do so, in seconds."""
+    """How long these processes contend, in seconds."""
     leases: int
-    """How many leases one client keeps alive."""
+    """The number of leases that one client renews."""
     leases_ttl: float
     tasks_waiting: int
     threads_waiting: int
     queue: int
-    """How many wait in one queue."""
+    """The number of waiters in one queue."""
     drains: int
-    """How often it is let through."""
+    """How often the whole queue is granted."""
     crowds: int
-    """How many processes of several threads contend."""
+    """The number of contending processes with several threads."""
     ensembles: bool
     """Whether ensembles are measured, besides single servers."""
     settle: float
-    """How long to wait, in seconds, for what nothing tells."""
+    """How long to wait, in seconds, for events without a signal."""
 
 
 FULL = Size(
@@ -111,7 +111,7 @@ class Case:
 
 @dataclass(slots=True)
 class Spread:
-    """The median of some values, and between which they lie."""
+    """The median of some values, and their limits."""
 
     median: float
     low: float
@@ -123,25 +123,25 @@ class Spread:
 
 @dataclass(slots=True)
 class Bound:
-    """What a figure has to keep within."""
+    """The bound of a figure."""
 
     text: str
     value: float
     limit: float
     unit: str = ""
     at_least: bool = False
-    """Whether the limit is the least it may be, not the most."""
+    """Whether the limit is a minimum instead of a maximum."""
     why: str = ""
-    """Where the rest goes, should it be missed: a sentence without its full stop."""
+    """The reason if the bound is missed: a sentence without its full stop."""
 
     @property
     def kept(self) -> bool:
-        """Whether it does. Not a number never does."""
+        """Whether the figure keeps the bound. NaN never does."""
         return self.value >= self.limit if self.at_least else self.value <= self.limit
 
     @property
     def verdict(self) -> str:
-        """The same, in a word."""
+        """Whether the figure keeps the bound, in a word."""
         return "OK" if self.kept else "MISSED"
 
     @property
@@ -151,7 +151,7 @@ class Bound:
 
     @property
     def demand(self) -> str:
-        """What it has to be."""
+        """The limit, with its unit."""
         return f"at {'least' if self.at_least else 'most'} {self.limit:g}{self.unit}"
 
     def __str__(self) -> str:
@@ -160,7 +160,7 @@ class Bound:
 
 @dataclass(slots=True)
 class Row:
-    """One contender: what is shown of it, what it is, and its figures for machines."""
+    """The row of one contender: its cells, its title, and its figures for machines."""
 
     label: str
     cells: Sequence[str]
@@ -170,7 +170,7 @@ class Row:
 
 @dataclass(slots=True)
 class Report:
-    """What one benchmark found."""
+    """The results of one benchmark."""
 
     name: str
     title: str
@@ -178,16 +178,16 @@ class Report:
     rows: list[Row] = field(default_factory=list[Row])
     bounds: list[Bound] = field(default_factory=list[Bound])
     notes: list[str] = field(default_factory=list[str])
-    """What one should know of it: sentences without their full stop."""
+    """Remarks for the reader: sentences without their full stop."""
 
     @property
     def heads(self) -> list[str]:
-        """The heads of all columns, the first of which holds the contenders."""
+        """The heads of all columns. The first column contains the contenders."""
         return ["", *self.columns, "what it is"]
 
     @property
     def lines(self) -> list[list[str]]:
-        """What stands below the heads."""
+        """The rows of the table, below the heads."""
         return [[row.label, *row.cells, row.meaning] for row in self.rows]
 
     def __str__(self) -> str:
@@ -206,7 +206,7 @@ class Report:
 
 
 def interleave(contenders: Mapping[str, Callable[[], R]], rounds: int) -> dict[str, list[R]]:
-    """Call each contender once a round, A B C A B C ..., and return what each returned, round by round."""
+    """Call each contender once a round, A B C A B C ..., and return the results of each, round by round."""
     results: dict[str, list[R]] = {label: [] for label in contenders}
     for _ in range(rounds):
         for label, measure in contenders.items():

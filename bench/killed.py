@@ -1,7 +1,7 @@
-"""A holder is killed with SIGKILL while another process waits: how soon the waiter has the lock.
+"""A holder is killed with SIGKILL while another process waits: the time until the waiter is granted.
 
-The store ends the lease one ttl after its last renewal, so a waiter can't have it sooner, and should not have it much
-later. Locks of the kernel end with the process, which is as soon as can be, on one machine.
+The store ends the lease one ttl after its last renewal, so the waiter can't be granted sooner, and should not be
+granted much later. A lock of the kernel ends with the process, which is the earliest possible time on one machine.
 """
 
 import random
@@ -33,18 +33,18 @@ from bench.workers import Worker
 from holdfast import Client
 
 LIMIT = 50.0
-"""How late, in milliseconds after the end of the dead holder's lease, the waiter may be."""
+"""How late the waiter may be granted, in milliseconds after the end of the dead holder's lease."""
 
 
 @dataclass(slots=True)
 class Case:
-    """One kind of waiter, and the kind of holder that it waits for."""
+    """One kind of waiter, and the kind of holder for which it waits."""
 
     waiter: Handle
     holder: Callable[[], AbstractContextManager[Handle]]
-    """Opens the lock in the process that will be killed."""
+    """Opens the lock in the process of the holder, which is killed."""
     left: Callable[[], float]
-    """How long the lease of the dead holder will last."""
+    """Returns how long the lease of the dead holder still lasts."""
 
 
 @dataclass(slots=True)
@@ -53,11 +53,11 @@ class Wait:
 
     since_kill: float
     since_end: float
-    """Since the lease of the dead holder ended."""
+    """The wait after the end of the dead holder's lease."""
 
 
 def run(size: Size, folder: Path) -> Report:
-    """Kill holders."""
+    """Kill holders, and report how long their waiters wait."""
     with ExitStack() as stack:
         waits = kill(_open_all(stack, size, folder), size)
     report = killed_report("killed", size, waits, MEANINGS)
@@ -79,12 +79,12 @@ def _open_all(stack: ExitStack, size: Size, folder: Path) -> dict[str, Case]:
 
 
 def lease_left(watcher: Client) -> float:
-    """Return how many seconds the lease on the name still has, by the store's clock."""
+    """Return how many seconds the lease of the name still lasts, by the store's clock."""
     return max((holder.expires_in for holder in watcher.inspect(NAME).holders), default=0.0)
 
 
 def kill(cases: Mapping[str, Case], size: Size) -> dict[str, list[Wait]]:
-    """Kill holders, in turns, and return how long the waiters waited."""
+    """Kill the holders of all contenders in turns, and return the waits."""
     return interleave({label: partial(_kill_one, case, size.ttl) for label, case in cases.items()}, size.kills)
 
 
@@ -113,10 +113,10 @@ def killed_report(name: str, size: Size, waits: Mapping[str, Sequence[Wait]], me
 
 
 class Killing(threading.Thread):
-    """Kills a holder after a while, from beside the thread that waits for its lock."""
+    """Kills a holder after a while, in a thread beside the waiter's."""
 
     def __init__(self, holder: Worker, after: float, left: Callable[[], float]) -> None:
-        """Prepare to kill, and to ask how long the dead holder's lease will last."""
+        """Prepare to kill the holder, and to query how long its lease still lasts."""
         super().__init__(daemon=True)
         self.at = 0.0
         self.lease_ends_at = 0.0
@@ -125,7 +125,7 @@ class Killing(threading.Thread):
         self._left = left
 
     def run(self) -> None:
-        """Wait, kill, and ask."""
+        """Wait, kill the holder, and query its lease."""
         time.sleep(self._after)
         self.at = clock()
         self._holder.kill()
@@ -134,7 +134,7 @@ class Killing(threading.Thread):
 
 
 def hold(line: Connection, opener: Callable[[], AbstractContextManager[Handle]]) -> None:
-    """Hold, and be renewed if that is the lock's way, until killed."""
+    """Hold the lock until killed; a lock with renewal renews it meanwhile."""
     with opener() as handle:
         handle.acquire()
         line.send("held")

@@ -1,4 +1,4 @@
-"""The reports as a page for people to read: tables in Markdown, each with its bounds and what became of them."""
+"""The reports as a page in Markdown: tables with their bounds and whether they were kept."""
 
 from collections.abc import Iterable, Sequence
 

@@ -1,4 +1,4 @@
-"""What one uncontended acquire and release cost together."""
+"""The cost of one uncontended pair of acquire and release."""
 
 import sqlite3
 import threading
@@ -63,7 +63,7 @@ def _open_all(stack: ExitStack, folder: Path) -> dict[str, Measure]:
 
 @contextmanager
 def _bare_pair(path: Path) -> Generator[Callable[[], object]]:
-    """Yield the least that a lock in this file can be: a row put in, a row taken out."""
+    """Yield the floor of a lock in a database file: one row inserted, one row deleted."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         execute = connection.execute
         execute("PRAGMA synchronous = OFF")  # like the store; WAL is a property of the file

@@ -1,4 +1,4 @@
-"""One process, many asyncio tasks, one name."""
+"""Many asyncio tasks of one process contend for one name."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -17,11 +17,11 @@ MEANINGS = {
 }
 
 Acquire = Callable[[], Awaitable[Callable[[], Awaitable[object]]]]
-"""Waits until the lock is held, and returns what releases it."""
+"""Waits until the lock is held, and returns a function that releases it."""
 
 
 def run(size: Size, folder: Path) -> Report:
-    """Let tasks contend in turns of some seconds."""
+    """Let the tasks of each contender contend for some seconds in turns."""
     opened = {
         SQLITE_ASYNCIO: lambda: _client(sqlite_url(folder)),
         "memory asyncio": lambda: _client("memory://bench-tasks"),

@@ -1,4 +1,4 @@
-"""One process, many threads, one name."""
+"""Many threads of one process contend for one name."""
 
 import threading
 import time
@@ -34,7 +34,7 @@ MEANINGS = {
 
 
 def run(size: Size, folder: Path) -> Report:
-    """Let threads contend in turns of some seconds."""
+    """Let the threads of each contender contend for some seconds in turns."""
     with ExitStack() as stack:
         crowds = _open_all(stack, folder, size.threads)
         contenders = {label: _round(handles, size.seconds) for label, handles in crowds.items()}
@@ -62,7 +62,7 @@ def _round(handles: Sequence[Handle], seconds: float) -> Callable[[], Crowd]:
 
 
 def contend(handles: Sequence[Handle], seconds: float) -> Crowd:
-    """Let one thread a handle acquire and release for a while."""
+    """Acquire and release for a while, with one thread for each handle."""
     crowd = Crowd(len(handles), clock() + START_AFTER, seconds)
     threads = [
         threading.Thread(target=_acquire_on, args=(place, handle, crowd), daemon=True)

@@ -1,4 +1,4 @@
-"""How long a pair of acquire and release takes, in either colour, and the report of it."""
+"""The duration of a pair of acquire and release, in both forms of the API, and its report."""
 
 import asyncio
 import statistics
@@ -11,14 +11,14 @@ from bench.harness import Report, Row, duration, interleave, ratios, spread
 from holdfast import AsyncClient, AsyncLock, Lock
 
 BATCH = 10
-"""How many pairs are timed together, so that reading the clock costs nothing beside them."""
+"""The number of pairs that are timed together, so that the cost of reading the clock is negligible."""
 
 Measure = Callable[[int], float]
-"""Takes how many pairs to do, returns the seconds that one took."""
+"""Takes a number of pairs, returns the seconds of one pair."""
 
 
 def lease_pair(lock: Lock) -> Callable[[], object]:
-    """Return a pair of a Client's lock, which is used once before: that opens the store."""
+    """Return a pair of a Client's lock. The lock is used once before, which opens the store."""
     lock.acquire().release()
     return lambda: lock.acquire().release()
 
@@ -65,7 +65,7 @@ def blocking(pair: Callable[[], object]) -> Measure:
 
 
 async def time_awaited(pair: Callable[[], Awaitable[object]], count: int) -> float:
-    """Do so many pairs, return the seconds that one took."""
+    """Do so many pairs; return the seconds of one pair."""
     started = time.perf_counter()
     for _ in range(count):
         await pair()
@@ -86,7 +86,7 @@ def _round(measure: Measure, pairs: int) -> Callable[[], float]:
 def pair_report(
     name: str, medians: Mapping[str, list[float]], meanings: Mapping[str, str], floors: Mapping[str, str]
 ) -> Report:
-    """Report on pairs; `floors` says, by the head of a column, what all are compared with in it."""
+    """Report on pairs. `floors` maps the head of a column to the contender that all are compared with in it."""
     report = Report(name, "an uncontended acquire + release", ["median", "min..max of rounds", *floors])
     for label, rounds in medians.items():
         found = spread(rounds)

@@ -1,4 +1,4 @@
-"""Child processes that do what they are told, and that never outlive the benchmark."""
+"""Child processes that follow the benchmark's commands. The rule: none of them outlives the benchmark."""
 
 import contextlib
 import multiprocessing
@@ -11,11 +11,11 @@ from typing import Any, Self
 
 CONTEXT = multiprocessing.get_context("spawn")
 TEST_TIMEOUT = 60.0
-"""How long an answer may take, in seconds, before the benchmark gives up."""
+"""How long a reply of a child may take, in seconds."""
 
 
 class Worker:
-    """A child that runs `target(line, *args)` and is killed, by its pid, at the end."""
+    """A child process that runs `target(line, *args)`, and is killed by its pid at the end."""
 
     def __init__(self, target: Callable[..., None], *args: object) -> None:
         """Start it."""
@@ -25,18 +25,18 @@ class Worker:
         theirs.close()
 
     def order(self, what: object) -> None:
-        """Send it something to do."""
+        """Send the child a command."""
         self._line.send(what)
 
     def answer(self) -> Any:  # noqa: ANN401 - what a worker answers is between it and who asks
-        """Return its next answer. Raises TimeoutError if there is none, EOFError if it died."""
+        """Return the child's next reply. Raises TimeoutError without a reply, EOFError if the child died."""
         if not self._line.poll(TEST_TIMEOUT):
             message = f"no answer of process {self._process.pid} within {TEST_TIMEOUT:g} s"
             raise TimeoutError(message)
         return self._line.recv()
 
     def kill(self) -> None:
-        """Send it SIGKILL and wait for its end."""
+        """Kill the child with SIGKILL, and wait for its end."""
         if self._process.pid is not None and self._process.is_alive():
             os.kill(self._process.pid, signal.SIGKILL)
         self._process.join()

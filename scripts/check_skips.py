@@ -1,7 +1,7 @@
-"""Fail when a test was skipped that nobody allowed to be skipped.
+"""Fail if a test was skipped without permission.
 
-A skipped test proves nothing and looks like a passed one. So each skip (and each expected failure) has to be
-allowed here, by name and with a reason. Says nothing when all is well.
+A skipped test proves nothing, but looks like a passed one. So each skip (and each expected failure) must be allowed
+here, by name and with a reason. The script prints nothing if there is no complaint.
 
 Usage: python scripts/check_skips.py REPORT...   (reports written by pytest --junitxml)
 """
@@ -15,7 +15,7 @@ ALLOWED: dict[str, str] = {}
 
 
 def complaints(report: Path) -> list[str]:
-    """Return a sentence for everything in the report that should not be so."""
+    """Return a message for each skip in the report that is not allowed, and for a report without tests that ran."""
     try:
         cases = list(ET.parse(report).iter("testcase"))  # noqa: S314 - our own pytest wrote it
     except (OSError, ET.ParseError) as error:
@@ -27,7 +27,7 @@ def complaints(report: Path) -> list[str]:
         if test not in ALLOWED
     ]
     if len(cases) == len(skipped):
-        found.append(f"{report} tells of no test that ran.")
+        found.append(f"{report} contains no test that ran: check the arguments of pytest.")
     return found
 
 

@@ -1,4 +1,4 @@
-"""Write the guarantee table of docs/guarantees.md anew, from what the simulation's scenarios promise.
+"""Render the guarantee table of docs/guarantees.md from the promises of the simulation's scenarios.
 
 Usage: python -m scripts.guarantees   (from the top of the project)
 """

@@ -1,7 +1,7 @@
-"""Tell where the time of the tests goes: for each folder of tests how many there are, and the seconds they took in sum.
+"""Print where the time of the tests goes: the number of tests and their total seconds for each folder.
 
-Tests that run side by side overlap, so the sum is longer than the run. `--files` tells of each file instead, and
-`--slowest` how many single tests to name as well.
+Concurrent tests overlap, so the sum is longer than the run. `--files` prints a row for each file instead, and
+`--slowest` also names so many single tests.
 
 Usage: python -m scripts.minutes [--files] [--slowest 10] REPORT...   (reports written by pytest --junitxml)
 """
@@ -27,7 +27,7 @@ def cases_of(reports: Sequence[Path]) -> list[tuple[str, str, float]]:
 
 def place_of(module: str, *, files: bool) -> str:
     """Return the folder of a test, or its file."""
-    parts = [part for part in module.split(".") if part.islower()]  # classes are not
+    parts = [part for part in module.split(".") if part.islower()]  # the names of classes are not lower-case
     return "/".join(parts if files else parts[:2])
 
 

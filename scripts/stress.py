@@ -1,8 +1,8 @@
-"""Run a command again and again on a machine that is busy and stands still now and then, and count how often it fails.
+"""Repeat a command on a busy machine that freezes now and then, and count how often the command fails.
 
-Processes that only compute run beside the command, and a freezer cgroup stops the command with everything that it has
-started for half a second every few seconds, so that no signal tells it. A test that fails here asks more of the machine
-than the product needs. Linux only, as root, because of the cgroup.
+Processes that only compute run beside the command. Every few seconds a freezer cgroup stops the command and all its
+processes for half a second, without a signal. A test that fails here needs more of the machine than the product does.
+The cgroup needs Linux and root.
 
 Usage: python scripts/stress.py [--rounds 20] [--burners 4] [--freeze 0.5] [--every 8] [--logs build/stress] -- COMMAND
 """
@@ -24,10 +24,10 @@ BURN = [sys.executable, "-c", "while True: pass"]
 
 
 class Freezer:
-    """A cgroup whose processes can be stopped and continued all at once."""
+    """A cgroup whose processes can be stopped and continued together."""
 
     def __init__(self) -> None:
-        """Make the cgroup. Raises OSError if this machine or this user cannot."""
+        """Make the cgroup. Raises OSError if the system or the user's rights do not allow it."""
         version_1 = Path("/sys/fs/cgroup/freezer")
         root = version_1 if version_1.is_dir() else Path("/sys/fs/cgroup")
         self._folder = root / f"holdfast-stress-{os.getpid()}"
@@ -37,11 +37,11 @@ class Freezer:
             self._switch, self._on, self._off = self._folder / "freezer.state", "FROZEN", "THAWED"
 
     def enter(self) -> None:
-        """Put the calling process into it, and with it all that it will start."""
+        """Put the calling process, and all processes that it will start, into the cgroup."""
         (self._folder / "cgroup.procs").write_text(str(os.getpid()))
 
     def freeze(self, seconds: float) -> None:
-        """Stop everything in it for so long."""
+        """Stop all processes of the cgroup for so long."""
         self._switch.write_text(self._on)
         try:
             time.sleep(seconds)
@@ -57,12 +57,12 @@ class Freezer:
                 time.sleep(0.1)
             else:
                 return
-        print(f"left behind, since something still runs in it: {self._folder}", file=sys.stderr)
+        print(f"{self._folder} was not removed, for a process still runs in it: end it, and run rmdir", file=sys.stderr)
 
 
 @contextmanager
 def burners(count: int) -> Generator[None]:
-    """Keep so many processes computing."""
+    """Run so many processes that only compute."""
     with ExitStack() as stack:
         for _ in range(count):
             process = subprocess.Popen(BURN)
@@ -73,7 +73,7 @@ def burners(count: int) -> Generator[None]:
 
 @contextmanager
 def freezes(freezer: Freezer, seconds: float, every: float) -> Generator[None]:
-    """Freeze what is in the cgroup again and again, after a random time of `every` seconds on average."""
+    """Freeze the processes of the cgroup repeatedly, at random intervals of `every` seconds on average."""
     over = threading.Event()
     moments = random.SystemRandom()
 
@@ -91,7 +91,7 @@ def freezes(freezer: Freezer, seconds: float, every: float) -> Generator[None]:
 
 
 def run_round(command: Sequence[str], log: Path, freezer: Freezer) -> int:
-    """Run the command once, its output in a file; return its status."""
+    """Run the command once, with its output in a file; return its status."""
     with log.open("wb") as out:
         return subprocess.run(
             command,
@@ -104,13 +104,13 @@ def run_round(command: Sequence[str], log: Path, freezer: Freezer) -> int:
 
 
 def main() -> int:
-    """Do what the command line says; return 1 if a round failed."""
+    """Run the command line; return 1 if a round failed, 2 if there is no freezer cgroup."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
     parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--burners", type=int, default=4, help="how many processes compute beside it")
-    parser.add_argument("--freeze", type=float, default=0.5, help="for how many seconds it stands still (0: never)")
-    parser.add_argument("--every", type=float, default=8.0, help="after how many seconds, on average")
-    parser.add_argument("--logs", type=Path, default=Path("build/stress"), help="the folder for what it prints")
+    parser.add_argument("--burners", type=int, default=4, help="how many processes compute beside the command")
+    parser.add_argument("--freeze", type=float, default=0.5, help="how many seconds a freeze lasts (0: never)")
+    parser.add_argument("--every", type=float, default=8.0, help="the interval of the freezes in seconds, on average")
+    parser.add_argument("--logs", type=Path, default=Path("build/stress"), help="the folder for the command's output")
     parser.add_argument("command", nargs="+")
     options = parser.parse_args()
     if options.rounds < 1:
@@ -123,7 +123,7 @@ def main() -> int:
         print(f"no freezer cgroup can be made here ({error}): run it on Linux, as root", file=sys.stderr)
         return 2
     failed = 0
-    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(143))  # so that nothing is left frozen
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(143))  # so that no process stays frozen
     try:
         with burners(options.burners), freezes(freezer, options.freeze, options.every):
             for number in range(1, options.rounds + 1):

@@ -1,9 +1,9 @@
-"""Run every test there is, on every Python that is supported and on this machine. No skip passes that is not allowed.
+"""Run all tests, on each supported Python of this machine, and fail at a skip that is not allowed.
 
-What only computes (the simulation, the properties and their planted bugs) is the same on every Python: it runs once, on
-the default one, in the background and at low priority. Beside it run the tests that mostly wait: on each other Python
-those that `make test` runs, one of them with the oldest client libraries that are supported; then all of them on the
-default Python; last the models of the protocol.
+Tests that only compute (the simulation, the properties and their planted bugs) have the same results on every Python:
+they run once, on the default one, in the background and at low priority. The tests that mostly wait run beside them: on
+each other Python the selection of `make test`, on one of them with the oldest supported client libraries; then all of
+them on the default Python; and at last the models of the protocol.
 
     OTHER_PYTHONS="3.13"     which other versions to look for ("" for none)
     SEEDS=2000               how many seeds of each scenario are simulated
@@ -25,11 +25,11 @@ from scripts.check_skips import complaints
 
 VERSIONS = ("3.11", "3.12", "3.13")
 OLDEST_CLIENTS = {"3.12": ("redis==6.0.0", "hiredis==3.2.0")}
-"""On which Python the oldest supported versions of which client libraries are installed."""
+"""The Python that gets the oldest supported client libraries, and their versions."""
 
 BUILD = Path("build")
 GRACE = 60.0
-"""How many seconds a session has to end after Ctrl-C."""
+"""Within how many seconds a session must end after Ctrl-C."""
 
 NO_TESTS = 5
 """The status of pytest if the arguments select no test."""
@@ -39,7 +39,7 @@ class Session:
     """One run of pytest in a process of its own, with a log and a report."""
 
     def __init__(self, title: str, python: Path | str, arguments: Sequence[str], *, background: bool = False) -> None:
-        """Start it. In the background its output goes to its log alone."""
+        """Start pytest. In the background its output goes only to its log."""
         self.title, self._began = title, time.monotonic()
         self.report, self.log = BUILD / f"junit-{title}.xml", BUILD / f"{title}.log"
         self.report.unlink(missing_ok=True)
@@ -53,10 +53,10 @@ class Session:
             self._process = subprocess.Popen(command, env=environment)
         self._background = background
         self.ran = True
-        """Whether there was a test to run."""
+        """Whether the arguments selected a test."""
 
     def failed(self) -> bool:
-        """Wait for its end, and tell whether a test failed, or was skipped that must not be."""
+        """Wait for the end of the session, and tell whether a test failed or was skipped without permission."""
         status = self._process.wait()
         if self._background:
             print(self.log.read_text("utf-8", "replace"), flush=True)
@@ -70,7 +70,7 @@ class Session:
         return status != 0 or bool(found)
 
     def end(self) -> None:
-        """End it as Ctrl-C does, if it still runs, so that it stops the servers that it started."""
+        """End a running session like Ctrl-C, so that it stops its servers."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGINT)
             try:
@@ -81,7 +81,7 @@ class Session:
 
 
 def find_python(version: str) -> str | None:
-    """Return the path of an interpreter of this version that runs: from the PATH, or kept by pyenv."""
+    """Return the path of a working interpreter of this version, from PATH or from pyenv; None if there is none."""
     kept = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     candidates = [f"python{version}", *map(str, sorted(kept.glob(f"{version}.*/bin/python{version}")))]
     return next((found for each in candidates if (found := shutil.which(each)) and _runs([found, "-c", ""])), None)
@@ -92,7 +92,7 @@ def _runs(command: Sequence[str]) -> bool:
 
 
 def environment_for(version: str, python: str) -> Path:
-    """Make the environment of another Python, and return its interpreter. Raises CalledProcessError if that fails."""
+    """Make the environment of another Python, and return its interpreter. Raises CalledProcessError."""
     venv = Path(f".venv-{version}")
     subprocess.run(["make", f"{venv}/.installed-dev", f"VENV={venv}", f"PYTHON={python}"], check=True)
     if clients := OLDEST_CLIENTS.get(version):
@@ -101,7 +101,7 @@ def environment_for(version: str, python: str) -> Path:
 
 
 def other_pythons() -> Iterable[tuple[str, str]]:
-    """Return the other versions that were asked for and are here, each with the path of its interpreter."""
+    """Yield the requested other versions that this machine has, each with the path of its interpreter."""
     default = f"{sys.version_info.major}.{sys.version_info.minor}"
     for version in os.environ.get("OTHER_PYTHONS", " ".join(VERSIONS)).split():
         if version != default:
@@ -115,7 +115,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run all; return 1 if anything failed."""
     BUILD.mkdir(exist_ok=True)
     jobs = ["-n", os.environ.get("JOBS", "auto")]
-    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(143))  # so that no session goes on by itself
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(143))  # so that no session keeps running
     failed: list[str] = []
     sessions = [Session("computing", sys.executable, ["-n", "2", "-m", "computing", *arguments], background=True)]
     try:

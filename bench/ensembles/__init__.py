@@ -1,1 +1,1 @@
-"""Benchmarks of the ZooKeeper and etcd stores, beside the locks of other clients. Each runs servers of its own."""
+"""Benchmarks of the ZooKeeper and etcd stores, beside the locks of other clients. Each starts its own servers."""

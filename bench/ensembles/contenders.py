@@ -1,6 +1,6 @@
-"""Every lock in ZooKeeper or etcd that is measured, and the floors.
+"""All measured locks in ZooKeeper and etcd, and their floors.
 
-kazoo's and aetcd's are imported where they are used: in the process of one contender.
+kazoo and aetcd are imported only in the process of the contender that uses them.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from holdfast import AsyncClient, AsyncLease, AsyncLock, Client
 from holdfast.stores.ordered.store import OrderedStore
 
 BUSY = 20.0
-"""How long a request may take on a machine that is too busy for its own benchmark, in seconds."""
+"""How long a request may take on a busy machine, in seconds."""
 
 TTL = 30.0
 
@@ -58,16 +58,16 @@ class AsyncHandle(Protocol):
     """One lock as one task uses it. It reads the clock itself, so that no adapter is timed."""
 
     async def acquire(self) -> float:
-        """Wait until the lock is held; return the time at which it was."""
+        """Wait until the lock is held; return the time of the grant."""
         ...
 
     async def release(self) -> float:
-        """Let go; return the time just before."""
+        """Release the lock; return the time just before the release."""
         ...
 
 
 Wakes = list[None]
-"""Has one more whenever a client was told that something it watched has changed."""
+"""One item for each event of a watch that a client received."""
 
 
 # -- Holdfast's -------------------------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ class AsyncLeased:
         return clock()
 
     async def release(self) -> float:
-        """Let go."""
+        """Release the lock."""
         assert self._lease is not None  # noqa: S101 - a misuse by the benchmark itself
         now = clock()
         await self._lease.release()
@@ -111,7 +111,7 @@ async def async_leased(kind: str, address: Address, _wakes: Wakes) -> AsyncGener
 
 @contextmanager
 def noting_wakes(wakes: Wakes) -> Generator[None]:
-    """Count what Holdfast's stores of this process are told."""
+    """Count the events that Holdfast's stores of this process receive."""
     original = OrderedStore.woken
 
     def woken(store: OrderedStore, request_id: str) -> None:
@@ -139,7 +139,7 @@ def kazoo_client(address: Address) -> Generator[Any]:
 
 @contextmanager
 def kazoo_handle(_kind: str, address: Address, wakes: Wakes) -> Generator[Handle]:
-    """Open kazoo's lock, which notes whenever its watch tells something."""
+    """Open a lock of kazoo, which counts the events of its watch."""
     recipe: Any = import_module("kazoo.recipe.lock").Lock
 
     class Counting(recipe):  # type: ignore[misc]
@@ -185,7 +185,7 @@ def _by_kazoo(make: Callable[[Any], Callable[[], object]], address: Address) -> 
 
 
 class AsyncPlain:
-    """aetcd's."""
+    """A lock of aetcd."""
 
     def __init__(self, lock: Any) -> None:  # noqa: ANN401
         self._lock = lock
@@ -197,7 +197,7 @@ class AsyncPlain:
         return clock()
 
     async def release(self) -> float:
-        """Let go."""
+        """Release the lock."""
         now = clock()
         await self._lock.release()
         return now
@@ -205,7 +205,7 @@ class AsyncPlain:
 
 @asynccontextmanager
 async def aetcd_handle(_kind: str, address: Address, wakes: Wakes) -> AsyncGenerator[AsyncHandle]:
-    """Open aetcd's lock, which notes whenever its watch tells something."""
+    """Open a lock of aetcd, which counts the events of its watch."""
     aetcd: Any = import_module("aetcd")
     recipe: Any = aetcd.locks.Lock
 

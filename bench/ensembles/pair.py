@@ -1,4 +1,4 @@
-"""What one uncontended acquire and release in ZooKeeper or etcd cost together, on one server and on an ensemble."""
+"""The cost of one uncontended pair of acquire and release in ZooKeeper or etcd, on one server and on an ensemble."""
 
 import statistics
 import time
@@ -16,22 +16,22 @@ from bench.timing import BATCH
 from bench.workers import Worker
 
 OVER_PEER = 1.0
-"""How many times what the best peer takes, at most."""
+"""The greatest ratio to the best peer's time."""
 
 SHARE = 4
-"""A round has so many times fewer pairs than one in Redis, for they are slower."""
+"""How many times fewer pairs a round has than one in Redis, as they are slower."""
 
 COLUMNS = ("median", "min..max of rounds", "over floor", "over peer", "requests", "client each")
 
 
 @dataclass(slots=True)
 class Round:
-    """What one contender took in one round: all of a pair."""
+    """The cost of a pair for one contender in one round."""
 
     seconds: float
-    """The median of its batches."""
+    """The median duration of the batches."""
     client: float
-    """How long the client's processor worked, in seconds."""
+    """The processor time of the client, in seconds."""
     requests: float
 
 
@@ -87,7 +87,7 @@ def _round(worker: Worker, place: Place, name: str, pairs: int) -> Round:
 
 
 def serve(line: Connection, kind: str, label: str, asked: Mapping[str, Address]) -> None:
-    """Be the process of one contender."""
+    """Run the process of one contender."""
     with ExitStack() as stack:
         measures = {name: stack.enter_context(measuring(kind, label, each)) for name, each in asked.items()}
         for measure in measures.values():

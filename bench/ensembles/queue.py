@@ -1,7 +1,7 @@
-"""Many clients wait for one lock in ZooKeeper or etcd: what a release costs, and how soon the next one has the lock.
+"""Many clients wait for one lock in ZooKeeper or etcd: the cost of a release, and the time to the next grant.
 
-All of one contender are in one process, threads or tasks. Another client of it holds the lock until all of them wait;
-then it lets go, and each has the lock once, for a moment.
+All waiters of a contender are threads or tasks of one process. Another client of the process holds the lock until all
+of them wait, and releases it; then each waiter holds the lock once, for a moment.
 """
 
 import asyncio
@@ -32,10 +32,10 @@ from bench.workers import TEST_TIMEOUT, Worker
 from tests.servers import wait_until
 
 HOLD = 0.001
-"""How long each holds the lock, in seconds."""
+"""How long each waiter holds the lock, in seconds."""
 
 WAKES = 1.0
-"""How many events a release may deliver."""
+"""The greatest number of events for each release."""
 
 COLUMNS = (
     "events a release",
@@ -51,47 +51,47 @@ COLUMNS = (
 Opener = Callable[[Address, Wakes], AbstractAsyncContextManager[AsyncHandle]]
 
 Held = tuple[float, float]
-"""When a lock was had, and when its release began."""
+"""The instant of a grant, and the start of its release."""
 
 
 @dataclass(slots=True)
 class Drain:
-    """What the process saw of one queue."""
+    """The measurements of the process for one queue."""
 
     held: Sequence[Held]
-    """First of all that of the client that held it before."""
+    """The holds, beginning with that of the first client."""
     wakes: int
     client: float
-    """How long its processor worked, in seconds."""
+    """The processor time of the process, in seconds."""
 
 
 @dataclass(slots=True)
 class Round:
-    """The same, with what it cost the servers."""
+    """The measurements for one queue, with the cost for the servers."""
 
     drain: Drain
     requests: float
     sent: float
-    """How many events the servers say to have sent."""
+    """The number of events that the servers report as sent."""
 
     @property
     def waited(self) -> int:
-        """How many waited."""
+        """The number of waiters."""
         return len(self.drain.held) - 1
 
     @property
     def wakes(self) -> float:
-        """How many events were delivered for each release that somebody waited for."""
+        """The events delivered for each release with a waiter."""
         return self.drain.wakes / self.waited
 
     @property
     def each(self) -> float:
-        """How many requests were sent for each acquisition and its release."""
+        """The requests sent for each acquisition and its release."""
         return self.requests / len(self.drain.held)
 
     @property
     def client(self) -> float:
-        """How long the client's processor worked for each."""
+        """The client's processor time for each acquisition and its release."""
         return self.drain.client / len(self.drain.held)
 
 
@@ -106,7 +106,7 @@ def etcd(size: Size, folder: Path) -> Report:
 
 
 def run(kind: str, size: Size, folder: Path) -> Report:
-    """Let clients wait, a queue each in turns."""
+    """Let clients wait, with one queue each in turns."""
     with ExitStack() as stack:
         places = stack.enter_context(running(kind, folder, ensembles=size.ensembles))
         version = next(iter(places.values())).meters.version
@@ -150,12 +150,12 @@ def _round(worker: Worker, place: Place, waiters: int) -> Round:
 
 
 def handoffs(held: Sequence[Held]) -> list[float]:
-    """Return how long it took from the beginning of each release until somebody else had the lock."""
+    """Return the time from the start of each release to the next grant."""
     return [after[0] - before[1] for before, after in pairwise(sorted(held))]
 
 
 def overlaps(held: Sequence[Held]) -> int:
-    """Return how often somebody got the lock before the one before began to let go."""
+    """Return the number of grants before the release of the previous holder began."""
     return sum(each < 0 for each in handoffs(held))
 
 
@@ -195,7 +195,7 @@ def _bound(case: Case, rounds: Sequence[Round]) -> Bound:
 
 
 def serve(line: Connection, kind: str, label: str, addresses: Sequence[Address], waiters: int) -> None:
-    """Be the process of one contender."""
+    """Run the process of one contender."""
     wakes: Wakes = []
     homes = [addresses[number % len(addresses)] for number in range(waiters + 1)]
     with noting_wakes(wakes):

@@ -1,4 +1,4 @@
-"""The servers that both benchmarks use, ZooKeeper's or etcd's, and what they count."""
+"""The ZooKeeper or etcd servers of both benchmarks, and their counters."""
 
 import urllib.request
 from collections.abc import Generator, Mapping, Sequence
@@ -16,7 +16,7 @@ ONE = "one server"
 THREE = "ensemble of 3"
 
 TEST_TIMEOUT = 20.0
-"""How long, in seconds, a server may take to tell what it counts on a machine that is too busy for its benchmark."""
+"""How long a busy server may take to return its counters, in seconds."""
 
 Address = tuple[str, int]
 
@@ -33,51 +33,51 @@ class Case:
 
 
 class Meters(Protocol):
-    """What some servers count."""
+    """The counters of some servers."""
 
     @property
     def version(self) -> str:
-        """What they are."""
+        """The program of the servers, and its version."""
         ...
 
     def requests(self) -> float:
-        """Return how many requests of clients have come, since some moment."""
+        """Return the number of client requests since some instant."""
         ...
 
     def watches(self) -> float:
-        """Return how many watches clients have there now."""
+        """Return the present number of watches."""
         ...
 
     def events(self) -> float:
-        """Return how many events they have sent to clients."""
+        """Return the number of events sent to clients."""
         ...
 
 
 @dataclass(slots=True)
 class ZooKeeperMeters:
-    """Those of ZooKeeper."""
+    """The counters of ZooKeeper servers."""
 
     servers: Sequence[ZooKeeperServer]
     _asked: int = 0
-    """How often we asked ourselves: servers count that too."""
+    """The number of the benchmark's own requests, which the servers count, too."""
 
     @property
     def version(self) -> str:
-        """What they are."""
+        """The program of the servers, and its version."""
         self._asked += 1
         said = self.servers[0].say("srvr", TEST_TIMEOUT)
         return "ZooKeeper " + said.partition("version: ")[2].partition("-")[0]
 
     def requests(self) -> float:
-        """Return how many requests have come: also pings."""
+        """Return the number of requests, including pings."""
         return self._sum("zk_packets_received") - self._asked
 
     def watches(self) -> float:
-        """Return how many watches there are."""
+        """Return the number of watches."""
         return self._sum("zk_watch_count")
 
     def events(self) -> float:
-        """Return how many events were sent."""
+        """Return the number of events sent."""
         return sum(
             self._sum(f"zk_sum_node_{what}_watch_count") for what in ("created", "deleted", "changed", "children")
         )
@@ -89,25 +89,25 @@ class ZooKeeperMeters:
 
 @dataclass(slots=True)
 class EtcdMeters:
-    """Those of etcd."""
+    """The counters of etcd servers."""
 
     servers: Sequence[EtcdServer]
 
     @property
     def version(self) -> str:
-        """What they are."""
+        """The program of the servers, and its version."""
         return f"etcd {self.servers[0].status()['version']}"
 
     def requests(self) -> float:
-        """Return how many messages have come, also those on streams. What comes to the gateway comes by gRPC, too."""
+        """Return the number of received messages, also on streams. The gateway forwards its requests by gRPC."""
         return self._sum("grpc_server_msg_received_total")
 
     def watches(self) -> float:
-        """Return how many watches there are."""
+        """Return the number of watches."""
         return self._sum("etcd_debugging_mvcc_watcher_total")
 
     def events(self) -> float:
-        """Return how many events were sent."""
+        """Return the number of events sent."""
         return self._sum("etcd_debugging_mvcc_events_total")
 
     def _sum(self, name: str) -> float:
@@ -123,13 +123,13 @@ class Place:
     addresses: list[Address]
     meters: Meters
     one: Address = field(init=False)
-    """The one that is asked if only one is: no leader, if there are others."""
+    """The server for single requests; no leader if there are others."""
 
     def __post_init__(self) -> None:
         self.one = self.addresses[0]
 
     def url(self, number: int = 0) -> str:
-        """Return the URL of one of them, counted round and round."""
+        """Return the URL of one of the servers, in rotation."""
         return url_of(self.kind, self.addresses[number % len(self.addresses)])
 
 
@@ -140,7 +140,7 @@ def url_of(kind: str, address: Address) -> str:
 
 @contextmanager
 def running(kind: str, folder: Path, *, ensembles: bool) -> Generator[Mapping[str, Place]]:
-    """Run one server, and three if they are wanted."""
+    """Run one server, and an ensemble of three if it is measured."""
     run_one, run_three = (_one_zookeeper, _three_zookeepers) if kind == ZOOKEEPER else (_one_etcd, _three_etcds)
     with ExitStack() as stack:
         places = {ONE: stack.enter_context(run_one(folder / "one"))}
@@ -157,7 +157,7 @@ def _one_zookeeper(folder: Path) -> Generator[Place]:
 
 @contextmanager
 def _three_zookeepers(folder: Path) -> Generator[Place]:
-    """Run an ensemble; a follower comes first, so that all are asked for the same."""
+    """Run an ensemble. A follower comes first, so that all contenders use servers with the same role."""
     with ZooKeeperEnsemble(folder) as ensemble:
         servers = [*ensemble.followers(), ensemble.leader()]
         yield Place(ZOOKEEPER, [each.address for each in servers], ZooKeeperMeters(servers))
@@ -171,14 +171,14 @@ def _one_etcd(folder: Path) -> Generator[Place]:
 
 @contextmanager
 def _three_etcds(folder: Path) -> Generator[Place]:
-    """Run an ensemble; a follower comes first, here too."""
+    """Run an ensemble. A follower comes first, as in ZooKeeper."""
     with EtcdEnsemble(folder) as ensemble:
         servers = [*ensemble.followers(), ensemble.leader()]
         yield Place(ETCD, [each.address for each in servers], EtcdMeters(servers))
 
 
 def _read(said: str) -> dict[str, float]:
-    """Read lines of a name and a number; others are passed over."""
+    """Parse lines of a name and a number, and skip other lines."""
     found: dict[str, float] = {}
     for line in said.splitlines():
         name, _, value = line.rpartition("\t" if "\t" in line else " ")

@@ -1,1 +1,1 @@
-"""Benchmarks of the Redis store, beside the locks that other libraries keep in Redis. Each runs a server of its own."""
+"""Benchmarks of the Redis store, beside the locks of other libraries in Redis. Each starts a server of its own."""

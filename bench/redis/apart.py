@@ -1,8 +1,8 @@
-"""Peers that cannot be installed beside the others: each has a folder of its own, which only its processes see.
+"""Peers that cannot be installed beside the others: each has a folder of its own, which only its processes import from.
 
-redlock-ng calls its package `redlock`, as redlock-py does, and wants an older redis-py than the one that is measured;
-aioredlock wants an aioredis that was left long ago. `python -m bench.redis.apart` installs them. No benchmark does: it
-leaves out what is not there, and says so.
+The package of redlock-ng is called `redlock`, like that of redlock-py, and needs an older redis-py than the measured
+one; aioredlock needs an abandoned aioredis. `python -m bench.redis.apart` installs them. A benchmark installs nothing:
+it leaves out missing peers, and reports that.
 """
 
 import os
@@ -18,14 +18,14 @@ PINS = {
     REDLOCK_NG: ("redlock-ng==2.0.4", "redis==5.3.1", "hiredis==3.5.0"),
     AIOREDLOCK: ("aioredlock==0.7.3", "aioredis==1.3.1", "hiredis==3.5.0"),
 }
-"""What each is installed from, itself first."""
+"""The requirements of each peer, itself first."""
 MODULES = {REDLOCK_NG: "redlock", AIOREDLOCK: "aioredlock"}
 
 TEST_TIMEOUT = 300.0
 
 
 def folder(peer: str) -> Path:
-    """Return where it is, or would be: within the virtual environment, and by another name when it is pinned anew."""
+    """Return the folder of a peer, in the virtual environment. Another pinned version has another folder."""
     return Path(sys.prefix) / "bench-apart" / "+".join(PINS[peer]).replace("==", "-")
 
 
@@ -53,7 +53,7 @@ def enter(peer: str) -> None:
 
 
 def install(peer: str) -> None:
-    """Install it, unless it is there. Raises SubprocessError if that fails, or if this Python can't import it."""
+    """Install a peer if it is missing. Raises SubprocessError if that fails or this Python can't import it."""
     whole, half = folder(peer), folder(peer).with_suffix(".half")
     if whole.is_dir():
         return
@@ -66,7 +66,7 @@ def install(peer: str) -> None:
 
 
 def main() -> None:
-    """Install what can be installed; a benchmark does without the rest."""
+    """Install the peers that can be installed; the benchmarks leave out the others."""
     for peer in PINS:
         try:
             install(peer)

@@ -1,4 +1,4 @@
-"""Every lock in Redis that is measured, behind the face of `bench.contenders`. A place is the URL of the server."""
+"""All measured locks in Redis, behind the interface of `bench.contenders`. A place is the URL of the server."""
 
 import asyncio
 import math
@@ -20,7 +20,7 @@ from tests.servers import RedisServer
 
 TTL = 30.0
 TEST_TIMEOUT = 10.0
-"""How long, in seconds, a request may take on a machine that is too busy for its own benchmark."""
+"""How long a request may take on a busy machine, in seconds."""
 
 THREADS = "holdfast threads"
 ASYNCIO = "holdfast asyncio"
@@ -32,7 +32,7 @@ POTTERY = "pottery"
 
 REDIS_PY_KEY = f"redis-py:{NAME}"
 REDIS_LOCK_KEY = f"lock:{NAME}"
-"""Where those two keep their lock."""
+"""The keys of the locks of redis-py and python-redis-lock."""
 
 MEANINGS = {
     THREADS: "holdfast.Client, one a process",
@@ -59,7 +59,7 @@ def redis_server(folder: Path) -> Generator[RedisServer]:
 
 @contextmanager
 def redis_py_client(url: str) -> Generator[Any]:
-    """Connect redis-py; without its timeout, which would cut a BLPOP short."""
+    """Connect redis-py without its timeout, which would end a BLPOP early."""
     with closing(Redis.from_url(url, socket_timeout=None)) as client:  # pyright: ignore[reportUnknownMemberType]
         client.ping()  # pyright: ignore[reportUnknownMemberType]
         yield client

@@ -1,4 +1,4 @@
-"""The least that a lock in Redis can cost: scripts over a bare socket, packed and parsed by hiredis."""
+"""The floor of a lock in Redis: scripts over a bare socket, packed and parsed by hiredis."""
 
 import itertools
 import secrets
@@ -32,7 +32,7 @@ MEANINGS = {
 
 HEAVIER = "a script that keeps a queue and a fencing token is more work for the server than SET and compare-and-delete"
 WAKING = "each hand-over is a script and wakes another process, and all of them and the server share the cores"
-"""Why not even a floor is faster."""
+"""The reasons why even a floor is not faster."""
 
 TAKE = "return redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2])"
 LET_GO = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
@@ -41,7 +41,7 @@ pack: Callable[[tuple[Word, ...]], bytes] = hiredis.pack_command  # type: ignore
 
 
 class BareSocket:
-    """A connection that sends what it is given, and returns what comes back."""
+    """A connection that sends given bytes and returns the replies."""
 
     def __init__(self, connected: socket.socket) -> None:
         """Use a connected socket."""
@@ -75,10 +75,10 @@ def bare_socket(server: RedisServer) -> Generator[BareSocket]:
 
 
 class OwnScripts:
-    """The commands that Holdfast sends for one name, word for word."""
+    """The exact commands that Holdfast sends for one name."""
 
     def __init__(self, bare: BareSocket, name: str = NAME) -> None:
-        """Load the scripts, and learn which process this is."""
+        """Load the scripts, and learn the identity of the server process."""
         for script in (scripts.ACQUIRE, scripts.RELEASE):
             bare.exchange("SCRIPT", "LOAD", script.text)
         self._run_id = wire.run_id_of(bare.exchange("INFO", "server"))
@@ -118,13 +118,13 @@ class OwnScripts:
 
 
 class BareHandle:
-    """A lock made of Holdfast's scripts over two bare sockets: whoever waits reads the channel itself.
+    """A floor made of Holdfast's scripts over two bare sockets, whose waiter reads the channel itself.
 
-    A floor, not a lock: it knows no timeout, no lost push, no renewal, no second thread.
+    It is no lock, for it handles no timeout, no lost notification, no renewal and no second thread.
     """
 
     def __init__(self, bare: BareSocket, channel: BareSocket) -> None:
-        """Subscribe."""
+        """Subscribe to the channel."""
         self._bare = bare
         self._channel = channel
         self._mine = OwnScripts(bare)
@@ -138,7 +138,7 @@ class BareHandle:
         return clock()
 
     def release(self) -> float:
-        """Let go."""
+        """Release the lock."""
         now = clock()
         self._bare.exchange(*self._mine.release(self._token))
         return now
@@ -152,7 +152,7 @@ class BareHandle:
 
 @contextmanager
 def bare_handle(url: str) -> Generator[Handle]:
-    """Open a lock that is nothing but scripts."""
+    """Open the floor that consists of Holdfast's scripts alone."""
     where = urlsplit(url)
     address = (where.hostname or "", where.port or 0)
     with closing(socket.create_connection(address)) as one, closing(socket.create_connection(address)) as other:
@@ -160,7 +160,7 @@ def bare_handle(url: str) -> Generator[Handle]:
 
 
 def beyond(floor: str, reached: float, limit: float, because: str = HEAVIER) -> str:
-    """Say why Holdfast is not so many times as fast as a peer, of which a floor reaches so much."""
+    """Return the reason why Holdfast misses a multiple of a peer's speed, given what a floor reaches."""
     if reached < limit:
         return f"the floor itself ({floor}) is only {reached:.2f} times as fast, for {because}"
     return f"the floor ({floor}) is {reached:.2f} times as fast; the rest is the client's own work, in Python"
@@ -179,7 +179,7 @@ def own_pair(bare: BareSocket) -> Callable[[], object]:
 
 
 def minimal_pair(bare: BareSocket) -> Callable[[], object]:
-    """Return the pair that every plain lock in Redis is made of."""
+    """Return the pair of commands of which every plain lock in Redis consists."""
     take, let_go = (bare.exchange("SCRIPT", "LOAD", text) for text in (TAKE, LET_GO))
     ttl = number(int(TTL * 1000))
 

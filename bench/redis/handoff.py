@@ -1,7 +1,7 @@
-"""How long after a release in one process a lock in Redis is held in another, near the server and far from it.
+"""The time from a release in one process to the grant in another, for a lock in Redis, near the server and far from it.
 
-A wake-up cannot be sooner than a message takes to the server and back out of it, as a PING does. So PINGs are measured
-beside, through the same proxy: its timers are coarse, and what it adds is more than it was told to.
+A wake-up takes at least as long as a message to the server and its reply, as of a PING. So PINGs are measured as well,
+through the same proxy, whose timers are coarse: it delays messages by more than its setting.
 """
 
 import time
@@ -20,13 +20,13 @@ LABELS = (THREADS, ASYNCIO, REDIS_PY, REDIS_LOCK)
 PING = "PING"
 MEANING = MEANINGS | {PING: "floor: one PING and its reply, on an idle connection"}
 DELAYS = (0.0, 0.001, 0.004)
-"""How long a message is delayed, each way, in seconds; without delay there is no proxy either."""
+"""The delays of a message, each way, in seconds. Without a delay there is no proxy."""
 HOLD = (0.02, 0.12)
-"""As for files; all of the 100 ms that redis-py sleeps between polls, after the time that a slow request takes."""
+"""The limits of the hold time: the whole 100 ms of redis-py's sleep between polls, after the time of a slow request."""
 
 
 def run(size: Size, folder: Path) -> Report:
-    """Pass the lock of each contender between two processes, from every distance."""
+    """Hand the lock of each contender off between two processes, at each distance."""
     with ExitStack() as stack:
         server = stack.enter_context(redis_server(folder))
         places = {_distance(delay): stack.enter_context(_place(server, delay)) for delay in DELAYS}
@@ -54,7 +54,7 @@ def _distance(delay: float) -> str:
 
 @contextmanager
 def _place(server: RedisServer, delay: float) -> Generator[tuple[str, int]]:
-    """Return where to connect so that every message is delayed."""
+    """Return the address of a proxy that delays every message."""
     if not delay:
         yield server.address
         return

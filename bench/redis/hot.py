@@ -1,7 +1,6 @@
 """Several processes, each with a client of its own, contend for one lock in Redis all the time.
 
-What is asked of a lock there: how often it changes hands, what each time costs the server, how long one waits, and
-whether everybody gets a share.
+The benchmark measures the grants a second, their cost for the server, the waits, and the share of each process.
 """
 
 import asyncio
@@ -43,13 +42,13 @@ HOLDS = (0.0, 0.002)
 START_AFTER = 0.05
 
 FASTER = 3.0
-"""How many times as fast as the best peer, at most processes and no hold."""
+"""The least ratio to the best peer's speed, with the greatest number of processes and no hold time."""
 COMMANDS = 2.0
-"""How many commands of clients an acquisition and its release may cost, to two decimals."""
+"""The greatest number of client commands for an acquisition and its release, to two decimals."""
 FAIRNESS = 0.8
-"""What the least successful process gets, as a share of what the most successful one does."""
+"""The least ratio of the fewest grants of a process to the most."""
 FAIR = 0.5
-"""The same for a peer to be called fair: one that lets a single process in again and again needs no hand-off."""
+"""The least such ratio of a fair peer. A peer that grants one process repeatedly needs no hand-off."""
 
 SENT = {
     REDIS_PY: ("set", "evalsha"),
@@ -57,21 +56,21 @@ SENT = {
     REDIS_LOCK: ("set", "blpop", "get"),
     POTTERY: ("set", "evalsha"),
 }
-"""The commands that a peer's clients send. The server counts those of scripts too: the GET of python-redis-lock's
-script makes up for its EVALSHA, which is not counted here."""
+"""The commands that a peer's clients send. The server also counts the commands of scripts: the GET of
+python-redis-lock's script stands for its EVALSHA, which is not counted here."""
 
 
 @dataclass(slots=True)
 class Share:
-    """What one process got."""
+    """The grants and waits of one process."""
 
     grants: int = 0
-    """Within the window."""
+    """The grants within the window."""
     waits: list[float] = field(default_factory=list[float])
-    """All of them, in seconds, also that which ended after the window."""
+    """All waits, in seconds, including the one that ended after the window."""
 
     def note(self, asked: float, got: float, until: float) -> bool:
-        """Note an acquisition; return whether there is time for another."""
+        """Record an acquisition; return whether there is time for another."""
         self.waits.append(got - asked)
         in_time = got < until
         self.grants += in_time
@@ -80,27 +79,27 @@ class Share:
 
 @dataclass(slots=True)
 class Contest:
-    """What all of them got in one window, and what it cost the server."""
+    """The grants of all processes in one window, and their cost for the server."""
 
     shares: Sequence[Share]
     seconds: float
     commands: float
-    """Sent by clients, an acquisition."""
+    """The commands sent by clients, for each acquisition."""
     busy: float
-    """How long the server's processor worked, in seconds, an acquisition."""
+    """The server's processor time for each acquisition, in seconds."""
 
     def rate(self) -> float:
         """Return the acquisitions a second."""
         return sum(share.grants for share in self.shares) / self.seconds
 
     def fairness(self) -> float:
-        """Return the fewest over the most."""
+        """Return the ratio of the fewest grants to the most."""
         grants = [share.grants for share in self.shares]
         return min(grants) / max(grants) if any(grants) else 0.0
 
 
 def run(size: Size, folder: Path) -> Report:
-    """Let processes contend, a window each in turns."""
+    """Let processes contend, one window each in turns."""
     with ExitStack() as stack:
         server = stack.enter_context(redis_server(folder))
         workers = [stack.enter_context(Worker(serve, server.url)) for _ in range(max(size.hot))]
@@ -144,7 +143,7 @@ def _contest(server: RedisServer, workers: Sequence[Worker], case: Case, seconds
 
 
 def sent(server: RedisServer, label: str) -> int:
-    """Return how many commands were sent by clients since the statistics were reset."""
+    """Return the number of client commands since the statistics were reset."""
     counts = calls(server)
     return sum(counts.get(name, 0) for name in SENT.get(label, OURS))
 
@@ -193,7 +192,7 @@ def _bounds(contests: Mapping[Case, Sequence[Contest]], most: int) -> list[Bound
 
 
 def _rivals(rates: Mapping[str, Sequence[float]], fairness: Mapping[str, float]) -> tuple[str, str, str]:
-    """Return the fastest peer, the fastest that is fair or else the fairest, and which of the two that is."""
+    """Return the fastest peer; the fastest fair peer, else the fairest; and whether it is the one or the other."""
 
     def rate(label: str) -> float:
         return statistics.median(rates[label])
@@ -210,7 +209,7 @@ def _faster(text: str, rates: Mapping[str, Sequence[float]], peer: str, why: str
 
 
 def serve(line: Connection, url: str) -> None:
-    """Be one of the processes."""
+    """Run one of the processes."""
     line.send("there")
     while True:
         label, hold = line.recv()
@@ -225,7 +224,7 @@ def serve(line: Connection, url: str) -> None:
 
 
 def contend(handle: Handle, hold: float, until: float) -> Share:
-    """Acquire, hold, release, again and again."""
+    """Acquire, hold and release in a loop."""
     share = Share()
     while True:
         asked = clock()

@@ -1,6 +1,6 @@
-"""One client that holds many leases in Redis and does nothing but keep them: what that costs it and the server.
+"""One client that holds many leases in Redis and only renews them: the cost for the client and the server.
 
-All of its leases are renewed by its renewer, up to 100 in one request, after about a third of their ttl.
+Its renewer renews up to 100 leases in one request, after about a third of their ttl.
 """
 
 import asyncio
@@ -21,27 +21,27 @@ from holdfast import AsyncClient, Client, Outcome
 from tests.servers import RedisServer
 
 TTLS = 1.5
-"""How long the leases are kept, as a multiple of their ttl: about four renewals of each."""
+"""How long the leases are held, as a multiple of their ttl: about four renewals of each."""
 AT_ONCE = 100
 SHARE = 0.2
-"""The most of a processor that keeping them may take."""
+"""The greatest share of a processor for the renewals."""
 
 R = TypeVar("R")
 
 
 @dataclass(slots=True)
 class Kept:
-    """What it took to keep them, a second, and what became of them."""
+    """The cost of the renewals a second, and the number of lost leases."""
 
     client: float
-    """Seconds of processor."""
+    """The processor time, in seconds."""
     server: float
     requests: float
     lost: int
 
 
 class Meter:
-    """Measures a stretch in which this process does nothing but keep leases."""
+    """Measures a period in which this process only renews leases."""
 
     def __init__(self, server: RedisServer) -> None:
         """Begin."""
@@ -51,7 +51,7 @@ class Meter:
         self._mine, self._began = time.process_time(), time.monotonic()
 
     def stop(self) -> Kept:
-        """Return what was used; which leases are lost is not known yet."""
+        """Return the cost, without the number of lost leases, which is not known yet."""
         passed = time.monotonic() - self._began
         mine = time.process_time() - self._mine
         theirs, requests = processor(self._server) - self._before, calls(self._server).get("evalsha", 0)
@@ -59,7 +59,7 @@ class Meter:
 
 
 def run(size: Size, folder: Path) -> Report:
-    """Keep leases by a Client, then by an AsyncClient."""
+    """Renew leases of a Client, then of an AsyncClient."""
     names = [f"{NAME}-{number}" for number in range(size.leases)]
     with _quiet(), redis_server(folder) as server:
         kept = {
@@ -81,7 +81,7 @@ def run(size: Size, folder: Path) -> Report:
 
 @contextmanager
 def _quiet() -> Generator[None]:
-    """Have no lease that is lost told of in the log: they are counted."""
+    """Disable the log of lost leases, which are counted instead."""
     logger = logging.getLogger("holdfast")
     level = logger.level
     logger.setLevel(logging.CRITICAL)
@@ -114,7 +114,7 @@ async def _keep_async(server: RedisServer, names: Sequence[str], ttl: float) -> 
 
 
 async def _gather(calls: Iterable[Coroutine[Any, Any, R]]) -> list[R]:
-    """Await all, some at a time: ten thousand at once would wait for each other for longer than a request may take."""
+    """Await all, some at a time: ten thousand at once would exceed the timeout of a request."""
     left, results = iter(calls), list[R]()
     while batch := list(islice(left, AT_ONCE)):
         results += await asyncio.gather(*batch)
@@ -122,6 +122,6 @@ async def _gather(calls: Iterable[Coroutine[Any, Any, R]]) -> list[R]:
 
 
 def _lost(held: Sequence[bool], outcomes: Sequence[Outcome]) -> int:
-    """Count what was lost by the client's clock, or what the server no longer knew when it was given back."""
+    """Return the number of leases that were lost by the client's clock, or unknown to the server at their release."""
     kept = sum(mine and outcome is Outcome.RELEASED for mine, outcome in zip(held, outcomes, strict=True))
     return len(outcomes) - kept

@@ -1,7 +1,7 @@
-"""A holder of a lock in Redis is killed with SIGKILL while another process waits: how soon the waiter has the lock.
+"""A holder of a lock in Redis is killed with SIGKILL while another process waits: the time until the grant.
 
-The lease ends by the server's clock, one ttl after its last renewal. How much of it is left is asked right after the
-kill and counted from before the question, so a wake-up looks later than it was by as long as the question took.
+The lease ends by the server's clock, one ttl after its last renewal. The benchmark queries its remaining time right
+after the kill, and counts from the start of this query. So a wake-up looks later by the duration of the query.
 """
 
 from collections.abc import Callable
@@ -31,11 +31,11 @@ from holdfast import Client
 from tests.servers import RedisServer
 
 LIMIT = 25.0
-"""How late, in milliseconds after the end of the dead holder's lease, the waiter is in the median."""
+"""The greatest median time from the end of the dead holder's lease to the grant, in milliseconds."""
 
 
 def run(size: Size, folder: Path) -> Report:
-    """Kill holders."""
+    """Kill holders, and report how long their waiters wait."""
     with ExitStack() as stack:
         server = stack.enter_context(redis_server(folder))
         waits = kill(_open_all(stack, server, size.ttl), size)

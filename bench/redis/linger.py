@@ -1,4 +1,4 @@
-"""What it costs to take a lock in Redis again that was released and lingers, all by one thread."""
+"""The cost of reacquiring a lingering lock in Redis, by one thread."""
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -17,9 +17,9 @@ from tests.servers import RedisServer
 LINGER = "linger"
 LINGER_WITH = "linger, with"
 LEAST = 200_000
-"""How many pairs a second one thread is to do."""
+"""The least number of pairs a second of one thread."""
 COUNTED = 5_000
-"""Over how many pairs commands are counted: several ranges of tokens."""
+"""The number of pairs over which commands are counted: several spans of tokens."""
 
 OURS = {
     LINGER: "holdfast.Client, lock(..., linger=1), acquire().release()",
@@ -28,7 +28,7 @@ OURS = {
 
 
 def run(size: Size, folder: Path) -> Report:
-    """Compare the pairs of all contenders, and count what they send."""
+    """Compare the pairs of all contenders, and count their commands."""
     with ExitStack() as stack:
         server = stack.enter_context(contenders.redis_server(folder))
         pairs = _open_all(stack, server)

@@ -1,7 +1,7 @@
 """Many threads or tasks of one process, and then many processes of several threads, on one hot lock in Redis.
 
-Those of one process stand in one local queue, and the name goes from hand to hand among them; several processes take
-turns. What is asked: how often it changes hands, what that costs the server, and whether every process has its share.
+The contenders of one process stand in one local queue, with local hand-offs among them; the fairness budget limits each
+process. The benchmark measures the grants a second, their cost for the server, and the share of each process.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ from tests.servers import RedisServer
 START_AFTER = 0.1
 THREADS_EACH = 4
 SHARE = 0.08
-"""How long a window of processes is for each of them, in seconds: several turns of each, and time to come late."""
+"""The length of a window for each process, in seconds: several fairness budgets, and time for a late start."""
 
 FASTER = 10.0
 COMMANDS = 0.2
@@ -64,28 +64,28 @@ MEANINGS = {
 
 @dataclass(slots=True)
 class Crowd:
-    """What all of one contender got in one window."""
+    """The grants of one contender in one window."""
 
     grants: Sequence[int]
     seconds: float
     commands: float
-    """Sent by clients, an acquisition."""
+    """The commands sent by clients, for each acquisition."""
 
     def rate(self) -> float:
         """Return the acquisitions a second."""
         return sum(self.grants) / self.seconds
 
     def fairness(self) -> float:
-        """Return the fewest over the most."""
+        """Return the ratio of the fewest grants to the most."""
         return min(self.grants) / max(self.grants) if any(self.grants) else 0.0
 
 
 Contender = Callable[[float], Sequence[int]]
-"""Contends for so many seconds; returns what each thread or task (or process) was granted."""
+"""Contends for so many seconds; returns the grants of each thread, task or process."""
 
 
 def run(size: Size, folder: Path) -> Report:
-    """Let threads, tasks and processes contend, a window each in turns."""
+    """Let threads, tasks and processes contend, one window each in turns."""
     with ExitStack() as stack:
         server = stack.enter_context(redis_server(folder))
         workers = [stack.enter_context(Worker(serve, server.url)) for _ in range(size.crowds)]
@@ -139,7 +139,7 @@ def _measure(server: RedisServer, label: str, contend: Contender, size: Size) ->
 
 
 def _threads(takes: Sequence[Callable[[], Callable[[], object]]], seconds: float) -> Sequence[int]:
-    """Let a thread for each of `takes` take and give back."""
+    """Acquire and release in one thread for each of `takes`."""
     start = clock() + START_AFTER
     grants = [0] * len(takes)
 
@@ -222,7 +222,7 @@ def _processes(workers: Sequence[Worker], seconds: float) -> Sequence[int]:
 
 
 def serve(line: Connection, url: str) -> None:
-    """Be one of the processes."""
+    """Run one of the processes."""
     with Client(url, operation_timeout=TEST_TIMEOUT) as client:
         client.inspect(NAME)
         lock = client.lock(NAME, TTL)

@@ -1,8 +1,8 @@
-"""What a task, or a thread, that waits for a lock in Redis takes in memory, in its own process and in the server.
+"""The memory of a task or thread that waits for a lock in Redis, in its own process and in the server.
 
-Each case has a server and a waiting process of its own. What counts is how much both have grown when all wait, divided
-by how many wait: the resident memory of the process, and what the server has allocated. Threads that ask at the same
-time do so over connections of their own, which are part of it.
+Each case has a server and a waiting process of its own. The result is the growth of both when all wait, divided by the
+number of waiters: of the resident memory of the process, and of the memory that the server has allocated. Threads with
+concurrent requests use connections of their own, which are included.
 """
 
 import asyncio
@@ -40,18 +40,18 @@ FLOORS = (EVENT_TASK, EVENT_THREAD)
 
 @dataclass(slots=True)
 class Grown:
-    """What those who wait add."""
+    """The memory of the waiters."""
 
     client: float
-    """Bytes in their process, for each."""
+    """The bytes in the process, for each waiter."""
     server: float
-    """Bytes in the server, for each."""
+    """The bytes in the server, for each waiter."""
     connections: int
-    """For all of them together."""
+    """The number of connections of all waiters."""
 
 
 def run(size: Size, folder: Path) -> Report:
-    """Let many wait for one name, or each for a name of its own."""
+    """Let many contenders wait for one name, or each for a name of its own."""
     report = Report(
         "redis_memory", "memory of each that waits", ["waiters", "its process", "the server", "connections"]
     )
@@ -76,7 +76,7 @@ def _kib(size: float) -> str:
 
 
 def _measure(folder: Path, label: str, names: Sequence[str], settle: float) -> Grown:
-    """Hold all names while others wait for them; return what grew by that."""
+    """Hold all names while contenders wait for them; return the growth of the memory."""
     with ExitStack() as stack:
         server = stack.enter_context(redis_server(folder))
         holder = stack.enter_context(Client(server.url, operation_timeout=TEST_TIMEOUT))
@@ -97,7 +97,7 @@ def _measure(folder: Path, label: str, names: Sequence[str], settle: float) -> G
 
 
 def wait_in_tasks(line: Connection, url: str, names: Sequence[str]) -> None:
-    """Be a process whose tasks wait for locks."""
+    """Run a process whose tasks wait for locks."""
 
     async def wait() -> None:
         client = AsyncClient(url, operation_timeout=TEST_TIMEOUT)
@@ -108,7 +108,7 @@ def wait_in_tasks(line: Connection, url: str, names: Sequence[str]) -> None:
 
 
 def wait_in_event_tasks(line: Connection, _url: str, names: Sequence[str]) -> None:
-    """Be a process whose tasks wait for an event."""
+    """Run a process whose tasks wait for an event."""
 
     async def wait() -> None:
         event = asyncio.Event()
@@ -132,14 +132,14 @@ async def _start_tasks(line: Connection, waits: Sequence[Callable[[], Awaitable[
 
 
 def wait_in_threads(line: Connection, url: str, names: Sequence[str]) -> None:
-    """Be a process whose threads wait for locks."""
+    """Run a process whose threads wait for locks."""
     client = Client(url, operation_timeout=TEST_TIMEOUT)
     client.inspect(NAME)
     _start_threads(line, [partial(_acquire, client, name) for name in names])
 
 
 def wait_in_event_threads(line: Connection, _url: str, names: Sequence[str]) -> None:
-    """Be a process whose threads wait for an event."""
+    """Run a process whose threads wait for an event."""
     _start_threads(line, [threading.Event().wait for _ in names])
 
 
@@ -159,7 +159,7 @@ def _start_threads(line: Connection, waits: Sequence[Callable[[], object]]) -> N
 
 
 def _resident() -> int:
-    """Return how many bytes of this process are in memory."""
+    """Return the resident memory of this process, in bytes."""
     gc.collect()
     pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
     return pages * resource.getpagesize()

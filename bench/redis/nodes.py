@@ -1,4 +1,4 @@
-"""Five servers and the processes that use them: what both benchmarks of the quorum have in common."""
+"""The common part of both benchmarks of the quorum: five servers, and the processes that use them."""
 
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -14,12 +14,12 @@ from tests.servers.resp import RespWire
 
 @dataclass(slots=True)
 class Used:
-    """What some work cost the servers."""
+    """The cost of some work for the servers."""
 
     commands: float
-    """Sent by clients."""
+    """The number of commands sent by clients."""
     busy: float
-    """How long all their processors worked together, in seconds."""
+    """The processor time of all servers, in seconds."""
 
 
 @dataclass(slots=True)
@@ -28,24 +28,24 @@ class Nodes:
 
     servers: Sequence[RedisServer]
     wires: Sequence[RespWire]
-    """A connection to each, for commands that are not measured."""
+    """A connection to each server, for commands that are not measured."""
 
     @property
     def urls(self) -> list[str]:
-        """Where clients connect."""
+        """The addresses for clients."""
         return [server.url for server in self.servers]
 
     def first(self, number: int) -> "Nodes":
-        """Return so many of them."""
+        """Return so many of the servers."""
         return Nodes(self.servers[:number], self.wires[:number])
 
     def sweep(self, label: str) -> int:
-        """Remove what a peer keeps, and return how many keys that were."""
+        """Delete the keys of a peer, and return their number."""
         key = KEYS.get(label)
         return sum(wire.command("DEL", key) == 1 for wire in self.wires) if key else 0
 
     def begin(self, label: str) -> float:
-        """Let the statistics begin at nothing; return what `end` asks for."""
+        """Reset the statistics; return the argument for `end`."""
         self.sweep(label)
         before = self._worked()
         for wire in self.wires:
@@ -53,7 +53,7 @@ class Nodes:
         return before
 
     def end(self, label: str, before: float) -> Used:
-        """Return what was used since `begin`."""
+        """Return the cost since `begin`."""
         counts = [calls(server) for server in self.servers]
         commands = sum(count.get(name, 0) for count in counts for name in SENT[label])
         return Used(commands, self._worked() - before)
@@ -64,13 +64,13 @@ class Nodes:
 
 @contextmanager
 def running(folder: Path) -> Generator[Nodes]:
-    """Run five servers that know nothing of each other."""
+    """Run five independent servers."""
     with ExitStack() as stack:
         servers = stack.enter_context(five_nodes(folder))
         yield Nodes(servers, [stack.enter_context(server.connect()) for server in servers])
 
 
 def able(labels: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return which contenders can be measured here, and why others cannot."""
+    """Return the contenders that can be measured here, and why others cannot."""
     missing = dict.fromkeys(HOMES[label] for label in labels if label in HOMES and not apart.is_there(HOMES[label]))
     return [label for label in labels if HOMES.get(label) not in missing], [apart.lacking(peer) for peer in missing]

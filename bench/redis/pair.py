@@ -1,4 +1,4 @@
-"""What one uncontended acquire and release in Redis cost together."""
+"""The cost of one uncontended pair of acquire and release in Redis."""
 
 from contextlib import ExitStack
 from pathlib import Path

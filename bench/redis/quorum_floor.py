@@ -1,6 +1,6 @@
-"""The least that a quorum can cost: scripts over one bare socket a node, sent to all nodes before any reply is read.
+"""The floors of a quorum: scripts over one bare socket a node, sent to all nodes before the first reply is read.
 
-Floors, not locks: they know no node that does not answer.
+They are no locks, for they handle no node that does not reply.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -19,7 +19,7 @@ Pair = Callable[[], object]
 
 
 def least_pair(bares: Sequence[BareSocket]) -> Pair:
-    """Return the pair that every Redlock is made of. A majority's replies are awaited, then the rest is drained."""
+    """Return the pair of commands of every Redlock. It awaits the replies of a majority, and then drains the others."""
     majority = len(bares) // 2 + 1
     first, rest = bares[:majority], bares[majority:]
     (let_go,) = {bare.exchange("SCRIPT", "LOAD", LET_GO) for bare in bares}

@@ -1,7 +1,7 @@
 """Several processes, each with a client of its own, contend for one lock on a majority of five Redis servers.
 
-What is asked of a lock there: how often it changes hands, how long one waits and whether one gets it in time, whether
-everybody gets a share, what each time costs the servers, whether two ever had it at once, and what is left behind.
+The benchmark measures the grants a second, the waits and timeouts, the share of each process, the cost of a grant for
+the servers, whether two processes ever held the lock at once, and the keys that are left behind.
 """
 
 import statistics
@@ -22,77 +22,77 @@ from bench.workers import Worker
 
 HOLDS = (0.0, 0.002)
 TIMEOUT = 1.0
-"""How long, in seconds, each waits for the lock before it gives up and asks again."""
+"""The timeout of each attempt to acquire the lock, in seconds."""
 START_AFTER = 0.05
 
 LABELS = (THREADS, REDLOCK_NG, REDLOCK_PY, POTTERY)
 HERE = ""
-"""The home of those that need none of their own."""
+"""The home of the contenders that need none of their own."""
 
 
 @dataclass(slots=True)
 class Share:
-    """What one process got."""
+    """The grants and waits of one process."""
 
     grants: int = 0
-    """Within the window."""
+    """The grants within the window."""
     waits: list[float] = field(default_factory=list[float])
-    """All of them, in seconds, also those in vain and the one that ended after the window."""
+    """All waits, in seconds, including failed ones and the one that ended after the window."""
     failures: int = 0
-    """How often it did not get the lock, or only after the timeout: some peers look at the clock between attempts."""
+    """The number of attempts that failed or exceeded the timeout: some peers check the clock only between attempts."""
     held: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
-    """From when until when it had the lock for sure."""
+    """The periods in which the process certainly held the lock."""
 
 
 @dataclass(slots=True)
 class Contest:
-    """What all of them got in one window, and what it cost the servers."""
+    """The grants of all processes in one window, and their cost for the servers."""
 
     shares: Sequence[Share]
     seconds: float
     used: Used
     left: int
-    """How many keys were found on the nodes at the end."""
+    """The number of keys on the nodes at the end."""
 
     @property
     def acquired(self) -> int:
-        """How often the lock was acquired, also after the window."""
+        """The number of acquisitions, including those after the window."""
         return sum(len(share.held) for share in self.shares)
 
     @property
     def failures(self) -> int:
-        """How often somebody did not get it in time."""
+        """The number of attempts that failed or exceeded the timeout."""
         return sum(share.failures for share in self.shares)
 
     @property
     def rate(self) -> float:
-        """The acquisitions a second."""
+        """The number of acquisitions a second."""
         return sum(share.grants for share in self.shares) / self.seconds
 
     @property
     def fairness(self) -> float:
-        """The fewest over the most."""
+        """The ratio of the fewest grants to the most."""
         grants = [share.grants for share in self.shares]
         return min(grants) / max(grants) if any(grants) else 0.0
 
     @property
     def commands(self) -> float:
-        """Those of clients, for each acquisition."""
+        """The commands of clients, for each acquisition."""
         return self.used.commands / self.acquired if self.acquired else float("nan")
 
     @property
     def busy(self) -> float:
-        """How long the servers' processors worked together, in seconds, for each acquisition."""
+        """The processor time of all servers for each acquisition, in seconds."""
         return self.used.busy / self.acquired if self.acquired else float("nan")
 
     @property
     def overlaps(self) -> int:
-        """How often somebody got the lock while another had it."""
+        """The number of grants while another process held the lock."""
         return overlaps([each for share in self.shares for each in share.held])
 
 
 def overlaps(held: Sequence[tuple[float, float]]) -> int:
-    """Return how many of some stretches of time begin before another that began earlier has ended."""
+    """Return how many of some periods begin before an earlier one has ended."""
     found, until = 0, float("-inf")
     for begin, end in sorted(held):
         found += begin < until
@@ -101,7 +101,7 @@ def overlaps(held: Sequence[tuple[float, float]]) -> int:
 
 
 def run(size: Size, folder: Path) -> Report:
-    """Let processes contend, a window each in turns."""
+    """Let processes contend, one window each in turns."""
     labels, notes = able(LABELS)
     with ExitStack() as stack:
         nodes = stack.enter_context(running(folder))
@@ -179,13 +179,13 @@ def _row(case: Case, contests: Sequence[Contest]) -> Row:
 
 
 def _bounds(contests: Mapping[Case, Sequence[Contest]]) -> list[Bound]:
-    """Bound what must never happen."""
+    """Return the bounds of overlaps and left keys, which must be zero."""
     ours = [contest for case, found in contests.items() if case.label == THREADS for contest in found]
     return [Bound(f"{THREADS}: held by two at once", sum(contest.overlaps for contest in ours), 0)]
 
 
 def serve(line: Connection, home: str, urls: Sequence[str]) -> None:
-    """Be one of the processes, for all contenders that have the same home."""
+    """Run one of the processes, for all contenders with the same home."""
     prepare(home)
     line.send("there")
     while True:
@@ -198,7 +198,7 @@ def serve(line: Connection, home: str, urls: Sequence[str]) -> None:
 
 
 def contend(contender: Contender, hold: float, until: float) -> Share:
-    """Acquire, hold, release, again and again."""
+    """Acquire, hold and release in a loop."""
     share = Share()
     while (asked := clock()) < until:
         acquired = contender.acquire(TIMEOUT)

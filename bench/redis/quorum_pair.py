@@ -1,4 +1,4 @@
-"""What one uncontended acquire and release on a majority of three or of five Redis servers cost together."""
+"""The cost of one uncontended pair of acquire and release on a majority of three or five Redis servers."""
 
 import statistics
 import time
@@ -29,20 +29,20 @@ from bench.timing import BATCH
 from bench.workers import Worker
 
 OVER_ONE = 3.0
-"""How many times what it takes on one node, at most nodes."""
+"""The greatest ratio to the time on one node, with the greatest number of nodes."""
 FASTER = 4.0
-"""How many times as fast as the best peer, at most nodes."""
+"""The least ratio to the best peer's speed, with the greatest number of nodes."""
 
 COUNTS = (3, 5)
 MOST = max(COUNTS)
 SHARE = 4
-"""A round has so many times fewer pairs than one on a single node, for there are many contenders, and slow ones."""
+"""How many times fewer pairs a round has than one on a single node, for the contenders are many and slow."""
 
 PEERS = {
     THREADS: (REDLOCK_NG, REDLOCK_PY, POTTERY),
     ASYNCIO: (REDLOCK_NG_ASYNCIO, POTTERY_ASYNCIO, AIOREDLOCK),
 }
-"""With whom each of Holdfast's faces is compared."""
+"""The contenders that each form of Holdfast's API is compared with."""
 FLOORS = (OWN, LEAST)
 
 COLUMNS = (
@@ -59,22 +59,22 @@ COLUMNS = (
 
 @dataclass(slots=True)
 class Round:
-    """What one contender took in one round: all of a pair."""
+    """The cost of a pair for one contender in one round."""
 
     seconds: float
-    """The median of its batches."""
+    """The median duration of the batches."""
     client: float
-    """How long the client's processor worked, in seconds."""
+    """The processor time of the client, in seconds."""
     servers: float
-    """How long those of all servers did together."""
+    """The processor time of all servers, in seconds."""
     commands: float
     left: int
-    """How many keys were found on the nodes when nobody held the lock, in all batches."""
+    """The number of keys on the nodes while nobody held the lock, in all batches."""
 
 
 @dataclass(slots=True, frozen=True)
 class Case:
-    """One contender on so many nodes."""
+    """One contender with its number of nodes."""
 
     label: str
     nodes: int
@@ -122,7 +122,7 @@ def _round(worker: Worker, nodes: Nodes, case: Case, pairs: int) -> Round:
 
 
 def serve(line: Connection, label: str, urls: Sequence[str]) -> None:
-    """Be the process of one contender."""
+    """Run the process of one contender."""
     prepare(label)
     counts = (1, *COUNTS) if label in PEERS else COUNTS
     with ExitStack() as stack:
@@ -166,13 +166,13 @@ def _seconds(rounds: Sequence[Round]) -> list[float]:
 
 
 def _worked(rounds: Sequence[Round]) -> list[float]:
-    """Return how long the client and the servers worked, and how many commands there were, a pair."""
+    """Return the processor times of the client and the servers, and the number of commands, for each pair."""
     each = [(one.client, one.servers, one.commands) for one in rounds]
     return [statistics.median(values) for values in zip(*each, strict=True)]
 
 
 def _ours(label: str) -> str:
-    """Return the face of Holdfast that a contender is compared with."""
+    """Return the form of Holdfast's API that a contender is compared with."""
     return next((ours for ours, peers in PEERS.items() if label in (ours, *peers)), THREADS)
 
 

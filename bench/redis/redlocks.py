@@ -1,6 +1,6 @@
-"""Every lock that stands on a majority of Redis servers, behind faces of its own.
+"""All measured locks on a majority of Redis servers, behind an interface of their own.
 
-Nothing here is imported before it is used, for some of the peers must be the first to import redis-py: see `apart`.
+Each library is imported only when it is used, for some peers must be the first to import redis-py: see `apart`.
 """
 
 import asyncio
@@ -27,9 +27,9 @@ from holdfast import AsyncClient, Client, Lease, Lock, LockTimeout
 
 TTL = 10.0
 TEST_TIMEOUT = 30.0
-"""How long an uncontended acquire may take, in seconds: longer than it takes for keys to lapse that a peer left."""
+"""How long an uncontended acquire may take, in seconds: longer than a peer's left keys take to expire."""
 BUSY = 10.0
-"""How long a request may take on a machine that is too busy for its own benchmark."""
+"""How long a request may take on a busy machine."""
 
 THREADS = "holdfast threads"
 ASYNCIO = "holdfast asyncio"
@@ -61,10 +61,10 @@ KEYS = {
     POTTERY_ASYNCIO: f"redlock:{NAME}-asyncio",
     AIOREDLOCK: f"aioredlock:{NAME}",
 }
-"""Where a peer keeps its lock, on each node. When nobody holds it, there is nothing to be found there."""
+"""The key of a peer's lock, on each node. Nodes have no such key while nobody holds the lock."""
 
 HOMES = {REDLOCK_NG: REDLOCK_NG, REDLOCK_NG_ASYNCIO: REDLOCK_NG, AIOREDLOCK: AIOREDLOCK}
-"""Whose folder a contender is in, if it is kept apart."""
+"""The folder of a contender that is installed apart."""
 
 SENT = {
     REDLOCK_NG: ("set", "eval"),
@@ -78,18 +78,18 @@ SENT = {
     ASYNCIO: OURS,
     OWN: OURS,
 }
-"""The commands that a contender's clients send. The server counts those of scripts too, which are others."""
+"""The commands that a contender's clients send. The server also counts the commands of scripts, which differ."""
 
 
 class Contender(Protocol):
-    """A lock that blocks, as one process uses it."""
+    """The handle of one process to a blocking lock."""
 
     def acquire(self, timeout: float) -> bool:
-        """Wait for the lock so many seconds; tell whether it is held."""
+        """Wait for the lock for so many seconds; tell whether it is held."""
         ...
 
     def release(self) -> None:
-        """Let go."""
+        """Release the lock."""
         ...
 
 
@@ -97,20 +97,20 @@ Pair = Callable[[], Awaitable[object]]
 
 
 def prepare(label: str) -> None:
-    """Have this process see what a contender needs, before it imports anything else."""
+    """Add the folder of a contender to this process's path, before it imports any library."""
     if label in HOMES:
         apart.enter(HOMES[label])
 
 
 def url_of(nodes: Sequence[str]) -> str:
-    """Return the URL of the store on these nodes, given theirs: a quorum, or that of the only one."""
+    """Return the URL of the store on these nodes: a quorum, or the URL of the only node."""
     if len(nodes) == 1:
         return nodes[0]
     return "redlock://" + ",".join(urlsplit(node).netloc for node in nodes) + "?guard=observed"  # they are new
 
 
 def name_on(nodes: Sequence[str]) -> str:
-    """Return the name that Holdfast locks there. Each number of nodes has its own, as it would have in earnest."""
+    """Return the name that Holdfast locks on these nodes. Each number of nodes has a name of its own."""
     return f"{NAME}-{len(nodes)}"
 
 
@@ -118,7 +118,7 @@ def name_on(nodes: Sequence[str]) -> str:
 
 
 class Leased:
-    """Holdfast's."""
+    """A lock of Holdfast."""
 
     def __init__(self, lock: Lock) -> None:
         """Use a lock."""
@@ -126,7 +126,7 @@ class Leased:
         self._lease: Lease | None = None
 
     def acquire(self, timeout: float) -> bool:
-        """Wait for the lock so many seconds; tell whether it is held."""
+        """Wait for the lock for so many seconds; tell whether it is held."""
         try:
             self._lease = self._lock.acquire(timeout=timeout)
         except LockTimeout:
@@ -134,22 +134,22 @@ class Leased:
         return True
 
     def release(self) -> None:
-        """Let go."""
+        """Release the lock."""
         assert self._lease is not None  # noqa: S101 - a misuse by the benchmark itself
         self._lease.release()
 
 
 class Insistent:
-    """A manager of locks that gives up after some attempts and pauses: it is asked again until the timeout."""
+    """A lock manager that gives up after some attempts and pauses; it is called again until the timeout."""
 
     def __init__(self, attempt: Callable[[], Any], release: Callable[[Any], object]) -> None:
-        """Use what makes a few attempts and returns a lock or nothing, and what releases a lock."""
+        """Use a function that makes a few attempts and returns a lock or None, and one that releases a lock."""
         self._attempt = attempt
         self._let_go = release
         self._held: Any = None
 
     def acquire(self, timeout: float) -> bool:
-        """Wait for the lock so many seconds, or until the attempts have come to an end; tell whether it is held."""
+        """Wait for the lock for so many seconds, or until the last attempt has ended; tell whether it is held."""
         until = clock() + timeout
         while not (held := self._attempt()) and clock() < until:
             pass
@@ -157,12 +157,12 @@ class Insistent:
         return bool(held)
 
     def release(self) -> None:
-        """Let go."""
+        """Release the lock."""
         self._let_go(self._held)
 
 
 class Pottery:
-    """pottery's. Its release fails if the lock had run out."""
+    """A lock of pottery. Its release fails if the lock has expired."""
 
     def __init__(self, clients: Iterable[Any]) -> None:
         """Use clients of redis-py, one a node."""
@@ -172,11 +172,11 @@ class Pottery:
         self._gone = pottery.ReleaseUnlockedLock
 
     def acquire(self, timeout: float) -> bool:
-        """Wait for the lock so many seconds; tell whether it is held."""
+        """Wait for the lock for so many seconds; tell whether it is held."""
         return self._lock.acquire(timeout=timeout)
 
     def release(self) -> None:
-        """Let go."""
+        """Release the lock."""
         with suppress(self._gone):
             self._lock.release()
 
@@ -239,7 +239,7 @@ async def holdfast_asyncio(nodes: Sequence[str]) -> AsyncGenerator[Pair]:
 
 @asynccontextmanager
 async def redlock_ng_asyncio(nodes: Sequence[str]) -> AsyncGenerator[Pair]:
-    """Open redlock-ng's other face."""
+    """Open the async lock of redlock-ng."""
     manager = import_module("redlock").AsyncRedlock(list(nodes))
 
     async def pair() -> None:
@@ -256,7 +256,7 @@ async def redlock_ng_asyncio(nodes: Sequence[str]) -> AsyncGenerator[Pair]:
 
 @asynccontextmanager
 async def pottery_asyncio(nodes: Sequence[str]) -> AsyncGenerator[Pair]:
-    """Open pottery's other face."""
+    """Open the async lock of pottery."""
     import pottery
 
     async with AsyncExitStack() as stack:

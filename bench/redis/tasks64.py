@@ -1,4 +1,4 @@
-"""One process, 64 asyncio tasks, each with a name of its own: how many uncontended pairs a second."""
+"""The number of uncontended pairs a second of one process with 64 asyncio tasks, each with a name of its own."""
 
 import asyncio
 import time
@@ -37,7 +37,7 @@ Opener = Callable[[str, int], AbstractAsyncContextManager[Sequence[Pair]]]
 
 
 def run(size: Size, folder: Path) -> Report:
-    """Let tasks acquire and release in turns of some seconds."""
+    """Let the tasks of each contender acquire and release for some seconds in turns."""
     tasks = min(TASKS, size.tasks)
     with ExitStack() as stack:
         server = stack.enter_context(redis_server(folder))

@@ -1,4 +1,4 @@
-"""What a Redis server has used: commands, processor, memory."""
+"""The commands, processor time and memory of a Redis server."""
 
 from tests.servers import RedisServer
 
@@ -7,13 +7,13 @@ OURS = ("evalsha", "eval", "ping", "subscribe", "info", "hello", "auth", "select
 
 
 def calls(server: RedisServer) -> dict[str, int]:
-    """Return how often each command was carried out since the statistics were reset."""
+    """Return the number of calls of each command since the statistics were reset."""
     found = server.info("commandstats")
     return {key.removeprefix("cmdstat_"): _calls(value) for key, value in found.items()}
 
 
 def script_micros(server: RedisServer) -> float:
-    """Return how many microseconds a script took since the statistics were reset."""
+    """Return the time of a script in microseconds since the statistics were reset."""
     return float(server.info("commandstats")["cmdstat_evalsha"].partition("usec_per_call=")[2].partition(",")[0])
 
 
@@ -22,16 +22,16 @@ def _calls(value: str) -> int:
 
 
 def processor(server: RedisServer) -> float:
-    """Return how long its process has been running on a processor, in seconds."""
+    """Return the processor time of the server, in seconds."""
     used = server.info("cpu")
     return float(used["used_cpu_user"]) + float(used["used_cpu_sys"])
 
 
 def memory(server: RedisServer) -> int:
-    """Return how many bytes it has allocated."""
+    """Return the bytes that the server has allocated."""
     return int(server.info("memory")["used_memory"])
 
 
 def connections(server: RedisServer) -> int:
-    """Return how many clients are connected to it."""
+    """Return the number of clients connected to the server."""
     return int(server.info("clients")["connected_clients"])

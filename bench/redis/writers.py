@@ -1,4 +1,4 @@
-"""Writers that wait behind a reader, all at one name in Redis: what a request costs the server, and who is served."""
+"""Writers that wait behind a reader for one name in Redis: the cost of a request for the server, and the grants."""
 
 import asyncio
 from dataclasses import asdict, dataclass
@@ -14,19 +14,19 @@ from tests.servers import RedisServer, wait_until
 
 FEW = 10
 TIMES = 3.0
-"""How many times as much a request may cost in the long queue as in the short one."""
+"""The greatest ratio of the cost of a request in the long queue to that in the short one."""
 
 
 @dataclass(slots=True)
 class Waited:
-    """What it was like to wait."""
+    """The measurements of some waiting writers."""
 
     waiting: int
     served: int
     scripts: int
-    """How many scripts ran until all waited."""
+    """The number of scripts that ran until all waited."""
     micros: float
-    """How long one took in the server, in microseconds."""
+    """The time of one script in the server, in microseconds."""
 
 
 def run(size: Size, folder: Path) -> Report:

@@ -31,7 +31,7 @@ class Children:
             assert process.stdout is not None
             assert process.stdout.readline() == "at work\n"
 
-    def _end(self, patience: float) -> list[Any]:
+    def _end(self, timeout: float) -> list[Any]:
         """Tell all to end, and return what each said last. Each must end by itself, without an error."""
         for process in self._processes:
             assert process.stdin is not None
@@ -39,7 +39,7 @@ class Children:
             process.stdin = None
         last: list[Any] = []
         for process in self._processes:
-            said, _ = process.communicate(timeout=patience)
+            said, _ = process.communicate(timeout=timeout)
             assert process.returncode == 0
             last.append(json.loads(said))
         return last

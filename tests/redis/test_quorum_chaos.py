@@ -99,7 +99,7 @@ def nodes(tmp_path: Path) -> Generator[list[Node]]:
             clock = closing.enter_context(Clock(tmp_path / f"clock-{number}"))
             made.append(Node(number, RedisServer(tmp_path / f"node-{number}", clock=clock), clock))
         servers = [node.server for node in made]
-        closing.callback(stop_all, servers, patience=0)
+        closing.callback(stop_all, servers, timeout=0)
         start_all(servers)
         yield made
         for node in made:

@@ -1,7 +1,7 @@
-"""Clocks that a test sets, for servers and other processes: Linux only, and a C compiler has to be there.
+"""Clocks that a test sets, for servers and other processes. They need Linux and a C compiler.
 
-A small library, preloaded into the process, reads the settings from a file at every look at the clock, so that a
-running process sees its clock jump, drift, or have slept. (libfaketime can't do this for Redis, which hangs under it.)
+A small library, preloaded into the process, reads the settings from a file at every read of the clock. So a running
+process sees its clock step, drift or have slept. (libfaketime can't do this for Redis, which hangs under it.)
 """
 
 import mmap
@@ -19,7 +19,7 @@ SOURCE = Path(__file__).with_name("clock.c")
 
 COUNTS = struct.Struct("q")
 SETTING = struct.Struct("qqdqq")
-"""Real time, and wall time shown, at one moment; the rate since; what is added to the monotonic and the boot clock.
+"""The real time and the shown wall time at one instant, the rate since, the offsets of the monotonic and boot clocks.
 
 Times are in nanoseconds. The layout of the file is `struct settings` in clock.c.
 """
@@ -28,14 +28,14 @@ SECOND = 1_000_000_000
 
 
 class Clock:
-    """Clocks seen by every process that is started with `environment()`.
+    """The clocks of every process that is started with `environment()`.
 
-    What is set holds at once, also in processes that run already. Times are in seconds. A server that counts the
-    processor's ticks (Valkey does) does not see its monotonic clock changed.
+    Settings take effect at once, also in running processes. Times are in seconds. A server that counts the processor's
+    ticks, as Valkey does, does not see a change of its monotonic clock.
     """
 
     def __init__(self, folder: Path) -> None:
-        """Make clocks that show the truth; keep their files in a folder."""
+        """Make clocks that show the true time, and keep their files in a folder."""
         folder.mkdir(parents=True, exist_ok=True)
         self._library = _compile(folder / "clock.so")
         self._file = folder / "clock"
@@ -48,16 +48,16 @@ class Clock:
         self._write()
 
     def environment(self) -> dict[str, str]:
-        """Return what a process has to find in its environment to see these clocks."""
+        """Return the environment variables by which a process uses these clocks."""
         preloaded = filter(None, (str(self._library), os.environ.get("LD_PRELOAD")))
         return {"LD_PRELOAD": ":".join(preloaded), "HOLDFAST_CLOCK": str(self._file)}
 
     def now(self) -> float:
-        """Return what the wall clock shows."""
+        """Return the time of the wall clock."""
         return self._shown(time.time_ns()) / SECOND
 
     def step(self, seconds: float) -> None:
-        """Let the wall clock jump forward, or back if `seconds` is negative."""
+        """Step the wall clock forward, or back if `seconds` is negative."""
         self._rebase(seconds)
         self._write()
 
@@ -69,10 +69,10 @@ class Clock:
         monotonic: float | None = None,
         boot: float | None = None,
     ) -> None:
-        """Set what is given, and leave the rest as it is.
+        """Set the given clocks, and leave the others unchanged.
 
-        `wall` is how far the wall clock is ahead of the true time from now on, `rate` how many seconds pass on it in
-        a true second. `monotonic` and `boot` are how far those clocks are ahead: `boot` alone is a machine that slept.
+        `wall` is how far the wall clock is ahead of the true time from now on, `rate` how many of its seconds pass in
+        a true second. `monotonic` and `boot` are how far those clocks are ahead. `boot` alone is a machine that slept.
         """
         self._rebase()
         if wall is not None:
@@ -86,11 +86,11 @@ class Clock:
         self._write()
 
     def reset(self) -> None:
-        """Show the truth again."""
+        """Show the true time again."""
         self.set(wall=0, rate=1, monotonic=0, boot=0)
 
     def close(self) -> None:
-        """Let go of the file. Processes that see these clocks keep them."""
+        """Close the file. Running processes keep these clocks."""
         self._memory.close()
 
     def __enter__(self) -> Self:
@@ -103,12 +103,12 @@ class Clock:
         return self._wall_base + round((real - self._real_base) * self._rate)
 
     def _rebase(self, seconds: float = 0.0) -> None:
-        """Reckon from this moment on, with the wall clock so much later."""
+        """Count from this instant on, with the wall clock later by `seconds`."""
         real = time.time_ns()
         self._real_base, self._wall_base = real, self._shown(real) + round(seconds * SECOND)
 
     def _write(self) -> None:
-        """Write the setting that doesn't count, then let it count."""
+        """Write the inactive setting, then make it the active one."""
         (counts,) = COUNTS.unpack_from(self._memory)
         other = 1 - counts
         setting = (self._real_base, self._wall_base, self._rate, self._monotonic, self._boot)
@@ -117,7 +117,7 @@ class Clock:
 
 
 def _compile(library: Path) -> Path:
-    """Compile the library, unless it is there. Raises `ServerFailedError` without a compiler."""
+    """Compile the library if it is missing. Raises `ServerFailedError` without a compiler."""
     compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
     if compiler is None:
         raise ServerFailedError("To set clocks a C compiler is needed: install gcc and libc6-dev.")

@@ -1,6 +1,6 @@
-"""A Redis Cluster: masters that share the slots, each with a replica that takes its place when it dies.
+"""A Redis Cluster: masters that share the slots, each with a replica that replaces it when it dies.
 
-Set up by the commands that `redis-cli --cluster create` sends, for that program is not always there.
+It is set up with the commands that `redis-cli --cluster create` sends, for that program is not always installed.
 """
 
 from collections.abc import Sequence
@@ -19,16 +19,16 @@ SLOTS = 16384
 
 
 class ClusterNode(RedisServer):
-    """One node of a cluster. It keeps what it knows of the others, and joins them again when it is restarted."""
+    """One node of a cluster. It stores its view of the other nodes, and joins them again after a restart."""
 
     title: ClassVar[str] = "cluster node"
     distances = (10_000,)
-    """Nodes talk to each other on a second port."""
+    """The second port, on which nodes communicate with each other."""
 
     def __init__(
         self, folder: Path, *, node_timeout: float, port: int | None = None, options: Sequence[str] = ()
     ) -> None:
-        """Prepare a node that takes others for dead when they are silent for `node_timeout` seconds."""
+        """Prepare a node that considers others dead after `node_timeout` seconds of silence."""
         settings = {
             "cluster-enabled": "yes",
             "cluster-config-file": "nodes.conf",
@@ -39,21 +39,21 @@ class ClusterNode(RedisServer):
         super().__init__(folder, port=port, options=[*words, *options])
 
     def cluster_info(self) -> dict[str, str]:
-        """Return what CLUSTER INFO says."""
+        """Return the fields of CLUSTER INFO."""
         return info(self.command("CLUSTER", "INFO"))
 
     def view(self) -> list["Seen"]:
-        """Return how it sees all nodes."""
+        """Return its view of all nodes."""
         return [Seen.read(line) for line in str(self.command("CLUSTER", "NODES")).splitlines()]
 
     def is_master(self) -> bool:
-        """Tell whether it takes itself for a master."""
+        """Tell whether the node considers itself a master."""
         return self.info("replication")["role"] == "master"
 
 
 @dataclass(slots=True)
 class Seen:
-    """How a node sees another, or itself: a line of CLUSTER NODES."""
+    """A node's view of another or of itself: a line of CLUSTER NODES."""
 
     name: str
     port: int
@@ -64,7 +64,7 @@ class Seen:
 
     @classmethod
     def read(cls, line: str) -> Self:
-        """Read a line."""
+        """Parse a line."""
         name, address, flags, master, _ping, _pong, _epoch, _link, *slots = line.split()
         port = int(address.split("@")[0].rsplit(":", 1)[1])
         return cls(name, port, set(flags.split(",")) - {"myself"}, master, [_range(each) for each in slots])
@@ -81,7 +81,7 @@ class Cluster:
     def __init__(
         self, folder: Path, *, masters: int = 3, node_timeout: float = 1.0, options: Sequence[str] = ()
     ) -> None:
-        """Prepare a cluster of so many masters, each with one replica."""
+        """Prepare a cluster of `masters` masters, each with one replica."""
         self._masters = masters
         self.nodes = [
             ClusterNode(folder / f"node-{n}", node_timeout=node_timeout, options=options) for n in range(2 * masters)
@@ -89,16 +89,16 @@ class Cluster:
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """Where the nodes listen."""
+        """The addresses of the nodes."""
         return [node.address for node in self.nodes]
 
     @property
     def url(self) -> str:
-        """All nodes, as a URL."""
+        """The URL of all nodes."""
         return "redis+cluster://" + ",".join(f"{host}:{port}" for host, port in self.addresses)
 
     def start(self) -> None:
-        """Start all nodes and return when they make a cluster that would notice, and mend, the death of a master."""
+        """Start all nodes, and return when the cluster would notice and handle the death of a master."""
         try:
             start_all(self.nodes)
             self._introduce()
@@ -111,8 +111,8 @@ class Cluster:
             raise
 
     def stop(self) -> None:
-        """End all of them on the spot."""
-        stop_all(self.nodes, patience=0)
+        """Kill all of them."""
+        stop_all(self.nodes, timeout=0)
 
     def master_of(self, slot: int) -> ClusterNode:
         """Return the running master that serves a slot."""
@@ -128,13 +128,13 @@ class Cluster:
         return next(node for node in self.nodes if node.port == port)
 
     def mend(self) -> None:
-        """Resume or start all that don't run, and return when the cluster is whole again, in whatever roles."""
+        """Resume or start all nodes that don't run, and return when the cluster is whole again, in any roles."""
         for node in self.nodes:
             node.mend()
         self.await_health()
 
     def is_whole(self) -> bool:
-        """Tell whether all nodes run, serve or follow a master, take all others for well, and agree on the roles."""
+        """Tell whether all nodes run, serve or follow a master, consider all others healthy, and agree on the roles."""
         if not all(node.serves and self._is_well(node) for node in self.nodes):
             return False
         roles = {frozenset((seen.port, seen.master) for seen in node.view()) for node in self.nodes}
@@ -145,7 +145,7 @@ class Cluster:
         wait_until(self.is_whole, "a cluster whose nodes are all well")
 
     def await_failover(self, slot: int, old: ClusterNode) -> ClusterNode:
-        """Return the new master of a slot, once it is another than `old` and the cluster serves again."""
+        """Return the new master of a slot once it is not `old` and the cluster serves again."""
         wait_until(partial(self._is_served, slot, old), f"another master for slot {slot}")
         return self.master_of(slot)
 
@@ -157,7 +157,7 @@ class Cluster:
         self.stop()
 
     def _introduce(self) -> None:
-        """Have each pair meet: news that travel by gossip alone take longer."""
+        """Introduce each pair of nodes, for gossip alone takes longer."""
         for epoch, node in enumerate(self.nodes, 1):
             node.command("CLUSTER", "SET-CONFIG-EPOCH", epoch)  # while it knows nobody
         for number, node in enumerate(self.nodes, 1):
@@ -205,5 +205,5 @@ def _knows(node: ClusterNode, ports: set[int]) -> bool:
 
 
 def _own(node: ClusterNode) -> Seen:
-    """Return how a node sees itself."""
+    """Return a node's view of itself."""
     return next(seen for seen in node.view() if seen.port == node.port)

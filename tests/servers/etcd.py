@@ -1,7 +1,7 @@
 """etcd: one server, and an ensemble of three that elect a leader.
 
-They are asked over their JSON gateway by the client of the standard library: tests of a store must not depend on the
-client that the store uses.
+Requests go to their JSON gateway with the HTTP client of the standard library, for tests of a store must not depend on
+the client that the store uses.
 """
 
 import base64
@@ -20,11 +20,11 @@ from tests.servers.tls import Certificates
 from tests.servers.waiting import ServerFailedError, holds, wait_until
 
 ROOT = ("root", "root-secret")
-"""Who sets a server up that asks for a user and a password."""
+"""The user that sets up a server with users and passwords."""
 
 
 class EtcdError(OSError):
-    """A server answered with an error."""
+    """The error reply of a server."""
 
 
 class EtcdServer(Server):
@@ -32,7 +32,7 @@ class EtcdServer(Server):
 
     title: ClassVar[str] = "etcd server"
     distances = (1,)
-    """Servers talk to each other on a second port."""
+    """The second port, on which servers communicate with each other."""
 
     def __init__(
         self,
@@ -46,30 +46,30 @@ class EtcdServer(Server):
     ) -> None:
         """Prepare a server.
 
-        `options` are further arguments. With `certificates` its clients speak TLS. With `login` it lets in the root
-        user, as whom `command` logs in, and this one, who may read and write what begins with `prefix`.
+        `options` are further arguments. With `certificates` its clients use TLS. With `login` it accepts the root
+        user, as which `command` logs in, and this user, which may read and write keys that begin with `prefix`.
         """
         super().__init__(folder, port=port)
         self.options = list(options)
         self.certificates = certificates
         self.cluster: list[EtcdServer] = [self]
-        """Those that it makes a cluster with."""
+        """The other members of its ensemble."""
         self._login = login
         self._prefix = prefix
 
     @property
     def name(self) -> str:
-        """What the others call it."""
+        """The name of the member."""
         return self.folder.name
 
     @property
     def url(self) -> str:
-        """Where clients connect, as a URL without user and password."""
+        """The URL for clients, without user and password."""
         return f"etcd{'s' if self.certificates else ''}://{LOCALHOST}:{self.port}"
 
     @property
     def peer_url(self) -> str:
-        """Where the others connect."""
+        """The URL for the other members."""
         return f"http://{LOCALHOST}:{self.claim_port() + 1}"
 
     def url_for(self, user: str, password: str) -> str:
@@ -77,20 +77,20 @@ class EtcdServer(Server):
         return self.url.replace("://", f"://{user}:{password}@")
 
     def command(self, path: str, timeout: float = 5.0, **body: object) -> dict[str, Any]:
-        """Carry out a request, as `command("kv/range", key=encoded("a"))`. Raises `EtcdError` or another `OSError`."""
+        """Send a request, such as `command("kv/range", key=encoded("a"))`. Raises `EtcdError` or another `OSError`."""
         headers = {"Authorization": self._token()} if self._login and self._is_guarded() else {}
         return self._post(path, body, headers, timeout)
 
     def status(self) -> dict[str, Any]:
-        """Return what it says of itself."""
+        """Return the status of the server."""
         return self._post("maintenance/status", {}, {}, 1.0)
 
     def version(self) -> tuple[int, ...]:
-        """Return its version, as (3, 4, 31)."""
+        """Return its version, such as (3, 4, 31)."""
         return tuple(map(int, self.status()["version"].partition("-")[0].split(".")))
 
     def is_leader(self) -> bool:
-        """Tell whether it takes itself for the leader."""
+        """Tell whether the server considers itself the leader."""
         status = self.status()
         return bool(status.get("leader") == status["header"]["member_id"])
 
@@ -99,7 +99,7 @@ class EtcdServer(Server):
         return int(self.command("kv/range", key=encoded("\0"), count_only=True)["header"]["revision"])
 
     def compact(self) -> None:
-        """Forget all but the present."""
+        """Compact the history up to the present revision."""
         self.command("kv/compaction", revision=str(self.revision()), physical=True)
 
     def keys(self, prefix: str = "") -> list[str]:
@@ -112,11 +112,11 @@ class EtcdServer(Server):
         return [each["ID"] for each in self.command("lease/leases").get("leases", [])]
 
     def revoke(self, lease: str) -> None:
-        """End a lease, as if its time were over."""
+        """End a lease as if it had expired."""
         self.command("lease/revoke", ID=lease)
 
     def await_ready(self, within: float = 30.0) -> None:
-        """Return when it serves, and its users are made."""
+        """Return when the server serves and its users exist."""
         super().await_ready(within)
         if self._login and not self._is_guarded():
             self._guard(*self._login)
@@ -144,7 +144,7 @@ class EtcdServer(Server):
         return [find_program(), *words, "--unsafe-no-fsync", *self.options]
 
     def _answers(self) -> bool:
-        """Tell whether it knows a leader, and can reach it."""
+        """Tell whether the server knows and reaches a leader."""
         return self.runs and self.status().get("leader", "0") != "0" and bool(self.revision())
 
     def _post(self, path: str, body: object, headers: dict[str, str], timeout: float) -> dict[str, Any]:
@@ -182,7 +182,7 @@ class EtcdServer(Server):
         return True
 
     def _guard(self, user: str, password: str) -> None:
-        """Let in nobody but the root user and this one."""
+        """Accept only the root user and this user."""
         permission = {"permType": "READWRITE", "key": encoded(self._prefix or "\0")}
         permission["range_end"] = encoded(after(self._prefix))
         steps: list[tuple[str, Mapping[str, object]]] = [
@@ -209,29 +209,29 @@ class EtcdEnsemble:
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """Where clients connect."""
+        """The address for clients."""
         return [server.address for server in self.servers]
 
     @property
     def url(self) -> str:
-        """All servers, as a URL without user and password."""
+        """The URL of all servers, without user and password."""
         return "etcd://" + ",".join(f"{host}:{port}" for host, port in self.addresses)
 
     def start(self) -> None:
-        """Start all, and return when each of them serves."""
+        """Start all servers, and return when each of them serves."""
         start_all(self.servers)
 
     def stop(self) -> None:
-        """End all of them on the spot."""
-        stop_all(self.servers, patience=0)
+        """Kill all of them."""
+        stop_all(self.servers, timeout=0)
 
     def leader(self) -> EtcdServer:
-        """Return the leader, once a majority of the servers is led by one that serves."""
+        """Return the leader once a majority of the servers follows a leader that serves."""
         wait_until(lambda: self._agreed_leader() is not None, "a leader that the servers agree on")
         return self._agreed_leader() or self.leader()
 
     def followers(self) -> list[EtcdServer]:
-        """Return the others that serve."""
+        """Return the other servers that serve."""
         leader = self.leader()
         return [server for server in self.servers if server.serves and server is not leader]
 
@@ -242,17 +242,17 @@ class EtcdEnsemble:
         return leader
 
     def await_another_leader(self, old: EtcdServer) -> EtcdServer:
-        """Return the new leader, once it is another than `old`, which may be paused or dead."""
+        """Return the new leader once it is not `old`, which may be paused or dead."""
         wait_until(lambda: self._agreed_leader() not in {None, old}, "another leader")
         return self.leader()
 
     def is_complete(self) -> bool:
-        """Tell whether all serve, and are led by one of them."""
+        """Tell whether all servers serve and have a leader among them."""
         serving = all(server.serves and holds(server.revision) for server in self.servers)
         return serving and self._agreed_leader() is not None
 
     def mend(self) -> None:
-        """Resume or start all that don't run, and return when each of them serves."""
+        """Resume or start all servers that don't run, and return when each of them serves."""
         dead = [server for server in self.servers if not server.runs]
         for server in self.servers:
             if server.runs and not server.serves:
@@ -277,23 +277,23 @@ class EtcdEnsemble:
 
 
 def _view(server: EtcdServer) -> tuple[str, str, EtcdServer]:
-    """Return who a server is, and whom it takes for the leader."""
+    """Return the id of a server, the id of its leader, and the server."""
     status = server.status()
     return status["header"]["member_id"], status.get("leader", "0"), server
 
 
 def encoded(text: str | bytes) -> str:
-    """Return a key or a value as the gateway wants it."""
+    """Return a key or a value in the encoding of the gateway."""
     return base64.b64encode(text.encode() if isinstance(text, str) else text).decode()
 
 
 def after(prefix: str) -> bytes:
-    """Return the first key behind all that begin with a prefix."""
+    """Return the first key after all keys that begin with a prefix."""
     return prefix.encode()[:-1] + bytes([prefix.encode()[-1] + 1]) if prefix else b"\0"
 
 
 def find_program() -> str:
-    """Return the path of the server program, which `HOLDFAST_ETCD` may name. Raises `ServerFailedError` if none."""
+    """Return the path of the server program, or of `HOLDFAST_ETCD`. Raises `ServerFailedError` if there is none."""
     found = os.environ.get("HOLDFAST_ETCD") or shutil.which("etcd")
     if found is None:
         raise ServerFailedError(

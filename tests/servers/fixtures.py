@@ -1,10 +1,10 @@
-"""Real servers for all tests, each started when the first test asks for it, and stopped at the end.
+"""Real servers for all tests. Each is started for the first test that uses it, and stopped at the end.
 
-A test may kill and pause a server: it is mended before the next test that uses it. The data stay, so let each test use
-names of its own.
+A test may kill and pause a server; the fixtures repair it before the next test that uses it. The data stay, so each
+test must use names of its own.
 
-A single Redis server starts in no time: each process of pytest-xdist has its own. Whatever takes long to start, or has
-work to do even if nobody asks it anything, is started once: all tests of such a kind are run by one process.
+A single Redis server starts at once, so each process of pytest-xdist has its own. Servers that start slowly, or that
+are busy even without requests, are started once: one process runs all tests that use them.
 """
 
 from collections.abc import Iterator
@@ -27,15 +27,15 @@ from tests.servers import (
 
 ACL_LOGIN = ("holdfast", "a-secret")
 ACL_RULES = "~* &* +@all"
-"""What the user of `redis_acl` may do."""
+"""The rights of the user of `redis_acl`."""
 ADMIN_LOGIN = ("admin", "another-secret")
 
 
 class Mendable(Protocol):
-    """What can be hurt by a test."""
+    """A server or a group of servers that a test may damage."""
 
     def mend(self) -> None:
-        """Make it whole again."""
+        """Repair it."""
 
 
 _started: dict[str, list[Mendable]] = {}
@@ -48,12 +48,12 @@ GROUPS = {
     "etcd_server": "etcd",
     "etcd_ensemble": "etcd ensemble",
 }
-"""The fixtures that are started once, and which of them are used by one process."""
+"""The fixtures that are started once, and the group of tests that one process runs."""
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Have the tests that use the same such servers run by one process, beginning with them: they take the longest."""
+    """Group the tests that use the same such servers into one process, and run them first, as they take the longest."""
     for item in items:
         if group := _group_of(item):
             item.add_marker(pytest.mark.xdist_group(group))
@@ -69,7 +69,7 @@ def _group_of(item: pytest.Item) -> str:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Mend the servers that this test uses, if an earlier one has hurt them."""
+    """Repair the servers that this test uses, if an earlier test has damaged them."""
     used: list[str] = getattr(item, "fixturenames", [])
     for hurt in (each for name in used for each in _started.get(name, [])):
         hurt.mend()
@@ -85,7 +85,7 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServ
 
 @pytest.fixture(scope="session")
 def redis_tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisTlsServer]:
-    """Run one Redis server whose clients speak TLS; `certificates.authority` is the file to trust."""
+    """Run one Redis server whose clients use TLS. `certificates.authority` is the file to trust."""
     certificates = Certificates(tmp_path_factory.mktemp("certificates"))
     with RedisTlsServer(tmp_path_factory.mktemp("redis-tls"), certificates) as server:
         _started["redis_tls"] = [server]
@@ -94,7 +94,7 @@ def redis_tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisTlsServ
 
 @pytest.fixture(scope="session")
 def redis_acl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    """Run one Redis server that lets in an administrator and `ACL_LOGIN`, who may do what `ACL_RULES` say."""
+    """Run one Redis server that accepts an administrator, and `ACL_LOGIN` with the rights of `ACL_RULES`."""
     users = [
         "default off",
         f"{ADMIN_LOGIN[0]} on >{ADMIN_LOGIN[1]} ~* &* +@all",
@@ -123,7 +123,7 @@ def redis_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]
 
 @pytest.fixture(scope="session")
 def redis_five(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[RedisServer]]:
-    """Run five Redis servers that know nothing of each other."""
+    """Run five independent Redis servers."""
     with five_nodes(tmp_path_factory.mktemp("redis-five")) as servers:
         _started["redis_five"] = [*servers]
         yield servers

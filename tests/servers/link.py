@@ -1,8 +1,8 @@
-"""What happens to the bytes of one connection that passes through a proxy.
+"""One connection through a proxy, and the faults of its bytes.
 
-A `Link` has two ends, towards the client and towards the server, and a `Pipe` for each way. A pipe is a long one: any
-number of chunks are on their way at once, each arrives so much later than it was sent, and none overtakes another.
-What a test sets is in the `Weather` that all links of a proxy share.
+A `Link` has two ends, towards the client and towards the server, and a `Pipe` for each direction. A pipe carries any
+number of chunks at once. Each arrives a delay after it was sent, and none overtakes another. The `Weather`, which all
+links of a proxy share, contains the settings of a test.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from random import Random
 
 
 class Fate(Enum):
-    """What becomes of a request."""
+    """The fate of a request."""
 
     ANSWERED = "answered"
     CUT = "carried out, but instead of its reply the connection breaks"
@@ -27,18 +27,18 @@ class Fate(Enum):
 
 @dataclass(slots=True)
 class Draw:
-    """Which requests meet a fate."""
+    """The selection of the requests that meet a fate."""
 
     left: int | None
-    """How many, or all that are drawn."""
+    """How many requests; None for all."""
     probability: float
     containing: bytes
-    """Only requests in which these bytes occur."""
+    """The bytes that a request must contain."""
     after: int = 0
-    """How many more such requests pass before."""
+    """How many such requests pass unharmed before."""
 
     def hits(self, request: bytes, chance: Random) -> bool:
-        """Tell whether this request is one of them, and count it."""
+        """Tell whether this request is selected, and count it."""
         if self.left == 0 or self.containing not in request or chance.random() >= self.probability:
             return False
         if self.after > 0:
@@ -51,15 +51,15 @@ class Draw:
 
 @dataclass(slots=True)
 class Counts:
-    """What a proxy did since it was started."""
+    """The counters of a proxy since its start."""
 
     connections: int = 0
     requests: int = 0
-    """Chunks of bytes from clients, which are requests if each is sent by itself and awaited."""
+    """Chunks of bytes from clients. They are requests if the client sends each by itself and awaits its reply."""
     replies: int = 0
     """Chunks of bytes from the server."""
     swallowed: int = 0
-    """Requests that were carried out and never answered."""
+    """Requests that were carried out without a reply."""
     lost: int = 0
     """Requests that never arrived."""
     cut: int = 0
@@ -68,18 +68,18 @@ class Counts:
 
 @dataclass(slots=True)
 class Weather:
-    """What a test does to the links of a proxy, and what came of it."""
+    """The faults that a test causes on the links of a proxy, and their counts."""
 
     chance: Random
     spared: int
-    """How many chunks at the start of each connection meet no fate."""
+    """How many chunks at the start of each connection are spared."""
     delay: dict[str, float] = field(default_factory=lambda: {"up": 0.0, "down": 0.0})
     held: dict[str, bool] = field(default_factory=lambda: {"up": False, "down": False})
     draws: dict[Fate, Draw] = field(default_factory=dict[Fate, Draw])
     counts: Counts = field(default_factory=Counts)
 
     def fate(self, request: bytes, number: int) -> Fate:
-        """Decide on the fate of a connection's request of this number."""
+        """Decide the fate of a request by its number in its connection."""
         if number > self.spared:
             for fate, draw in self.draws.items():
                 if draw.hits(request, self.chance):
@@ -88,14 +88,14 @@ class Weather:
 
 
 END = b""
-"""In a pipe: its sender has closed."""
+"""The end of a pipe, after its sender has closed."""
 
 
 class Pipe:
-    """One way of a link."""
+    """One direction of a link."""
 
     def __init__(self, weather: Weather, way: str, deliver: Callable[[bytes, Fate], None]) -> None:
-        """Deliver what is put in, after the delay of this way, unless it is held."""
+        """Deliver chunks after the delay of this direction, unless it is held."""
         self._weather = weather
         self._way = way
         self._deliver = deliver
@@ -103,10 +103,10 @@ class Pipe:
         self._on_the_way: deque[tuple[float, bytes, Fate]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self.open = False
-        """Whether there is somebody to deliver to."""
+        """Whether the receiver is connected."""
 
     def put(self, chunk: bytes, fate: Fate = Fate.ANSWERED) -> None:
-        """Send a chunk on its way."""
+        """Send a chunk."""
         due = self._loop.time() + self._weather.delay[self._way]
         if self._on_the_way:
             due = max(due, self._on_the_way[-1][0])  # none overtakes another when the delay was changed
@@ -114,7 +114,7 @@ class Pipe:
         self.flow()
 
     def flow(self) -> None:
-        """Deliver what is due, and come again for the rest."""
+        """Deliver the chunks that are due, and schedule the rest."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -127,16 +127,16 @@ class Pipe:
             self._deliver(chunk, fate)
 
     def empty(self) -> None:
-        """Forget what is on the way."""
+        """Drop the chunks that are under way."""
         self._on_the_way.clear()
         self.flow()
 
 
 class End(asyncio.Protocol):
-    """One end of a link, where chunks come in and go out."""
+    """One end of a link, which receives and sends chunks."""
 
     def __init__(self, heard: Callable[[bytes], None], opened: Callable[[], None], lost: Callable[[], None]) -> None:
-        """Call `heard` with each chunk and with `END`, `opened` and `lost` once."""
+        """Call `heard` with each chunk and with `END`; call `opened` and `lost` once."""
         self._heard = heard
         self._opened = opened
         self._lost = lost
@@ -144,7 +144,7 @@ class End(asyncio.Protocol):
         self.is_lost = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport."""
+        """Record the transport."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._opened()
@@ -154,7 +154,7 @@ class End(asyncio.Protocol):
         self._heard(data)
 
     def eof_received(self) -> bool:
-        """Pass on, and keep the other way open if the transport can."""
+        """Forward the end, and keep the other direction open if the transport can."""
         self._heard(END)
         return self._transport is not None and self._transport.can_write_eof()
 
@@ -164,7 +164,7 @@ class End(asyncio.Protocol):
         self._lost()
 
     def write(self, chunk: bytes) -> None:
-        """Send a chunk, or close this way at its `END`."""
+        """Send a chunk, or close this direction at its `END`."""
         if self._transport is None or self._transport.is_closing():
             return
         if chunk is not END:
@@ -176,12 +176,12 @@ class End(asyncio.Protocol):
             self._transport.close()
 
     def close(self) -> None:
-        """Close both ways, after what was written."""
+        """Close both directions, after the written chunks."""
         if self._transport is not None:
             self._transport.close()
 
     def reset(self) -> None:
-        """Break the connection, so that the peer sees a reset and not an orderly end."""
+        """Break the connection, so that the peer sees a reset instead of an orderly end."""
         if self._transport is None or self.is_lost:
             return
         raw: socket.socket | None = self._transport.get_extra_info("socket")
@@ -191,34 +191,34 @@ class End(asyncio.Protocol):
 
 
 class Link:
-    """One connection of a client, and the one to the server that goes with it."""
+    """One connection of a client, with its connection to the server."""
 
     def __init__(self, weather: Weather, opened: Callable[["Link"], None], ended: Callable[["Link"], None]) -> None:
-        """Call `opened` when there is a client, so that a server is looked for, and `ended` when both are gone."""
+        """Call `opened` when the client has connected, and `ended` when both connections have ended."""
         self._weather = weather
         self._opened = opened
         self._ended = ended
         self._requests = 0
         self._doomed = False
         self._fate = Fate.ANSWERED
-        """What becomes of the requests that the server has."""
+        """The fates of the requests that have arrived at the server."""
         self._up = Pipe(weather, "up", self._arrive)
         self._down = Pipe(weather, "down", self._return)
         self.client = End(self._ask, self._client_opened, self._client_lost)
         self.server = End(self._answer, self._server_opened, self._server_lost)
         self.broken = False
-        """Whether it was broken by the proxy."""
+        """Whether the proxy broke the connection."""
         self.gone = asyncio.Event()
-        """Set when both ends are."""
+        """Set when both ends are closed."""
         self._ways_closed: set[str] = set()
 
     def flow(self) -> None:
-        """Look again at what is on the way: the weather has changed."""
+        """Deliver chunks by the changed weather."""
         self._up.flow()
         self._down.flow()
 
     def cut(self) -> None:
-        """Break the client's connection. What it sent and is on the way to the server still arrives."""
+        """Break the client's connection. Its chunks under way to the server still arrive."""
         if self.client.is_lost or self.broken:
             return
         self.broken = True
@@ -232,13 +232,13 @@ class Link:
         self.server.reset()
 
     def no_server(self) -> None:
-        """Break the client's connection: the server can't be reached."""
+        """Break the client's connection, for the server can't be reached."""
         self.server.is_lost = True
         self.client.reset()
         self._look_for_the_end()
 
     def _ask(self, chunk: bytes) -> None:
-        """Take a chunk from the client."""
+        """Receive a chunk from the client."""
         if chunk is END:
             self._up.put(END)
             return
@@ -253,7 +253,7 @@ class Link:
             self._up.put(chunk, fate)
 
     def _arrive(self, chunk: bytes, fate: Fate) -> None:
-        """Hand a chunk to the server. From here on a doomed request's reply is awaited."""
+        """Deliver a chunk to the server. From now on the reply of a request with a fate is awaited."""
         if fate is not Fate.ANSWERED:
             self._fate = fate
             self._weather.counts.swallowed += 1
@@ -262,7 +262,7 @@ class Link:
             self._close("up")
 
     def _answer(self, chunk: bytes) -> None:
-        """Take a chunk from the server."""
+        """Receive a chunk from the server."""
         if chunk is not END:
             self._weather.counts.replies += 1
         if self._fate is Fate.ANSWERED:
@@ -271,13 +271,13 @@ class Link:
             self.cut()
 
     def _return(self, chunk: bytes, _fate: Fate) -> None:
-        """Hand a chunk to the client."""
+        """Deliver a chunk to the client."""
         self.client.write(chunk)
         if chunk is END:
             self._close("down")
 
     def _close(self, way: str) -> None:
-        """Close both ends as soon as both ways are closed."""
+        """Close both ends as soon as both directions are closed."""
         self._ways_closed.add(way)
         if len(self._ways_closed) == 2 or self.client.is_lost or self.server.is_lost:
             self.client.close()

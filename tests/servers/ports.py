@@ -1,8 +1,8 @@
 """Ports for servers that many test processes start at once on one machine.
 
-A server is told its port before it binds it, so two processes may well choose the same. A UDP socket on that port,
-which no server here uses, keeps it for one of them: others can't bind it, and it goes when the process goes.
-Ports are taken from below the range that the system gives to outgoing connections.
+A server gets its port before it binds it, so two processes may choose the same. A UDP socket on that port, which no
+server here uses, reserves it for one of them: other processes can't bind it, and it closes with its process. Ports are
+below the range that the system uses for outgoing connections.
 """
 
 import random
@@ -16,14 +16,14 @@ ATTEMPTS = 200
 
 
 class PortTakenError(OSError):
-    """Somebody else has the port."""
+    """Another process has the port."""
 
 
 class Reservation:
-    """A port, and those that lie at fixed distances from it, kept from other test processes until it is given up."""
+    """A reservation of a port, and of ports at fixed distances from it, against other test processes."""
 
     def __init__(self, port: int, distances: Iterable[int] = ()) -> None:
-        """Take the port, and those at `distances`. Raises `PortTakenError` if one is in use."""
+        """Reserve the port, and those at `distances`. Raises `PortTakenError` if one is in use."""
         self.port = port
         with ExitStack() as held:
             for each in (port, *(port + distance for distance in distances)):
@@ -31,12 +31,12 @@ class Reservation:
             self._core = held.pop_all()
 
     def give_up(self) -> None:
-        """Let others have it."""
+        """End the reservation."""
         self._core.close()
 
 
 def reserve(port: int | None = None, distances: tuple[int, ...] = ()) -> Reservation:
-    """Reserve `port`, else any free one. Raises `PortTakenError`."""
+    """Reserve `port`, or any free port. Raises `PortTakenError`."""
     if port is not None:
         return Reservation(port, distances)
     for _ in range(ATTEMPTS):
@@ -48,7 +48,7 @@ def reserve(port: int | None = None, distances: tuple[int, ...] = ()) -> Reserva
 
 
 _chance = random.SystemRandom()
-"""A test that seeds the common generator must not choose the ports of its neighbour that seeds it likewise."""
+"""A generator of its own: tests that seed the common one alike must not choose the same ports."""
 
 
 def _keep(port: int) -> socket.socket:

@@ -1,7 +1,7 @@
-"""A proxy in front of a server that delays, holds, breaks and swallows what passes through it.
+"""A proxy in front of a server that delays, holds, breaks and swallows requests and replies.
 
-It knows nothing of what it carries: a request is a chunk of bytes from a client. A client that sends a request in one
-go and awaits its reply makes that exact.
+The proxy does not parse the bytes: a request is a chunk of bytes from a client. This is exact for a client that sends
+each request in one chunk and awaits its reply.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from tests.servers.waiting import TEST_TIMEOUT, ServerFailedError
 
 
 class Proxy:
-    """A proxy in a thread of its own. `with` starts and stops it; what is set holds when the call returns."""
+    """A proxy in a thread of its own. `with` starts and stops it. A setting is in effect when its call returns."""
 
     def __init__(
         self,
@@ -42,16 +42,16 @@ class Proxy:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where clients connect."""
+        """The address for clients."""
         return LOCALHOST, self._running.port
 
     @property
     def counts(self) -> Counts:
-        """What it did so far."""
+        """The counters of the proxy."""
         return self._weather.counts
 
     def start(self) -> None:
-        """Listen."""
+        """Start to listen."""
         self._runs = _Running()
         self._carry_out(self._listen)
 
@@ -64,13 +64,13 @@ class Proxy:
             self._runs = None
 
     def delay(self, *, up: float = 0.0, down: float = 0.0) -> None:
-        """From now on, have requests take `up` seconds, and replies `down`."""
+        """From now on, delay requests by `up` seconds, and replies by `down`."""
         self._change(lambda weather: weather.delay.update(up=up, down=down))
 
     def blackhole(self, *, up: bool = True, down: bool = True) -> None:
-        """Let nothing through in these ways, and keep connections open.
+        """Hold all chunks in these directions, and keep connections open.
 
-        As in a partition, what was sent meanwhile arrives when it is over.
+        As in a partition, the held chunks arrive when it is over.
         """
         self._change(lambda weather: weather.held.update(up=up, down=down))
 
@@ -83,16 +83,16 @@ class Proxy:
         cut: bool = True,
         after: int = 0,
     ) -> None:
-        """Have the next `n` requests carried out and never answered; with `None` all, until `heal`.
+        """Swallow the replies to the next `n` requests, which are carried out; with `None` to all, until `heal`.
 
-        A request is one of them by chance, and only if it contains some bytes; `after` such requests pass before.
-        When the reply comes, the connection breaks; without `cut` it stays open, and dead, until `cut()`.
+        A request is selected with `probability`, if it contains the bytes `containing`; `after` such requests pass
+        before. When the reply arrives, the connection breaks; without `cut` it stays open, and dead, until `cut()`.
         """
         fate = Fate.CUT if cut else Fate.SILENCE
         self._change(lambda weather: weather.draws.update({fate: Draw(n, probability, containing, after)}))
 
     def lose(self, n: int | None = 1, *, probability: float = 1.0, containing: bytes = b"", after: int = 0) -> None:
-        """Break the connection at the next `n` requests, which never reach the server; `after` others pass before."""
+        """Break the connection at the next `n` requests, which never reach the server; `after` requests pass before."""
         self._change(lambda weather: weather.draws.update({Fate.LOST: Draw(n, probability, containing, after)}))
 
     def cut(self) -> None:
@@ -109,11 +109,11 @@ class Proxy:
         self._carry_out(self._deafen)
 
     def accept(self) -> None:
-        """Take new connections again."""
+        """Accept new connections again."""
         self._carry_out(self._listen)
 
     def heal(self) -> None:
-        """Do no harm from now on. Connections that are dead stay so."""
+        """End all faults. Dead connections stay dead."""
         self.delay()
         self.blackhole(up=False, down=False)
         self._change(lambda weather: weather.draws.clear())
@@ -127,7 +127,7 @@ class Proxy:
         self.stop()
 
     def _change(self, change: Callable[[Weather], None]) -> None:
-        """Change the weather, and have all links heed it."""
+        """Change the weather, and apply it to all links."""
 
         async def carry_out() -> None:
             change(self._weather)
@@ -143,7 +143,7 @@ class Proxy:
         return self._runs
 
     def _carry_out(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
-        """Do something in the proxy's thread, and wait for it."""
+        """Run a coroutine in the proxy's thread, and wait for it."""
         asyncio.run_coroutine_threadsafe(work(), self._running.loop).result(TEST_TIMEOUT)
 
     async def _listen(self) -> None:
@@ -180,7 +180,7 @@ class Proxy:
 
 
 class _Running:
-    """What a proxy has while it runs: a port, and a thread with an event loop."""
+    """The state of a running proxy: a port, and a thread with an event loop."""
 
     def __init__(self) -> None:
         self._reservation = reserve()

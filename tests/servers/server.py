@@ -1,4 +1,4 @@
-"""What all servers have in common: a folder, a port, a process that is started, waited for, disturbed and ended."""
+"""The base of all servers: a folder, a port, and a process that is started, awaited, disturbed and ended."""
 
 import signal
 import subprocess
@@ -14,22 +14,22 @@ from tests.servers.ports import LOCALHOST, Reservation, reserve
 from tests.servers.waiting import TEST_TIMEOUT, ServerFailedError, holds
 
 STOP_TIMEOUT = 5.0
-"""How long a server may take to end in an orderly way, in seconds, before it is killed."""
+"""How long a server may take for an orderly end, in seconds, before it is killed."""
 
 
 class Server(ABC):
     """One server process on this machine, with its data and its log in a folder of its own.
 
-    `with` starts it and stops it. `kill()` is a crash: `start()` brings it back, on its port and with its data.
+    `with` starts and stops the server. `kill()` is a crash; `start()` starts it again on its port, with its data.
     """
 
     title: ClassVar[str]
-    """What messages call it."""
+    """The title of the server in messages."""
     distances: tuple[int, ...] = ()
-    """Where the other ports lie that it binds, counted from its own."""
+    """The distances of its other ports from its own port."""
 
     def __init__(self, folder: Path, *, port: int | None = None, environment: Mapping[str, str] | None = None) -> None:
-        """Prepare a server; nothing runs yet. `port` is its port on 127.0.0.1, else any that is free."""
+        """Prepare a server without starting it. `port` is its port on 127.0.0.1; default: any free port."""
         self.folder = folder
         self._fixed_port = port
         self._reservation: Reservation | None = None
@@ -45,46 +45,46 @@ class Server(ABC):
 
     @abstractmethod
     def _answers(self) -> bool:
-        """Tell whether it is ready to serve; may raise `OSError` for a no."""
+        """Tell whether the server is ready to serve. An `OSError` means no."""
 
     @property
     def port(self) -> int:
-        """The port where the process listens."""
+        """The port of the server."""
         if self._reservation is None:
             raise ServerFailedError(f"The {self.title} has no port before it is started.")
         return self._reservation.port
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where clients connect."""
+        """The address for clients."""
         return LOCALHOST, self.port
 
     @property
     def pid(self) -> int:
-        """The id of its process."""
+        """The id of the process."""
         return self._running().pid
 
     @property
     def runs(self) -> bool:
-        """Whether its process lives, paused or not."""
+        """Whether the process is alive, paused or not."""
         return self._process is not None and self._process.poll() is None
 
     @property
     def serves(self) -> bool:
-        """Whether its process lives and is not paused."""
+        """Whether the process is alive and not paused."""
         return self.runs and not self._paused
 
     def log(self) -> str:
-        """Return what it wrote since it was made."""
+        """Return the log of the server."""
         return self._log_file.read_text("utf-8", errors="replace") if self._log_file.exists() else ""
 
     def start(self) -> None:
-        """Start it, and return when it serves. Raises `ServerFailedError` with the end of its log."""
+        """Start the server, and return when it serves. Raises `ServerFailedError` with the end of its log."""
         self.launch()
         self.await_ready()
 
     def launch(self) -> None:
-        """Start its process; `await_ready()` waits for the rest. So that several servers can start side by side."""
+        """Start the process; `await_ready()` waits until it serves. So several servers can start concurrently."""
         if self.runs:
             raise ServerFailedError(f"The {self.title} runs already.")
         self._end(signal.SIGKILL)
@@ -93,48 +93,48 @@ class Server(ABC):
         self._spawn()
 
     def claim_port(self) -> int:
-        """Settle its port, so that others can be told before it is started."""
+        """Reserve and return the port, so that other servers can be configured with it before this one starts."""
         if self._reservation is None:
             self._reservation = reserve(self._fixed_port or self._last_port, self.distances)
         return self._reservation.port
 
     def await_ready(self, within: float = TEST_TIMEOUT) -> None:
-        """Return when it serves. Raises `ServerFailedError` if it doesn't within so many seconds."""
+        """Return when the server serves. Raises `ServerFailedError` after `within` seconds."""
         try:
             self._poll(within)
         except BaseException:
             self.stop(0)
             raise
 
-    def stop(self, patience: float = STOP_TIMEOUT) -> None:
-        """End it in an orderly way, or kill it after `patience` seconds; give up its port."""
-        self._end(signal.SIGTERM if patience else signal.SIGKILL, patience)
+    def stop(self, timeout: float = STOP_TIMEOUT) -> None:
+        """End the server in an orderly way, or kill it after `timeout` seconds; release its port."""
+        self._end(signal.SIGTERM if timeout else signal.SIGKILL, timeout)
         if self._reservation is not None:
             self._last_port = self._reservation.port
             self._reservation.give_up()
             self._reservation = None
 
     def kill(self) -> None:
-        """End it on the spot, as a crash would. It keeps its port, and `start()` brings it back."""
+        """Kill the server, like a crash. It keeps its port, and `start()` starts it again."""
         self._end(signal.SIGKILL)
 
     def restart(self) -> None:
-        """End it in an orderly way, and start it on the same port with the data it kept."""
+        """End the server in an orderly way, and start it on the same port with its stored data."""
         self._end(signal.SIGTERM)
         self.start()
 
     def pause(self) -> None:
-        """Stop its process in its tracks; its connections stay open, and the system still takes new ones for it."""
+        """Stop the process with SIGSTOP. Its connections stay open, and the system accepts new ones for it."""
         self._running().send_signal(signal.SIGSTOP)
         self._paused = True
 
     def resume(self) -> None:
-        """Let it go on after a pause."""
+        """Continue the process after a pause."""
         self._running().send_signal(signal.SIGCONT)
         self._paused = False
 
     def mend(self) -> None:
-        """Resume it if it is paused, start it if it doesn't run."""
+        """Resume the server if it is paused, start it if it doesn't run."""
         if not self.runs:
             self.start()
         elif not self.serves:
@@ -163,7 +163,7 @@ class Server(ABC):
         )
 
     def _poll(self, within: float) -> None:
-        """Look again and again whether it serves."""
+        """Poll until the server serves."""
         give_up_at = time.monotonic() + within
         while not holds(self._answers):
             if not self.runs:
@@ -172,14 +172,14 @@ class Server(ABC):
                 raise self._failure(f"does not serve within {within:g} s")
             time.sleep(0.005)
 
-    def _end(self, number: signal.Signals, patience: float = STOP_TIMEOUT) -> None:
-        """Send its process a signal, if there is one, and wait for its end; kill it after a while."""
+    def _end(self, number: signal.Signals, timeout: float = STOP_TIMEOUT) -> None:
+        """Send the process a signal, if there is one, and wait for its end; kill it after `timeout` seconds."""
         if self._process is None:
             return
         self._process.send_signal(number)
         self._process.send_signal(signal.SIGCONT)
         try:
-            self._process.wait(patience)
+            self._process.wait(timeout)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -188,7 +188,7 @@ class Server(ABC):
         self._paused = False
 
     def _try_another_port(self) -> None:
-        """Start anew if a program that doesn't know of reservations was faster. Raises `ServerFailedError` if not."""
+        """Start on another port if another program took this one. Raises `ServerFailedError` after other failures."""
         if self._fixed_port or "address already in use" not in self._recent_log().lower():
             raise self._failure("ended")
         taken, self._reservation = self._reservation, None
@@ -204,7 +204,7 @@ class Server(ABC):
 
 
 def start_all(servers: Sequence[Server]) -> None:
-    """Start several servers side by side; stop all if one fails."""
+    """Start several servers concurrently; stop all if one fails."""
     with ExitStack() as undo:
         for server in servers:
             undo.callback(server.stop, 0)
@@ -214,8 +214,8 @@ def start_all(servers: Sequence[Server]) -> None:
         undo.pop_all()
 
 
-def stop_all(servers: Sequence[Server], patience: float = STOP_TIMEOUT) -> None:
-    """Stop several servers; their data are not needed any more if `patience` is 0."""
+def stop_all(servers: Sequence[Server], timeout: float = STOP_TIMEOUT) -> None:
+    """Stop several servers. With `timeout` 0 they are killed, for their data are not needed any more."""
     with ExitStack() as each:
         for server in servers:
-            each.callback(server.stop, patience)
+            each.callback(server.stop, timeout)

@@ -1,4 +1,4 @@
-"""A Redis server that speaks TLS, with certificates made on the spot."""
+"""A Redis server with TLS, and the certificates that it uses."""
 
 import signal
 import ssl
@@ -14,10 +14,10 @@ from tests.servers.server import STOP_TIMEOUT
 
 
 class Certificates:
-    """A certificate authority that nobody knows, and a certificate by it for servers on this machine."""
+    """A certificate authority of the tests, and its certificate for servers on this machine."""
 
     def __init__(self, folder: Path) -> None:
-        """Make them in a folder. Needs the package `trustme`."""
+        """Make the certificates in a folder. Needs the package `trustme`."""
         import trustme
 
         folder.mkdir(parents=True, exist_ok=True)
@@ -29,7 +29,7 @@ class Certificates:
         issued.private_key_pem.write_to_path(str(self.key))
 
     def for_java(self) -> Path:
-        """Return a file of the key and the certificate as Java reads them."""
+        """Return a file with the key and the certificate in a format of Java."""
         from cryptography.hazmat.primitives import serialization
 
         key = serialization.load_pem_private_key(self.key.read_bytes(), None)
@@ -39,24 +39,24 @@ class Certificates:
         return both
 
     def for_clients(self) -> ssl.SSLContext:
-        """Return a context that trusts the authority, and nobody else."""
+        """Return a context that trusts only this authority."""
         return ssl.create_default_context(cafile=str(self.authority))
 
     def for_servers(self) -> ssl.SSLContext:
-        """Return a context that shows the certificate."""
+        """Return a context with the certificate."""
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(self.certificate, self.key)
         return context
 
 
 class RedisTlsServer(RedisServer):
-    """A Redis server whose clients speak TLS. A program that can't gets a proxy in front that ends TLS.
+    """A Redis server whose clients use TLS. A program without TLS gets a proxy in front that terminates TLS.
 
-    `connect` and `command` use a plain port, for tests that look at what is there.
+    `connect` and `command` use a plain port, for tests that inspect the server.
     """
 
     distances = (1,)
-    """Where the program listens for TLS."""
+    """The port of the program for TLS."""
 
     def __init__(
         self,
@@ -68,19 +68,19 @@ class RedisTlsServer(RedisServer):
         users: Sequence[str] = (),
         login: tuple[str, str] | None = None,
     ) -> None:
-        """Prepare a server with one of these certificates; the rest is as for `RedisServer`."""
+        """Prepare a server with one of these certificates; the other arguments are those of `RedisServer`."""
         super().__init__(folder, port=port, options=options, users=users, login=login)
         self.certificates = certificates
         self._proxy: Proxy | None = None
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where clients connect, with TLS."""
+        """The address for clients with TLS."""
         return self._proxy.address if self._proxy else (LOCALHOST, self.port + 1)
 
     @property
     def url(self) -> str:
-        """Where clients connect, as a URL without user and password."""
+        """The URL for clients, without user and password."""
         return super().url.replace("redis://", "rediss://")
 
     def launch(self) -> None:
@@ -89,23 +89,23 @@ class RedisTlsServer(RedisServer):
         if not speaks_tls(find_program()):
             self._open_proxy()
 
-    def stop(self, patience: float = STOP_TIMEOUT) -> None:
-        """End it, and what is in front of it."""
-        super().stop(patience)
+    def stop(self, timeout: float = STOP_TIMEOUT) -> None:
+        """End the server and its proxy."""
+        super().stop(timeout)
         if self._proxy is not None:
             self._proxy.stop()
             self._proxy = None
 
     def _open_proxy(self) -> None:
-        """Let clients in."""
+        """Start the proxy for clients."""
         if self._proxy is None:
             self._proxy = Proxy((LOCALHOST, self.port), tls=self.certificates.for_servers())
             self._proxy.start()
         else:
             self._proxy.accept()
 
-    def _end(self, number: signal.Signals, patience: float = STOP_TIMEOUT) -> None:
-        super()._end(number, patience)
+    def _end(self, number: signal.Signals, timeout: float = STOP_TIMEOUT) -> None:
+        super()._end(number, timeout)
         if self._proxy is not None:
             self._proxy.refuse()
             self._proxy.cut()
@@ -125,7 +125,7 @@ class RedisTlsServer(RedisServer):
 
 @cache
 def speaks_tls(program: str) -> bool:
-    """Tell whether a server program can do TLS: then it asks for a certificate before anything else."""
+    """Tell whether a server program supports TLS: such a program complains first of a missing certificate."""
     command = [program, "--port", "0", "--tls-port", "1"]
     said = subprocess.run(command, capture_output=True, text=True, check=False, timeout=10).stdout
     return "No tls-cert-file configured" in said

@@ -1,23 +1,23 @@
-"""Waiting for what a server does in its own time.
+"""Waits for conditions of a server.
 
-Nothing here sleeps and hopes: a condition is looked at again and again, within a bound.
+The rule: no wait relies on a fixed sleep. Each polls its condition until a deadline.
 """
 
 import time
 from collections.abc import Callable
 
 TEST_TIMEOUT = 30.0
-"""How long to wait, in seconds, for what must happen: only ever used up by a failure."""
+"""How long to wait for a condition, in seconds. Only a failure uses it up."""
 
 
 class ServerFailedError(Exception):
-    """A server does not do what it has to; the message holds the end of its log."""
+    """A server failed. The message contains the end of its log."""
 
 
 def wait_until(condition: Callable[[], object], what: str, within: float = TEST_TIMEOUT) -> None:
-    """Wait until `condition()` is true, for at most `within` seconds, and take an `OSError` for a no.
+    """Wait until `condition()` is true, for at most `within` seconds. An `OSError` means that it is not true.
 
-    Raises `ServerFailedError`, which says `what` was waited for.
+    Raises `ServerFailedError`, whose message contains `what`, the condition.
     """
     give_up_at = time.monotonic() + within
     while not holds(condition):

@@ -1,9 +1,9 @@
-"""Keeps servers from outliving the process that started them, however it ends.
+"""The warden, which ends servers with the process that started them, however that process ends.
 
-A small shell process, the warden, reads from a pipe which processes to look after. When the pipe closes, because its
-writer was killed, say, it kills those that are left. (The kernel can do that too, but ties it to the thread that
-started the process.) A server tells the warden its own process id before it becomes a server, so there is no moment
-in which it could be forgotten.
+The warden is a small shell process that reads from a pipe which processes to watch. When the pipe closes, for instance
+because its writer was killed, the warden kills the remaining processes. (The kernel can do that too, but ties it to the
+thread that started the process.) A process sends its own id to the warden before it executes the server program, so
+that no server is ever unwatched.
 """
 
 import atexit
@@ -26,14 +26,14 @@ done
 """
 
 REGISTER_AND_RUN = 'echo "+ $$" >&0; exec "$@" </dev/null'
-"""Standard input is the pipe to the warden."""
+"""The shell command that registers a process with the warden and runs it. Standard input is the pipe to the warden."""
 
 
 class Warden:
     """The warden of this process."""
 
     def __init__(self) -> None:
-        """Start it."""
+        """Start the warden."""
         reading, self.entrance = os.pipe()
         try:
             self._process = subprocess.Popen(
@@ -43,22 +43,22 @@ class Warden:
             os.close(reading)
 
     def forget(self, pid: int) -> None:
-        """Leave a process alone from now on: it has ended, and its id may come to mean another."""
+        """Stop watching a process: it has ended, and its id may be given to another process."""
         os.write(self.entrance, b"- %d\n" % pid)
 
     def dismiss(self) -> None:
-        """End it, and with it what it still looks after."""
+        """End the warden, and with it the processes that it still watches."""
         os.close(self.entrance)
         self._process.wait()
 
     def disown(self) -> None:
-        """Leave it to another process, which this one was forked from."""
+        """Leave the warden to the parent process, from which this process was forked."""
         os.close(self.entrance)
         self._process.returncode = 0  # it is no child of this process, so there is nothing to wait for
 
 
 class _Wardens:
-    """At most one warden a process, started when it is first needed."""
+    """The warden of each process, started when it is first needed."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -90,7 +90,7 @@ os.register_at_fork(after_in_child=_wardens.after_fork)
 
 
 def start(command: list[str], *, folder: Path, log: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Start a process in a session of its own that won't outlive this one; it writes to `log`."""
+    """Start a process in a session of its own that won't outlive this process. Its output goes to `log`."""
     with log.open("ab") as out:
         return subprocess.Popen(
             ["/bin/sh", "-c", REGISTER_AND_RUN, "sh", *command],
@@ -104,5 +104,5 @@ def start(command: list[str], *, folder: Path, log: Path, environment: Mapping[s
 
 
 def forget(pid: int) -> None:
-    """Say that a started process has ended."""
+    """Tell the warden that a started process has ended."""
     _wardens.get().forget(pid)

@@ -1,6 +1,6 @@
-"""ZooKeeper servers: one that stands alone, or three that elect a leader.
+"""ZooKeeper servers: a standalone one, or three that elect a leader.
 
-Started for tests: nothing is forced to the disk, time is counted in short ticks, and the log holds what went wrong.
+They are configured for tests: no forced writes to disk, short ticks, and a log of warnings and errors only.
 """
 
 import os
@@ -17,10 +17,10 @@ from tests.servers.waiting import ServerFailedError, wait_until
 
 CLASSPATH = "HOLDFAST_ZOOKEEPER_CLASSPATH"
 JARS = Path("/usr/share/java")
-"""Where Debian and its kin put libraries of Java."""
+"""The folder of Java libraries on Debian and related systems."""
 
 UNNAMED = ("slf4j-simple", "netty-codec")
-"""What the manifest of `zookeeper.jar` does not name of what it needs: to write the log, and for TLS."""
+"""The requirements that the manifest of `zookeeper.jar` does not name: for the log, and for TLS."""
 
 JAVA_OPTIONS = (
     "-Xmx64m",
@@ -36,11 +36,11 @@ Peer = tuple[int, int, int]
 
 
 class ZooKeeperServer(Server):
-    """One ZooKeeper server. `kill` keeps its data, as for any server."""
+    """One ZooKeeper server. It keeps its data when it is killed, like every server."""
 
     title: ClassVar[str] = "ZooKeeper server"
     distances = (1, 2, 3)
-    """Members of an ensemble talk to each other on two more ports, and clients with TLS on a third."""
+    """The two ports for the members of an ensemble, and the third for clients with TLS."""
 
     def __init__(
         self,
@@ -52,10 +52,10 @@ class ZooKeeperServer(Server):
         certificates: Certificates | None = None,
         users: Mapping[str, str] | None = None,
     ) -> None:
-        """Prepare a server; sessions end within `tick` seconds of their time. `options` go into its configuration.
+        """Prepare a server. Sessions end within `tick` seconds of their timeout. `options` go into its configuration.
 
-        With `certificates` it speaks TLS with clients that have a certificate of the same authority; with `users`, by
-        their names and passwords, all must log in by SASL.
+        With `certificates` it uses TLS with clients that have a certificate of the same authority. With `users`, their
+        names and passwords, all clients must log in by SASL.
         """
         super().__init__(folder, port=port)
         self._tick = tick
@@ -67,27 +67,27 @@ class ZooKeeperServer(Server):
 
     @property
     def url(self) -> str:
-        """Where clients connect, as a URL without a login; with TLS if there are certificates."""
+        """The URL for clients, without a login; with TLS if there are certificates."""
         host, port = self.address
         return f"zookeeper://{host}:{port + 3 if self._certificates else port}"
 
     def peer(self, number: int) -> Peer:
-        """Claim its ports, and return what the others of an ensemble must know of it."""
+        """Reserve the ports, and return the data that the other members of an ensemble need."""
         port = self.claim_port()
         return number, port + 1, port + 2
 
     def join(self, number: int, peers: Sequence[Peer]) -> None:
-        """Have it start as the member with this number."""
+        """Configure the server as the member with this number."""
         self._number, self._peers = number, peers
 
     def say(self, word: str, timeout: float = 1.0) -> str:
-        """Return what it answers to a four-letter word, as `srvr`."""
+        """Return the reply to a four-letter word, such as `srvr`."""
         with socket.create_connection(self.address, timeout) as connection:
             connection.sendall(word.encode())
             return b"".join(iter(lambda: connection.recv(65536), b"")).decode()
 
     def role(self) -> str:
-        """Return what it takes itself for: standalone, leader or follower; "" if it serves nobody just now."""
+        """Return the role that the server reports: standalone, leader or follower; "" if it does not serve."""
         if not self.serves:
             return ""
         lines = self.say("srvr").splitlines()
@@ -131,11 +131,11 @@ class ZooKeeperServer(Server):
         return [find_java(), *JAVA_OPTIONS, *login, "-cp", find_classpath(), main, str(self.folder / "zoo.cfg")]
 
     def _answers(self) -> bool:
-        """Tell whether it is this server that serves: others may have been faster to take the port."""
+        """Tell whether this server serves, and not another program that took the port first."""
         return str(self.folder) in self.say("conf") and (self._certificates is None or self._takes_tls())
 
     def _takes_tls(self) -> bool:
-        """Tell whether it listens for clients with TLS, which it begins last. An OSError means that it does not."""
+        """Tell whether the server accepts clients with TLS, its last step. An OSError means that it does not."""
         host, port = self.address
         socket.create_connection((host, port + 3), 1.0).close()
         return True
@@ -150,16 +150,16 @@ class ZooKeeperEnsemble:
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """Where the servers listen."""
+        """The addresses of the servers."""
         return [server.address for server in self.servers]
 
     @property
     def url(self) -> str:
-        """All servers, as a URL."""
+        """The URL of all servers."""
         return "zookeeper://" + ",".join(f"{host}:{port}" for host, port in self.addresses)
 
     def start(self) -> None:
-        """Start all, and return when one leads and the others follow."""
+        """Start all servers, and return when one leads and the others follow."""
         try:
             peers = [server.peer(number) for number, server in enumerate(self.servers, 1)]
             for number, server in enumerate(self.servers, 1):
@@ -171,16 +171,16 @@ class ZooKeeperEnsemble:
             raise
 
     def stop(self) -> None:
-        """End all of them on the spot."""
-        stop_all(self.servers, patience=0)
+        """Kill all of them."""
+        stop_all(self.servers, timeout=0)
 
     def leader(self) -> ZooKeeperServer:
-        """Return the server that leads, once there is one."""
+        """Return the leader once there is one."""
         wait_until(lambda: self._leading() is not None, "a leader that serves")
         return self._leading() or self.leader()
 
     def followers(self) -> list[ZooKeeperServer]:
-        """Return the others that serve."""
+        """Return the other servers that serve."""
         return [server for server in self.servers if _role(server) == "follower"]
 
     def kill_leader(self) -> ZooKeeperServer:
@@ -196,12 +196,12 @@ class ZooKeeperEnsemble:
         return follower
 
     def await_election(self, old: ZooKeeperServer) -> ZooKeeperServer:
-        """Return the new leader, once it is another than `old`."""
+        """Return the new leader once it is not `old`."""
         wait_until(lambda: self._leading() not in {None, old}, "another leader")
         return self.leader()
 
     def is_whole(self) -> bool:
-        """Tell whether one leads and all others follow it."""
+        """Tell whether one server leads and all others follow it."""
         return sorted(map(_role, self.servers)) == ["follower"] * (len(self.servers) - 1) + ["leader"]
 
     def await_health(self) -> None:
@@ -209,7 +209,7 @@ class ZooKeeperEnsemble:
         wait_until(self.is_whole, "an ensemble of a leader and its followers")
 
     def mend(self) -> None:
-        """Resume or start all that don't serve, side by side, and return when the ensemble is whole again."""
+        """Resume or start concurrently all servers that don't serve, and return when the ensemble is whole again."""
         start_all([server for server in self.servers if not server.runs])
         for server in self.servers:
             server.mend()
@@ -244,13 +244,13 @@ SASL = {
 
 
 def _jaas(users: Mapping[str, str]) -> str:
-    """Write who may log in."""
+    """Return the configuration of the users."""
     known = "\n".join(f'    user_{name}="{password}"' for name, password in users.items())
     return f"Server {{\n    org.apache.zookeeper.server.auth.DigestLoginModule required\n{known};\n}};\n"
 
 
 def _role(server: ZooKeeperServer) -> str:
-    """Return what a server takes itself for; "" also if it does not answer."""
+    """Return the role that a server reports; "" if it does not reply."""
     try:
         return server.role()
     except OSError:
@@ -268,9 +268,9 @@ def find_java() -> str:
 
 
 def find_classpath() -> str:
-    """Return where the classes of ZooKeeper are, which `HOLDFAST_ZOOKEEPER_CLASSPATH` may tell.
+    """Return the classpath of ZooKeeper, or the value of `HOLDFAST_ZOOKEEPER_CLASSPATH`.
 
-    Raises `ServerFailedError` if they are not here.
+    Raises `ServerFailedError` if ZooKeeper is not installed.
     """
     if named := os.environ.get(CLASSPATH):
         return named
