@@ -171,7 +171,7 @@ class StoreAccess:
     def refuse_if_closed(self) -> None:
         """Raise UsageError once the client is closed."""
         if self.closed:
-            message = "this client is closed: make a new one"
+            message = "this client is closed; make a new one"
             raise UsageError(message)
 
     def refuse_to_wait(self, spec: LockSpec) -> None:

@@ -67,5 +67,5 @@ async def release_some(access: StoreAccess, release: Release, closing: Closing) 
         if outcome is Outcome.UNKNOWN and now >= closing.until:
             return
         if outcome is not Outcome.UNKNOWN:
-            with access.mutex:  # a helper that stood still since it read the time must not take back what others gained
+            with access.mutex:  # and max(): a helper that read the time long ago must not move the deadline back
                 closing.until = max(closing.until, now + 2 * access.operation_timeout)

@@ -62,11 +62,11 @@ class Events:
         self._since: WeakKeyDictionary[CoreLease, float] = WeakKeyDictionary()
 
     def contended(self, name: str) -> None:
-        """Tell that a contender waits for a name."""
+        """Report that a contender waits for a name."""
         self._say(EventKind.CONTENDED, name)
 
     def acquired(self, lease: CoreLease, asked_at: float) -> None:
-        """Tell of a new lease, and later of its loss."""
+        """Report a new lease, and later its loss."""
         now = self._since[lease] = self._now()
         self._say(EventKind.ACQUIRED, lease.name, lease.token, now - asked_at)
 
@@ -76,15 +76,15 @@ class Events:
         lease.when_lost(lost)
 
     def renewed(self, lease: CoreLease) -> None:
-        """Tell of a renewal in the background."""
+        """Report a renewal in the background."""
         self._say(EventKind.RENEWED, lease.name, lease.token, lease.valid_until - self._now())
 
     def released(self, lease: CoreLease, outcome: Outcome) -> None:
-        """Tell of a release."""
+        """Report a release."""
         self._say(EventKind.RELEASED, lease.name, lease.token, self._held_for(lease), outcome.value)
 
     def handed_on(self, lease: CoreLease) -> None:
-        """Tell of a release by a local hand-off."""
+        """Report a release by a local hand-off."""
         self._say(EventKind.HANDED_ON, lease.name, lease.token, self._held_for(lease))
 
     def _held_for(self, lease: CoreLease) -> float:

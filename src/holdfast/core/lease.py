@@ -285,7 +285,7 @@ class CoreLease:
                 self.last_error = error
 
     def note_contention(self, renewal: RenewRequest) -> None:
-        """Tell the local queue if another client waits, as the reply to a renewal says."""
+        """Notify the local queue if the reply to a renewal says that another client waits."""
         if renewal.contended and self.local_queue is not None:
             self.local_queue.heard(self)
 

@@ -15,9 +15,9 @@ queue. So contenders within the process are served in the order in which they ca
 Only contenders with the same ttl and lock delay share a queue, because other clients rely on both when a holder dies.
 No local waiter is handed a lease that may be lost. When a lease is lost, the first local waiter becomes the leader.
 
-A lease that *lingers* is kept after its release, while no contender waits for it, here or in another client. It goes on
-as a successor that nobody holds. It ends when a contender of this client takes it up. It is released in the background
-when another client waits for the name, its linger time is over, it is lost, or the client is closed.
+A lease that *lingers* is kept after its release, while no contender of any client waits for it. It goes on as a
+successor without a holder, until a contender of this client takes it up. It is released in the background when another
+client waits for the name, its linger time is over, it is lost, or the client is closed.
 """
 
 from collections import deque
@@ -451,9 +451,9 @@ class LocalQueues:
     ) -> CoreLease | NotGranted:
         """Acquire the lease from the store as the leader of the local queue.
 
-        A leader that waited in the queue comes as `contender` and reserves a range of tokens, for others are likely to
-        wait again. A leader without a `contender` brings a new queue. The queue is added inside the `try`, where an
-        interrupt of any kind ends it.
+        A leader that waited in the queue comes as `contender`. It reserves a range of tokens, because others are likely
+        to wait again; so does a leader whose lease is to linger. A leader without a `contender` brings a new queue,
+        which is added inside the `try`, where an interrupt of any kind ends it.
         """
         attempt = None
         span = self._access.store.capabilities.span if contender is not None or spec.linger else 1

@@ -19,7 +19,7 @@ class Notifications:
         self._local_queues = local_queues
 
     def deliver(self, notification: Notification) -> None:
-        """Take a notification from the store. The runtime calls it in its own thread or event loop."""
+        """Take a notification from the store, which calls this through `Runtime.post`."""
         if notification.kind is NotificationKind.REVOKED:
             self._revoked(notification)
             return

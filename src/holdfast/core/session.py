@@ -53,7 +53,7 @@ class Session(StoreAccess):
         self.reservations = Reservations(runtime, self.mutex)
 
     def deliver(self, notification: Notification) -> None:
-        """Take a notification from the store. The runtime calls it in its own thread or event loop."""
+        """Take a notification from the store, which calls this through `Runtime.post`."""
         self.notifications.deliver(notification)
 
     # -- life ----------------------------------------------------------------------------------------------

@@ -231,11 +231,11 @@ class _ElectionBase(LockBase, Generic[T]):
         """Make the election; the campaign is another step."""
         super().__init__(client, name, options)
         self._term: T | None = None
-        """The last term that was won through this object; None before the first."""
+        """The last term of this object; None before the first."""
 
     @property
     def is_leader(self) -> bool:
-        """Whether the last term that was won through this object certainly goes on. Sends no request.
+        """Whether the last term of this object certainly goes on. Sends no request.
 
         False from the local deadline of the lease on, even if the store still keeps the lease.
         """
@@ -253,7 +253,7 @@ class _ElectionBase(LockBase, Generic[T]):
 
     def _no_term(self) -> UsageError:
         return UsageError(
-            f"no campaign for {self._name!r} was won through this object: call campaign() before you publish"
+            f"this object has not been elected to lead {self._name!r}: call campaign() before you publish"
         )
 
 
@@ -292,7 +292,7 @@ class Election(_ElectionBase[Leadership]):
         self._term.publish(value)
 
     def resign(self) -> Outcome | None:
-        """End the last term that was won through this object, so that the next candidate leads; None if there is none.
+        """End the last term of this object, so that the next candidate leads; return None if there was no term.
 
         Never raises because of the store. Called again, it returns the same outcome.
         """
