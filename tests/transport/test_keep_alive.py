@@ -9,6 +9,7 @@ import pytest
 
 from holdfast import AsyncClient, Client
 from holdfast.transport.keep_alive import DEAD_AFTER, keep_alive, keep_transport_alive
+from tests.servers import EtcdServer, RedisServer
 
 pytestmark = pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="only Linux has this option")
 
@@ -66,9 +67,10 @@ def test_an_event_loop_that_hides_its_sockets() -> None:
 
 
 @pytest.fixture(params=["redis_server", "etcd_server"])
-def url(request: pytest.FixtureRequest) -> str:
+def url(request: pytest.FixtureRequest, redis_server: RedisServer, etcd_server: EtcdServer) -> str:
     """Return the URL of a running server."""
-    return str(request.getfixturevalue(request.param).url)
+    servers: dict[str, RedisServer | EtcdServer] = {"redis_server": redis_server, "etcd_server": etcd_server}
+    return str(servers[request.param].url)
 
 
 class TestStores:

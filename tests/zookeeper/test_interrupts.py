@@ -10,13 +10,13 @@ from tests.hazards.helpers import Script
 from tests.hazards.interrupting import before_the_release, sweep
 from tests.servers import ZooKeeperServer
 
-TTL = 30.0
+TTL = 100.0
 """Far longer than it takes to get what is free."""
 
-TEST_TIMEOUT = 5.0
+TEST_TIMEOUT = 25.0
 """How long to wait for what is free, or about to be, in seconds; how long a request may take."""
 
-STRIDE = 3
+STRIDE = 6
 """How many places of an interrupt are passed over: there are more than a thousand."""
 
 
