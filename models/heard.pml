@@ -10,14 +10,14 @@
    The table, in table.pml, drops none but dead waiters: a waiter's patience is longer than INTERVAL + DELAY.
 
    BOUNDS  END ticks; time alone bounds the number of asks. INTERVAL is 2 ticks, DELAY 1, TTL 4, which is two
-   intervals. INTERVAL stands for the longest that src/holdfast/core/table.py names, for a place far behind:
+   intervals. INTERVAL stands for the longest that src/holdfast/table/step.py names, for a place far behind:
    twice the interval in the ask, which src/holdfast/core/attempt.py makes at most a quarter of the ttl.
 
    VARIANT             NET       drops this rule                                              expected
    SOUND               ASKING    (none)                                                       ok
    SOUND               PUSHING   (none)                                                       ok
    SHORT_TTL           ASKING    a ttl is longer than INTERVAL + DELAY                        unheard
-   LATE_INBOX          PUSHING   the inbox is open before the first ask                       unheard   */
+   LATE_CHANNEL          PUSHING   the inbox is open before the first ask                       unheard   */
 
 #define ASKING  1
 #define PUSHING 2
@@ -56,7 +56,7 @@ proctype waiter(byte me) {
 	byte head;
 	mtype reply;
 
-	atomic { lives[me] = true; has_inbox[me] = !is(LATE_INBOX) };
+	atomic { lives[me] = true; has_inbox[me] = !is(LATE_CHANNEL) };
 	do
 	:: atomic {
 		!stands[me] || NET == ASKING ->

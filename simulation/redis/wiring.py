@@ -67,7 +67,7 @@ class SimulatedRedisStore(RedisStore):
         self._simulated = SimulatedDeployment(node, wire)
         super().__init__(self._simulated, runtime)
         if known:
-            self._seen[NODE] = known
+            self._runner.seen[NODE] = known
 
     def vanish(self) -> None:
         """Close the channels at all servers, as the death of the client does."""

@@ -1,8 +1,8 @@
-"""What a holder holds. The lease decides; these faces only say `await`, or drive.
+"""The public lease objects, sync and async. `CoreLease` has the rules; these classes only drive it or await it.
 
-A lease is trusted until its local deadline, which is counted from before the request that won it, so that it is
-always over here before it is over in the store. Check it before every effect that must not happen twice, and give
-`token` to whatever can compare it.
+A lease is trusted until its local deadline. The deadline is counted from before the acquire request was sent, so the
+lease always ends here before it ends in the store. Check the lease before every effect that must not happen twice, and
+give its `token` to each resource that can compare tokens.
 """
 
 import warnings
@@ -24,16 +24,16 @@ from holdfast.runtimes.threads import drive
 
 
 class Losable(Protocol):
-    """What is held: one lease, or several that are lost together."""
+    """A lease or a lease group, as far as `lease.lost` needs it."""
 
     runtime: Runtime
 
     def is_lost(self) -> bool:
-        """Tell whether it is lost."""
+        """Return whether the lease is lost."""
         ...
 
     async def wait_lost(self, until: float | None) -> bool:
-        """Wait until it is lost or let go, or until a local instant; return whether it is lost."""
+        """Wait until the lease is lost or released, or until a local instant; return whether the lease is lost."""
         ...
 
 
@@ -45,7 +45,7 @@ class _LossBase:
         self._name = name
 
     def is_set(self) -> bool:
-        """Tell whether the lease is lost. True from the very moment of its local deadline, at no cost."""
+        """Return whether the lease is lost: true from the very moment of its local deadline. Sends no request."""
         return self._core.is_lost()
 
     def __bool__(self) -> bool:
@@ -59,7 +59,7 @@ class _LossBase:
 
 
 class Loss(_LossBase):
-    """The event of a lease's loss."""
+    """The event that is set when a lease is lost, for threads."""
 
     __slots__ = ()
 
@@ -69,7 +69,7 @@ class Loss(_LossBase):
 
 
 class AsyncLoss(_LossBase):
-    """The event of a lease's loss."""
+    """The event that is set when a lease is lost, for tasks."""
 
     __slots__ = ()
 
@@ -79,15 +79,15 @@ class AsyncLoss(_LossBase):
 
 
 def raise_or_note(loss: Exception, error: BaseException | None) -> None:
-    """Raise a loss that was found on exit; if the body raised something itself, add a note to that instead."""
+    """Raise the error of a loss that was found on exit; if the body raised an error itself, add a note to that."""
     if error is None:
         raise loss
-    if not (isinstance(error, LeaseLost) and str(error) == str(loss)):  # the body's own check() said it already
+    if not (isinstance(error, LeaseLost) and str(error) == str(loss)):  # else it is the error of a check() in the body
         error.add_note(str(loss))
 
 
 class LeaseBase:
-    """All of a lease that needs no store."""
+    """The part of a lease that sends no request: the same for threads and asyncio."""
 
     __slots__ = ("_core", "_name", "_session")
 
@@ -98,7 +98,7 @@ class LeaseBase:
 
     @property
     def name(self) -> str:
-        """What is held."""
+        """The name that is held, without the client's namespace."""
         return self._name
 
     @property
@@ -108,7 +108,7 @@ class LeaseBase:
 
     @property
     def ttl(self) -> float:
-        """How long, in seconds, the store keeps the lease after the holder was last heard."""
+        """For how many seconds the store keeps the lease after the last renewal."""
         return seconds(self._core.ttl)
 
     @property
@@ -117,33 +117,34 @@ class LeaseBase:
         return self._core.state()
 
     def remaining(self) -> float:
-        """Return for how many seconds the lease is certainly still ours, renewals aside; 0.0 once it is not."""
+        """Return for how many seconds the lease is certainly still held without another renewal; 0.0 once it is not."""
         return self._core.remaining()
 
     def check(self) -> None:
-        """Raise LeaseLost unless the lease is certainly still ours (ForkedLeaseError in a forked child)."""
+        """Raise LeaseLost unless the lease is certainly still held (ForkedLeaseError in a forked child)."""
         self._core.check()
 
     def guard(self) -> Guard:
-        """Return a condition for transactions of your own in etcd, which do nothing once this lease is over.
+        """Return a condition for your own transactions in etcd: with it they do nothing once this lease is over.
 
-        Raises LeaseLost if it is over already, UsageError with a store other than etcd: there, compare `token`.
+        Raises LeaseLost if the lease is over already, UsageError with a store other than etcd: there, compare `token`.
         """
         held, store = self._core, self._session.store
         held.check()
         found = store.guard(held.name, held.request_id, held.token) if isinstance(store, Guarding) else None
         if found is None:
             raise UsageError(
-                "only locks in etcd have a guard, for transactions in the same etcd. With any other store give the "
-                "lease's token to what is protected, and have it refuse smaller ones (see Fence)."
+                f"the lease of {self._name!r} has no guard: only leases in etcd have one, for transactions in the same "
+                "etcd. With any other store give the token of the lease to the protected resource, and have that "
+                "refuse smaller tokens (see Fence)."
             )
         return found
 
     def on_lost(self, callback: Callable[[LeaseLost], object]) -> None:
-        """Have `callback(error)` called once when the lease is lost; at once if it is lost already.
+        """Call `callback(error)` once when the lease is lost; at once if the lease is lost already.
 
-        It runs in the thread that notices, mostly the renewer's, or soon in the event loop: it must not block. Its
-        errors are logged.
+        The callback runs in the thread that notices the loss, mostly the renewer's, or soon in the event loop: it must
+        not block. Its errors are logged.
         """
         held = self._core
 
@@ -156,14 +157,14 @@ class LeaseBase:
 
     @property
     def revoking(self) -> bool:
-        """Whether somebody has asked for the name, by `client.revoke`: let go when it suits you."""
+        """Whether a revocation request has come, from `client.revoke`: release the lease when it suits you."""
         return self._core.revocation_requested
 
     def on_revoke(self, callback: Callable[[Self], object]) -> None:
-        """Have `callback(lease)` called once when somebody asks for the name; at once if somebody has already.
+        """Call `callback(lease)` once when a revocation request comes; at once if one has come already.
 
-        It runs in the thread that hears of it, mostly the channel's, or in the event loop: it must not block. Its
-        errors are logged.
+        The callback runs in the thread that hears of the request, mostly the notification channel's, or in the event
+        loop: it must not block. Its errors are logged.
         """
         known = weakref.ref(self)
 
@@ -178,9 +179,8 @@ class LeaseBase:
         return f"<{type(self).__name__} {self._name!r} token={self.token} {self.state.value}>"
 
     def __del__(self) -> None:
-        held = getattr(
-            self, "_core", None
-        )  # none if it was interrupted when it was made: whoever made it gives it back
+        # A lease object whose making was interrupted has no `_core`: the acquisition gives the lease back.
+        held = getattr(self, "_core", None)
         if held is None or held.current in OVER:
             return
         self._session.renewer.drop(held)
@@ -193,19 +193,19 @@ class LeaseBase:
         )
 
     def _raise_if_lost(self, outcome: Outcome, error: BaseException | None) -> None:
-        """On exit: tell of a loss, without masking the body's own error."""
+        """Raise the error of a loss on exit, without masking the body's own error."""
         if not outcome.kept or self._core.lost_because:
             raise_or_note(self._core.loss(), error)
 
     def _leave_lost(self) -> None:
-        """Have what was lost released in the background: whoever leaves a body for it waits for no store."""
+        """Release a lost lease in the background, so that leaving the body waits for no store."""
         held = self._core
         if held.outcome is None and held.lost_because != FORKED:
             self._session.background_releases.add(partial(self._session.release, held), held.name)
 
 
 class Enterable(Protocol):
-    """What an asyncio acquisition leads to: a lease."""
+    """A lease that `async with` can enter."""
 
     async def __aenter__(self) -> Self:
         """Enter a body that is cancelled if the lease is lost."""
@@ -214,7 +214,7 @@ class Enterable(Protocol):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Release."""
+        """Release the lease."""
 
 
 E_co = TypeVar("E_co", bound=Enterable, covariant=True)
@@ -233,15 +233,15 @@ class Acquiring(Coroutine[Any, Any, E_co]):
         return self._acquisition.__await__()
 
     def send(self, value: Any, /) -> Any:  # noqa: ANN401 - as of any coroutine
-        """Run on."""
+        """Resume the coroutine."""
         return self._acquisition.send(value)
 
     def throw(self, *error: Any) -> Any:  # noqa: ANN401 - as of any coroutine
-        """Raise an error inside."""
+        """Raise an error in the coroutine."""
         return self._acquisition.throw(*error)
 
     def close(self) -> None:
-        """End it."""
+        """Close the coroutine."""
         self._acquisition.close()
 
     async def __aenter__(self) -> E_co:
@@ -255,7 +255,7 @@ class Acquiring(Coroutine[Any, Any, E_co]):
 
 
 class Lease(LeaseBase):
-    """One holding of a lock, from `Client`. Use it with `with`, or call `release()`."""
+    """A lease of a lock of a `Client`. Use it with `with`, or call `release()`."""
 
     __slots__ = ("__weakref__",)
 
@@ -265,9 +265,9 @@ class Lease(LeaseBase):
         return Loss(self._core, self._core.name)
 
     def release(self) -> Outcome:
-        """Let go, and hand the name to the next waiter in the same step. Never raises because of the store.
+        """Release the lease, and hand the name to the next waiter in the same step. Never raises because of the store.
 
-        Called again, it answers the same. Raises ForkedLeaseError in a forked child.
+        Called again, it returns the same outcome. Raises ForkedLeaseError in a forked child.
         """
         held = self._core
         try:
@@ -282,10 +282,10 @@ class Lease(LeaseBase):
             raise
 
     def extend(self, ttl: float | None = None) -> float:
-        """Renew now, for `ttl` seconds if given, and from then on for as long; return the seconds that remain.
+        """Renew now, for `ttl` seconds if given, also in later renewals; return the seconds that remain.
 
-        Never shorter than it was: with a smaller ttl, what remains runs down to it before the lease is renewed for it.
-        Never longer than `max_hold` leaves: what it cuts off is logged, and missing in what is returned.
+        The deadline never moves back: with a smaller ttl, the remaining time first runs down to that ttl. The deadline
+        never moves beyond `max_hold`: if that shortens the extension, it is logged, and the returned time is shorter.
 
         Raises LeaseLost if the lease is lost, StoreError if the store did not answer (then nothing changed), UsageError
         if the store grants no lease for this ttl.
@@ -299,7 +299,7 @@ class Lease(LeaseBase):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Release. Raises LeaseLost if the lease was lost and the body raised nothing itself.
+        """Release the lease. Raises LeaseLost if the lease was lost and the body raised no error itself.
 
         A lost lease is released in the background.
         """
@@ -312,7 +312,7 @@ class Lease(LeaseBase):
             return
         try:
             outcome = self.release()
-        except BaseException:  # it was interrupted, maybe before it began
+        except BaseException:  # an interrupt, maybe before the release began
             self.release()
             raise
         if outcome is not Outcome.RELEASED or held.lost_because:
@@ -320,12 +320,12 @@ class Lease(LeaseBase):
 
 
 class AsyncLease(LeaseBase):
-    """One holding of a lock, from `AsyncClient`. Use it with `async with`, or await `release()`."""
+    """A lease of a lock of an `AsyncClient`. Use it with `async with`, or await `release()`."""
 
     __slots__ = ("__weakref__", "_guard")
 
     def __init__(self, session: Session, held: CoreLease, name: str) -> None:
-        """Wrap a lease that was just won."""
+        """Wrap a lease that was just granted."""
         super().__init__(session, held, name)
         self._guard: BodyGuard | None = None
 
@@ -335,17 +335,17 @@ class AsyncLease(LeaseBase):
         return AsyncLoss(self._core, self._core.name)
 
     async def release(self) -> Outcome:
-        """Let go, and hand the name to the next waiter in the same step. Never raises because of the store.
+        """Release the lease, and hand the name to the next waiter in the same step. Never raises because of the store.
 
-        Called again, it answers the same. Cancelled, it is carried out all the same.
+        Called again, it returns the same outcome. If it is cancelled, it is carried out all the same.
         """
         return await self._session.release(self._core)
 
     async def extend(self, ttl: float | None = None) -> float:
-        """Renew now, for `ttl` seconds if given, and from then on for as long; return the seconds that remain.
+        """Renew now, for `ttl` seconds if given, also in later renewals; return the seconds that remain.
 
-        Never shorter than it was: with a smaller ttl, what remains runs down to it before the lease is renewed for it.
-        Never longer than `max_hold` leaves: what it cuts off is logged, and missing in what is returned.
+        The deadline never moves back: with a smaller ttl, the remaining time first runs down to that ttl. The deadline
+        never moves beyond `max_hold`: if that shortens the extension, it is logged, and the returned time is shorter.
 
         Raises LeaseLost if the lease is lost, StoreError if the store did not answer (then nothing changed), UsageError
         if the store grants no lease for this ttl.
@@ -362,7 +362,7 @@ class AsyncLease(LeaseBase):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Release. Raises LeaseLost if the lease was lost and the body raised nothing itself.
+        """Release the lease. Raises LeaseLost if the lease was lost and the body raised no error itself.
 
         A lost lease is released in the background.
         """

@@ -93,7 +93,7 @@ def test_a_body_that_was_entered_by_its_acquisition_is_cancelled_by_a_loss() -> 
                     await asyncio.sleep(1000)
                     reached.append("the end")
 
-            with pytest.raises(LeaseLost, match="somebody took the name by force"):
+            with pytest.raises(LeaseLost, match="it was revoked by force"):
                 await work()
             assert not reached
 
@@ -130,7 +130,10 @@ CALLS: dict[str, tuple[Callable[[Any], object], str]] = {
     "blocking": (lambda client: client.lock("name").acquire(blocking=False), "give timeout=0, or call try_acquire"),
     "expire of acquire": (lambda client: client.lock("name").acquire(expire=5), "give the lock a ttl"),
     "auto_renewal": (lambda client: client.lock("name", auto_renewal=True), "a lease is renewed for as long as it is"),
-    "thread_local": (lambda client: client.lock("name", thread_local=False), "belongs to whoever has its object"),
+    "thread_local": (
+        lambda client: client.lock("name", thread_local=False),
+        "a lease is an object that any thread may use",
+    ),
     "mistyped": (lambda client: client.lock("name", maxhold=5), "did you mean max_hold?"),
     "mistyped of another": (lambda client: client.lock("name", blockin_timeout=5), "give a timeout, in seconds"),
     "semaphore": (lambda client: client.semaphore("name", 3, max_hol=5), "semaphore.. has no .*did you mean max_hold?"),
@@ -172,11 +175,11 @@ def test_an_unknown_keyword_is_told_what_was_meant(call: str, form: str) -> None
 
 
 ATTRIBUTES: dict[str, tuple[Callable[[Any], object], str]] = {
-    "release": (lambda client: client.lock("name").release(), "belongs to the lease that you got.* its release$"),
+    "release": (lambda client: client.lock("name").release(), "belongs to the lease that you acquired.* its release$"),
     "owned": (lambda client: client.semaphore("name", 3).owned(), "belongs to the lease .* its check$"),
     "reacquire": (lambda client: client.multilock(["name"]).reacquire(), "belongs to the lease .* its extend$"),
     "of a side": (lambda client: client.rwlock("name").read().extend(5), "belongs to the lease .* its extend$"),
-    "of both sides": (lambda client: client.rwlock("name").acquire(), "'acquire': read.. and write.. return what"),
+    "of both sides": (lambda client: client.rwlock("name").acquire(), "'acquire': read.. and write.. return an object"),
     "of both sides' lease": (lambda client: client.rwlock("name").release(), "belongs to the lease .* its release$"),
     "nonsense": (lambda client: client.lock("name").xyzzy, "Lock' object has no attribute 'xyzzy'$"),
     "nonsense of both sides": (lambda client: client.rwlock("name").xyzzy, "object has no attribute 'xyzzy'$"),
@@ -246,13 +249,13 @@ def test_every_kind_refuses_to_wait_for_oneself_and_says_what_to_do() -> None:
     """Also without `with`; the advice is that of the kind."""
     with client_in_memory() as client:
         semaphore = client.semaphore("semaphore", 3)
-        with semaphore.acquire(weight=2), pytest.raises(SelfDeadlock, match="all permits that it needs at once"):
+        with semaphore.acquire(weight=2), pytest.raises(SelfDeadlock, match="Acquire all permits at once"):
             semaphore.acquire(weight=2)
         rwlock = client.rwlock("rwlock")
         for held, contended in ((rwlock.read(), rwlock.write()), (rwlock.write(), rwlock.read())):
-            with held.acquire(), pytest.raises(SelfDeadlock, match=r"downgrade\(\) it to read on"):
+            with held.acquire(), pytest.raises(SelfDeadlock, match=r"downgrade\(\) its lease to read on"):
                 contended.acquire()
-            with held, pytest.raises(SelfDeadlock, match=r"downgrade\(\) it to read on"), contended:
+            with held, pytest.raises(SelfDeadlock, match=r"downgrade\(\) its lease to read on"), contended:
                 pass
         with client.election("election").campaign(), pytest.raises(SelfDeadlock, match=r"resign\(\) first"):
             client.election("election").campaign()
@@ -368,7 +371,7 @@ def test_every_kind_refuses_in_asyncio() -> None:
         async with AsyncClient(store=virtual.source()) as client:
             semaphore = client.semaphore("semaphore", 3)
             async with semaphore.acquire(weight=2):
-                with pytest.raises(SelfDeadlock, match="all permits that it needs at once"):
+                with pytest.raises(SelfDeadlock, match="Acquire all permits at once"):
                     await semaphore.acquire(weight=2)
                 with pytest.raises(LockTimeout):
                     await asyncio.create_task(semaphore.acquire(weight=2, timeout=1))
@@ -470,7 +473,7 @@ def test_extend_says_what_max_hold_did_to_it(caplog: pytest.LogCaptureFixture) -
             await asyncio.sleep(5)
             assert 24 < await lease.extend(60) <= 25
             (record,) = [each for each in caplog.records if each.levelno >= logging.WARNING]
-            assert "extend(60) of 'name': max_hold ends the lease in 25.0 s" in record.getMessage()
+            assert "extend(60) of 'name' is cut short: max_hold ends the lease in 25.0 s" in record.getMessage()
             await lease.release()
 
     virtual.run(main)

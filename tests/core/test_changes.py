@@ -32,7 +32,7 @@ def table() -> MemoryTable:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"ttl": 5, "min_hold": 6}, "a holder that dies would be forgotten before"),
+        ({"ttl": 5, "min_hold": 6}, "the lease of a holder that dies would end before"),
         ({"ttl": 5, "min_hold": 2, "max_hold": 1}, "max_hold=1"),
         ({"ttl": 5, "min_hold": -1}, "min_hold must be a number of seconds"),
         ({"ttl": 5, "min_hold": 1, "linger": 1}, "exclude each other"),
@@ -162,7 +162,7 @@ def test_a_lease_is_only_ever_adjusted_to_less(table: MemoryTable) -> None:
     async def main() -> None:
         async with AsyncClient(store=memory_source(table)) as client, client.semaphore("name", 3):
             (held,) = client.session().renewer.kept()
-            with pytest.raises(UsageError, match="lighter"):
+            with pytest.raises(UsageError, match="cannot get the larger weight 2"):
                 await client.session().adjust(held, weight=2)
             await client.session().adjust(held, owner="somebody else")
             assert [each.owner for each in (await client.inspect("name")).holders] == ["somebody else"]

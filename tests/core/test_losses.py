@@ -88,7 +88,7 @@ def test_a_loss_does_not_name_an_error_that_was_overcome() -> None:
             await asyncio.sleep(4)
             await client.revoke("name", force=True)
             await asyncio.sleep(0.1)
-            with pytest.raises(LeaseLost, match=r"is lost: somebody took the name by force\. ") as caught:
+            with pytest.raises(LeaseLost, match=r"is lost: it was revoked by force\. ") as caught:
                 lease.check()
             assert caught.value.__cause__ is None
             lease = await client.lock("third", ttl=10).acquire()
@@ -105,7 +105,7 @@ def test_a_loss_does_not_name_an_error_that_was_overcome() -> None:
             await asyncio.sleep(5)
             await client.revoke("other", force=True)
             await asyncio.sleep(0.1)
-            with pytest.raises(LeaseLost, match=r"is lost: somebody took the name by force\. ") as caught:
+            with pytest.raises(LeaseLost, match=r"is lost: it was revoked by force\. ") as caught:
                 lease.check()
             assert caught.value.__cause__ is None
 

@@ -94,8 +94,8 @@ def test_a_mismatch_says_what_either_meant(client: Client) -> None:
     with client.semaphore("name", 3), pytest.raises(UsageError) as found:
         client.semaphore("name", 5).acquire()
     assert str(found.value) == (
-        "'name' is in use as a semaphore of 3 permits, and was asked for as a semaphore of 5 permits. All who use a "
-        "name must mean the same by it, and the same number of permits: do so, or take another name."
+        "'name' is in use as a semaphore of 3 permits, and was requested as a semaphore of 5 permits. All users of a "
+        "name must use the same primitive and the same number of permits: change this one, or use another name."
     )
     with client.rwlock("name").read(), pytest.raises(UsageError, match=r"as a reader/writer lock, and .* as a lock"):
         client.lock("name").acquire()

@@ -62,6 +62,15 @@ def test_a_module_has_no_retired_word_in_its_names(path: Path) -> None:
     assert retired_names(path.read_text("utf-8")) == []
 
 
+def test_a_class_has_a_name_of_its_own() -> None:
+    """A name that a reader greps for is one class; those of a store are qualified by it."""
+    places: dict[str, list[str]] = {}
+    for path in PACKAGE.rglob("*.py"):
+        for name in re.findall(r"^class (\w+)", path.read_text("utf-8"), re.MULTILINE):
+            places.setdefault(name, []).append(path.name)
+    assert {name: files for name, files in places.items() if len(files) > 1} == {}
+
+
 @pytest.mark.parametrize(
     "source",
     [

@@ -9,7 +9,7 @@ import pytest
 from holdfast.contracts.runtime import Runtime
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.runtimes.threads import drive
-from holdfast.stores.etcd import directory
+from holdfast.stores.etcd import reads
 from holdfast.stores.etcd.keys import Keys
 from holdfast.stores.etcd.link import Said
 from holdfast.stores.etcd.requests import LARGEST
@@ -416,8 +416,8 @@ def test_a_watch_that_goes_on_costs_nothing(run: Run, etcd_server: EtcdServer, n
             for _ in range(2):
                 seen = (await b.directory.look(name, b.soon())).entries[:1]
                 assert await b.directory.watch(name, "b", seen, b.soon())
-                first = first or b.directory._watched["b"]
-            assert b.directory._watched["b"] is first
+                first = first or b.directory._entry_watches._watched["b"]
+            assert b.directory._entry_watches._watched["b"] is first
             await a.directory.withdraw_join(name, "a", entry, a.soon())
             await b.heard.wait_for("woken b")
             assert b.heard.events.count("woken b") == 1
@@ -439,7 +439,7 @@ def test_names_are_listed_in_pages(
             foreign = Keys("holdfast").of(name, "")[:-1].encode() + b"%2Fa\xff\xfe"
             etcd_server.command("kv/put", key=b64encode(foreign).decode(), value="")
             for page in (1, 2, 3, 5, 1000):
-                monkeypatch.setattr(directory, "PAGE", page)
+                monkeypatch.setattr(reads, "PAGE", page)
                 assert sorted([each async for each in names_of(a, name)]) == sorted(wanted)
                 assert sorted([each async for each in names_of(a, f"{name}/a")]) == [f"{name}/a", f"{name}/a/b"]
             etcd_server.command("kv/deleterange", key=b64encode(foreign).decode())

@@ -79,7 +79,7 @@ def test_a_join_that_comes_after_its_end_does_nothing(run: Run, proxy: Proxy, na
             kept = Record(Kind.KEPT, "kept", keep=60.0, place=there[0].order)
             assert await a.directory.change(name, there, [kept], a.soon())
             for request_id in ("came", "lost", "kept"):
-                listing = await a.directory._try_to_join(session, name, request_id, "{}", a.soon())
+                listing = await a.directory._changes._try_to_join(session, name, request_id, "{}", a.soon())
                 assert [entry.kind for entry in listing.entries] == [Kind.KEPT]
             assert await a.directory.change(name, listing.entries, [], a.soon())
 
@@ -341,7 +341,7 @@ def test_a_cancelled_join_may_yet_come(proxy: Proxy, name: str) -> None:
             with pytest.raises(asyncio.CancelledError):
                 await join
             await a.directory.withdraw_join(name, "a", None, a.soon())
-            assert (await a.directory._try_to_join(session, name, "a", "{}", a.soon())).entries == []
+            assert (await a.directory._changes._try_to_join(session, name, "a", "{}", a.soon())).entries == []
 
     run_asyncio(scene)
 
@@ -376,7 +376,7 @@ def test_a_waiter_that_was_ended_for_its_silence_waits_on(etcd_server: EtcdServe
         await lease.release()
         await (await behind.result()).release()
         await (await waiting.result()).release()
-        assert not cast("EtcdDirectory", party.store.directory)._joining
+        assert not cast("EtcdDirectory", party.store.directory)._changes._joining
 
     play(form, etcd_server.url, scene)
 
@@ -406,6 +406,6 @@ def test_a_join_that_is_under_way_when_it_is_given_up_stays_away(run: Run, proxy
             session = directory._sessions.current
             assert session is not None
             assert await directory.withdraw_join(name, "a", entry, a.soon())
-            assert (await directory._try_to_join(session, name, "a", "{}", a.soon())).entries == []
+            assert (await directory._changes._try_to_join(session, name, "a", "{}", a.soon())).entries == []
 
     run(scene)

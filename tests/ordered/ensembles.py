@@ -94,7 +94,7 @@ class ZooKeepers(Ensemble):
     def in_use(self, store: OrderedStore) -> AnyServer | None:
         """Return the server that a client is connected to."""
         assert isinstance(store.directory, ZooKeeperDirectory)
-        handler = store.directory._link._handler
+        handler = store.directory._session.link._handler
         assert handler is not None
         assert handler.wire is not None
         try:
@@ -105,7 +105,7 @@ class ZooKeepers(Ensemble):
     def end_session(self, store: OrderedStore) -> None:
         """Close it over another connection."""
         assert isinstance(store.directory, ZooKeeperDirectory)
-        client = store.directory._link._client
+        client = store.directory._session.link._client
         assert client is not None
         self._with(None, client_id=client.client_id)
 

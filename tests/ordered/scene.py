@@ -48,4 +48,4 @@ class Scene:
     def end_the_silent(self, now: float) -> None:
         """Do what the store does in the background if nobody was heard until now."""
         for contender in self.store._contenders.silent(now):
-            drive(self.store._remove(contender, self.until, lapsed=contender.holds))
+            drive(self.store._remover.remove_expired(contender, self.until))

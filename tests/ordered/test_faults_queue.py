@@ -75,7 +75,7 @@ class Counting(OrderedStore):
 
 def _drops(store: OrderedStore) -> int:
     if isinstance(store.directory, ZooKeeperDirectory):
-        return store.directory._link._drops
+        return store.directory._session.link._drops
     assert isinstance(store.directory, EtcdDirectory)
     return store.directory._gateway._place
 

@@ -4,6 +4,7 @@ Each test has a bug planted as well, of the kind that leaves out or turns round 
 """
 
 import inspect
+import sys
 import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
@@ -15,10 +16,13 @@ from holdfast.contracts.messages import AdjustRequest, Granted
 from holdfast.errors import StoreError
 from holdfast.outcome import Outcome
 from holdfast.runtimes.threads import drive
-from holdfast.stores.ordered import Entry, Listing, Record, caretaker, store
+from holdfast.stores.ordered import Entry, Listing, Record
+from holdfast.stores.ordered.acquiring import Acquirer
+from holdfast.stores.ordered.adjusting import Adjuster
 from holdfast.stores.ordered.caretaker import Caretaker
-from holdfast.stores.ordered.contenders import Contender, ContenderRegistry
-from holdfast.stores.ordered.store import GONE, SESSION_ENDED, OrderedStore
+from holdfast.stores.ordered.contenders import ContenderRegistry
+from holdfast.stores.ordered.releasing import Releaser
+from holdfast.stores.ordered.renewing import GONE, SESSION_ENDED, LeaseRenewals
 from tests.ordered.model import ModelDirectory
 from tests.ordered.scene import Scene, ask_of
 
@@ -106,7 +110,7 @@ def give_up() -> None:
     scene = Scene(Unwilling)
     scene.hold(ask_of())
     drive(scene.store.close())  # so that nothing but this test works in the background
-    tender = Caretaker(scene.runtime, scene.directory, scene.store._contenders, scene.store._end_silent)
+    tender = Caretaker(scene.runtime, scene.directory, scene.store._contenders, scene.store._remover.remove_expired)
     tender._ending = scene.store._contenders.silent(scene.runtime.now() + 1e6)
     scene.directory.fails = 1  # type: ignore[attr-defined]
     scene.directory._session = tender._ending[0].entry.session  # type: ignore[union-attr]
@@ -140,9 +144,9 @@ class Bug(NamedTuple):
 BUGS: dict[str, Bug] = {
     "a renewal takes the entry of any session for ours": Bug(
         renew,
-        OrderedStore,
+        LeaseRenewals,
         "_renewable",
-        "contender if contender.entry.session == self.directory.session() else None",
+        "contender if contender.entry.session == self._directory.session() else None",
         "contender",
     ),
     "news of an earlier entry end a later one": Bug(
@@ -154,30 +158,30 @@ BUGS: dict[str, Bug] = {
     ),
     "a refusal puts all down to the end of the session": Bug(
         renew_what_was_removed,
-        OrderedStore,
+        LeaseRenewals,
         "_why_gone",
-        "entry.session == self.directory.session()",
-        "entry.session != self.directory.session()",
+        "entry.session == self._directory.session()",
+        "entry.session != self._directory.session()",
     ),
     "a release removes what an earlier session had, and calls it released": Bug(
         release,
-        OrderedStore,
+        Releaser,
         "release",
-        "contender.entry.session != self.directory.session()",
+        "contender.entry.session != self._directory.session()",
         "False",
     ),
     "who asks again looks for its old entry": Bug(
         acquire,
-        OrderedStore,
+        Acquirer,
         "acquire",
-        "contender.entry is None or contender.entry.session != self.directory.session()",
+        "contender.entry is None or contender.entry.session != self._directory.session()",
         "contender.entry is None",
     ),
     "an adjustment changes what an earlier session had": Bug(
         adjust,
-        OrderedStore,
+        Adjuster,
         "adjust",
-        "or entry.session != self.directory.session()",
+        "or entry.session != self._directory.session()",
         "",
     ),
     "what belongs to a living session is given up after one try": Bug(
@@ -211,7 +215,6 @@ def method_of(bug: Bug) -> object:
     """Return the method with the bug in it."""
     source = textwrap.dedent(inspect.getsource(getattr(bug.owner, bug.method)))
     assert source.count(bug.right) == 1, f"{bug.method} does not say {bug.right!r} any more"
-    module = {OrderedStore: store, Caretaker: caretaker}.get(bug.owner)
-    space: dict[str, Any] = dict(vars(module)) if module is not None else {"Outcome": Outcome, "Contender": Contender}
+    space: dict[str, Any] = dict(vars(sys.modules[bug.owner.__module__]))
     exec(source.replace(bug.right, bug.wrong), space)  # noqa: S102 - the source is our own
     return cast("object", space[bug.method])

@@ -12,6 +12,7 @@ from holdfast.stores.redis import scripts
 from holdfast.stores.redis.deployment import OBSERVED
 from holdfast.stores.redis.link import RedisReply
 from holdfast.stores.redis.names import NODE
+from holdfast.stores.redis.script_runner import ScriptRunner
 from holdfast.stores.redis.store import RedisStore
 from holdfast.stores.sqlite import codec
 from holdfast.stores.sqlite import database as sqlite_database
@@ -275,17 +276,17 @@ def test_a_wrong_script_is_noticed(wrong: str, monkeypatch: pytest.MonkeyPatch) 
     _has_to_fail(machine, wrong)
 
 
-WRONG_CLIENTS: dict[str, Callable[[RedisStore, bytes, bytes], None]] = {
-    "remembers nothing": lambda store, marker, generation: None,
-    "remembers the first for ever": lambda store, marker, generation: store._seen.update(
-        {marker: store._seen.get(marker, generation)}
+WRONG_CLIENTS: dict[str, Callable[[ScriptRunner, bytes, bytes], None]] = {
+    "remembers nothing": lambda runner, marker, generation: None,
+    "remembers the first for ever": lambda runner, marker, generation: runner.seen.update(
+        {marker: runner.seen.get(marker, generation)}
     ),
-    "remembers the number alone": lambda store, marker, generation: store._seen.update(
+    "remembers the number alone": lambda runner, marker, generation: runner.seen.update(
         {marker: generation.partition(b" ")[0] + b" nobody@0"}
     ),
-    "remembers another number": lambda store, marker, generation: store._seen.update({marker: b"1" + generation}),
+    "remembers another number": lambda runner, marker, generation: runner.seen.update({marker: b"1" + generation}),
 }
-"""Wrong ways to remember the process that a client saw: each takes a generation in place of `_take_generation`."""
+"""Wrong ways to remember the process that a client saw: each takes a generation in place of `take_generation`."""
 
 
 @pytest.mark.timeout(900)
@@ -293,7 +294,7 @@ WRONG_CLIENTS: dict[str, Callable[[RedisStore, bytes, bytes], None]] = {
 def test_a_client_that_remembers_wrongly_is_noticed(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a client remembers of the processes that it saw decides whether a server is quarantined."""
 
-    def take(self: RedisStore, marker: bytes, answer: RedisReply) -> None:
+    def take(self: ScriptRunner, marker: bytes, answer: RedisReply) -> None:
         match answer.value:
             case [bytes() as generation, value]:
                 answer.value = value
@@ -301,7 +302,7 @@ def test_a_client_that_remembers_wrongly_is_noticed(wrong: str, monkeypatch: pyt
             case _:
                 pass
 
-    monkeypatch.setattr(RedisStore, "_take_generation", take)
+    monkeypatch.setattr(ScriptRunner, "take_generation", take)
     _has_to_fail(RESTARTS, wrong)
 
 
@@ -311,12 +312,13 @@ def test_an_older_reply_makes_a_client_forget_nothing() -> None:
     machine.choose_the_guard(OBSERVED)
     store = machine.make(ThreadsRuntime())
     assert isinstance(store, RedisStore)
+    runner = store._runner
     for generation in (b"2 b@0", b"1 a@0", b"2 c@0"):
         answer = RedisReply([generation, 7], b"")
-        store._take_generation(NODE, answer)
-        assert (answer.value, store._seen[NODE]) == (7, b"2 b@0")
-    store._take_generation(NODE, RedisReply([b"10 a@0", 7], b""))
-    assert store._seen[NODE] == b"10 a@0"
+        runner.take_generation(NODE, answer)
+        assert (answer.value, runner.seen[NODE]) == (7, b"2 b@0")
+    runner.take_generation(NODE, RedisReply([b"10 a@0", 7], b""))
+    assert runner.seen[NODE] == b"10 a@0"
     machine.teardown()
 
 
@@ -390,7 +392,7 @@ def test_who_held_before_a_later_lease_keeps_nobody_from_taking_it_up(monkeypatc
         machine.teardown()
 
     play()
-    wrong = "holders = {} -- of an earlier time: they had ended when this lease was granted"
+    wrong = "holders = {} -- they are older: they had ended when this lease was granted"
     assert any(wrong in script.text for script in scripts.ALL)
 
     def source(text: str) -> str:

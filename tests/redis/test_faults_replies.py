@@ -72,7 +72,7 @@ def test_every_code_is_explained(server: RedisServer, code: str, form: str) -> N
 
     async def scene(kit: Kit) -> None:
         store = RedisStore(deployment_of(urlsplit(server.url)), kit._runtime())
-        link, until = store._link(RedisAddress(*server.address)), kit.now() + 10
+        link, until = store._servers.link(RedisAddress(*server.address)), kit.now() + 10
         with pytest.raises(ReplyErrorOfLink, match=f"^{code} in its own words$") as caught:
             await link.command("DEBUG", "ERROR", f"{code} in its own words", until=until)
         said = explain(RedisAddress(*server.address), caught.value)

@@ -24,9 +24,9 @@ def test_threads_that_need_a_node_at_once_share_a_link(monkeypatch: pytest.Monke
     ) -> RedisLink:
         if not others:
             others.append(make(self, runtime, address, hearing))
-            others[0] = store._link(address)
+            others[0] = store._servers.link(address)
         return make(self, runtime, address, hearing)
 
     monkeypatch.setattr(RedisDeployment, "link", while_another_does_so_too)
-    assert store._link(node) is others[0]
-    assert store._link(node) is others[0]
+    assert store._servers.link(node) is others[0]
+    assert store._servers.link(node) is others[0]

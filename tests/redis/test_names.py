@@ -6,7 +6,7 @@ from collections.abc import Generator
 import pytest
 
 from holdfast import AsyncClient
-from holdfast.stores.redis.store import PAGE
+from holdfast.stores.redis.key_scans import PAGE
 from tests.redis.servers import tidy
 from tests.servers import RedisServer
 

@@ -120,8 +120,8 @@ def test_the_rules(url: str, query: str, rules: Rules) -> None:
 
 
 WRONG = {
-    "redis://host?unknown=1": "'unknown' is no option",
-    "redis://host?socket_timeout=1": "'socket_timeout' is no option",
+    "redis://host?unknown=1": "'unknown' is not an option",
+    "redis://host?socket_timeout=1": "'socket_timeout' is not an option",
     "redis://host?guard=maybe": "`guard` must be one of off, observed, uptime, strict",
     "redis://host?replicas=-1": "must be a whole number from 0 on",
     "redis://host?replicas=one": "replicas and max_ttl must be numbers",

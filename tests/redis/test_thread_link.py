@@ -536,11 +536,11 @@ def test_close_while_others_are_inside(redis_server: RedisServer) -> None:
 
 FORKING = """
 import os, sys, threading, warnings
-from holdfast.stores.redis.access import Access
-from holdfast.stores.redis.link import Address
+from holdfast.stores.redis.access import RedisAccess
+from holdfast.stores.redis.link import RedisAddress
 from tests.redis.threaded import ECHO, Driven
 warnings.simplefilter("ignore", DeprecationWarning)
-driven = Driven(Address(sys.argv[1], int(sys.argv[2])), access=Access({"client_name": "forked"}))
+driven = Driven(RedisAddress(sys.argv[1], int(sys.argv[2])), access=RedisAccess({"client_name": "forked"}))
 files = lambda: len(os.listdir("/dev/fd"))
 driven.listen("parent")
 stuck = threading.Thread(target=driven.command, args=("BLPOP", "stuck", 0))

@@ -123,7 +123,7 @@ async def wait_for_grants_only(original: Any, self: SimulatedRedisLink, script: 
 
 
 def forget_the_generation(original: Any, self: RedisStore) -> None:
-    self._seen.clear()
+    self._runner.seen.clear()
     original(self)
 
 

@@ -5,20 +5,22 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from holdfast.contracts.deadlines import micros
-from holdfast.stores.ordered import entries, store
+from holdfast.stores.ordered import acquiring, entries
 from holdfast.stores.ordered.contenders import Contender, ContenderRegistry
 from holdfast.stores.ordered.entries import Entry, Kind, Reading
+from holdfast.stores.ordered.removal import EntryRemover
 from holdfast.stores.ordered.store import OrderedStore
+from holdfast.stores.ordered.trust import SessionTrust
 from simulation.ensemble import Ensemble
 from simulation.ordered import SimulatedDirectory
 from tests.simulated.mutants import Mutant, both, replaced, wrapped
 
 
-def trust_from_now(self: OrderedStore, entry: Entry, sent: float) -> int:
-    return micros(self.directory.trust)
+def trust_from_now(self: SessionTrust, entry: Entry, sent: float) -> int:
+    return micros(self._directory.trust)
 
 
-def trust_the_ttl(self: OrderedStore, entry: Entry, sent: float) -> int:
+def trust_the_ttl(self: SessionTrust, entry: Entry, sent: float) -> int:
     return 10**12
 
 
@@ -49,7 +51,7 @@ def never_silent(self: ContenderRegistry, now: float) -> list[Contender]:
     return []
 
 
-def always_sure(original: Callable[..., Any], self: OrderedStore, place: Contender, *args: Any, **options: Any) -> Any:
+def always_sure(original: Callable[..., Any], self: EntryRemover, place: Contender, *args: Any, **options: Any) -> Any:
     place.unsure = False
     return original(self, place, *args, **options)
 
@@ -78,8 +80,8 @@ def module(name: str, wrapper: Callable[..., Any]) -> Callable[[], Any]:
     def function(*args: Any) -> Any:
         return wrapper(original, *args)
 
-    if hasattr(store, name):
-        return both(replaced(entries, name, function), replaced(store, name, function))
+    if hasattr(acquiring, name):
+        return both(replaced(entries, name, function), replaced(acquiring, name, function))
     return replaced(entries, name, function)
 
 
@@ -90,20 +92,20 @@ def _of(scenario: str) -> tuple[str, ...]:
 ORDERED_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a session is trusted from whenever it is needed",
-        replaced(OrderedStore, "_trusted", trust_from_now),
+        replaced(SessionTrust, "trusted", trust_from_now),
         _of("wire"),
     ),
     Mutant(
-        "a lease is trusted for longer than its session", replaced(OrderedStore, "_trusted", trust_the_ttl), _of("wire")
+        "a lease is trusted for longer than its session", replaced(SessionTrust, "trusted", trust_the_ttl), _of("wire")
     ),
     Mutant("newcomers hold if they fit", replaced(entries, "_fill", hold_if_the_first_fits), _of("weights")),
     Mutant("what is kept takes no room", module("_fill", forget_what_is_kept), _of("calm")),
-    Mutant("waiters watch who came first", replaced(store, "to_watch", watch_the_first), _of("calm")),
+    Mutant("waiters watch who came first", replaced(acquiring, "to_watch", watch_the_first), _of("calm")),
     Mutant("waiters watch one where several may make room", module("to_watch", watch_one), _of("calm")),
     Mutant("who is silent is never ended", replaced(ContenderRegistry, "silent", never_silent), _of("wire")),
-    Mutant("an unanswered join is not withdrawn for good", wrapped(OrderedStore, "_remove", always_sure), _of("wire")),
+    Mutant("an unanswered join is not withdrawn for good", wrapped(EntryRemover, "remove", always_sure), _of("wire")),
     Mutant("a late block comes into force alone", wrapped(Ensemble, "change", alone), _of("weights")),
-    Mutant("no lock delay is noted", replaced(store, "_has_block", no_block), _of("calm")),
+    Mutant("no lock delay is noted", replaced(acquiring, "_has_block", no_block), _of("calm")),
     Mutant("a renewal asks nobody", replaced(SimulatedDirectory, "check", renewed_unseen), _of("wire")),
     Mutant("wake-ups are not passed on", replaced(OrderedStore, "woken", never_wake), _of("calm")),
 )

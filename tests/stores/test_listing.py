@@ -17,10 +17,10 @@ NAMES = sorted([*(f"{number:02}" for number in range(20)), "a/b", "a%2Fb", "a", 
 
 PAGES = (
     patch("holdfast.stores.sqlite.store.PAGE", 3),
-    patch("holdfast.stores.etcd.directory.PAGE", 3),
-    patch("holdfast.stores.zookeeper.directory.MANY", 3),
-    patch("holdfast.stores.redis.store.SCANNED", "3"),
-    patch("holdfast.stores.redis.store.PAGE", 2),
+    patch("holdfast.stores.etcd.reads.PAGE", 3),
+    patch("holdfast.stores.zookeeper.reading.PAGE", 3),
+    patch("holdfast.stores.redis.servers.SCANNED", "3"),
+    patch("holdfast.stores.redis.key_scans.PAGE", 2),
 )
 
 

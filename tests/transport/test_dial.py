@@ -1,5 +1,6 @@
 """Connecting ends by its deadline, whatever the addresses of a host do, and leaves no socket behind."""
 
+import asyncio
 import socket
 import ssl
 import time
@@ -7,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from holdfast.transport.dial import dial
+from holdfast.transport.dial import dial, dial_in_loop
 from holdfast.transport.handshake import HandshakeFailed
 
 Address = tuple[str, int]
@@ -139,3 +140,48 @@ def test_whatever_goes_wrong_closes_the_socket(host: Host) -> None:
     with pytest.raises(KeyboardInterrupt):
         dial("host", 1, within(LONG), interrupt)
     assert seen[0].fileno() == -1
+
+
+class TestInLoop:
+    """An event loop's sockets are connected by the same rules."""
+
+    def test_the_first_address_that_takes_it_is_used(self, host: Host) -> None:
+        """One that refuses is passed over, and one that does not answer gets its share of the time only."""
+        host.addresses = [host.refuse(), host.ignore(), host.listen()]
+        with asyncio.run(dial_in_loop("host", 1, 1.5)) as connected:
+            assert connected.getpeername() == host.addresses[2]
+            assert connected.gettimeout() == 0.0
+
+    def test_all_addresses_share_one_deadline(self, host: Host) -> None:
+        """Three that do not answer take as long as one would."""
+        host.addresses = [host.ignore(), host.ignore(), host.ignore()]
+        left = within(0.3)
+        with pytest.raises(TimeoutError):
+            asyncio.run(dial_in_loop("host", 1, 0.3))
+        assert left() > -0.3
+
+    def test_the_error_is_that_of_the_last_address(self, host: Host) -> None:
+        """As a host that is down refuses on all of them."""
+        host.addresses = [host.refuse(), host.refuse()]
+        with pytest.raises(ConnectionRefusedError):
+            asyncio.run(dial_in_loop("host", 1, LONG))
+
+    def test_a_name_is_looked_up(self) -> None:
+        """By the loop's resolver, which does not block it."""
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            port = listener.getsockname()[1]
+            with asyncio.run(dial_in_loop("localhost", port, LONG, family=socket.AF_INET)) as connected:
+                assert connected.getpeername() == ("127.0.0.1", port)
+
+    def test_a_cancelled_dial_leaves_no_socket(self, host: Host) -> None:
+        """A socket that is not closed would be told as a ResourceWarning, which is an error here."""
+        host.addresses = [host.ignore()]
+
+        async def scene() -> None:
+            dialling = asyncio.create_task(dial_in_loop("host", 1, LONG))
+            await asyncio.sleep(0.01)
+            dialling.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await dialling
+
+        asyncio.run(scene())

@@ -131,7 +131,7 @@ def test_what_is_gone_is_not_watched(member: MakeMember) -> None:
     two.join("gone", "a2")
     one.world.run(one.directory.withdraw_join("gone", "a1", first, one.until))
     assert not two.world.run(two.directory.watch("gone", "a2", [first], two.until))
-    client: Any = two.directory._link._client
+    client: Any = two.directory._session.link._client
     assert [path for path, watchers in client._data_watchers.items() if watchers and "/gone/" in path] == []
 
 
@@ -220,7 +220,7 @@ def test_names_are_found(member: MakeMember) -> None:
 
 def test_an_unused_name_is_removed_and_made_anew(member: MakeMember, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client removes the empty node of a name that it has not used for a while; who joins it next makes it anew."""
-    monkeypatch.setattr("holdfast.stores.zookeeper.directory.UNUSED", 0.0)
+    monkeypatch.setattr("holdfast.stores.zookeeper.nodes.UNUSED", 0.0)
     one = member()
     one.world.run(one.directory.withdraw_join("unused", "a1", one.join("unused", "a1"), one.until))
     assert one.world.run(one.directory.look("unused", one.until)).joined
@@ -248,9 +248,9 @@ def test_an_channel_that_somebody_removed_is_made_again(member: MakeMember) -> N
     """And so is everything else."""
     one = member()
     session = one.directory.session()
-    client = one.directory._link._client
+    client = one.directory._session.link._client
     assert client is not None
-    client.delete_async(path_of(one.directory._root, session))
+    client.delete_async(path_of(one.directory._nodes.root, session))
     two = member()
     while not one.notes.messages:
         two.world.run(two.directory.tell(session, "hello", two.until))
@@ -269,9 +269,9 @@ def test_closing_leaves_nothing(member: MakeMember) -> None:
     one.close()
     assert _descriptors() == before
     assert two.look("closing") == []
-    client = two.directory._link._client
+    client = two.directory._session.link._client
     assert client is not None
-    result = client.exists_async(path_of(two.directory._root, session))
+    result = client.exists_async(path_of(two.directory._nodes.root, session))
     two.wait(result.ready)
     assert result.value is None
     Member(two.world, "zookeeper://127.0.0.1:1").close()
@@ -280,9 +280,9 @@ def test_closing_leaves_nothing(member: MakeMember) -> None:
 def test_an_channel_that_cannot_be_read_ends_no_session(member: MakeMember) -> None:
     """Whoever wrote what is no message into it: the next one is heard, and what is held stays held."""
     one, two = member(), member()
-    client = two.directory._link._client
+    client = two.directory._session.link._client
     assert client is not None
-    result = client.set_async(path_of(two.directory._root, one.directory.session()), b"no number\nnor this")
+    result = client.set_async(path_of(two.directory._nodes.root, one.directory.session()), b"no number\nnor this")
     two.wait(result.ready)
     two.world.run(two.directory.tell(one.directory.session(), "still here", two.until))
     one.wait(lambda: "still here" in one.notes.messages)
@@ -293,9 +293,9 @@ def test_other_nodes_are_left_alone(member: MakeMember) -> None:
     """What is no entry of ours is not listed."""
     one = member()
     one.join("strange", "a1")
-    client = one.directory._link._client
+    client = one.directory._session.link._client
     assert client is not None
-    result = client.create_async(f"{one.directory._root}/strange/note")
+    result = client.create_async(f"{one.directory._nodes.root}/strange/note")
     one.wait(result.ready)
     assert one.requests("strange") == ["a1"]
 
@@ -317,14 +317,14 @@ def _descriptors() -> int:
 
 def test_the_node_of_a_name_that_was_long_held_is_removed(member: MakeMember, monkeypatch: pytest.MonkeyPatch) -> None:
     """A name that was in use when its node might have been removed is empty some time after its holder has gone."""
-    monkeypatch.setattr("holdfast.stores.zookeeper.directory.UNUSED", 0.0)
+    monkeypatch.setattr("holdfast.stores.zookeeper.nodes.UNUSED", 0.0)
     one = member()
     entry = one.join("held", "a1")
     one.world.run(one.directory.keep_alive(one.until))
     one.world.run(one.directory.withdraw_join("held", "a1", entry, one.until))
     one.world.run(one.directory.keep_alive(one.until))
-    path = one.directory._path("held")
+    path = one.directory._nodes.path("held")
     found = one.world.run(
-        one.directory._link.exchange(one.until, lambda client: [client.exists_async(path)], writes=False)
+        one.directory._session.link.exchange(one.until, lambda client: [client.exists_async(path)], writes=False)
     )
     assert found.values == [None]

@@ -249,7 +249,7 @@ def test_a_paused_server_is_left(
     """A server that falls silent is left for another, long before the session would end."""
     one = member(zookeeper_ensemble.url, session_timeout="60")
     entry = one.join("paused", "a1")
-    handler = one.directory._link._handler
+    handler = one.directory._session.link._handler
     assert handler is not None
     assert handler.wire is not None
     port = handler.wire.getpeername()[1]

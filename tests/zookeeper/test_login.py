@@ -26,7 +26,7 @@ def test_what_is_private_is_refused_to_others(member: MakeMember, zookeeper_serv
 def test_who_may_only_read_is_told_what_is_missing(world: World, zookeeper_server: ZooKeeperServer, made: bool) -> None:
     """The error names the permissions, and the node where they are needed; and no password."""
     reader = Member(world, zookeeper_server.url.replace("://", "://reader:secret@") + f"/made-{made}")
-    root = reader.directory._root
+    root = reader.directory._nodes.root
     let_read(zookeeper_server, root if made else root.removesuffix("/holdfast"), "reader", "secret")
     with pytest.raises(StoreError) as caught:
         reader.open()

@@ -36,7 +36,7 @@ def test_what_is_private_belongs_to_the_login(member: MakeMember, server: ZooKee
     options = {"sasl_mechanism": "DIGEST-MD5", "acl": "creator"}
     one, two = member(f"{login(server)}/private", **options), member(f"{login(server)}/private", **options)
     one.join("private", "a1")
-    handler = one.directory._link._handler
+    handler = one.directory._session.link._handler
     assert handler is not None
     handler.break_off()
     one.await_gaps(1)

@@ -244,7 +244,7 @@ def end_session(server: ZooKeeperServer, member: Member) -> None:
     """Have the server end a session, as its time does."""
     from holdfast.stores.zookeeper.handler import Handler
 
-    client = member.directory._link._client
+    client = member.directory._session.link._client
     assert client is not None
     taken = session = client.client_id
     assert session is not None

@@ -41,7 +41,7 @@ class AnyLock(Protocol):
 
 
 @dataclass(slots=True)
-class LockOptions:
+class CommandOptions:
     """The options that describe the lock to acquire."""
 
     names: Sequence[str]

@@ -9,7 +9,7 @@ from typing import Annotated, Any, cast
 import typer
 from typer.core import TyperGroup
 
-from holdfast.cli.acquisition import AnyLock, LockOptions, retry_for
+from holdfast.cli.acquisition import AnyLock, CommandOptions, retry_for
 from holdfast.cli.address import Address, find_address
 from holdfast.cli.hold import hold_lock
 from holdfast.cli.look import end_quarantine, list_names, release_name, revoke_name, show_name, wait_for_name
@@ -152,7 +152,7 @@ def run(  # noqa: PLR0917 - typer tells options from arguments by their annotati
     require_posix("holdfast run, which passes signals to the command,", IN_PYTHON)
     locked, command = _split(names, cast("list[str] | None", context.meta.get(AFTER_DASHES)), shell)
     address, wait = find_address(url, url_file), _wait(timeout, no_wait=no_wait)
-    options = LockOptions(locked, ttl, wait, shared, exclusive, permits, max_hold, min_hold, lock_delay)
+    options = CommandOptions(locked, ttl, wait, shared, exclusive, permits, max_hold, min_hold, lock_delay)
     client, lock = _prepare(address, options, namespace, owner)
     job = Job(command, locked, grace, address.environment(pass_url=pass_url))
     try:
@@ -180,7 +180,7 @@ def _wait(timeout: float | None, *, no_wait: bool) -> float | None:
     return 0 if no_wait else timeout
 
 
-def _prepare(address: Address, options: LockOptions, namespace: str, owner: str | None) -> tuple[Client, AnyLock]:
+def _prepare(address: Address, options: CommandOptions, namespace: str, owner: str | None) -> tuple[Client, AnyLock]:
     """Return the lock, and a client that waits for its store for as long as for the lock."""
     client = address.client(namespace=namespace, owner=owner, retry_for=retry_for(options.timeout))
     return client, options.lock(client)
@@ -218,7 +218,7 @@ def hold(  # noqa: PLR0917 - typer tells options from arguments by their annotat
     """
     require_posix("holdfast lock, which ends by signals,", IN_PYTHON)
     wait = _wait(timeout, no_wait=no_wait)
-    options = LockOptions(names, ttl, wait, shared, exclusive, permits, max_hold, 0.0, lock_delay)
+    options = CommandOptions(names, ttl, wait, shared, exclusive, permits, max_hold, 0.0, lock_delay)
     client, lock = _prepare(find_address(url, url_file), options, namespace, owner)
     try:
         return hold_lock(client, lock, as_json=as_json)

@@ -44,7 +44,7 @@ class AcquireRequest:
 
     @property
     def place(self) -> str:
-        """The id of its place in the queue. A vote has a new id each round, `base/round`, but one place."""
+        """The id of its place in the queue. Requests for a vote have an id per round, `base/round`, but one place."""
         return self.request_id.rpartition("/")[0] if self.votes else self.request_id
 
 

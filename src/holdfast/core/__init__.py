@@ -1,1 +1,1 @@
-"""The protocol: what is decided, never how it is carried. Imports no clock, socket, thread or random source."""
+"""The lock protocol, without any input or output: it imports no clock, socket, thread or random source."""

@@ -1,7 +1,7 @@
-"""The access of one client to its store: what an acquisition, a release, a renewal and a look need of the client.
+"""The access of one client to its store, which acquisitions, releases, renewals and inspections share.
 
-It opens the store once, bounds and repeats requests, and logs once what befalls the store. It knows no local queue and
-no acquisition: those are given this access.
+It opens the store once, limits the time of requests and repeats them, and logs each failure of the store once. It knows
+neither local queues nor acquisitions: they are given this access.
 """
 
 import logging
@@ -28,13 +28,13 @@ T = TypeVar("T")
 log = logging.getLogger("holdfast")
 
 BRIEF = 0.05
-"""How long a try may take at least, in seconds."""
+"""The least time that a request is given, in seconds."""
 
 OPENING = 3
-"""How many times as long as one request a try to open the store may take: it is several, when a program has no time."""
+"""A try to open the store may take this many times the `operation_timeout`: it sends several requests."""
 
 RIDDEN_OUT = 1.0
-"""For how many seconds a store may not answer before that is logged."""
+"""For how many seconds a store may fail to answer before that is logged."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -42,9 +42,9 @@ class FairnessBudget:
     """For how long a process may keep a name to itself while another process waits for it."""
 
     count: int = 32
-    """How often the process hands the name on."""
+    """The most local hand-offs."""
     time: float = 0.05
-    """For how many seconds the process does."""
+    """The longest time, in seconds, from the grant to the last local hand-off."""
 
 
 @dataclass(slots=True)
@@ -52,34 +52,35 @@ class Settings:
     """The settings of a client. Times in seconds."""
 
     owner: str
-    """The client's name, for people to read."""
+    """The name of the client, for people to read."""
     operation_timeout: float = 1.0
     """The longest that one request to the store may take."""
     retry_for: float = 10.0
     """For how long an acquisition repeats requests to a store that does not answer."""
     prefix: str = ""
-    """What the names of all locks of this client begin with in the store."""
+    """The prefix of all names of this client in the store."""
     on_event: Callable[[LockEvent], object] | None = None
+    """The callback for events."""
     budget: FairnessBudget = field(default_factory=FairnessBudget)
-    """For how long this process may keep a name to itself while another one waits."""
+    """For how long this process may keep a name to itself while another process waits."""
 
 
 class Acquisition(Protocol):
-    """An acquisition that is under way, as far as notifications and the client's end concern it."""
+    """An acquisition that is under way: the part of it that notifications and `close` use."""
 
     outrun: bool
-    """Whether the notification that another client waits for the lease came before the grant itself."""
+    """Whether the notification that another client waits for the name came before the grant itself."""
 
     def hear(self, notification: Notification) -> None:
         """Take a notification for its request."""
         ...
 
     def dismiss(self) -> None:
-        """Wake up and look whether the client is closed, or the wait stopped."""
+        """Wake the waiter, so that it sees that the client is closed or the wait is stopped."""
         ...
 
     def waits_with(self, stop: Stop) -> bool:
-        """Tell whether setting `stop` ends its wait."""
+        """Return whether setting `stop` ends the wait of this acquisition."""
         ...
 
 
@@ -89,7 +90,7 @@ class StoreAccess:
     def __init__(
         self, runtime: Runtime, store: Store, settings: Settings, deliver: Callable[[Notification], None]
     ) -> None:
-        """Prepare; nothing is opened yet. `deliver` takes the notifications of the store."""
+        """Prepare; the first operation opens the store. `deliver` takes the notifications of the store."""
         self.runtime = runtime
         self.store = store
         self.owner = settings.owner
@@ -99,15 +100,15 @@ class StoreAccess:
         self.mutex = runtime.mutex()
         """Shared by all leases and local queues of the client."""
         self.channel = ""
-        """Where the store sends this client's notifications; empty if it can send none."""
+        """The notification channel of this client; empty if the store sends no notifications."""
         self.attempts: dict[str, Acquisition] = {}
         """The acquisitions under way, by the id of their request."""
         self.renewer = Renewer(runtime, store, self.request_timeout)
         self.background_releases = BackgroundReleases(runtime)
         self.local_waiters: Callable[[str], list[WaiterView]] = _none
-        """Shows the waiters of a name that wait within this client, of whom the store does not know."""
+        """Returns the local waiters of a name, of whom the store does not know."""
         self.events: Events | None = None
-        """Tells the client's listener what happens, if there is one."""
+        """Sends events to the `on_event` callback, if there is one."""
         if settings.on_event is not None:
             self.events = Events(settings.on_event, runtime.now, self.owner, self.prefix)
             self.renewer.events = self.events
@@ -116,21 +117,21 @@ class StoreAccess:
         self.closed = False
         self._deliver = deliver
         self.ample_ttl = micros(settings.operation_timeout * 5)
-        """From which ttl on a request may take the whole `operation_timeout`, in microseconds."""
+        """The least ttl, in microseconds, of which a request may take the whole `operation_timeout`."""
         self.local = store.capabilities.local
-        """Whether a request is carried out by this process itself."""
+        """Whether this process itself carries out requests."""
         self.highest = 0
-        """The highest token seen, so that a store that lost its state is told of it."""
+        """The highest token that this client has seen, which tells a store that lost its state where to go on."""
         self._quarantined_until = 0.0
         self._unanswered = False
-        """Whether it was logged that the store does not answer acquisitions, and none was answered since."""
+        """Whether it is logged that the store does not answer acquisitions, and it has not answered since."""
 
     async def open(self, timeout: float | None = 0.0, spec: LockSpec | None = None) -> None:
-        """Open the store once, whoever comes first; the others wait for it, each within its own time.
+        """Open the store once: the first caller opens it, other callers wait for that, each within its own timeout.
 
-        `timeout` is that of an acquisition, of `spec`: errors are ridden out for `retry_for`, but not beyond it (None:
-        it has no end). With 0, as of what is no acquisition, there is one try. Raises StoreUnavailable if the store is
-        not open by then.
+        For an acquisition of `spec`, `timeout` is that of the acquisition (None: no end). A store that does not answer
+        is tried again for `retry_for` seconds, but not after the timeout. With a timeout of 0, which all other
+        operations give, there is one try. Raises StoreUnavailable if the store is not open by then.
         """
         began = self.runtime.now()
         wait = timeout != 0
@@ -154,11 +155,14 @@ class StoreAccess:
             self.note_answer(began)
 
     async def _try_to_open(self, end: float, give_up_at: float) -> None:
-        """Try once: within the caller's own time, and for as long as one request may take though it is the last try."""
+        """Try once to open the store, by the caller's deadline; the last try, too, has the time of one request."""
         now, request_time = self.runtime.now(), self.operation_timeout
         until = max(now + BRIEF, min(end, now + OPENING * request_time, max(give_up_at, now + request_time)))
         if not await self.opening.fly(lambda: not self.opened, partial(self._open, until), until):
-            raise StoreUnavailable("the store was not opened in time; raise `timeout` or `operation_timeout`")
+            raise StoreUnavailable(
+                "the store was not opened in time, because another thread or task was still opening it: raise "
+                "`timeout` or `operation_timeout`"
+            )
 
     async def _open(self, until: float) -> None:
         self.channel = await self.store.open(self._deliver, until)
@@ -171,13 +175,13 @@ class StoreAccess:
             raise UsageError(message)
 
     def refuse_to_wait(self, spec: LockSpec) -> None:
-        """Raise UsageError once the client is closed, and Stopped once this wait is to stop."""
+        """Raise UsageError once the client is closed, and Stopped once the `stop` of this wait is set."""
         self.refuse_if_closed()
         if spec.stop is not None:
             spec.stop.check(spec.title)
 
     async def inspect(self, name: str) -> NameView:
-        """Show who holds a name and who waits for it; of those who wait in a local queue, only this client's own."""
+        """Return the holders and waiters of a name; of all local waiters, only those of this client."""
         await self.open()
         view = await self._look(lambda until: self.store.inspect(name, until))
         for holder in view.holders:
@@ -188,12 +192,12 @@ class StoreAccess:
         return view
 
     async def page(self, prefix: str, rest: object = None) -> Page:
-        """Return a page of the names in use, which has the time of one operation: the first, or the one after."""
+        """Return a page of the names in use: the first, or the page at `rest`. Each has the time of one operation."""
         await self.open()
         return await self._look(lambda until: self.store.names(prefix, until, rest))
 
     async def names(self, prefix: str) -> list[str]:
-        """List the names in use, sorted."""
+        """List the names in use that begin with a prefix, sorted."""
         page = await self.page(prefix)
         found = page.names
         while page.rest is not None:
@@ -202,15 +206,15 @@ class StoreAccess:
         return sorted(found)
 
     async def _look(self, operation: Callable[[float], Coroutine[Any, Any, T]]) -> T:
-        """Ask what changes nothing, again if the connection breaks, within the time of one operation.
+        """Carry out a request that changes nothing; repeat it if the connection breaks, within `operation_timeout`.
 
-        The last try has half of that at least, or its error would be that there was no time.
+        The last try has at least half of that time: with less, it would fail for want of time and hide the real error.
         """
         now = self.runtime.now()
         return await self.insist(operation, now + self.operation_timeout, now + self.operation_timeout / 2)
 
     async def insist(self, operation: Callable[[float], Coroutine[Any, Any, T]], until: float, last_try: float) -> T:
-        """Ask by `until`, again and again while the store does not answer; nothing is begun after `last_try`."""
+        """Repeat a request until the store answers, with the deadline `until`; begin no try after `last_try`."""
         delay = 0.01
         while True:
             try:
@@ -222,24 +226,24 @@ class StoreAccess:
             delay *= 2
 
     async def persist(self, operation: Callable[[float], Coroutine[Any, Any, T]], request_timeout: float) -> T:
-        """Carry out what is safe to repeat: ask up to three times while the store does not answer."""
+        """Carry out a request that is safe to repeat: send it up to three times while the store does not answer."""
         for attempt in range(3):
             try:
                 return await operation(self.runtime.now() + request_timeout)
             except StoreUnavailable:
-                if attempt == 2:  # noqa: PLR2004 - the third time
+                if attempt == 2:  # noqa: PLR2004 - the third try
                     raise
             await self.runtime.sleep(0.02 * 4**attempt * (0.5 + self.runtime.random()))
         raise AssertionError  # pragma: no cover - the loop returns or raises
 
     def request_timeout(self, ttl: int) -> float:
-        """Return how many seconds one request about a lease of `ttl` microseconds may take: far below the ttl."""
+        """Return how many seconds one request for a lease of `ttl` microseconds may take: far less than the ttl."""
         if ttl >= self.ample_ttl:
             return self.operation_timeout
         return min(self.operation_timeout, max(BRIEF, seconds(ttl) / 5))
 
     def note_quarantine(self, seconds: float) -> None:
-        """Log that the store grants nothing for a while; once a quarantine."""
+        """Log, once a quarantine, that the store grants nothing for so many seconds."""
         ends_at = self.runtime.now() + seconds
         if ends_at > self._quarantined_until + 1.0:
             self._quarantined_until = ends_at
@@ -250,13 +254,13 @@ class StoreAccess:
             )
 
     def note_unanswered(self, name: str, error: StoreUnavailable, since: float, give_up_at: float) -> None:
-        """Log that an acquisition rides out a store that does not answer: once a trouble, after a second."""
+        """Log, once an outage and after a second of it, that an acquisition repeats its request."""
         now = self.runtime.now()
         if self._unanswered or now < since + RIDDEN_OUT:
             return
         self._unanswered = True
         log.warning(
-            "the store has not answered for %.1f s (%s); asking for %r again for another %.1f s",
+            "the store has not answered for %.1f s (%s); repeating the request for %r for another %.1f s",
             now - since,
             quoted(error),
             name,
@@ -264,13 +268,13 @@ class StoreAccess:
         )
 
     def note_answer(self, since: float) -> None:
-        """Log that a trouble which was logged has ended."""
+        """Log the end of an outage that was logged."""
         if self._unanswered:
             self._unanswered = False
             log.warning("the store answers again, after %.1f s", self.runtime.now() - since)
 
     def proposal(self) -> int:
-        """Return the token that this client would like to be surpassed."""
+        """Return the token that this client proposes: the store's next token is to be larger."""
         if self.local:
             return self.highest  # the store reads the same wall clock itself
         wall, highest = self.runtime.wall(), self.highest

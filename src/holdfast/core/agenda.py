@@ -1,29 +1,29 @@
-"""What is to be done when: instants by key, the earliest first. Each change costs the logarithm of their number."""
+"""The agenda: instants by key, the earliest first. Each change takes time logarithmic in their number."""
 
 from heapq import heapify, heappop, heappush
 
 SPARE = 64
-"""How many entries that count no more are kept at least, before all of them are thrown away."""
+"""How many outdated entries are kept before all of them are removed."""
 
 
 class Agenda:
-    """The next instant of each key. Whoever changes it holds a mutex, except to `drop`."""
+    """The next instant of each key. The caller holds a mutex for every change but `drop`."""
 
     __slots__ = ("_heap", "entries")
 
     def __init__(self) -> None:
         """Start empty."""
         self.entries: dict[str, tuple[float, str]] = {}
-        """The instants that count. Any thread may remove one at any time."""
+        """The valid entries. Any thread may remove one at any time."""
         self._heap: list[tuple[float, str]] = []
-        """All entries, with some that count no more: those that are not in `entries`."""
+        """All entries, with outdated ones: those that are not in `entries`."""
 
     def __len__(self) -> int:
         """Return how many keys have an instant."""
         return len(self.entries)
 
     def put(self, key: str, at: float) -> None:
-        """Set the instant of a key, whatever it was before."""
+        """Set the instant of a key, or replace it."""
         entry = self.entries[key] = (at, key)
         heappush(self._heap, entry)
         if len(self._heap) > 2 * len(self.entries) + SPARE:
@@ -31,7 +31,7 @@ class Agenda:
             heapify(self._heap)
 
     def drop(self, key: str) -> None:
-        """Forget a key. Any thread may do so at any time."""
+        """Remove a key. Any thread may do so at any time."""
         self.entries.pop(key, None)
 
     def first(self) -> tuple[float, str] | None:
@@ -44,7 +44,7 @@ class Agenda:
         return None
 
     def take(self, by: float) -> str | None:
-        """Remove the key with the earliest instant and return it, if that is not after `by`; else None."""
+        """Remove and return the key with the earliest instant, if that instant is not after `by`; else return None."""
         first = self.first()
         if first is None or first[0] > by:
             return None

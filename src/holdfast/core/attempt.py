@@ -1,15 +1,18 @@
-"""One acquisition, from its first ask to a lease, or to nothing left behind.
+"""One acquisition of one name, from its first request to a lease, or to a withdrawal that leaves nothing behind.
 
-The rules, each of which has a model-checked counterexample when it is dropped:
+It obeys these rules. The model checker finds a counterexample if any of them is dropped.
 
-*   The channel is open before the first request, so that a grant cannot come before we can hear it.
-*   A pushed token counts only if it is larger than the counter in the last "waiting" reply; else it belongs to a
-    grant of an earlier life, which may have ended.
-*   A pushed lease is valid from the *send* of the request that this reply answered: the grant came after that request
-    was carried out, so the store keeps it at least that long. A push that was heard before that send counts no more: a
-    store that knows of the grant answers with it, and one that does not has forgotten it.
-*   Whoever leaves without a lease (timeout, cancellation, error) tells the store, which passes on a grant that
-    crossed the message. If a request went unanswered, it leaves a tombstone against its late arrival.
+*   The notification channel is open before the first request is sent, so that no grant is pushed before the client can
+    hear it.
+*   A pushed token counts only if it is larger than the counter in the last `Queued` reply. A smaller one belongs to a
+    grant of an earlier life of the name, and that grant may have ended.
+*   A pushed lease is valid from the *send* of the request that the `Queued` reply answered. The store granted it after
+    it had carried out that request, so it keeps the lease at least that long. A push that was heard before that send
+    no longer counts: a store that knows of the grant answers the request with it, and a store that does not know of it
+    has forgotten it.
+*   An acquisition that ends without a lease (by timeout, cancellation or error) sends a withdraw request. If the store
+    has granted the name meanwhile, it hands that grant to the next waiter. If a request was not answered, the
+    withdrawal leaves a tombstone, so that a late copy of the request is refused.
 """
 
 import logging
@@ -46,13 +49,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("holdfast")
 
 INTERVAL = 1_000_000
-"""How often a waiter asks again, at the longest, in microseconds."""
+"""The longest time between two requests of a waiter, in microseconds."""
 
 POLLING = 20_000
-"""The same where no push can reach us, and asking is the only way to learn of a grant."""
+"""The same for a client without a notification channel: only a reply can tell its waiters of a grant."""
 
 WAITER_TTL = 4_000_000
-"""How long a silent waiter counts as alive, in microseconds: several intervals."""
+"""For how long the store takes a silent waiter for alive, in microseconds: several intervals."""
 
 
 class Attempt:
@@ -88,19 +91,19 @@ class Attempt:
         wait: bool,
         span: int = 1,
     ) -> None:
-        """Prepare to acquire by the local instant `until` (None: however long it takes), or in a single ask.
+        """Prepare to acquire by the local instant `until` (None: wait for ever), or with one request without `wait`.
 
-        The lease is put into `owned` before anything else is done with it: from then on it belongs to whoever gave the
-        list, and is released by it if an interrupt comes.
+        The lease is put into `owned` before anything else is done with it. From then on it belongs to the caller that
+        gave the list: if that caller is interrupted, it releases the lease.
 
-        With a `span` of more than one, as many tokens are reserved, to hand the lease on within this process.
+        A `span` of more than one reserves as many tokens, for local hand-offs of the lease.
         """
         self.contended = False
-        """Whether somebody outside waits for what was granted."""
+        """Whether another client waits for the name that was granted."""
         self.outrun = False
-        """Whether that was heard before the grant itself."""
+        """Whether the notification of that waiter came before the grant itself."""
         self.unanswered_since = NEVER
-        """Since when the store has not answered; set before `run` by who knows of it."""
+        """Since when the store has not answered. The local queue sets it before `run` if it knows an earlier time."""
         self._access = access
         self._runtime = access.runtime
         self._spec = spec
@@ -108,25 +111,25 @@ class Attempt:
         self._owned = owned
         self._request = _make_request(access, spec, wait, span)
         self._signal: Event | None = None
-        """Made only when there is something to wait for."""
+        """Wakes the waiter. Made when the waiter first has to wait."""
         self._retry_at = NEVER
-        """When to ask again: as the store has pushed since we asked last, and as it says in its reply."""
+        """When to send the request again: the earliest retry time in the last reply and in the notifications since."""
         self._granted = 0
-        """The highest token that was pushed."""
+        """The highest token that the store has pushed since the last request."""
         self._engaged = False
         """Whether the store may know this request."""
         self._unsure = False
-        """Whether a request went unanswered, and may still arrive."""
+        """Whether a copy of the request was not answered, and may still arrive."""
         self._sent = 0.0
         self._look_at = 0.0
         """When to look for deadlocks again."""
 
     async def run(self) -> CoreLease | NotGranted:
-        """Acquire. Returns the lease, or, when the time is up, who holds the name."""
+        """Acquire the name. Returns the lease, or NotGranted, which names the holders, when the time is up."""
         attempts, request_id = self._access.attempts, self._request.request_id
         try:
             attempts[request_id] = self
-            if self._access.closed:  # whoever closes it from now on finds this attempt in `attempts`
+            if self._access.closed:  # a `close` that begins after this line finds this attempt in `attempts`
                 self._access.refuse_if_closed()
             return await self._until_held()
         except GeneratorExit:
@@ -140,7 +143,7 @@ class Attempt:
             attempts.pop(request_id, None)
 
     def hear(self, notification: Notification) -> None:
-        """Take a notification from the channel: a grant, or that the name may become free before we meant to ask."""
+        """Take a notification from the channel: a grant, or an earlier retry time."""
         if notification.kind is NotificationKind.GRANTED:
             if notification.token > self._granted:
                 self._granted, self.contended = notification.token, notification.contended
@@ -150,11 +153,11 @@ class Attempt:
             self._signal.set()
 
     def waits_with(self, stop: "Stop") -> bool:
-        """Tell whether it is to look when `stop` is set."""
+        """Return whether setting `stop` ends the wait of this acquisition."""
         return self._spec.stop is stop
 
     def dismiss(self) -> None:
-        """Wake up and see that the client is closed, or the wait stopped."""
+        """Wake the waiter, so that it sees that the client is closed or the wait is stopped."""
         self._retry_at = 0.0
         if self._signal is not None:
             self._signal.set()
@@ -170,8 +173,8 @@ class Attempt:
                     await self._look_for_deadlocks(self._spec.actor)
                 lease = await self._stand(reply)
             elif isinstance(reply, Busy):
-                if (left := await self._stay(reply)) is not None:
-                    return left
+                if (not_granted := await self._stay(reply)) is not None:
+                    return not_granted
                 continue
             else:
                 raise self._refusal(reply)
@@ -181,14 +184,14 @@ class Attempt:
                 return await self._runtime.finish(self._withdraw_in_time(self._request_timeout()))
 
     async def _send(self) -> Reply:
-        """Ask, riding out a store that does not answer for as long as the client's `retry_for` allows."""
+        """Send the request; repeat it while the store does not answer, for as long as the client's `retry_for`."""
         give_up_at = None
         delay = 0.02
         while True:
             self._engaged = True
             self._retry_at = NEVER
             sent = self._sent = self._runtime.now()
-            self._granted = 0  # what was heard before counts no more: the store tells it again, or has forgotten it
+            self._granted = 0  # an earlier push no longer counts: the store repeats that grant, or has forgotten it
             try:
                 reply = await self._put(sent + self._request_timeout())
             except StoreUnavailable as error:
@@ -209,16 +212,16 @@ class Attempt:
             delay = min(delay * 2, 0.5)
 
     async def _stay(self, reply: Busy) -> NotGranted | None:
-        """Wait until it is time to ask again (None); or go, if it is not worth it."""
+        """Wait for the retry time of a busy store and return None; return NotGranted if there is no time to wait."""
         self._engaged = self._unsure or reply.stands
         self._note_quarantine(reply.quarantine)
         if not self._request.wait or self._is_over():
-            left = (
+            not_granted = (
                 await self._runtime.finish(self._withdraw_in_time(self._request_timeout()))
                 if self._engaged
                 else NotGranted()
             )
-            return NotGranted(reply.holders, quarantine=reply.quarantine, votes=left.votes or reply.votes)
+            return NotGranted(reply.holders, quarantine=reply.quarantine, votes=not_granted.votes or reply.votes)
         if self._spec.actor is not None:
             await self._look_for_deadlocks(self._spec.actor)
         await self._pause(seconds(reply.retry_in))
@@ -230,7 +233,7 @@ class Attempt:
             self._look_at = self._runtime.now() + LOOK_EVERY
 
     def _put(self, until: float) -> Coroutine[Any, Any, Reply]:
-        """Put the request to the store, once."""
+        """Send the request to the store once, with the deadline `until`."""
         return self._access.store.acquire(self._request, until)
 
     def _give_up_at(self, since: float) -> float:
@@ -240,7 +243,7 @@ class Attempt:
         return retry_until if self._until is None else min(self._until, retry_until)
 
     async def _stand(self, reply: Queued) -> CoreLease | None:
-        """Wait for a push, or until it is time to ask again (None)."""
+        """Wait in the store's queue: return the lease when its grant is pushed, None at the retry time or deadline."""
         now = self._runtime.now
         self._note_quarantine(reply.quarantine)
         self._retry_at = min(self._retry_at, now() + seconds(reply.retry_in))  # a push may have overtaken the reply
@@ -264,14 +267,13 @@ class Attempt:
                 refuse_to_wait_for_oneself(self._access, self._spec)
                 await refuse_to_wait_behind_oneself(self._access, self._spec, self._sent)
             self._signal = self._runtime.event()
-            if (
-                self._access.events is not None and self._request.span == 1
-            ):  # else it was told before, in the local queue
+            if self._access.events is not None and self._request.span == 1:
+                # With a larger span the contender waited in the local queue, which has told of it.
                 self._access.events.contended(self._spec.name)
         return self._signal
 
     async def _pause(self, retry_in: float) -> None:
-        """Sleep before asking a store that has no queue, at a random moment so that nobody is always first."""
+        """Wait for the retry time of a store without a queue. The time is random, so that no waiter is always first."""
         now = self._runtime.now
         self._retry_at = min(self._retry_at, now() + retry_in * (0.5 + self._runtime.random()))
         signal = await self._make_signal()
@@ -283,13 +285,13 @@ class Attempt:
             await signal.wait(self._retry_at if self._until is None else min(self._retry_at, self._until))
 
     def _enter_pushed(self, token: int) -> CoreLease | None:
-        """Enter on a push if at least a quarter of the lease is left; else ask, which renews it (None)."""
+        """Enter on a push if at least a quarter of the ttl is left; else return None: the next request renews it."""
         until = valid_until(self._sent, self._request.ttl)
         enough = seconds(self._request.ttl) / 4
         return self._enter(token, until) if until - self._runtime.now() > enough else None
 
     def _enter(self, token: int, until: float) -> CoreLease | None:
-        """Become the holder, unless the lease is over before it was heard of."""
+        """Become the holder and return the lease; None if the lease ended before its grant was heard."""
         access, spec = self._access, self._spec
         now = self._runtime.now()
         if until <= now:
@@ -318,48 +320,51 @@ class Attempt:
         return lease
 
     async def _withdraw_in_time(self, request_timeout: float) -> NotGranted:
-        """Tell the store that we are gone, in one try: its caller's time is up, so what it takes more goes on alone."""
+        """Send one withdraw request. If it fails, repeat it in the background: the caller's time is up."""
         try:
-            left = await self._access.store.withdraw(self._to_withdraw(), self._runtime.now() + request_timeout)
+            not_granted = await self._access.store.withdraw(self._to_withdraw(), self._runtime.now() + request_timeout)
         except StoreError:
             self._access.background_releases.add(self._withdraw, self._spec.name)
-            left = NotGranted()
+            not_granted = NotGranted()
         self._engaged = False
-        return left
+        return not_granted
 
     def _to_withdraw(self) -> WithdrawRequest:
         unsure = self._unsure or not self._access.store.capabilities.local
         return WithdrawRequest(self._spec.name, self._request.request_id, unsure)
 
     async def _withdraw(self, ended_by: BaseException | None = None) -> NotGranted:
-        """Tell the store that we are gone, in up to three tries; one that does not answer forgets us by itself."""
+        """Send the withdraw request, up to three times. A store that does not answer forgets the waiter in time."""
         withdraw = self._to_withdraw()
         try:
-            left = await self._access.persist(
+            not_granted = await self._access.persist(
                 lambda until: self._access.store.withdraw(withdraw, until), self._request_timeout()
             )
         except StoreError as error:
-            left = NotGranted()
+            not_granted = NotGranted()
             lapse = seconds(max(self._request.waiter_ttl, self._request.ttl))
             log.log(
                 logging.DEBUG if _lasts(error) and ended_by is not None and _lasts(ended_by) else logging.WARNING,
-                "could not leave the queue of %r (%s); what is left there lapses within %.1f s",
+                "could not withdraw the request for %r (%s); the store drops the request within %.1f s",
                 self._spec.name,
                 quoted(error),
                 lapse,
             )
         self._engaged = False
-        return left
+        return not_granted
 
     def _refusal(self, reply: Reply) -> Exception:
         self._engaged = False
         if isinstance(reply, CapacityMismatch):
             return UsageError(
-                f"{self._spec.name!r} is in use as {_kind_of(reply.capacity)}, and was asked for as "
-                f"{_kind_of(self._spec.capacity)}. All who use a name must mean the same by it, and the same number "
-                "of permits: do so, or take another name."
+                f"{self._spec.name!r} is in use as {_kind_of(reply.capacity)}, and was requested as "
+                f"{_kind_of(self._spec.capacity)}. All users of a name must use the same primitive and the same number "
+                "of permits: change this one, or use another name."
             )
-        return StoreError(f"the store refuses this request for {self._spec.name!r}: it was given up before.")
+        return StoreError(
+            f"the store refuses the request for {self._spec.name!r}, because the request was withdrawn before: "
+            "acquire again."
+        )
 
     def _is_over(self) -> bool:
         return self._until is not None and self._runtime.now() >= self._until
@@ -370,12 +375,12 @@ class Attempt:
 
 
 def _lasts(error: BaseException) -> bool:
-    """Tell whether asking again cannot mend it."""
+    """Return whether repeating the request cannot help: the store has answered with an error."""
     return isinstance(error, StoreError) and not isinstance(error, StoreUnavailable)
 
 
 def _kind_of(capacity: int) -> str:
-    """Return what a name of this capacity is to its users."""
+    """Name the primitive that a capacity belongs to, for errors."""
     if capacity == 1:
         return "a lock"
     return "a reader/writer lock" if capacity == EVERYBODY else f"a semaphore of {capacity} permits"

@@ -1,8 +1,9 @@
-"""What is told the store while nobody waits for it: releases of leases that lingered, and requests given up too late.
+"""Background releases: releases and withdrawals that nobody waits for.
 
-Whoever finds that a lease has lingered long enough (the renewer, the channel), or whose timeout has passed, must not be
-kept by a store that does not answer. So that is told by a task or thread of the client's own, and a few of them share
-the work. What fails is repeated as anywhere else; in the end a lease ends at its ttl, and so does what was asked for.
+They are the releases of leases that lingered or were lost, and the withdrawals of requests whose caller's time is up.
+The renewer, the notification channel and a caller whose timeout has passed must not wait for a store that does not
+answer. So a few tasks or threads of the client do that work. A failed release is repeated as elsewhere; if it fails in
+the end, the lease ends at its ttl and the store drops the request.
 """
 
 import logging
@@ -22,35 +23,35 @@ log = logging.getLogger("holdfast")
 Work = Callable[[], Coroutine[Any, Any, object]]
 
 WORKERS = 8
-"""How many of them are under way at once, so that a server that hangs does not hold up the others."""
+"""How many background releases run at once at most: several, so that one that hangs does not delay the others."""
 
 
 @dataclass(slots=True, eq=False)
 class _Worker:
-    """A task that tells the store."""
+    """A task or thread that carries out background releases."""
 
     task: Task | None = None
-    """None until it is started."""
+    """The task or thread; None until it is started."""
     done: bool = False
-    """Whether it takes no more."""
+    """Whether the worker has found nothing more to do, and takes no further work."""
 
     def works(self) -> bool:
-        """Tell whether it goes on: it is not done, and nobody cancelled it."""
+        """Return whether the worker still takes work: it is not done, and its task was not cancelled."""
         return not self.done and (self.task is None or not self.task.ended())
 
 
 class BackgroundReleases:
-    """What one client tells its store while nobody waits for it."""
+    """The background releases of one client."""
 
     def __init__(self, runtime: Runtime) -> None:
-        """Start without any."""
+        """Start without work and workers."""
         self._runtime = runtime
         self._mutex: AbstractContextManager[Any] = runtime.mutex()
         self._works: deque[tuple[Work, str]] = deque()
         self._workers: list[_Worker] = []
 
     def add(self, work: Work, name: str) -> None:
-        """Run soon what lets go of `name`, and ends by itself."""
+        """Run `work` soon in the background: it releases or withdraws `name`, and ends by itself."""
         worker = _Worker()
         with self._mutex:
             self._works.append((work, name))
@@ -60,15 +61,15 @@ class BackgroundReleases:
             self._workers.append(worker)
         try:
             worker.task = self._runtime.spawn(partial(self._work, worker), "release")
-        except (
-            RuntimeError
-        ):  # nothing can be started any more: it ends at its ttl, or a lease when the client is closed
+        except RuntimeError:
+            # The interpreter shuts down and starts no more threads or tasks. Closing the client releases a lease; a
+            # request ends at its ttl.
             with self._mutex:
                 self._workers.remove(worker)
-            log.debug("%r is not let go of before the client is closed", name)
+            log.debug("%r is not released in the background, because the interpreter shuts down", name)
 
     async def end(self, until: float) -> None:
-        """Wait for all that is under way, until a local instant."""
+        """Wait for all background releases that are under way, until a local instant."""
         for worker in self._workers:
             if worker.task is not None:
                 await worker.task.join(until)
@@ -79,7 +80,7 @@ class BackgroundReleases:
             try:
                 await work()
             except Exception:
-                log.exception("%r could not be let go of in the background; what is left ends at its ttl", name)
+                log.exception("the background release of %r failed; its lease or request ends at its ttl", name)
 
     def _next(self, worker: _Worker) -> tuple[Work, str] | None:
         with self._mutex:

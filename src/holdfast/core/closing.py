@@ -1,4 +1,4 @@
-"""The end of a client: all leases that it still keeps are released, for as long as the store answers."""
+"""The release of all leases of a client that is closed, for as long as the store answers."""
 
 import contextlib
 import logging
@@ -21,14 +21,14 @@ HELPERS = 7
 """How many tasks or threads help to release the leases of a client that is closed."""
 
 ENOUGH = 100
-"""For how many leases each helper is worth it."""
+"""The least leases for each helper."""
 
 Release = Callable[[CoreLease], Coroutine[Any, Any, Outcome]]
 
 
 @dataclass(slots=True)
 class Closing:
-    """What is left to release while a client is closed."""
+    """The leases that are left to release while a client is closed."""
 
     leases: deque[CoreLease]
     until: float
@@ -40,7 +40,7 @@ async def release_all_kept(access: StoreAccess, release: Release, until: float) 
     kept = access.renewer.kept()
     closing = Closing(deque(kept), until)
     helpers: list[Task] = []
-    with contextlib.suppress(RuntimeError):  # nothing can be started any more: then the caller does it alone
+    with contextlib.suppress(RuntimeError):  # the interpreter shuts down: then the caller works alone
         while len(helpers) < min(HELPERS, len(closing.leases) // ENOUGH):
             helpers.append(access.runtime.spawn(partial(release_some, access, release, closing), "release"))
     await release_some(access, release, closing)
@@ -48,7 +48,7 @@ async def release_all_kept(access: StoreAccess, release: Release, until: float) 
         await helper.join(closing.until + OPENING * access.operation_timeout)
     if left := [lease for lease in kept if lease.outcome in {None, Outcome.UNKNOWN}]:
         log.warning(
-            "closed while the store does not answer: the lease of %r %s",
+            "the client was closed while the store did not answer: the lease of %r %s",
             left[0].title,
             f"and {len(left) - 1} more end at their ttl" if len(left) > 1 else "ends at its ttl",
         )
@@ -67,5 +67,5 @@ async def release_some(access: StoreAccess, release: Release, closing: Closing) 
         if outcome is Outcome.UNKNOWN and now >= closing.until:
             return
         if outcome is not Outcome.UNKNOWN:
-            with access.mutex:  # a helper that stood still since it read the time must not take back what others gained
+            with access.mutex:  # and max(): a helper that read the time long ago must not move the deadline back
                 closing.until = max(closing.until, now + 2 * access.operation_timeout)

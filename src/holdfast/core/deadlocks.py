@@ -1,19 +1,20 @@
-"""Deadlocks: threads and tasks, of one process or of many, that wait for each other in a circle.
+"""Deadlock detection: it finds threads and tasks, of one process or of many, that wait for each other in a circle.
 
-Only those are looked at who ask for it (`detect_deadlock=True`). Each of their requests says which thread or task it
-is of (its actor), and a waiting one also what its actor holds. So whoever waits can follow, from name to name, who
-waits for whom, without a list of all locks: from the names that it holds to those who wait for them, from the names
-that those hold to those who wait for these, and so on. It looks when it begins to wait, and about every second.
+Only locks made with `detect_deadlock=True` take part. Each request of such a lock names its thread or task (its actor),
+and the request of a waiter also lists the names that its actor holds. So a waiter can follow the waits from name to
+name, without a list of all locks: from the names that its actor holds to their waiters, from the names that those
+waiters hold to their waiters, and so on. A waiter looks when it begins to wait, and then about every second.
 
-A waiter waits for a holder if the two do not fit into the name together, or if it stands behind such a waiter: the
-queue is strict. For a semaphore that is not so as long as others could make room, and then nothing is said.
+A waiter waits for a holder if their weights do not fit into the capacity together, or if the waiter stands behind such
+a waiter, because the queue is strict. A waiter for a semaphore that fits beside each single holder is not taken to
+wait for any of them: others could make room for it.
 
-The names are looked at one after another, and somebody may let go of one and then wait for the next. So a circle counts
-only if it is found again at once: who waits at both times waited all the time, and as a queue is strict, so did those
-that it waits for hold all the time.
+The names are inspected one after another, and an actor may release one name and then wait for the next. So a circle
+counts only if a second look, at once, finds it again. A waiter that is seen both times has waited all the time; and
+because the queue is strict, its holders have held their names all the time.
 
-Of all that wait in a circle one is told, the same one whoever looks: that with the greatest actor. The others go on
-to wait, for it gives up its place, and mostly what it holds.
+One waiter of the circle gets the error: that with the greatest actor, so that all who look choose the same one. It
+leaves its queue, and mostly releases what it holds. The others go on waiting.
 """
 
 import logging
@@ -31,22 +32,22 @@ from holdfast.errors import DeadlockDetected, StoreError, Wait
 log = logging.getLogger("holdfast")
 
 LOOK_EVERY = 0.9
-"""How long, in seconds, a waiter that has looked for a deadlock does not look again."""
+"""How many seconds a waiter waits at least between two looks for a deadlock."""
 
 MOST_NAMES = 200
-"""How many names one look follows at most."""
+"""The most names that one look inspects."""
 
 
 class Actors:
-    """The threads or tasks of one client."""
+    """The threads or tasks of one client that take part in deadlock detection."""
 
     def __init__(self, access: StoreAccess) -> None:
-        """Start without any."""
+        """Start without actors."""
         self._access = access
         self._actors: WeakKeyDictionary[object, Actor] = WeakKeyDictionary()
 
     def speak_for(self, spec: LockSpec) -> LockSpec:
-        """Have a request say which thread or task it is for, the one that calls, and what that one holds."""
+        """Return the spec with the calling thread or task, and the names that this holds, in its owner metadata."""
         who, title = self._access.runtime.caller()
         actor = self._actors.get(who)
         if actor is None:
@@ -56,30 +57,30 @@ class Actors:
 
 
 async def refuse_deadlock(access: StoreAccess, actor: Actor, name: str) -> None:
-    """Raise DeadlockDetected if an actor that waits for `name` is the one to give up of those who wait in a circle."""
+    """Raise DeadlockDetected if `actor`, which waits for `name`, is in a circle of waits and is the one to give up."""
     holds = actor.holds()
     if not holds:
-        return  # nobody waits for it
+        return  # nobody can wait for an actor that holds nothing
     names = [name, *holds]
     try:
         circle = await _circle_to_break(access, actor, names)
         again = await _circle_to_break(access, actor, names) if circle else ()
     except StoreError as error:
-        log.debug("could not look for deadlocks: %s", error)
+        log.debug("the waits for %r could not be checked for deadlocks: %s", name, error)
         return
     if circle and circle == again:
         raise DeadlockDetected(circle)
 
 
 async def _circle_to_break(access: StoreAccess, actor: Actor, names: Iterable[str]) -> tuple[Wait, ...]:
-    """Look for a circle that an actor is in and is the one to give up of; empty if there is none."""
+    """Return a circle that the actor is in and in which it is the one to give up; empty if there is none."""
     views = [view async for view in _views(access, names)]
     circle = circle_through(actor.identity, waits(views, access.prefix))
     return circle if circle and max(wait.waiting for wait in circle) == actor.identity else ()
 
 
 async def _views(access: StoreAccess, names: Iterable[str]) -> AsyncIterator[NameView]:
-    """Look at names, and at all that those hold who wait for them."""
+    """Inspect names, then the names that their waiters hold, and so on."""
     ahead, seen = list(names), set[str]()
     most = max(MOST_NAMES, len(ahead))
     while ahead and len(seen) < most:
@@ -93,7 +94,7 @@ async def _views(access: StoreAccess, names: Iterable[str]) -> AsyncIterator[Nam
 
 
 async def find_deadlocks(access: StoreAccess) -> list[tuple[Wait, ...]]:
-    """Return who waits in a circle for names of which at least one is of this client's namespace."""
+    """Return the circles of waits in which at least one name is of this client's namespace."""
     views = [view async for view in _views(access, await access.names(access.prefix))]
     return list(circles(waits(views, access.prefix)))
 
@@ -102,7 +103,7 @@ async def find_deadlocks(access: StoreAccess) -> list[tuple[Wait, ...]]:
 
 
 def waits(views: Iterable[NameView], prefix: str = "") -> list[Wait]:
-    """Return who waits for whom; of names without a prefix that all have."""
+    """Return which waiters wait for which holders. The `prefix` is taken off the names."""
     found: list[Wait] = []
     for view in views:
         name = view.name.removeprefix(prefix)
@@ -116,7 +117,7 @@ def waits(views: Iterable[NameView], prefix: str = "") -> list[Wait]:
 
 
 def circles(found: Iterable[Wait]) -> Iterator[tuple[Wait, ...]]:
-    """Return circles of waits, none of them twice."""
+    """Return circles of waits, each once."""
     found, told = list(found), set[str]()
     for actor in dict.fromkeys(wait.waiting for wait in found):
         if actor not in told and (circle := circle_through(actor, found)):
@@ -125,7 +126,7 @@ def circles(found: Iterable[Wait]) -> Iterator[tuple[Wait, ...]]:
 
 
 def circle_through(actor: str, found: Iterable[Wait]) -> tuple[Wait, ...]:
-    """Return a shortest circle of waits that begins and ends with an actor; empty if there is none."""
+    """Return a shortest circle of waits that begins and ends with the actor; empty if there is none."""
     by_waiting: dict[str, list[Wait]] = {}
     for wait in found:
         by_waiting.setdefault(wait.waiting, []).append(wait)

@@ -1,6 +1,6 @@
-"""What happens to a client's locks, told to whoever listens: for metrics, traces and logs.
+"""The events of a client's locks, which the `on_event` callback takes: for metrics, traces and logs.
 
-Nothing of this is done, but for a look whether somebody listens, while nobody does.
+A client without the callback makes no events. It pays only for the check whether there is one.
 """
 
 import logging
@@ -16,44 +16,45 @@ log = logging.getLogger("holdfast")
 
 
 class EventKind(StrEnum):
-    """What happened."""
+    """The kinds of events."""
 
     CONTENDED = "contended"
-    """The name was not free, and is waited for."""
+    """The name was not free, and a contender waits for it."""
     ACQUIRED = "acquired"
-    """It was granted; `seconds` since it was asked for."""
+    """The name was granted; `seconds` is the time since the acquisition began."""
     HANDED_ON = "handed on"
-    """The lease was released, and passed on within this client; `seconds` that it was held."""
+    """The lease was released by a local hand-off; `seconds` is how long it was held."""
     RENEWED = "renewed"
-    """The lease was renewed in the background; `seconds` for which it is certain now."""
+    """The lease was renewed in the background; `seconds` is the time until its local deadline."""
     LOST = "lost"
-    """The lease can no longer be trusted, `detail` says why; `seconds` that it was held."""
+    """The lease can no longer be trusted; `detail` says why, `seconds` is how long it was held."""
     RELEASED = "released"
-    """The lease was released, `detail` is the outcome; `seconds` that it was held."""
+    """The lease was released; `detail` is the outcome, `seconds` is how long it was held."""
 
 
 @dataclass(slots=True, frozen=True)
 class LockEvent:
-    """Something that happened to a lock of this client."""
+    """One event of a lock of this client."""
 
     kind: EventKind
     name: str
     owner: str
-    """Whose lock it is: the owner of this client."""
+    """The owner of this client."""
     token: int = 0
     """The fencing token of the lease; 0 if there is none yet."""
     seconds: float = 0.0
-    """A duration: see the kinds."""
+    """A duration; `EventKind` says which."""
     detail: str = ""
+    """The reason of a loss, or the outcome of a release."""
     cause: BaseException | None = None
-    """Of a loss: the error of the store because of which the lease could not be renewed, if there was one."""
+    """The cause of a loss: the store's error that prevented the renewal, if there was one."""
 
 
 class Events:
-    """Tells somebody."""
+    """Makes events and passes them to a callback."""
 
     def __init__(self, tell: Callable[[LockEvent], object], now: Callable[[], float], owner: str, prefix: str) -> None:
-        """Tell of locks of `owner` whose names all begin with `prefix`."""
+        """Pass events to `tell`, for locks of `owner` whose names in the store all begin with `prefix`."""
         self._tell = tell
         self._now = now
         self._owner = owner
@@ -61,11 +62,11 @@ class Events:
         self._since: WeakKeyDictionary[CoreLease, float] = WeakKeyDictionary()
 
     def contended(self, name: str) -> None:
-        """Tell that a name is waited for."""
+        """Report that a contender waits for a name."""
         self._say(EventKind.CONTENDED, name)
 
     def acquired(self, lease: CoreLease, asked_at: float) -> None:
-        """Tell of a new lease, and of its loss if that comes."""
+        """Report a new lease, and later its loss."""
         now = self._since[lease] = self._now()
         self._say(EventKind.ACQUIRED, lease.name, lease.token, now - asked_at)
 
@@ -75,15 +76,15 @@ class Events:
         lease.when_lost(lost)
 
     def renewed(self, lease: CoreLease) -> None:
-        """Tell of a renewal in the background."""
+        """Report a renewal in the background."""
         self._say(EventKind.RENEWED, lease.name, lease.token, lease.valid_until - self._now())
 
     def released(self, lease: CoreLease, outcome: Outcome) -> None:
-        """Tell of a release."""
+        """Report a release."""
         self._say(EventKind.RELEASED, lease.name, lease.token, self._held_for(lease), outcome.value)
 
     def handed_on(self, lease: CoreLease) -> None:
-        """Tell of a release that the store does not hear of."""
+        """Report a release by a local hand-off."""
         self._say(EventKind.HANDED_ON, lease.name, lease.token, self._held_for(lease))
 
     def _held_for(self, lease: CoreLease) -> float:
@@ -102,5 +103,5 @@ class Events:
     ) -> None:
         try:
             self._tell(LockEvent(kind, name.removeprefix(self._prefix), self._owner, token, seconds, detail, cause))
-        except (Exception, SystemExit):  # SystemExit would end the renewer's thread, or leave a lease to nobody
-            log.exception("the on_event callback raised; the lock goes on")
+        except (Exception, SystemExit):  # SystemExit would end the renewer's thread, or leave a lease without an owner
+            log.exception("the on_event callback raised an error for %r; the lock works on", name)

@@ -1,14 +1,15 @@
-"""The lease as its holder sees it, judged by the holder's own clock.
+"""The lease as its holder sees it, with a deadline by the holder's own clock.
 
-A lease is HELD until something happens to it:
+A lease begins as HELD. Its state changes by these rules:
 
-*   A renewal fails: the lease is AT_RISK, still held, until a later renewal succeeds and it is HELD again.
-*   The local deadline passes, the store refuses a renewal, or somebody takes the name by force: the lease is LOST.
-*   The holder lets go: the lease is RELEASED. If the store's answer to the release says that the lease had ended
-    before, it was LOST after all.
+*   A renewal fails: the lease becomes AT_RISK. It is still held; it becomes HELD again when a later renewal succeeds.
+*   The local deadline passes, the store refuses a renewal, or the lease is revoked: the lease becomes LOST.
+*   The holder releases the lease: it becomes RELEASED. If the store's reply to the release says that the lease had
+    ended before, it becomes LOST.
 
-LOST is final: a renewal that succeeds after the local deadline revives nothing, for the holder may have been told
-already. The loss is told exactly once. `TRANSITIONS` is this as a table, and nothing else changes the state.
+LOST is final. A renewal that succeeds after the local deadline does not revive the lease, because the holder may have
+been told of the loss already. The holder is told of the loss exactly once. `TRANSITIONS` is the table of these rules,
+and nothing else changes the state, except `disown` in a forked child.
 """
 
 import logging
@@ -28,42 +29,42 @@ from holdfast.outcome import Outcome
 log = logging.getLogger("holdfast")
 
 HAIR = 0.01
-"""A lease that ends this many seconds before max_hold would end it is ended by max_hold."""
+"""A lease whose local deadline is at most this many seconds before the end of max_hold is lost because of max_hold."""
 
-EXPIRED = "its ttl ran out by this process's own clock before a renewal succeeded"
+EXPIRED = "its ttl ran out by this process's clock before a renewal succeeded"
 REFUSED = "the store no longer knows it"
 TAKEN = "the store has given the name to another holder"
-REVOKED = "somebody took the name by force"
+REVOKED = "it was revoked by force"
 OVERHELD = "it was held for as long as max_hold allows"
-FORKED = "it belongs to the parent of this process"
+FORKED = "belongs to the parent of this process"
 NOT_BY_ERROR = frozenset({REVOKED, OVERHELD})
 """Losses that no renewal could have prevented."""
-UNTRIED = "; none was tried in time, so this process or its event loop may have stood still"
-"""What is added to EXPIRED if no renewal had failed, and none was under way."""
+UNTRIED = "; no renewal was tried in time, so this process or its event loop may have stood still"
+"""The addition to EXPIRED if no renewal had failed and none was under way."""
 
 
 class LeaseState(StrEnum):
-    """What may be believed of a lease."""
+    """The state of a lease."""
 
     HELD = "held"
     AT_RISK = "at risk"
-    """Still ours, but the last renewal failed; unless one succeeds it is lost at the local deadline."""
+    """Still held, but the last renewal failed: the lease is lost at the local deadline unless a renewal succeeds."""
     LOST = "lost"
     RELEASED = "released"
 
 
-HELD, AT_RISK, LOST, RELEASED = LeaseState  # shorter, and faster, than to look each up
+HELD, AT_RISK, LOST, RELEASED = LeaseState  # shorter and faster than an attribute look-up
 OVER = (LOST, RELEASED)
 
 
 class LeaseEvent(StrEnum):
-    """What changes the state of a lease."""
+    """An event that changes the state of a lease."""
 
     RENEWED = "a renewal succeeded"
     RENEWAL_FAILED = "a renewal failed"
-    LOSS = "it can no longer be trusted"
-    LET_GO = "its holder let go"
-    NOT_KEPT = "the store's answer to the release says that it had ended before"
+    LOSS = "the lease can no longer be trusted"
+    LET_GO = "the holder released the lease"
+    NOT_KEPT = "the store's reply to the release says that the lease had ended before"
 
 
 TRANSITIONS: dict[LeaseState, dict[LeaseEvent, LeaseState]] = {
@@ -82,14 +83,14 @@ TRANSITIONS: dict[LeaseState, dict[LeaseEvent, LeaseState]] = {
     RELEASED: {LeaseEvent.NOT_KEPT: LOST},
     LOST: {LeaseEvent.NOT_KEPT: LOST},
 }
-"""The next state for each event; an event that is not there changes nothing."""
+"""The next state for each event; an event that is not in the table changes nothing."""
 
 
 class QueueInFront(Protocol):
-    """The local queue in front of a name, as far as a lease concerns it."""
+    """The local queue in front of a name: the part of it that a lease calls."""
 
     def lost(self, lease: "CoreLease") -> None:
-        """Let the next local waiter ask the store: the lease is lost."""
+        """Make the first local waiter send a request to the store, because the lease is lost."""
         ...
 
     def heard(self, lease: "CoreLease") -> None:
@@ -97,55 +98,55 @@ class QueueInFront(Protocol):
         ...
 
     def lingered(self, lease: "CoreLease") -> None:
-        """Release a lease that nobody took up in time."""
+        """Release a lease whose linger time is over."""
         ...
 
 
 class CoreLease:
-    """One holding of a name. `valid_until`, `due_at` and `ends_at` are local instants; `ttl` is in microseconds.
+    """One lease. `valid_until`, `due_at` and `ends_at` are local instants; `ttl` is in microseconds.
 
-    What is rare stands in the class and is set when it comes.
+    Rare attributes have their defaults in the class, and are set in the lease only when they are needed.
     """
 
     current = HELD
-    """The state, as of the last event. Whether the local deadline has passed since, `trusted` finds out."""
+    """The state after the last event. Only `trusted` finds out whether the local deadline has passed since."""
     lost_because = ""
-    """Why it is lost."""
+    """Why the lease is lost; empty if it is not."""
     let_go = False
-    """Whether the holder has begun to release it."""
+    """Whether the holder has begun to release the lease."""
     void = False
-    """Whether it was found lost after its holder had let go: then there is nothing to hand on."""
+    """Whether the loss was found only after the holder had begun the release: then the lease cannot be handed on."""
     dropped = False
-    """Whether its holder is gone without letting go: it ends at its ttl."""
+    """Whether the holder is gone without a release: the lease ends at its ttl."""
     outcome: Outcome | None = None
-    """What became of the release."""
+    """The outcome of the release; None before it."""
     last_error: Exception | None = None
-    """Why the last renewal failed; None if one has succeeded since."""
+    """Why the last renewal failed; None if a renewal has succeeded since."""
     failures = 0
     """How many renewals have failed in a row."""
     renewing = False
     """Whether a renewal is under way."""
     due_at = NEVER
-    """When to renew it next."""
+    """When to renew the lease next."""
     contended = False
-    """Whether another client was heard to wait for it."""
+    """Whether a notification said that another client waits for the name."""
     local_queue: QueueInFront | None = None
-    """Where others of this client may wait for it."""
+    """The local queue in which other contenders of this client may wait for the lease."""
     linger = 0.0
-    """For how many seconds the client keeps it when it is released, in case it acquires the name again."""
+    """For how many seconds the client keeps the lease after its release, in case the client acquires the name again."""
     lingers_until = NEVER
-    """Until when the client keeps it though nobody holds it; NEVER if somebody does."""
+    """Until when the client keeps the lease while nobody holds it; NEVER while a holder has it."""
     by: object = None
-    """The mark of the thread or task that acquired it."""
+    """The mark of the thread or task that acquired the lease."""
     free_at = 0.0
-    """Before which local instant nobody else is to get the name, were our clock as fast as it may be."""
+    """The local instant, by the fastest clock allowed, until which min_hold keeps the name from others; 0.0: none."""
     revocation_requested = False
-    """Whether its holder was asked to let go."""
+    """Whether a revocation request has come for the lease."""
     _signal: Event | None = None
     _when_lost: tuple[Callable[[str], None], ...] = ()
     _when_revocation_requested: tuple[Callable[[], object], ...] = ()
 
-    def __init__(  # noqa: PLR0917 - made in two places, by position, which is faster
+    def __init__(  # noqa: PLR0917 - called in two places, by position, which is faster
         self,
         runtime: Runtime,
         mutex: AbstractContextManager[Any],
@@ -156,28 +157,28 @@ class CoreLease:
         ttl: int,
         kept_until: float,
         ends_at: float,
-        unsure: bool,  # noqa: FBT001 - as all others
+        unsure: bool,  # noqa: FBT001 - by position, like all others
     ) -> None:
-        """Begin a holding that was granted to `request`, and that the store keeps until `kept_until`."""
+        """Begin the lease that was granted to `request` and that the store keeps until `kept_until`."""
         self.runtime = runtime
         self.mutex = mutex
         self.request = request
-        """What it came of; lighter or of another owner after an adjustment."""
+        """The acquire request; after an adjustment, with the smaller weight or the other owner."""
         self.title = title
         """The name as the caller wrote it."""
         self.token = token
         self.last = last
-        """The last of the tokens that are reserved for this client: the one by which the store knows the lease."""
+        """The last of the tokens that are reserved for this client. The store knows the lease by this token."""
         self.ttl = ttl
-        """For how long each renewal asks."""
+        """The ttl of each renewal."""
         self.kept_until = kept_until
-        """Until when the store certainly keeps it."""
+        """Until when the store certainly keeps the lease."""
         self.ends_at = ends_at
-        """When max_hold ends it."""
+        """When max_hold ends the lease."""
         self.valid_until = kept_until if kept_until < ends_at else ends_at  # noqa: FURB136 - min() costs more
-        """The local deadline: `kept_until`, or `ends_at` if that is sooner."""
+        """The local deadline: `kept_until` or `ends_at`, whichever is earlier."""
         self.unsure = unsure
-        """Whether a copy of the request went unanswered, and may still arrive."""
+        """Whether a copy of the acquire request was not answered, and may still arrive."""
 
     @property
     def name(self) -> str:
@@ -186,11 +187,11 @@ class CoreLease:
 
     @property
     def request_id(self) -> str:
-        """The id by which the store knows it."""
+        """The id of the acquire request, by which the store knows the lease."""
         return self.request.request_id
 
     def change(self, event: LeaseEvent) -> bool:
-        """Go to the next state; return whether there is one. With the mutex held."""
+        """Go to the next state of the table; return whether there is one. Call it with the mutex held."""
         following = TRANSITIONS[self.current].get(event)
         if following is None:
             return False
@@ -198,7 +199,7 @@ class CoreLease:
         return True
 
     def trusted(self) -> bool:
-        """Tell whether the lease is certainly still ours."""
+        """Return whether the lease is certainly still held; declare it lost if its local deadline has passed."""
         current = self.current
         if current is not HELD and current is not AT_RISK:
             return False
@@ -207,51 +208,51 @@ class CoreLease:
         return not self._expire()
 
     def is_lost(self) -> bool:
-        """Tell whether the lease is lost, rather than released. True from the very moment of the local deadline."""
+        """Return whether the lease is lost, rather than released. True from the very moment of the local deadline."""
         return not self.trusted() and bool(self.lost_because)
 
     def remaining(self) -> float:
-        """Return for how many seconds the lease is certainly still ours."""
+        """Return for how many seconds the lease is certainly still held."""
         return max(0.0, self.valid_until - self.runtime.now()) if self.trusted() else 0.0
 
     def check(self) -> None:
-        """Raise LeaseLost unless the lease is certainly still ours."""
+        """Raise LeaseLost unless the lease is certainly still held."""
         if not self.trusted():
             raise self.loss()
 
     def loss(self) -> LeaseLost | ForkedLeaseError:
-        """Make the error that tells why the lease is not ours."""
+        """Make the error that says why the lease is not held."""
         if self.lost_because == FORKED:
             return ForkedLeaseError(
-                f"the lease of {self.title!r} (token {self.token}) {FORKED}: a forked child can neither use nor "
-                "release it. Acquire one in the child."
+                f"the lease of {self.title!r} (token {self.token}) {FORKED}: a forked child cannot use or "
+                "release it. Acquire another lease in the child."
             )
         if self.lost_because:
             lost = LeaseLost(
                 f"the lease of {self.title!r} (token {self.token}) is lost: {self.why_lost()}. "
-                "Another holder may be at work: stop, and do not write."
+                "Another holder may be at work: stop, and write nothing more."
             )
             lost.__cause__ = self.last_error
             return lost
-        return LeaseLost(f"the lease of {self.title!r} (token {self.token}) was released; acquire a new one.")
+        return LeaseLost(f"the lease of {self.title!r} (token {self.token}) was released: acquire a new one.")
 
     def why_lost(self) -> str:
-        """Tell why it is lost, and why it could not be renewed; "" while it is not."""
+        """Return why the lease is lost, with the error of the last renewal; "" while it is not lost."""
         if self.last_error is None:
             return self.lost_because
         return f"{self.lost_because}; the last renewal failed: {quoted(self.last_error)}"
 
     def state(self) -> LeaseState:
-        """Return the state; a lease whose local deadline has passed is LOST."""
+        """Return the state by now: a lease whose local deadline has passed is LOST."""
         self.trusted()
         return self.current
 
     def over(self) -> bool:
-        """Tell whether it is lost or released, whatever the clock says."""
+        """Return whether the lease was lost or released before, without a look at the clock."""
         return self.current is LOST or self.current is RELEASED
 
     def lose(self, because: str) -> bool:
-        """Declare the lease lost, once; return whether this call did it."""
+        """Declare the lease lost, once; return whether this call did that."""
         with self.mutex:
             if not self.change(LeaseEvent.LOSS):
                 self.void = True
@@ -259,11 +260,11 @@ class CoreLease:
             self.lost_because = because
             if because in NOT_BY_ERROR:
                 self.last_error = None
-        self.runtime.post(self._tell)  # whoever noticed may be a thread beside the loop, or the body itself
+        self.runtime.post(self._tell)  # posted, because this may run in a thread beside the loop, or in the body itself
         return True
 
     def renewed(self, sent: float, ttl: int) -> bool:
-        """Note a renewal for `ttl` that was sent at `sent`; return whether the lease lives on."""
+        """Note a renewal for `ttl` that was sent at `sent`; return whether the lease is still held."""
         with self.mutex:
             alive = self.runtime.now() < self.valid_until
             if alive:
@@ -276,7 +277,7 @@ class CoreLease:
         return alive or self.trusted()
 
     def failed(self, error: Exception) -> None:
-        """Note a renewal that failed; if the lease is lost by now, why it is lost stays as it was told."""
+        """Note a renewal that failed. If the lease is lost by now, the reason of its loss does not change."""
         with self.mutex:
             self.failures += 1
             self.change(LeaseEvent.RENEWAL_FAILED)
@@ -284,12 +285,15 @@ class CoreLease:
                 self.last_error = error
 
     def note_contention(self, renewal: RenewRequest) -> None:
-        """Tell the local queue if somebody outside waits, as the reply to a renewal says."""
+        """Notify the local queue if the reply to a renewal says that another client waits."""
         if renewal.contended and self.local_queue is not None:
             self.local_queue.heard(self)
 
     def let_it_go(self) -> bool:
-        """Note that the holder lets go: if it is not lost by now, it never will be. False if it did so before."""
+        """Note that the holder releases the lease; return whether this is the first release.
+
+        A lease that is not lost by now will not be lost while it is released, unless the store says so.
+        """
         if self.runtime.now() < self.valid_until or self.trusted():
             with self.mutex:
                 if self.begin_release():
@@ -297,8 +301,8 @@ class CoreLease:
         return not self.let_go
 
     def begin_release(self) -> bool:
-        """Become RELEASED; False if it is lost or released already. With the mutex held."""
-        following = TRANSITIONS[self.current].get(LeaseEvent.LET_GO)  # `change`, without a call
+        """Become RELEASED; return False if the lease is lost or released already. Call it with the mutex held."""
+        following = TRANSITIONS[self.current].get(LeaseEvent.LET_GO)  # the same as `change`, without the cost of a call
         if following is None:
             return False
         self.current = following
@@ -306,7 +310,7 @@ class CoreLease:
         return True
 
     def when_lost(self, tell: Callable[[str], None]) -> None:
-        """Have `tell(reason)` called on loss, at once if it is lost already. Its errors are logged."""
+        """Call `tell(reason)` when the lease is lost, at once if it is lost already. Errors of `tell` are logged."""
         with self.mutex:
             if not self.lost_because:
                 self._when_lost += (tell,)
@@ -314,7 +318,7 @@ class CoreLease:
         self.runtime.post(partial(_call, tell, self.why_lost(), self.title))
 
     def request_revocation(self) -> None:
-        """Tell the holder, once, that somebody asks it to let go. Errors of whoever it tells are logged."""
+        """Tell the holder of a revocation request, once. Errors of its callbacks are logged."""
         with self.mutex:
             if self.revocation_requested or self.over():
                 return
@@ -324,7 +328,7 @@ class CoreLease:
             _call_revocation_requested(tell, self.title)
 
     def when_revocation_requested(self, tell: Callable[[], object]) -> None:
-        """Have `tell()` called when the holder is asked to let go, at once if it was already."""
+        """Call `tell()` when a revocation request comes for the lease, at once if one has come already."""
         with self.mutex:
             if not self.revocation_requested:
                 self._when_revocation_requested += (tell,)
@@ -332,7 +336,7 @@ class CoreLease:
         self.runtime.post(partial(_call_revocation_requested, tell, self.title))
 
     def to_keep(self) -> int:
-        """Return for how many microseconds more the name must be kept if it is released now."""
+        """Return for how many microseconds min_hold still keeps the name from others if the lease is released now."""
         left = self.free_at - self.runtime.now() if self.free_at else 0.0
         return int(left * (1.0 - DRIFT) * MICROS) + 1 if left > 0.0 else 0
 
@@ -351,33 +355,33 @@ class CoreLease:
         return self.is_lost()
 
     def settle(self, outcome: Outcome) -> None:
-        """Note the end of the release, and wake whoever waits for a loss that will not come any more."""
+        """Note the outcome of the release, and wake the threads and tasks that wait for a loss."""
         self.outcome = outcome
         if outcome is not Outcome.RELEASED and not outcome.kept:
             with self.mutex:
                 self.change(LeaseEvent.NOT_KEPT)
                 self.lost_because = self.lost_because or (TAKEN if outcome is Outcome.TAKEN_OVER else REFUSED)
-        if self._signal is not None:  # whoever makes it from now on finds `let_go` set, and does not wait
+        if self._signal is not None:  # a `wait_lost` that begins after this line finds the state, and does not wait
             self._signal.set()
 
     def disown(self) -> None:
-        """In a forked child: become inert. The mutex may have been held by a thread that is not here."""
+        """Become inert, in a forked child. The mutex is replaced: a thread of the parent may have held it."""
         self.mutex = self.runtime.mutex()
         self.current, self.lost_because = LOST, FORKED
         self._when_lost = ()
         self._when_revocation_requested = ()
 
     def _ttl_to_request(self, ttl: int) -> int:
-        """Return the ttl to renew with: no longer than it takes to be valid until max_hold ends it."""
+        """Return the ttl to request: `ttl`, or less if max_hold ends the lease before."""
         left = (self.ends_at - self.runtime.now() + EPSILON) / (1.0 - DRIFT) + 0.001
         return ttl if left * MICROS >= ttl else max(1, int(left * MICROS))
 
     def renewal(self, ttl: int) -> RenewRequest:
-        """Make the request to keep it for `ttl` microseconds more, or for what max_hold leaves of them."""
+        """Make the renew request for `ttl` microseconds, or for the time that max_hold leaves."""
         return RenewRequest(self.name, self.request_id, self.last, self._ttl_to_request(ttl), self.request)
 
     def successor(self, ttl: int, ends_at: float) -> "CoreLease":
-        """Make the lease of the next in this process, who takes the next token: the same holding, to the store."""
+        """Make the lease of the next holder in this process, with the next token. To the store it is the same lease."""
         lease = CoreLease(
             self.runtime,
             self.mutex,
@@ -397,9 +401,9 @@ class CoreLease:
         return lease
 
     def schedule(self, spread: float) -> float:
-        """Set the next renewal after about a third of what is left, and return how long that is.
+        """Plan the next renewal after about a third of the remaining time; return that wait in seconds.
 
-        `spread` in [0, 1) moves it a little, so that leases of one ttl do not all fall due together.
+        A `spread` in [0, 1) shifts the renewal a little, so that leases with the same ttl do not fall due together.
         """
         now = self.runtime.now()
         wait = (self.valid_until - now) * (0.3 + 0.06 * spread)
@@ -428,7 +432,7 @@ class CoreLease:
 
 
 def why_refused(reply: Outcome, renewal: RenewRequest) -> str:
-    """Tell why a store has refused a renewal."""
+    """Return the reason for a renewal that the store has refused."""
     why = renewal.refused_because
     if reply is Outcome.TAKEN_OVER:
         return f"{why}, and {TAKEN}" if why else TAKEN
@@ -436,7 +440,7 @@ def why_refused(reply: Outcome, renewal: RenewRequest) -> str:
 
 
 def report_loss(lease: CoreLease) -> None:
-    """Log that a lease is lost: a warning, unless it lingered and so was nobody's."""
+    """Log that a lease is lost: as a warning, or for debugging if the lease lingered and so had no holder."""
     log.log(logging.WARNING if lease.lingers_until == NEVER else logging.DEBUG, "%s", lease.loss())
 
 
@@ -444,11 +448,11 @@ def _call_revocation_requested(tell: Callable[[], object], name: str) -> None:
     try:
         tell()
     except (Exception, SystemExit):
-        log.exception("the on_revoke callback for %r raised; the lease is held all the same", name)
+        log.exception("the on_revoke callback for %r raised an error; the lease is still held", name)
 
 
 def _call(tell: Callable[[str], None], reason: str, name: str) -> None:
     try:
         tell(reason)
-    except (Exception, SystemExit):  # SystemExit ends nothing but the renewer's thread, and with it all renewals
-        log.exception("the on_lost callback for %r raised; the lease is lost all the same", name)
+    except (Exception, SystemExit):  # SystemExit would end only the renewer's thread, and with it all renewals
+        log.exception("the on_lost callback for %r raised an error; the lease is lost in any case", name)

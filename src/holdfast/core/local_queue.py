@@ -1,22 +1,23 @@
-"""Local hand-off: all contenders of one client for one name stand in one queue here, and one of them asks the store.
+"""The local queue and the local hand-off: one queue for all contenders of one client for one name.
 
-A lease that is released is passed on to the next contender, who takes the next of the tokens that were reserved with
-it, without a word to the store: to the store it is one holding. That goes on for as long as
+One contender of the queue, the leader, sends the acquire request to the store; the local waiters stand behind it. When
+the holder releases the lease, the lease is handed to the first local waiter, with the next of the tokens that were
+reserved with it. The store is not told: it knows one lease. Local hand-offs go on while
 
-*   the lease is certainly ours for a while, and tokens are left;
-*   nobody outside waits, or the budget of count and time is not used up. The store says with a grant whether somebody
-    waits, tells the holder's channel when the first comes, and again whenever a waiter asks again; and it says so in
-    the reply to each renewal, in case these were lost.
+*   enough of the ttl is left that the lease is certainly valid, and reserved tokens are left;
+*   no other client waits for the name, or the fairness budget (of count and time) is not used up. The store tells the
+    holder that another client waits in four ways: in the grant, by a notification when the first waiter comes, by
+    another whenever a waiter repeats its request, and in the reply to each renewal, in case notifications were lost.
 
-Then it is released, and at the same time the next contender asks for it again, at the end of the queue outside. So it
-is first come, first served within the process, and between processes each has its turn.
+Then the lease is released, and the first local waiter sends a new acquire request, which joins the end of the store's
+queue. So contenders within the process are served in the order in which they came, and processes take turns.
 
-Only contenders for the same ttl and lock delay share a queue: what others rely on when a holder dies is the same for
-all of them. No contender is ever handed a lease that may be lost; when one is lost, the next contender asks the store.
+Only contenders with the same ttl and lock delay share a queue, because other clients rely on both when a holder dies.
+No local waiter is handed a lease that may be lost. When a lease is lost, the first local waiter becomes the leader.
 
-A lease that is to *linger* is not released when nobody waits for it here or outside. It goes on as its own successor,
-which nobody has, until somebody here takes it up, or somebody outside waits, or its time is over, or it is lost, or the
-client is closed. Then it is released in the background.
+A lease that *lingers* is kept after its release, while no contender of any client waits for it. It goes on as a
+successor without a holder, until a contender of this client takes it up. It is released in the background when another
+client waits for the name, its linger time is over, it is lost, or the client is closed.
 """
 
 from collections import deque
@@ -42,67 +43,70 @@ if TYPE_CHECKING:
 Release = Callable[[CoreLease], Coroutine[Any, Any, Outcome]]
 
 PART = 1 / 4 / MICROS
-"""A lease is passed on while at least a fourth of its ttl, in microseconds, is left of it."""
+"""A lease is handed on while at least a fourth of its ttl is left: that fourth, in seconds per microsecond of ttl."""
 
 
 @dataclass(slots=True, eq=False)
 class LocalWaiter:
-    """One who waits here."""
+    """A contender that waits in a local queue."""
 
     spec: LockSpec
     event: "Event"
     since: float
     owned: list[CoreLease]
-    """Where its caller finds what it got, if it is interrupted."""
+    """Where its caller finds the lease if it is interrupted."""
     lease: CoreLease | None = None
-    """What was handed to it."""
+    """The lease that was handed to it."""
     place: int = 0
-    """How many stood before it when it left."""
+    """How many local waiters stood before it when it left the queue."""
     leads: bool = False
-    """Whether it is its turn to ask the store."""
+    """Whether it is the next leader, which sends the request to the store."""
     error: StoreUnavailable | None = None
-    """Why its turn will not come: the store has not answered those before it for as long as it rides that out."""
+    """Why it fails: the store has not answered the leaders before it for `retry_for` seconds of its own wait."""
 
     def is_called(self) -> bool:
-        """Tell whether it need not wait here any more."""
+        """Return whether its wait in the local queue is over: it has a lease, leads, or fails."""
         return self.leads or self.lease is not None or self.error is not None
 
 
 class LocalQueue:
-    """The local queue in front of one name. There is one while somebody holds, asks or waits."""
+    """The local queue in front of one name. It exists while a contender of this client holds, requests or waits."""
 
     __slots__ = ("called", "contended", "contenders", "key", "lease", "owner", "passed", "since", "unanswered_since")
 
     def __init__(self, owner: "LocalQueues", key: tuple[str, int, int]) -> None:
-        """Begin with somebody who asks the store, and nobody who waits. Short: it is on the way of every lock."""
+        """Begin with a leader and without local waiters. This is short because every acquisition runs it."""
         self.owner = owner
         self.key = key
         self.contenders: deque[LocalWaiter] | None = None
-        """None until there is one."""
+        """The local waiters, the first at the left; None until one joins."""
         self.lease: CoreLease | None = None
+        """The lease of the present holder; None while the leader requests it."""
         self.called: LocalWaiter | None = None
-        """Whose turn came last."""
+        """The local waiter that was called last."""
         self.contended = False
-        """Whether somebody outside waits."""
+        """Whether another client waits for the name."""
         self.passed = 0
+        """How many local hand-offs there were since the grant."""
         self.since = 0.0
+        """The local instant of the grant."""
         self.unanswered_since = NEVER
-        """Since when the store has not answered those who asked."""
+        """Since when the store has not answered the leaders."""
 
     def lost(self, lease: CoreLease) -> None:
-        """Let the next contender ask the store, though the holder has not let go, and maybe never will."""
+        """Make the first local waiter the leader, because the lease is lost. Its holder may never release it."""
         self.owner.step_aside(self, lease)
 
     def heard(self, lease: CoreLease) -> None:
-        """Note that somebody outside waits for a lease, as the reply to a renewal says."""
+        """Note that another client waits for the lease, as the reply to a renewal says."""
         self.owner.contended(lease)
 
     def lingered(self, lease: CoreLease) -> None:
-        """Release a lease that nobody took up in time."""
+        """Release a lease whose linger time is over."""
         self.owner.end_lingering(self, lease)
 
     def lingering(self) -> CoreLease | None:
-        """Return the lease that nobody has, if there is one. With the mutex held."""
+        """Return the lease that lingers, if there is one. Call it with the mutex held."""
         lease = self.lease
         return lease if lease is not None and lease.lingers_until != NEVER else None
 
@@ -115,7 +119,7 @@ class LocalQueues:
         self._access = access
         self._release = release
         self._runtime = access.runtime
-        self._mutex = access.mutex  # the leases' own: so nobody finds one lost just while it is passed on
+        self._mutex = access.mutex  # the same as the leases': so no lease is declared lost while it is handed on
         self._budget = budget
         self._dismissed = False
         self._queues: dict[tuple[str, int, int], LocalQueue] = {}
@@ -123,14 +127,17 @@ class LocalQueues:
     def acquire(
         self, spec: LockSpec, key: tuple[str, int, int], until: float | None, owned: list[CoreLease], *, wait: bool
     ) -> Coroutine[Any, Any, CoreLease | NotGranted]:
-        """Hold `spec`, after those of this process who came before for the same `key`."""
+        """Acquire `spec`, behind the earlier contenders of this client for the same `key`."""
         local_queue = self._queues.get(key)
-        if local_queue is None:  # and if it still is then, this one is in front of the name
+        if local_queue is None:  # `_lead` looks again, and adds this queue if there is still none
             return self._lead(LocalQueue(self, key), spec, until, owned, wait=wait)
         return self._stand(local_queue, spec, until, owned, wait=wait)
 
     def hand_off(self, lease: CoreLease) -> bool:
-        """Hand a lease that is released to the next of this process, or have it ask; return whether it has it now."""
+        """Hand a released lease to the first local waiter; return whether that was done.
+
+        If the lease may not be handed on, the first local waiter becomes the leader.
+        """
         local_queue = lease.local_queue
         if not isinstance(local_queue, LocalQueue):
             return False
@@ -157,7 +164,7 @@ class LocalQueues:
         return True
 
     def _hand_over(self, local_queue: LocalQueue, lease: CoreLease) -> LocalWaiter | None:
-        """Give a successor of the lease to the next contender, if there is one and it may. With the mutex held."""
+        """Give a successor of the lease to the first local waiter, if that is allowed. Call it with the mutex held."""
         if not local_queue.contenders or self._dismissed:
             return None
         contender, now = local_queue.contenders[0], self._runtime.now()
@@ -167,7 +174,7 @@ class LocalQueues:
         successor.linger = contender.spec.linger
         if not self._access.renewer.replaceable(lease):
             return None
-        contender.lease = successor  # this decides: `mend` makes good what an interrupt prevents from here on
+        contender.lease = successor  # the hand-off is decided: after an interrupt from here on, `mend` completes it
         self._give(local_queue, contender, successor)
         local_queue.passed += 1
         return contender
@@ -182,7 +189,7 @@ class LocalQueues:
     def mend(self, local_queue: LocalQueue) -> None:
         """Complete a change of the queue that an interrupt left half done.
 
-        It may call one contender more than need be: two may ask the store. It never calls one less.
+        It may call one local waiter too many, so that there are two leaders, but never one too few.
         """
         with self._mutex:
             called = [local_queue.called]
@@ -199,7 +206,7 @@ class LocalQueues:
                 contender.event.set()
 
     def step_aside(self, local_queue: LocalQueue, lease: CoreLease) -> None:
-        """Note that a lease was lost."""
+        """Take a lost lease out of the queue, and make the first local waiter the leader."""
         with self._mutex:
             leader = None
             if local_queue.lease is lease:
@@ -209,15 +216,15 @@ class LocalQueues:
             leader.event.set()
 
     def contended(self, lease: CoreLease) -> None:
-        """Note that somebody outside waits for a lease; one that lingers is released."""
-        lease.contended = True  # before we look for its local queue: who sets that looks at this afterwards
+        """Note that another client waits for the lease; release the lease if it lingers."""
+        lease.contended = True  # before `local_queue` is read: `_lead` sets that first and reads this afterwards
         local_queue = lease.local_queue
         if isinstance(local_queue, LocalQueue):
             local_queue.contended = True
             self.end_lingering(local_queue)
 
     def waiting(self, name: str) -> list[WaiterView]:
-        """Show who waits here for a name: the store does not know of them."""
+        """Return the local waiters of a name, of whom the store does not know."""
         now, owner = self._runtime.now(), self._access.owner
         with self._mutex:
             here = [
@@ -231,7 +238,7 @@ class LocalQueues:
     # -- leases that linger --------------------------------------------------------------------------------
 
     def keep(self, lease: CoreLease) -> bool:
-        """Let a lease go that is to linger, and keep a successor that nobody has; False if it is to be released."""
+        """Release a lease by letting it linger as a successor; return False if it must be released in the store."""
         local_queue = lease.local_queue
         if not isinstance(local_queue, LocalQueue):
             return False
@@ -239,10 +246,10 @@ class LocalQueues:
             now = self._runtime.now()
             if local_queue.lease is not lease or local_queue.contenders or local_queue.contended or self._dismissed:
                 return False
-            ttl, left = local_queue.key[1], lease.kept_until - now
-            if lease.token >= lease.last or now >= lease.valid_until or left < lease.request.ttl * PART:
+            ttl, remaining = local_queue.key[1], lease.kept_until - now
+            if lease.token >= lease.last or now >= lease.valid_until or remaining < lease.request.ttl * PART:
                 return False
-            if left * MICROS > ttl or not lease.begin_release():
+            if remaining * MICROS > ttl or not lease.begin_release():
                 return False
             successor = lease.successor(ttl, NEVER)
             successor.lingers_until = now + lease.linger
@@ -255,14 +262,14 @@ class LocalQueues:
         return True
 
     def take_up(self, spec: LockSpec, key: tuple[str, int, int], owned: list[CoreLease]) -> CoreLease | None:
-        """Return the lease that lingers for a key, to be held from now on, if there is one and it is good enough."""
+        """Take the lease that lingers for a key and return it; None if there is none, or too little of it is left."""
         with self._mutex:
             local_queue = self._queues.get(key)
             if local_queue is None or (lease := local_queue.lease) is None or lease.lingers_until == NEVER:
                 return None
             now = self._runtime.now()
-            left = lease.kept_until - now
-            if now >= lease.lingers_until or left < lease.request.ttl * PART or left > spec.max_hold:
+            remaining = lease.kept_until - now
+            if now >= lease.lingers_until or remaining < lease.request.ttl * PART or remaining > spec.max_hold:
                 return None
             if lease.lost_because or self._dismissed:
                 return None
@@ -285,7 +292,7 @@ class LocalQueues:
         *,
         wait: bool,
     ) -> CoreLease | NotGranted:
-        """Take up the lease that lingers; if it is not good enough, release it and ask for another."""
+        """Take up the lease that lingers; if it cannot be used, release it and acquire another."""
         lease = self.take_up(spec, key, owned)
         if lease is not None:
             return lease
@@ -296,19 +303,19 @@ class LocalQueues:
         return await self.acquire(spec, key, until, owned, wait=wait)
 
     def end_lingering(self, local_queue: LocalQueue, lease: CoreLease | None = None) -> None:
-        """Release the lease that lingers here in the background, if there is one (and it is `lease`)."""
+        """Release the lease that lingers in this queue, if there is one (only `lease`, if given), in the background."""
         ended = self._end_lingering(local_queue, lease, [])
         if ended is not None:
             self._access.background_releases.add(partial(self._release, ended), ended.name)
 
     def idle(self) -> list[CoreLease]:
-        """Return all leases that linger."""
+        """Return all leases of this client that linger."""
         with self._mutex:
             lingering = [local_queue.lingering() for local_queue in self._queues.values()]
         return [lease for lease in lingering if lease is not None]
 
     def end_all_lingering(self) -> None:
-        """Release all leases that linger: somebody may wait for them, and we may not have heard it."""
+        """Release all leases that linger: the notification that another client waits for one may have been missed."""
         for lease in self.idle():
             if isinstance(lease.local_queue, LocalQueue):
                 self.end_lingering(lease.local_queue, lease)
@@ -330,7 +337,7 @@ class LocalQueues:
     # -- the end -------------------------------------------------------------------------------------------
 
     def dismiss(self) -> None:
-        """Hand nothing on any more, and wake all who wait here, to find the client closed."""
+        """End local hand-offs, and wake all local waiters, which then see that the client is closed."""
         with self._mutex:
             self._dismissed = True
             waiting = [contender for local_queue in self._queues.values() for contender in local_queue.contenders or ()]
@@ -338,7 +345,7 @@ class LocalQueues:
             contender.event.set()
 
     def wake_all(self, stop: Stop) -> None:
-        """Wake all who wait here with `stop`, to find it set."""
+        """Wake all local waiters that were given `stop`, which then see that it is set."""
         with self._mutex:
             waiting = [contender for local_queue in self._queues.values() for contender in local_queue.contenders or ()]
         for contender in waiting:
@@ -346,28 +353,28 @@ class LocalQueues:
                 contender.event.set()
 
     def abandon(self) -> None:
-        """In a forked child: hand nothing on, and wait for no thread that is not here."""
+        """End local hand-offs in a forked child. The mutex is replaced: a thread of the parent may have held it."""
         self._dismissed = True
         self._mutex = self._runtime.mutex()
 
-    # -- those who wait ------------------------------------------------------------------------------------
+    # -- local waiters -------------------------------------------------------------------------------------
 
     async def _stand(
         self, local_queue: LocalQueue, spec: LockSpec, until: float | None, owned: list[CoreLease], *, wait: bool
     ) -> CoreLease | NotGranted:
-        """Join the queue, and wait there to be handed the lease, or to have to ask for it."""
+        """Join the local queue, and wait there to be handed the lease or to become the leader."""
         contender = LocalWaiter(spec, self._runtime.event(), self._runtime.now(), owned)
         try:
             if not self._join(local_queue, contender, wait=wait):
                 return await self._go_on(local_queue, spec, local_queue.key, until, owned, wait=wait)
             if not wait or not await self._is_called(local_queue, contender, until):
-                return self._left(local_queue, contender.place)
+                return self._not_granted(local_queue, contender.place)
             if contender.lease is not None:
                 owned.append(contender.lease)
                 return contender.lease
             if contender.error is None:
                 return await self._lead(local_queue, spec, until, owned, wait=True, contender=contender)
-        except GeneratorExit:  # nothing can be awaited any more
+        except GeneratorExit:  # a coroutine that is closed can no longer await
             self._abandon(local_queue, contender)
             raise
         except BaseException:
@@ -377,7 +384,7 @@ class LocalQueues:
         raise StoreUnavailable(str(contender.error)) from contender.error
 
     def _join(self, local_queue: LocalQueue, contender: LocalWaiter, *, wait: bool) -> bool:
-        """Stand in the queue, if it is worth waiting; False if the queue is over, or only a lease lingers there."""
+        """Join the queue (without `wait`, only note the place); False if the queue is over or a lease lingers."""
         with self._mutex:
             if self._queues.get(local_queue.key) is not local_queue or local_queue.lingering() is not None:
                 return False
@@ -390,7 +397,7 @@ class LocalQueues:
             return True
 
     async def _is_called(self, local_queue: LocalQueue, contender: LocalWaiter, until: float | None) -> bool:
-        """Wait for the contender's turn; False if it has left the queue, for its time is over."""
+        """Wait until the local waiter is called; return False if its time is up and it has left the queue."""
         if self._access.events is not None:
             self._access.events.contended(contender.spec.name)
         lease = local_queue.lease
@@ -402,12 +409,12 @@ class LocalQueues:
                 return False
         return True
 
-    def _left(self, local_queue: LocalQueue, place: int) -> NotGranted:
-        """Say who holds, and how many were before us: here, and the one who asks the store if nobody holds."""
+    def _not_granted(self, local_queue: LocalQueue, place: int) -> NotGranted:
+        """Return who holds the name and how many stood before: local waiters, and the leader if nobody holds it."""
         return NotGranted((self._access.owner,), place) if local_queue.lease else NotGranted((), place + 1)
 
     def _withdraw(self, local_queue: LocalQueue, contender: LocalWaiter) -> bool:
-        """Leave the queue; False if its turn has come."""
+        """Take a local waiter out of the queue; return False if it was called before."""
         with self._mutex:
             if contender.is_called():
                 return False
@@ -419,18 +426,18 @@ class LocalQueues:
     def _abandon(self, local_queue: LocalQueue, contender: LocalWaiter) -> None:
         if not self._withdraw(local_queue, contender):
             if contender.lease is not None:
-                self._access.renewer.drop(contender.lease)  # it ends at its ttl
+                self._access.renewer.drop(contender.lease)  # the lease ends at its ttl
             elif contender.leads:
                 self._resign(local_queue)
 
     async def _decline(self, local_queue: LocalQueue, contender: LocalWaiter) -> None:
-        """Pass on what came just when it was no longer wanted."""
+        """Give up the lease or the leadership that the local waiter got just as it was interrupted."""
         if contender.lease is not None:
             await self._release(contender.lease)
         elif contender.leads:
             self._resign(local_queue)
 
-    # -- the one who asks ----------------------------------------------------------------------------------
+    # -- the leader ----------------------------------------------------------------------------------------
 
     async def _lead(
         self,
@@ -442,21 +449,23 @@ class LocalQueues:
         wait: bool,
         contender: LocalWaiter | None = None,
     ) -> CoreLease | NotGranted:
-        """Ask the store; for a range of tokens if we waited here as a `contender`: then others will again.
+        """Acquire the lease from the store as the leader of the local queue.
 
-        Who has not waited brings a new queue, which begins here, where an interrupt of any kind ends it.
+        A leader that waited in the queue comes as `contender`. It reserves a range of tokens, because others are likely
+        to wait again; so does a leader whose lease is to linger. A leader without a `contender` brings a new queue,
+        which is added inside the `try`, where an interrupt of any kind ends it.
         """
         attempt = None
         span = self._access.store.capabilities.span if contender is not None or spec.linger else 1
         try:
             if contender is None:
                 with self._mutex:
-                    there = self._queues.setdefault(local_queue.key, local_queue)
-                if there is not local_queue:
+                    present = self._queues.setdefault(local_queue.key, local_queue)
+                if present is not local_queue:
                     return await self.acquire(spec, local_queue.key, until, owned, wait=wait)
                 attempt = Attempt(self._access, spec, until, owned, wait=wait, span=span)
             else:
-                contender.leads = False  # from here on this is who lets the next one ask
+                contender.leads = False  # from here on `_resign` and `_fail`, below, call the next leader
                 attempt = Attempt(self._access, spec, until, owned, wait=wait, span=span)
                 attempt.unanswered_since = max(local_queue.unanswered_since, contender.since)
             result = await attempt.run()
@@ -468,7 +477,7 @@ class LocalQueues:
             if span > 1:
                 result.linger = spec.linger
                 local_queue.passed, local_queue.since, local_queue.contended = 0, self._runtime.now(), attempt.contended
-                if result.contended or attempt.outrun:  # heard just before it had a local queue, or was a lease
+                if result.contended or attempt.outrun:  # the notification came before the lease had its local queue
                     local_queue.contended = True
             local_queue.lease = result
             if result.lost_because:
@@ -479,7 +488,7 @@ class LocalQueues:
             raise
 
     def _fail(self, local_queue: LocalQueue, attempt: Attempt | None, error: BaseException) -> None:
-        """Let the next one ask, and those who have waited for too long fail, too."""
+        """Call the next leader after an error; fail the local waiters that have waited too long for the store."""
         if attempt is not None:
             local_queue.unanswered_since = attempt.unanswered_since
         if isinstance(error, StoreUnavailable):
@@ -487,7 +496,10 @@ class LocalQueues:
         self.mend(local_queue)
 
     def _dishearten(self, local_queue: LocalQueue, error: StoreUnavailable) -> None:
-        """Let all fail who have waited through this trouble for as long as they ride it out: not one after another."""
+        """Fail at once all local waiters that have waited `retry_for` seconds for a store that does not answer.
+
+        Otherwise each of them would become the leader and fail in turn.
+        """
         late = self._runtime.now() - self._access.retry_for
         with self._mutex:
             waiting = local_queue.contenders or deque()
@@ -499,14 +511,17 @@ class LocalQueues:
             each.event.set()
 
     def _resign(self, local_queue: LocalQueue) -> None:
-        """Let the next one ask."""
+        """Call the next leader."""
         with self._mutex:
             leader = self._next_leader(local_queue)
         if leader is not None:
             leader.event.set()
 
     def _next_leader(self, local_queue: LocalQueue) -> LocalWaiter | None:
-        """Return whose turn it is to ask the store; nobody's, and the queue is over. With the mutex held."""
+        """Make the first local waiter the leader and return it; without one, end the queue and return None.
+
+        Call it with the mutex held. The caller sets the leader's event.
+        """
         if local_queue.contenders:
             leader = local_queue.contenders[0]
             leader.leads = True
@@ -518,18 +533,18 @@ class LocalQueues:
         return None
 
     def _may_hand_off(self, local_queue: LocalQueue, lease: CoreLease, spec: LockSpec, now: float) -> bool:
-        left = lease.kept_until - now
-        if lease.token >= lease.last or left < lease.request.ttl * PART:
+        remaining = lease.kept_until - now
+        if lease.token >= lease.last or remaining < lease.request.ttl * PART:
             return False
-        if left > seconds(spec.ttl) or left > spec.max_hold:  # it would outlive a dead holder for longer than it may
-            return False
+        if remaining > seconds(spec.ttl) or remaining > spec.max_hold:
+            return False  # if the new holder died, the lease would outlive it for longer than its spec allows
         if not local_queue.contended:
             return True
         return local_queue.passed < self._budget.count and now - local_queue.since < self._budget.time
 
 
 def _claim(lease: CoreLease, owned: list[CoreLease]) -> None:
-    """Take a lease that lingers, to be held by who gave `owned`; interrupted, it lingers on. With the mutex held."""
+    """Move a lease that lingers into `owned`; after an interrupt it goes on to linger. Call it with the mutex held."""
     lingers_until = lease.lingers_until
     try:
         lease.lingers_until = NEVER

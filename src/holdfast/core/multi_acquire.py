@@ -1,20 +1,21 @@
-"""Several names at once: all of them or none.
+"""The multi-acquire: one acquisition of several names, of all or none, and the lease group that it returns.
 
-The rules, each of which keeps contenders for overlapping names from waiting for each other, or a name from being left
-behind:
+It obeys these rules, so that contenders for overlapping names never wait for each other, and no name stays held:
 
-*   The names are taken in one order, that of their bytes, whatever order was given. Nobody holds or waits for a later
-    one while it waits for an earlier one; so whoever holds the last name that anybody waits for waits for nobody.
-*   A store that can is asked for all that are left in one step. It grants them up to the first that is not free, and
-    in the queue of that one we then wait. Free names cost one request, however many they are.
-*   Asked again after a lost reply, the step may find earlier names lost and grant fewer: those that an earlier request
-    may have got are left before anybody waits.
-*   If one of the leases is lost, the others are worth nothing, and are lost with it. They are renewed no more; letting
-    go gives them back at once.
-*   Whoever gets out without all of them, by whatever way, leaves or releases every name that the store may know of.
+*   The names are acquired in one order, that of their bytes, whatever order the caller gave. No contender holds or
+    waits for a later name while it waits for an earlier one. So the holder of the last name that has waiters waits for
+    nobody.
+*   A store that supports it is sent one request for all missing names. It grants them up to the first name that is not
+    free, and puts the contender into the queue of that name. Free names cost one request, however many they are.
+*   When the request is repeated after a lost reply, earlier leases may have ended, and the store may grant fewer names.
+    The names that the first request may have got are then withdrawn before the contender waits.
+*   If one of the leases is lost, all are lost. The others are not renewed any more, and the release returns them at
+    once.
+*   A contender that ends without all names, for whatever reason, withdraws or releases every name that the store may
+    know of.
 
-Those who want a single name stand in the local queue of their process, in front of the store's. Whoever wants several
-in one step stands in the store's queue by itself, as if it were of another process.
+Contenders for a single name stand in the local queue of their process, in front of the store's queue. A multi-acquire
+of several names in one request stands in the store's queue directly, like a contender of another process.
 """
 
 import logging
@@ -42,11 +43,11 @@ WORST_FIRST = (Outcome.TAKEN_OVER, Outcome.EXPIRED, Outcome.UNKNOWN, Outcome.REL
 
 @dataclass(slots=True)
 class Missed:
-    """What was not to be had in time. Nothing is held of the others either."""
+    """The name that was not granted in time. None of the other names is held either."""
 
     place: int
-    """Which of the wanted names."""
-    left: NotGranted
+    """The index of the name."""
+    not_granted: NotGranted
 
 
 async def acquire_all(
@@ -58,13 +59,13 @@ async def acquire_all(
     *,
     detect_deadlock: bool = False,
 ) -> list[CoreLease] | Missed:
-    """Hold all of `specs`, which are sorted by name, or none, and say which of them was not to be had.
+    """Acquire all of `specs`, which are sorted by name, or none; return the leases, or the name that was not granted.
 
-    What is granted is in `owned` before it is returned, so that a caller who is interrupted in between can have the
-    session give that back.
+    Granted leases are in `owned` before they are returned, so that a caller that is interrupted in between can have the
+    session give them back.
 
-    The `timeout` in seconds counts for all of them together (0: ask once; None: wait for ever), `max_hold` from when
-    all are held. Raises StoreError if the store cannot be asked; then nothing is held.
+    The `timeout` in seconds counts for all names together (0: ask once; None: wait for ever), `max_hold` from when all
+    are held. Raises StoreError if the store cannot be asked; then nothing is held.
     """
     if owned is None:
         owned = []
@@ -82,7 +83,10 @@ async def acquire_all(
                 lease.by = mark
                 _limit(session, lease, ends_at)
             return result
-        log.debug("one of %s was lost while the others were waited for; beginning again", [spec.name for spec in specs])
+        log.debug(
+            "one of the leases of %s was lost before all were granted; acquiring all again",
+            [spec.name for spec in specs],
+        )
         await release_all(session, result)
         owned.clear()
 
@@ -117,21 +121,22 @@ class _MultiAcquire:
         self._until = until
         self._wait = wait
         self._held = owned
-        """Whatever is granted, in the order of the names; each puts itself here when it becomes a lease."""
+        """The granted leases, in the order of the names. Each acquisition appends its own lease."""
         self._requested_at = session.runtime.now()
         self._parts: list[_Part] = []
-        """What was asked for along with another in this step."""
+        """The acquisitions whose requests went along with the leader's in this step."""
 
     async def run(self) -> list[CoreLease] | Missed:
-        """Acquire all, or nothing."""
+        """Acquire all names, or nothing."""
         try:
             while len(self._held) < len(self._specs):
-                left = await (self._in_one_step() if self._session.store.capabilities.multi_acquire else self._next())
-                if left is not None:
-                    missed = Missed(len(self._held), left)
+                can_batch = self._session.store.capabilities.multi_acquire
+                not_granted = await (self._in_one_step() if can_batch else self._next())
+                if not_granted is not None:
+                    missed = Missed(len(self._held), not_granted)
                     await self._runtime.finish(self._undo())
                     return missed
-        except GeneratorExit:  # nothing can be awaited any more: they end at their ttl
+        except GeneratorExit:  # a coroutine that is closed can no longer await: the leases end at their ttl
             for lease in self._held:
                 self._session.renewer.drop(lease)
             for each in self._parts:
@@ -143,7 +148,7 @@ class _MultiAcquire:
         return self._held
 
     async def _next(self) -> NotGranted | None:
-        """Acquire the next name, by itself."""
+        """Acquire the next name with a request of its own."""
         timeout: float | None = 0
         if self._wait:
             timeout = None if self._until is None else max(0.0, self._until - self._runtime.now())
@@ -151,7 +156,7 @@ class _MultiAcquire:
         return result if isinstance(result, NotGranted) else None
 
     async def _in_one_step(self) -> NotGranted | None:
-        """Acquire the next name, and with it those after it that are free, up to one that has to be waited for."""
+        """Acquire the next name, and in the same request the names after it, up to the first that is not free."""
         specs = self._missing()
         followers = [_Part(self._session, spec, self._until, self._held, wait=self._wait) for spec in specs[1:]]
         self._parts = list(followers)
@@ -175,12 +180,12 @@ class _MultiAcquire:
             self._session.events.acquired(result, self._requested_at)
 
     def _missing(self) -> list[LockSpec]:
-        """Return what is not held yet, and have it say what is, if that is looked at."""
+        """Return the specs of the names that are not held yet; for deadlock detection, with those that are held."""
         specs = list(self._specs[len(self._held) :])
         return [self._session.actors.speak_for(spec) for spec in specs] if self._detect_deadlock else specs
 
     async def _withdraw_parts(self) -> None:
-        """Leave what the store may know of, and is no lease."""
+        """Withdraw the requests that the store may know of and that have not become leases."""
         for each in self._parts:
             if each.is_engaged():
                 await each.give_up()
@@ -192,7 +197,7 @@ class _MultiAcquire:
 
 
 class _Part(Attempt):
-    """The acquisition of one of several names, which is asked for along with one before it."""
+    """The acquisition of one of several names, whose request goes along with the leader's."""
 
     __slots__ = ("_answer", "_before")
 
@@ -204,45 +209,45 @@ class _Part(Attempt):
         self._before = False
 
     def go_along(self, sent: float) -> AcquireRequest:
-        """Note that the request is sent along with another, and return it."""
-        self._access.attempts[self._request.request_id] = self  # a push may be heard before the reply
+        """Note that the request is sent along with the leader's, and return the request."""
+        self._access.attempts[self._request.request_id] = self  # a push may come before the reply
         self._sent, self._answer = sent, None
         self._before, self._engaged = self._engaged, True
         return self._request
 
     def is_answered(self, reply: Reply) -> None:
-        """Take the answer, to go on with when it is run."""
+        """Keep the reply for `run`, which begins with it."""
         self._answer = reply
 
     def is_passed_over(self) -> bool:
-        """Note that the store did not look at it this time; return whether it may have at another time."""
+        """Note that the store ignored the request this time; return whether it may know an earlier copy."""
         self._engaged = self._before
         if not self._engaged:
             self.forget()
         return self._engaged
 
     def is_unanswered(self, *, unknown: bool) -> None:
-        """Note that no answer came; if `unknown`, the store may have carried it out, or do so yet."""
+        """Note that no reply came; if `unknown`, the store may have carried out the request, or may do so later."""
         self._unsure = self._unsure or unknown
         if not unknown:
             self.is_passed_over()
 
     def is_engaged(self) -> bool:
-        """Tell whether the store may know of it."""
+        """Return whether the store may know this request."""
         return self._engaged
 
     def came_late(self) -> bool:
-        """Tell whether it was granted so long ago that it is over."""
+        """Return whether the request was granted so long ago that the lease is over."""
         answer = self._answer
         return isinstance(answer, Granted) and valid_until(self._sent, answer.ttl) <= self._runtime.now()
 
     async def give_up(self) -> None:
-        """Leave whatever the store may know of it."""
+        """Withdraw the request."""
         await self._withdraw()
         self.forget()
 
     def forget(self) -> None:
-        """Hear no more of it."""
+        """Stop hearing notifications for the request."""
         self._access.attempts.pop(self._request.request_id, None)
 
     async def _send(self) -> Reply:
@@ -251,7 +256,7 @@ class _Part(Attempt):
 
 
 class _Leader(Attempt):
-    """The acquisition of the first of several names, along with which the others are asked for."""
+    """The acquisition of the first of several names, which sends the requests for the others along."""
 
     __slots__ = ("_followers",)
 
@@ -267,7 +272,7 @@ class _Leader(Attempt):
     ) -> None:
         super().__init__(access, spec, until, owned, wait=wait)
         self._followers = followers
-        """What became of them is for whoever made them to find out. May be replaced by new ones."""
+        """The parts whose requests go along. The multi-acquire that made them runs them afterwards."""
 
     async def _put(self, until: float) -> Reply:
         followers = self._followers
@@ -289,7 +294,7 @@ class _Leader(Attempt):
         return replies[0]
 
     async def _do_without(self, doubtful: list[_Part]) -> None:
-        """Leave what an earlier request may have got, before anybody waits; it is asked for anew later."""
+        """Withdraw the names that an earlier request may have got, before the contender waits; request them later."""
         for each in doubtful:
             await each.give_up()
         gone = {id(each) for each in doubtful}
@@ -297,9 +302,10 @@ class _Leader(Attempt):
 
 
 async def release_all(session: Session, leases: Sequence[CoreLease]) -> list[Outcome]:
-    """Let go of all leases, the last first; one that the store does not answer about does not keep the others.
+    """Release all leases, the last first; if the store does not answer for one, the others are released all the same.
 
-    Cancelled, it is carried out all the same. Raises ForkedLeaseError in a child of the process that acquired them.
+    If it is cancelled, it is carried out all the same. Raises ForkedLeaseError in a child of the process that acquired
+    the leases.
     """
     rest = list(leases)
     outcomes: list[Outcome] = []
@@ -321,57 +327,57 @@ async def _release_quietly(session: Session, leases: Sequence[CoreLease]) -> Non
 
 
 class LeaseGroup:
-    """The leases of several names, as their holder sees them: one."""
+    """The leases of several names, which their holder uses as one."""
 
     def __init__(self, session: Session, leases: Sequence[CoreLease]) -> None:
-        """Hold `leases` together."""
+        """Make a group of `leases`."""
         self.session = session
         self.runtime = session.runtime
         self.leases = tuple(leases)
         self.let_go = False
         self._mutex = session.runtime.mutex()
         self._first: CoreLease | None = None
-        """The one that was lost first."""
+        """The lease that was lost first."""
         self._callbacks: tuple[Callable[[LeaseLost], object], ...] = ()
         self._signal: Event = session.runtime.event()
         for each in self.leases:
             each.when_lost(self._teller(each))
 
     def trusted(self) -> bool:
-        """Tell whether all are certainly still ours."""
+        """Return whether all leases are certainly still held."""
         return all(each.trusted() for each in self.leases)
 
     def lost(self) -> CoreLease | None:
-        """Return the lease whose loss makes all of them lost."""
+        """Return the lease whose loss makes the group lost, None if the group is not lost."""
         if self.trusted():
             return None
         return self._first or next((each for each in self.leases if each.lost_because), None)
 
     def is_lost(self) -> bool:
-        """Tell whether any is lost, and so all are."""
+        """Return whether any lease is lost, and with it the group."""
         return self.lost() is not None
 
     def remaining(self) -> float:
-        """Return for how many seconds all are certainly still ours."""
+        """Return for how many seconds all leases are certainly still held."""
         return min(each.remaining() for each in self.leases)
 
     def check(self) -> None:
-        """Raise LeaseLost unless all are certainly still ours."""
+        """Raise LeaseLost unless all leases are certainly still held."""
         if not self.trusted():
             raise self.loss()
 
     def loss(self) -> LeaseLost | ForkedLeaseError:
-        """Make the error that tells why they are not ours."""
+        """Make the error that says why the group is not held."""
         return (self.lost() or self.leases[0]).loss()
 
     def state(self) -> LeaseState:
-        """Tell HELD, AT_RISK, LOST and RELEASED apart: the worst of them."""
+        """Return the worst state of the leases: LOST, then RELEASED, AT_RISK and HELD."""
         states = {each.state() for each in self.leases}
         order = (LeaseState.LOST, LeaseState.RELEASED, LeaseState.AT_RISK)
         return next((each for each in order if each in states), LeaseState.HELD)
 
     def when_lost(self, callback: Callable[[LeaseLost], object]) -> None:
-        """Have `callback(error)` called once, when the first of them is lost; at once if one is."""
+        """Call `callback(error)` once, when the first of the leases is lost; at once if one is lost already."""
         with self._mutex:
             first = self._first
             if first is None:
@@ -380,23 +386,23 @@ class LeaseGroup:
             first.when_lost(_call_with(first, callback))
 
     async def wait_lost(self, until: float | None) -> bool:
-        """Wait until one is lost or all are let go, or until a local instant; return whether one is lost."""
+        """Wait until a lease is lost or all are released, or until a local instant; return whether one is lost."""
         while self.trusted() and not (until is not None and self.runtime.now() >= until):
             wake_at = min(each.valid_until for each in self.leases)
             await self._signal.wait(wake_at if until is None else min(until, wake_at))
         return self.is_lost()
 
     async def release(self) -> Outcome:
-        """Let go of all; return the worst of the outcomes. Asked again, it answers the same."""
+        """Release all leases; return the worst of the outcomes. Called again, it returns the same."""
         self.let_go = True
         outcomes = await release_all(self.session, self.leases)
         self._signal.set()
         return next(each for each in WORST_FIRST if each in outcomes)
 
     async def extend(self, ttl: float | None) -> None:
-        """Renew all now, for `ttl` seconds (None: as before), in one request.
+        """Renew all leases now, for `ttl` seconds (None: as before), in one request.
 
-        Raises LeaseLost if one is lost, StoreError if the store did not answer (then they live as long as before).
+        Raises LeaseLost if one is lost, StoreError if the store did not answer (then the deadlines stay as they were).
         """
         self.check()
         await self.session.renew_now(self.leases, ttl)
@@ -416,14 +422,14 @@ class LeaseGroup:
             callbacks = self._callbacks
         for each in self.leases:
             if each is not first:
-                self.session.renewer.lose(each, f"it is held together with {first.name!r}, which is lost")
+                self.session.renewer.lose(each, f"{first.name!r}, of the same lease group, is lost")
         self._signal.set()
         for callback in callbacks:
             first.when_lost(_call_with(first, callback))
 
 
 def _call_with(lease: CoreLease, callback: Callable[[LeaseLost], object]) -> Callable[[str], None]:
-    """Return what calls back with the error; the lease sees to errors of the callback."""
+    """Return a function for `CoreLease.when_lost` that passes the error to `callback`; errors of that are logged."""
 
     def tell(_reason: str) -> None:
         error = lease.loss()

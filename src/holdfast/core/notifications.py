@@ -1,4 +1,4 @@
-"""What a client does with the notifications of its store. Each finds its acquisition or its lease by the request id."""
+"""The handling of notifications: each is passed to the acquisition or the lease that has its request id."""
 
 from holdfast.contracts.deadlines import micros
 from holdfast.contracts.messages import Notification, NotificationKind
@@ -14,12 +14,12 @@ class Notifications:
     """The notifications of one client."""
 
     def __init__(self, access: StoreAccess, local_queues: LocalQueues) -> None:
-        """Give them to acquisitions and leases of `access`."""
+        """Prepare to pass notifications to the acquisitions and leases of `access`."""
         self._access = access
         self._local_queues = local_queues
 
     def deliver(self, notification: Notification) -> None:
-        """Take a push from the store. Called where the runtime runs its code."""
+        """Take a notification from the store, which calls this through `Runtime.post`."""
         if notification.kind is NotificationKind.REVOKED:
             self._revoked(notification)
             return
@@ -38,16 +38,17 @@ class Notifications:
 
     def _contended(self, request_id: str) -> None:
         attempt = self._access.attempts.get(request_id)
-        if attempt is not None:  # it has not heard of its grant yet, or is just about to enter
+        if attempt is not None:  # the acquisition has not heard of its grant yet, or is about to make the lease
             attempt.outrun = True
         lease = self._access.renewer.find(request_id)
         if lease is not None:
             self._local_queues.contended(lease)
 
     def _retry_all(self) -> None:
-        """Have every waiter ask and every lease renewed, not all at once: the connection to the store was lost.
+        """Repeat the request of every waiter and renew every lease, after the connection to the store was lost.
 
-        Pushes may have been missed; and if the store restarted, it had better hear soon who was there before.
+        Notifications may have been missed; and if the store restarted, it must learn soon of its waiters and holders.
+        The requests are spread over GAP_SPREAD seconds, so that they do not come all at once.
         """
         self._local_queues.end_all_lingering()
         self._access.renewer.hurry(GAP_SPREAD)
@@ -59,7 +60,7 @@ class Notifications:
         lease = self._access.renewer.find(notification.request_id)
         if lease is not None and lease.last == notification.token:
             lease.request_revocation()
-            self._local_queues.contended(lease)  # whoever asks wants it: others here must not keep it for long
+            self._local_queues.contended(lease)  # so that local hand-offs do not keep the name for long
 
     def _revoked(self, notification: Notification) -> None:
         lease = self._access.renewer.find(notification.request_id)

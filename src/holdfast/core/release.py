@@ -1,7 +1,7 @@
-"""The release of a lease, from the local hand-off to the store's answer, or to what can be said without one.
+"""The release of a lease: the local hand-off, the release request to the store, and the outcome.
 
-A release is carried out though it is cancelled or interrupted, and may be repeated: the store answers a repeated
-release as it did before.
+A release is carried out even if it is cancelled or interrupted. A release request may be repeated: the store answers a
+repeated request as it answered the first.
 """
 
 import logging
@@ -17,17 +17,17 @@ from holdfast.outcome import Outcome
 log = logging.getLogger("holdfast")
 
 LOST_TIMEOUT = 0.5
-"""For how many seconds from its beginning the release of a lost lease is repeated: its holder is to stop."""
+"""For how many seconds from its beginning the release of a lost lease is repeated: short, for its holder must stop."""
 
 
 class Releases:
     """The releases of one client."""
 
     local_queues: LocalQueues
-    """Set once they are made: they release leases, too."""
+    """Set by the session after both are made, because local queues release leases too."""
 
     def __init__(self, access: StoreAccess) -> None:
-        """Release leases of `access`."""
+        """Prepare to release leases of `access`."""
         self._access = access
         self._runtime = access.runtime
         self._store = access.store
@@ -36,14 +36,16 @@ class Releases:
         """Whether this is a forked child of the process that acquired the leases."""
 
     async def release(self, lease: CoreLease) -> Outcome:
-        """Let go of a lease. Asked again, it answers the same.
+        """Release a lease and return the outcome. Called again, it returns the same outcome.
 
         Raises ForkedLeaseError in a child of the process that acquired it.
         """
         if lease.outcome is not None:
             return lease.outcome
         if self.abandoned:
-            lease.disown()  # one that was lost before the fork is not kept, and may have a mutex that nobody frees
+            # `abandon` disowns only leases that the renewer keeps. One that was lost before the fork may still have a
+            # mutex that a thread of the parent held.
+            lease.disown()
             raise lease.loss()
         queue_told = False
         try:
@@ -70,9 +72,9 @@ class Releases:
         return await self._released_by_another(lease)
 
     async def complete(self, lease: CoreLease, interrupt: BaseException, *, queue_told: bool = False) -> None:
-        """Carry out what an interrupt prevented of a release, which may have been handed on in this process already.
+        """Complete a release that was interrupted; the lease may have been handed on in this process already.
 
-        Repeating what was done already does no harm.
+        Repeating the steps that were done already does no harm.
         """
         began = self._runtime.now()
         lease.let_it_go()
@@ -95,21 +97,21 @@ class Releases:
 
     def _settle(self, lease: CoreLease, outcome: Outcome) -> Outcome:
         if outcome is Outcome.EXPIRED and not lease.lost_because and self._runtime.now() < lease.valid_until:
-            outcome = Outcome.RELEASED  # the store has forgotten it, as in a failover: it was ours, and nobody's since
+            outcome = Outcome.RELEASED  # the store has forgotten the lease, as in a failover; nobody held it since
         lease.settle(outcome)
         if self._access.events is not None:
             self._access.events.released(lease, outcome)
         return outcome
 
     async def _released_by_another(self, lease: CoreLease) -> Outcome:
-        """Wait for the answer to a release that another thread or task is making: two could get two answers."""
+        """Wait for the outcome of a release by another thread or task; a second request could get another outcome."""
         until = self._runtime.now() + 4 * self._access.request_timeout(lease.ttl) + 1.0
         while lease.outcome is None and self._runtime.now() < until:
             await self._runtime.sleep(0.002)
         return lease.outcome or Outcome.UNKNOWN
 
     async def _release_again(self, lease: CoreLease, first: BaseException, began: float) -> Outcome:
-        """Release when nobody knows whether the first attempt was carried out."""
+        """Release again, after a first request that the store may or may not have carried out."""
         release = self._to_release(lease)
         try:
             if isinstance(first, StoreError) and not isinstance(first, StoreUnavailable):
@@ -122,14 +124,14 @@ class Releases:
                 )
         except StoreError as error:
             level = logging.DEBUG if lease.lost_because or self._access.closed else logging.WARNING
-            log.log(level, "%r could not be released (%s); it ends at its ttl at the latest", lease.name, quoted(error))
+            log.log(level, "the lease of %r could not be released (%s); it ends at its ttl", lease.name, quoted(error))
             outcome = Outcome.UNKNOWN
         if not outcome.kept and not lease.lost_because and self._runtime.now() < lease.valid_until:
-            outcome = Outcome.RELEASED  # it cannot have run out yet: the first attempt did it, and its reply was lost
+            outcome = Outcome.RELEASED  # the lease cannot have run out yet: the first request was carried out
         return self._settle(lease, outcome)
 
     async def _release_lost(self, release: ReleaseRequest, first: BaseException, give_up_at: float) -> Outcome:
-        """Ask what became of a lost lease, again and again, but not for long."""
+        """Release a lost lease, to learn its outcome; repeat the request until `give_up_at`."""
         now = self._runtime.now()
         if now >= give_up_at and isinstance(first, StoreError):
             raise first

@@ -1,12 +1,14 @@
-"""The renewer: renews all leases of a client in the background, and tells when one is lost.
+"""The renewer: it renews all leases of a client in the background, and tells their holders when one is lost.
 
-One task or thread a client, started with the first lease. It decides and watches the clock; the talking to the
-store is done by a second, short-lived task, so that a renewal that hangs cannot hide that a deadline passed.
+Each client has one renewer task or thread, which starts with the first lease. It plans the renewals and watches the
+clock. A second, short-lived task sends the renew requests, so that a request that hangs cannot hide that a deadline has
+passed.
 
-A lease is renewed after a third of what is left of it. Leases that fall due soon ride along in the same batch.
-Each lease stands in one of two agendas: what is to be looked at later, and what is due, the nearest deadline first. So
-a look costs what has changed since the last one, however many leases there are.
-An error of the store is retried, with growing delay, until the local deadline. A refusal is final.
+A lease is renewed after a third of its remaining time. Leases that fall due soon after are renewed in the same batch.
+Each lease stands in one of two agendas: that of leases to look at later, and that of leases that are due, by their
+deadline. So the cost of a look depends on how many leases have changed since the last look, not on how many there are.
+If the store does not answer or fails, the renewal is repeated with a growing delay until the local deadline. If the
+store refuses a renewal, the lease is lost.
 """
 
 import logging
@@ -34,41 +36,43 @@ BATCH = 100
 """The most leases that one request renews."""
 
 RIDE_ALONG = 1.25
-"""How much earlier than planned a lease may be renewed, as a share of its wait, to go with another."""
+"""How much earlier than planned a lease may be renewed together with others, as a factor of its wait."""
 
 IDLE = 60.0
-"""The longest the renewer sleeps, in seconds."""
+"""The longest sleep of the renewer, in seconds."""
 
 GRAIN = 0.01
-"""The shortest that it sleeps while something due cannot be done yet, in seconds."""
+"""The shortest sleep of the renewer while a renewal is under way, in seconds."""
 
 
 class Renewer:
     """The renewer of all leases of one client."""
 
     def __init__(self, runtime: Runtime, store: Store, request_timeout: Callable[[int], float]) -> None:
-        """Keep leases of `store`; `request_timeout(ttl in microseconds)` says how long one renewal may take."""
+        """Renew leases of `store`; `request_timeout(ttl in microseconds)` returns the seconds a request may take."""
         self._runtime = runtime
         self._store = store
         self._request_timeout = request_timeout
         self._mutex: AbstractContextManager[Any] = runtime.mutex()
         self._signal = runtime.event()
         self.events: Events | None = None
-        """Who is told of renewals, if anybody."""
+        """Where renewals are reported; None if the client has no `on_event` callback."""
         self._leases: dict[str, CoreLease] = {}
+        """All leases that are kept, by the id of their request."""
         self._moved: dict[str, CoreLease] = {}
-        """Leases whose instants have changed since the last look: so taking and releasing costs no heap."""
+        """The leases whose instants have changed since the last look. So an acquisition or release changes no heap."""
         self._order: AbstractContextManager[Any] = runtime.mutex()
-        """Held to change what follows, and for nothing that takes long."""
+        """Held to change the agendas and lists below, and never for long."""
         self._later = Agenda()
-        """When to look at a lease again: it falls due then, or ends."""
+        """When each lease that is not due yet falls due or ends."""
         self._due = Agenda()
-        """When a lease ends that is due, and was not asked for yet."""
+        """When each lease ends that is due and whose renewal has not begun."""
         self._asked: Sequence[CoreLease] = ()
         """The leases that are being renewed."""
         self._ended: deque[CoreLease] = deque()
-        """Those that were found at their end, for the task to see to."""
+        """The leases that were found to have ended, for the renewer task."""
         self._chores: deque[Callable[[], None]] = deque()
+        """Work that the garbage collector has left to the renewer task."""
         self._looks_at = NEVER
         self._pace = IDLE
         self._task: Task | None = None
@@ -77,12 +81,12 @@ class Renewer:
         self._stopping = False
 
     def add(self, lease: CoreLease) -> None:
-        """Keep a lease from now on."""
+        """Renew a lease from now on."""
         self._leases[lease.request.request_id] = lease
         self.plan(lease)
 
     def plan(self, lease: CoreLease) -> None:
-        """Plan the next renewal of a lease that is kept. Wakes the task only if it would look too late by itself."""
+        """Plan the next renewal of a lease. Wakes the renewer only if its own next look would be too late."""
         wait = lease.schedule(self._runtime.random())
         self._moved[lease.request.request_id] = lease
         self._pace = min(self._pace, wait)
@@ -90,27 +94,27 @@ class Renewer:
             self._wake()
 
     def replaceable(self, lease: CoreLease) -> bool:
-        """Tell whether a lease that was let go may go on as another: it was not found lost. With its mutex held."""
+        """Return whether a released lease may have a successor: it was not found lost. Call it with its mutex held."""
         return not (lease.lost_because or lease.void)
 
     def replace(self, successor: CoreLease) -> None:
-        """Keep a lease in the place of its predecessor: whoever finds that lost from now on finds this one here."""
+        """Put a successor in the place of its predecessor: from now on a loss of that lease is a loss of this one."""
         self._leases[successor.request_id] = successor
 
     def replaced(self, successor: CoreLease) -> None:
-        """Look after a successor. It falls due when its predecessor did, unless that was not to be renewed any more."""
+        """Plan the renewal of a successor: when its predecessor was due, or anew if that had no further renewal."""
         if successor.due_at == NEVER:
             self.plan(successor)
         self.moved(successor)
 
     def moved(self, lease: CoreLease) -> None:
-        """Note that instants of a lease that is kept have changed."""
+        """Note that the deadline or linger time of a lease has changed."""
         self._moved[lease.request_id] = lease
         if min(lease.valid_until, lease.lingers_until) < self._looks_at:
             self._wake()
 
     def lose(self, lease: CoreLease, because: str) -> CoreLease | None:
-        """Declare a lease lost, or what it was handed on to meanwhile; return which of them it was, if any."""
+        """Declare a lease, or its successor after a local hand-off, lost; return the one it was, None if neither."""
         lost = lease.lose(because)
         while not lost and (successor := self._now_held(lease)) is not lease:
             lease = successor
@@ -119,7 +123,7 @@ class Renewer:
         return lease if lost else None
 
     def hurry(self, within: float) -> None:
-        """Renew every lease soon, within so many seconds: the store may have forgotten some."""
+        """Renew every lease within so many seconds, because the store may have forgotten some."""
         now = self._runtime.now()
         for lease in self.kept():
             lease.due_at = min(lease.due_at, now + within * self._runtime.random())
@@ -128,38 +132,38 @@ class Renewer:
             self._wake()
 
     def discard(self, lease: CoreLease) -> None:
-        """Stop keeping a lease; not the one that it was handed on to meanwhile."""
+        """Stop renewing a lease, but not its successor after a local hand-off."""
         with lease.mutex:
             request_id = lease.request.request_id
             if self._leases.get(request_id) is lease:
                 del self._leases[request_id]
                 self._moved.pop(request_id, None)
-                self._later.entries.pop(request_id, None)  # `drop`, without a call
+                self._later.entries.pop(request_id, None)  # the same as `drop`, without the cost of a call
                 self._due.entries.pop(request_id, None)
 
     def drop(self, lease: CoreLease) -> None:
-        """Renew a lease no more, for its holder is gone, and let others of this process ask for it.
+        """Stop renewing a lease whose holder is gone, and let the next local waiter send a request to the store.
 
-        Called by the garbage collector in the middle of anything, so it takes no mutex: the task does the rest.
+        The garbage collector may call this at any point, so it takes no mutex: the renewer task does the rest.
         """
         lease.dropped = True
         self.soon(partial(self._give_up, lease))
 
     def soon(self, chore: Callable[[], None]) -> None:
-        """Have the task do something; for the garbage collector, like `drop`."""
+        """Have the renewer task run `chore`. The garbage collector may call this, like `drop`."""
         self._chores.append(chore)
         self._runtime.post(self._signal.set)
 
     def find(self, request_id: str) -> CoreLease | None:
-        """Return the lease that came of a request, if it is kept."""
+        """Return the lease that was granted to a request, if it is still renewed."""
         return self._leases.get(request_id)
 
     def kept(self) -> list[CoreLease]:
-        """Return all leases that are kept for somebody."""
+        """Return all leases that are renewed, without those whose holder is gone."""
         return [lease for lease in list(self._leases.values()) if not lease.dropped]
 
     async def stop(self, until: float) -> None:
-        """End the task or thread, waiting for it until a local instant."""
+        """End the renewer, and wait for that until a local instant."""
         self._stopping = True
         self._signal.set()
         for task in (self._task, self._renewal):
@@ -176,16 +180,16 @@ class Renewer:
     async def _run(self) -> None:
         try:
             while not self._stopping:
-                self._looks_at = NEVER  # so that whoever adds a lease while we look wakes us again
+                self._looks_at = NEVER  # so that a lease that is added during the look wakes the renewer again
                 next_look = self._look(self._runtime.now())
                 self._looks_at = next_look
                 await self._signal.wait(next_look)
                 self._signal.clear()
         finally:
-            self._looks_at = NEVER  # if somebody cancelled us, the next lease starts another one
+            self._looks_at = NEVER  # after a cancellation, the next lease starts another task
 
     def _look(self, now: float) -> float:
-        """Tell losses, start what is due, and return when to look again."""
+        """Report losses, start the renewal of the leases that are due, and return when to look again."""
         next_look = now + self._pace
         self._pace = min(self._pace * 2, IDLE)  # `add` shortens it again
         while self._chores:
@@ -200,11 +204,11 @@ class Renewer:
         return next_look
 
     def _sort(self, now: float) -> None:
-        """Put each lease that has moved, or whose instant has come, where it belongs. With `_order` held."""
+        """Put each lease that has changed, or whose instant has come, into its agenda. Call it with `_order` held."""
         while self._moved:
             try:
                 moved = self._moved.popitem()[0]
-            except KeyError:  # it was released just now
+            except KeyError:  # the lease was released just now
                 break
             self._place(moved, now)
         for agenda in (self._later, self._due):
@@ -212,7 +216,7 @@ class Renewer:
                 self._place(request_id, now)
 
     def _place(self, request_id: str, now: float) -> None:
-        """Put what is kept of a request, and that may be a successor by now, where it belongs. With `_order` held."""
+        """Put the lease of a request, or its successor, into the right agenda. Call it with `_order` held."""
         lease = self._leases.get(request_id)
         if lease is None or lease.dropped:
             return
@@ -227,7 +231,7 @@ class Renewer:
             self._later.put(request_id, min(end, lease.due_at))
 
     def _next_look(self, now: float) -> float:
-        """Return when the next lease falls due or ends. What falls due while others are renewed is not urgent."""
+        """Return when the next lease falls due or ends. A lease that falls due during a renewal is not urgent."""
         with self._order:
             falls_due, ends = self._later.first(), self._due.first()
         soonest = NEVER if ends is None else ends[0]
@@ -244,7 +248,7 @@ class Renewer:
         return soonest
 
     def _end(self, lease: CoreLease, now: float) -> None:
-        """See to a lease that is lost, let go, or has lingered long enough."""
+        """Handle a lease that is lost, is released, or has lingered long enough."""
         if not lease.trusted():
             self._forget(lease)
             return
@@ -252,9 +256,9 @@ class Renewer:
             lease.local_queue.lingered(lease)
         with self._order:
             if self._leases.get(lease.request_id) is lease and lease.lingers_until <= now:
-                self._later.put(lease.request_id, lease.valid_until)  # it is being released
+                self._later.put(lease.request_id, lease.valid_until)  # the lease is being released
             else:
-                self._place(lease.request_id, now)  # somebody has just taken it up, or renewed it
+                self._place(lease.request_id, now)  # the lease was just taken up or renewed
 
     def _give_up(self, lease: CoreLease) -> None:
         if self._leases.get(lease.request_id) is not lease:
@@ -267,7 +271,7 @@ class Renewer:
         self.discard(lease)
         if lease.lost_because:
             report_loss(lease)
-        elif lease.local_queue is not None:  # who let it go was interrupted, or is just about to hand it on
+        elif lease.local_queue is not None:  # its release was interrupted, or is about to hand the lease on
             lease.local_queue.lost(lease)
 
     def _start_renewal(self) -> None:
@@ -277,7 +281,7 @@ class Renewer:
             self._renewing = True
         try:
             self._renewal = self._runtime.spawn(self._renew_due, "renewal")
-        except RuntimeError:  # nothing can be started any more: the interpreter shuts down
+        except RuntimeError:  # the interpreter shuts down: it starts no more threads or tasks
             self._renewing = False
 
     async def _renew_due(self) -> None:
@@ -289,7 +293,7 @@ class Renewer:
             self._signal.set()
 
     def _take_due(self) -> list[CoreLease]:
-        """Pick what is due, the nearest deadline first, and if there is room what will be due soon."""
+        """Take a batch of leases that are due, the earliest deadline first, then leases that will be due soon."""
         now = self._runtime.now()
         with self._order:
             self._sort(now)
@@ -303,7 +307,7 @@ class Renewer:
                 self._later.take(NEVER)
                 self._pick(first[1], batch)
             for lease in batch:
-                if lease.lingers_until < NEVER:  # it is given back then, whatever becomes of its renewal
+                if lease.lingers_until < NEVER:  # the lease is released then, even if its renewal is still under way
                     self._later.put(lease.request_id, lease.lingers_until)
             self._asked = batch
         if self._ended:
@@ -322,7 +326,7 @@ class Renewer:
         until = sent + self._request_timeout(min(renewal.ttl for renewal in renewals))
         try:
             replies = await self._store.renew(renewals, until)
-        except Exception as error:  # noqa: BLE001 - whatever ails a store, the other leases must be kept
+        except Exception as error:  # noqa: BLE001 - after any error of a store, the leases must be renewed again
             self._failed([self._now_held(lease) for lease in batch], error)
         else:
             for lease, renewal, reply in zip(batch, renewals, replies, strict=True):
@@ -335,7 +339,7 @@ class Renewer:
                     self._place(lease.request_id, self._runtime.now())
 
     def _now_held(self, lease: CoreLease) -> CoreLease:
-        """Return what became of a lease: it may have been handed on meanwhile."""
+        """Return the successor of a lease that was handed on meanwhile, or the lease itself."""
         return self._leases.get(lease.request_id, lease)
 
     def _answered(self, lease: CoreLease, sent: float, renewal: RenewRequest, reply: RenewReply) -> None:
@@ -351,8 +355,8 @@ class Renewer:
                 report_loss(lost)
 
     def _failed(self, leases: Sequence[CoreLease], error: Exception) -> None:
-        """Plan to try again, and say so once: until a renewal of a lease succeeds nothing more is logged of it."""
-        error.__traceback__ = None  # the leases remember the error, and its frames would keep the leases
+        """Plan the next try. For each lease only the first failure is logged, until a renewal of it succeeds."""
+        error.__traceback__ = None  # the leases keep the error, and its frames would keep the leases alive
         now = self._runtime.now()
         at_risk: list[CoreLease] = []
         for lease in leases:
@@ -364,7 +368,7 @@ class Renewer:
         if at_risk:
             first = min(at_risk, key=lambda lease: lease.valid_until)
             log.warning(
-                "the lease of %r %s at risk: a renewal failed (%s); trying again for %.1f s",
+                "the lease of %r %s at risk: a renewal failed (%s); it is repeated for another %.1f s",
                 first.name,
                 f"and {len(at_risk) - 1} more are" if len(at_risk) > 1 else "is",
                 quoted(error),
@@ -373,5 +377,5 @@ class Renewer:
 
 
 def _rides_along(lease: CoreLease, now: float) -> bool:
-    """Tell whether a lease falls due so soon that it is renewed with others."""
+    """Return whether a lease falls due so soon that it is renewed together with others."""
     return lease.due_at - now <= (lease.valid_until - now) * (RIDE_ALONG - 1)

@@ -1,8 +1,9 @@
-"""Reentrancy: one lease that its thread or task has acquired several times.
+"""Reservations: one lease that its thread or task has acquired several times, through reentrant locks.
 
-The store knows one lease. Its owner has a share of it for each acquisition, and it is released with the last of them,
-in whatever order they are. Who owns it is told by the thread or task object: it is shared by all locks of a client that
-are made for the same name and for this, and by nobody else; when the thread or task ends, so does the nest.
+The store knows one lease. Its thread or task has one hold of it for each acquisition. The lease is released with the
+last hold, in whatever order the holds are given back. The reservation belongs to the thread or task object: all
+reentrant locks of one client for the same name share it there, and no other thread or task does. When the thread or
+task ends, the reservation ends.
 """
 
 from contextlib import AbstractContextManager
@@ -14,19 +15,19 @@ from holdfast.core.lease import CoreLease
 
 
 class Reservation:
-    """One lease, and how many shares there are of it."""
+    """One lease and its holds."""
 
     __slots__ = ("holds", "lease", "mutex")
 
     def __init__(self, lease: CoreLease, mutex: AbstractContextManager[Any]) -> None:
-        """Begin without any: whoever makes it adds the first."""
+        """Begin without holds: the caller adds the first."""
         self.lease = lease
         self.mutex = mutex
         self.holds: set[object] = set()
-        """A share is taken out without the mutex, too: by the garbage collector, in the middle of anything."""
+        """The present holds. The garbage collector also removes holds, at any point and without the mutex."""
 
     def enter(self, hold: object) -> bool:
-        """Take another share; False if the last was given back, or the lease is lost."""
+        """Add a hold; return False if the last hold was given back, or the lease is lost."""
         if not self.lease.trusted():
             return False
         with self.mutex:
@@ -36,29 +37,29 @@ class Reservation:
             return True
 
     def leave(self, hold: object) -> bool:
-        """Give a share back; return whether none is left. Repeated, it answers the same."""
+        """Give a hold back; return whether none is left. Repeated, it returns the same."""
         with self.mutex:
             self.holds.discard(hold)
             return not self.holds
 
 
 class Reservations:
-    """Those of one client."""
+    """The reservations of one client."""
 
     def __init__(self, runtime: Runtime, mutex: AbstractContextManager[Any]) -> None:
-        """Start without any."""
+        """Start without reservations."""
         self._runtime = runtime
         self._mutex = mutex
         self._reservations: WeakKeyDictionary[object, dict[str, Reservation]] = WeakKeyDictionary()
 
     def find(self, name: str) -> Reservation | None:
-        """Return what the caller holds of a name, if it does."""
+        """Return the reservation that the calling thread or task has of a name, if there is one."""
         owner, _ = self._runtime.caller()
         reservations = self._reservations.get(owner)
         return reservations.get(name) if reservations else None
 
     def begin(self, lease: CoreLease) -> Reservation:
-        """Note what the caller has just acquired."""
+        """Make the reservation of a lease that the calling thread or task has just acquired."""
         owner, _ = self._runtime.caller()
         reservation = Reservation(lease, self._mutex)
         reservations = self._reservations.setdefault(owner, {})

@@ -11,7 +11,7 @@ log = logging.getLogger("holdfast")
 
 
 def refuse_to_wait_for_oneself(access: StoreAccess, spec: LockSpec) -> None:
-    """Raise SelfDeadlock if what the calling thread or task holds of the name leaves no room for `spec`."""
+    """Raise SelfDeadlock if the leases of the name that the calling thread or task holds leave no room for `spec`."""
     mine = _held_by_caller(access, spec)
     if mine and sum(lease.request.weight for lease in mine) + spec.weight > spec.capacity:
         raise SelfDeadlock(spec.title, mine[-1].token, spec.advice)
@@ -29,7 +29,7 @@ async def refuse_to_wait_behind_oneself(access: StoreAccess, spec: LockSpec, sin
     try:
         view = await access.inspect(spec.name)
     except StoreError as error:
-        log.debug("could not look who waits: %s", error)
+        log.debug("the waiters of %r could not be inspected for a self-deadlock: %s", spec.title, error)
         return
     held, waited = sum(each.request.weight for each in mine), access.runtime.now() - since
     for waiter in view.waiters:

@@ -1,4 +1,4 @@
-"""One client at one store: what all its locks share, and the operations that faces offer."""
+"""The session: one client at one store, with all that its locks share and the operations that the public API calls."""
 
 import logging
 from collections.abc import Sequence
@@ -25,13 +25,13 @@ from holdfast.errors import StoreError, UsageError, Wait
 log = logging.getLogger("holdfast")
 
 NO_LINGER = (
-    "linger is not to be had here: this store cannot tell this client that somebody else waits. Make the lock without "
+    "linger is not available: this store cannot tell this client that another client waits. Make the lock without "
     "linger, or use another store, such as redis://host."
 )
 
 NO_TOKENS = (
-    "linger is not to be had here: in this store each holding has a fencing token of its own, and none can be put by "
-    "for the next. Make the lock without linger, or use another store, such as redis://host."
+    "linger is not available: this store gives each lease its own fencing token, and cannot reserve one for the next "
+    "lease. Make the lock without linger, or use another store, such as redis://host."
 )
 
 
@@ -39,10 +39,10 @@ class Session(StoreAccess):
     """One client at one store: its access, its local queues, and the operations of its locks."""
 
     def __init__(self, runtime: Runtime, store: Store, settings: Settings) -> None:
-        """Prepare; nothing is opened yet."""
+        """Prepare; the first operation opens the store."""
         super().__init__(runtime, store, settings, self.deliver)
         self.face: object = None
-        """The client: kept alive by its leases, for it is the client that hears of a fork and of the end."""
+        """The client object. Its leases keep it alive through this, because the client handles forks and the exit."""
         self.releases = Releases(self)
         self.release = self.releases.release
         self.local_queues = LocalQueues(self, settings.budget, self.release)
@@ -53,15 +53,15 @@ class Session(StoreAccess):
         self.reservations = Reservations(runtime, self.mutex)
 
     def deliver(self, notification: Notification) -> None:
-        """Take a notification from the store. Called where the runtime runs its code."""
+        """Take a notification from the store, which calls this through `Runtime.post`."""
         self.notifications.deliver(notification)
 
     # -- life ----------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Release what is still held, stop the renewer, leave the store. Idempotent.
+        """Release all leases that are still held, stop the renewer and close the store. Idempotent.
 
-        It takes as long as the store goes on to release leases, and ends soon after that does so no more.
+        It goes on while the store answers releases, and ends soon after the store stops answering.
         """
         if self.closed:
             return
@@ -77,7 +77,7 @@ class Session(StoreAccess):
         await self.store.close()
 
     async def _dismiss_waiters(self, until: float) -> None:
-        """Wake who waits, to find the client closed, and let them leave their queues."""
+        """Wake all waiters, so that they see the client closed, and wait until they have left their queues."""
         self.local_queues.dismiss()
         for attempt in list(self.attempts.values()):
             attempt.dismiss()
@@ -85,7 +85,7 @@ class Session(StoreAccess):
             await self.runtime.sleep(0.002)
 
     def abandon(self) -> None:
-        """In a forked child: make every lease inert, and drop what was inherited."""
+        """Make every lease inert in a forked child, and drop the inherited connections."""
         self.releases.abandoned = True
         self.local_queues.abandon()
         for lease in self.renewer.kept():
@@ -97,10 +97,10 @@ class Session(StoreAccess):
     async def acquire(
         self, spec: LockSpec, timeout: float | None, owned: list[CoreLease] | None = None
     ) -> CoreLease | NotGranted:
-        """Hold `spec`, or say who does after `timeout` seconds (0: ask once; None: wait for ever).
+        """Acquire `spec`; return NotGranted, with the holders, after `timeout` seconds (0: ask once; None: for ever).
 
-        Raises StoreError if the store cannot be asked; then nothing is held. What is granted is in `owned` before it is
-        returned, so that a caller who is interrupted in between can `give_back` that.
+        Raises StoreError if the store cannot be asked; then nothing is held. A granted lease is in `owned` before it is
+        returned, so that a caller that is interrupted in between can `give_back` the lease.
         """
         if owned is None:
             owned = []
@@ -119,47 +119,47 @@ class Session(StoreAccess):
         return result
 
     async def give_back(self, owned: list[CoreLease]) -> None:
-        """Release what was granted to an acquisition whose caller was interrupted before it had the lease."""
+        """Release the leases of an acquisition whose caller was interrupted before it had them."""
         for lease in owned:
-            lease.dropped = True  # at once, and whatever comes: it is renewed no more
+            lease.dropped = True  # first, so that no lease is renewed even if this is interrupted, too
         for lease in reversed(owned):
             await self.release(lease)
 
     def drop(self, owned: list[CoreLease]) -> None:
-        """Do so where nothing can be awaited any more: they are renewed no more, and end at their ttl."""
+        """Stop renewing leases, so that they end at their ttl: `give_back` where nothing can be awaited."""
         for lease in owned:
             self.renewer.drop(lease)
 
     def take_up(self, spec: LockSpec, owned: list[CoreLease]) -> CoreLease | None:
-        """Return a lease that lingers, at no cost; None if there is none, or it is better to ask in the usual way."""
+        """Take up a lease that lingers, without a request; None if there is none, or `acquire` must be called."""
         if spec.key is None or self.events is not None:
             return None
         return self.local_queues.take_up(spec, spec.key, owned)
 
     async def extend(self, lease: CoreLease, ttl: float | None) -> None:
-        """Renew now, for `ttl` seconds (None: as before), from now on.
+        """Renew a lease now, for `ttl` seconds (None: as before); later renewals are for the same ttl.
 
-        Raises LeaseLost if the lease is lost, StoreError if the store did not answer (the lease then lives as long
-        as it did before).
+        Raises LeaseLost if the lease is lost, StoreError if the store did not answer (the deadline of the lease then
+        stays as it was).
         """
         lease.check()
         await self.renew_now([lease], ttl)
         lease.check()
 
     async def renew_now(self, leases: Sequence[CoreLease], ttl: float | None) -> None:
-        """Renew leases in one request, for `ttl` seconds (None: as before). Whoever asks looks which of them are lost.
+        """Renew leases in one request, for `ttl` seconds (None: as before). The caller checks which leases are lost.
 
-        Raises StoreError if the store did not answer; then they live as long as before. UsageError if the store grants
-        no lease for this ttl: every way to a longer lease comes through here.
+        Raises StoreError if the store did not answer; then the deadlines stay as they were. Raises UsageError if the
+        store grants no lease for this ttl: all extensions come through here.
         """
         if ttl is not None:
             check_ttl(ttl, self.store.capabilities)
         sent = self.runtime.now()
-        contended = [lease.ttl if ttl is None else micros(ttl) for lease in leases]
-        renewals = [lease.renewal(each) for lease, each in zip(leases, contended, strict=True)]
+        ttls = [lease.ttl if ttl is None else micros(ttl) for lease in leases]
+        renewals = [lease.renewal(each) for lease, each in zip(leases, ttls, strict=True)]
         request_timeout = self.request_timeout(min(renewal.ttl for renewal in renewals))
         replies = await self.store.renew(renewals, sent + request_timeout)
-        for lease, each, renewal, reply in zip(leases, contended, renewals, replies, strict=True):
+        for lease, each, renewal, reply in zip(leases, ttls, renewals, replies, strict=True):
             if reply is not None:
                 self.renewer.lose(lease, why_refused(reply, renewal))
             elif lease.renewed(sent, renewal.ttl):
@@ -170,56 +170,55 @@ class Session(StoreAccess):
             self._tell_what_max_hold_cuts_off(leases[0], ttl)
 
     def _tell_what_max_hold_cuts_off(self, lease: CoreLease, ttl: float) -> None:
-        left = lease.remaining()
-        if lease.ends_at <= lease.valid_until and 0.0 < left < ttl * (1.0 - DRIFT) - EPSILON:
-            log.warning(
-                "extend(%g) of %r: max_hold ends the lease in %.1f s, whatever is renewed", ttl, lease.title, left
-            )
+        remaining = lease.remaining()
+        if lease.ends_at <= lease.valid_until and 0.0 < remaining < ttl * (1.0 - DRIFT) - EPSILON:
+            log.warning("extend(%g) of %r is cut short: max_hold ends the lease in %.1f s", ttl, lease.title, remaining)
 
     async def adjust(self, lease: CoreLease, *, weight: int = 0, owner: str = "") -> None:
-        """Change a lease that goes on: to a smaller `weight` (0: as it is), or to another `owner` ("": as it is).
+        """Change a lease while it is held: to a smaller `weight` (0: no change) or another `owner` ("": no change).
 
-        Raises LeaseLost if the lease is lost, StoreError if the store did not answer: then it may be changed or not,
-        and asking again is safe. From the call on the holder must do with the smaller weight, whatever is raised; and
-        so the lease is taken up again, should the store have forgotten it.
+        Raises LeaseLost if the lease is lost, StoreError if the store did not answer: then the lease may be changed or
+        not, and calling again is safe. From the call on the holder must do with the smaller weight, whatever is raised.
+        If the store has forgotten the lease, a renewal takes the lease up again as changed.
         """
         lease.check()
         if weight > lease.request.weight:
             raise UsageError(
-                f"a lease of weight {lease.request.weight} can't become one of {weight}: it may only get lighter"
+                f"the lease of {lease.title!r} has weight {lease.request.weight} and cannot get the larger weight "
+                f"{weight}: release it and acquire again"
             )
         lease.request = replace(
             lease.request, weight=weight or lease.request.weight, owner=owner or lease.request.owner
         )
         adjust = AdjustRequest(lease.name, lease.request_id, lease.last, weight, owner)
         refused = await self.persist(lambda until: self.store.adjust(adjust, until), self.request_timeout(lease.ttl))
-        if refused is not None:  # unless the store has only forgotten it, and takes it as it is now
+        if refused is not None:  # the store may only have forgotten the lease: then a renewal takes it up as changed
             await self.extend(lease, None)
         lease.check()
 
-    async def explain(self, name: str, left: NotGranted) -> NotGranted:
-        """Return what is known of why a name was not granted in time: it is asked for if nobody holds the name."""
-        if left.holders or left.quarantine:
-            return left
+    async def explain(self, name: str, not_granted: NotGranted) -> NotGranted:
+        """Add to a NotGranted without holders for how long a lock delay still blocks the name, as the store says."""
+        if not_granted.holders or not_granted.quarantine:
+            return not_granted
         try:
             view = await self.inspect(name)
         except (StoreError, UsageError):
-            return left
-        return replace(left, blocked=micros(view.blocked_for))
+            return not_granted
+        return replace(not_granted, blocked=micros(view.blocked_for))
 
     async def deadlocks(self) -> list[tuple[Wait, ...]]:
-        """List who waits for each other in a circle."""
+        """List the circles of contenders that wait for each other."""
         await self.open()
         return await find_deadlocks(self)
 
     async def resize(self, name: str, before: int, after: int) -> int:
-        """Change the capacity of a name if it is `before`, or if nobody uses it; return what it is now."""
+        """Change the capacity of a name if it is `before` or nobody uses the name; return the capacity afterwards."""
         await self.open()
         request_timeout = self.operation_timeout
         return await self.persist(lambda until: self.store.resize(name, before, after, until), request_timeout)
 
     async def request_revocation(self, name: str) -> list[HolderView]:
-        """Ask those who hold a name to let go; return who was asked."""
+        """Send a revocation request to the holders of a name; return those holders."""
         await self.open()
         asked = await self.store.request_revocation(name, self.runtime.now() + self.operation_timeout)
         for holder in asked:
@@ -227,7 +226,7 @@ class Session(StoreAccess):
         return asked
 
     async def revoke(self, name: str, token: int = 0) -> list[HolderView]:
-        """Take a name by force, from all its holders or from that of a token."""
+        """Revoke the leases of a name, or only that with the token; return their holders."""
         await self.open()
         victims = await self.store.revoke(name, self.runtime.now() + self.operation_timeout, token)
         for victim in victims:
@@ -235,19 +234,17 @@ class Session(StoreAccess):
         return victims
 
     async def end_quarantine(self) -> float:
-        """Have the store grant again at once."""
+        """End the quarantine, so that the store grants again at once; return how many seconds of it were left."""
         if not isinstance(self.store, Forgetful):
             raise UsageError(
-                "this store is never quarantined: only Redis, and a quorum of it, may forget who holds what."
+                "this store has no quarantine to end: only Redis, and a quorum of Redis, may forget leases."
             )
         await self.open()
         return await self.store.end_quarantine(self.runtime.now() + self.operation_timeout)
 
     def wake_all(self, stop: Stop) -> None:
-        """Have all that wait with `stop` look at it."""
+        """Wake all waiters that were given `stop`, which then see that it is set."""
         self.local_queues.wake_all(stop)
         for attempt in list(self.attempts.values()):
             if attempt.waits_with(stop):
                 attempt.dismiss()
-
-    # -- for the protocol ----------------------------------------------------------------------------------

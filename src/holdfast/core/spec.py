@@ -31,11 +31,11 @@ class LockSpec:
     advice: str = "Release it first, or give a timeout."
     """What SelfDeadlock advises."""
     stop: Stop | None = None
-    """What ends the wait of a thread."""
+    """The `Stop` that ends the wait of a thread, if there is one."""
     resizable: bool = False
     """Whether the capacity may change while the name is in use: then the store alone decides who shares the name."""
     key: tuple[str, int, int] | None = field(init=False)
-    """What all specs have in common that share a local queue; None if this one stands in none."""
+    """What all specs that share a local queue have in common; None if this spec uses no local queue."""
 
     def __post_init__(self) -> None:
         """Find the key, and the title of a spec without one."""

@@ -1,1 +1,1 @@
-"""What users hold, one file each."""
+"""The primitives: lock, reentrant lock, semaphore, reader/writer lock, multilock and election, a file each."""

@@ -1,8 +1,8 @@
-"""What all locks have in common: names, options, `with`, decorators.
+"""The base of all locks: names, options, `with` and decorators.
 
-A lock, a semaphore and the two sides of a reader/writer lock differ only in the capacity of their name and in the
-weight of a lease. None of them keeps any state of its own, but which `with` it is in: each acquisition is a lease of
-its own, so one object may be shared by any number of threads or tasks.
+A lock, a semaphore and the two sides of a reader/writer lock differ only in the capacity of the name and the weight of
+a lease. A lock object keeps no state but the leases that each `with` has entered. Each acquisition returns its own
+lease, so any number of threads or tasks may share one lock object.
 """
 
 import copy
@@ -35,10 +35,10 @@ R = TypeVar("R")
 L = TypeVar("L", Lease, AsyncLease)
 
 UNSET = -1.0
-"""The timeout of a call that leaves it to the lock's own."""
+"""The default timeout of a call: it stands for the lock's own timeout."""
 
 TO_WAIT = "Give a timeout to wait for it"
-"""What whoever did not want to wait is told. The command has another word for it."""
+"""What the error of an acquisition with timeout 0 advises. The command line replaces it."""
 
 OF_LEASES = {
     **{word: word for word in ("release", "extend", "check", "remaining", "token", "lost", "state")},
@@ -46,14 +46,14 @@ OF_LEASES = {
     **dict.fromkeys(("renew", "refresh", "reacquire"), "extend"),
     **dict.fromkeys(("owned", "is_owned", "is_acquired", "acquired"), "check"),
 }
-"""What is looked for in a lock and is in its lease, also by the words of other libraries."""
+"""The attributes that users look for in a lock, in the words of other libraries too, and their names in a lease."""
 
 NAMED = 5
-"""How many holders an error names."""
+"""The most holders that an error names."""
 
 
 class Sessions(Protocol):
-    """A client, as far as a lock needs it."""
+    """A client: the part of it that a lock uses."""
 
     namespace: str
 
@@ -66,16 +66,16 @@ E = TypeVar("E", bound="Entering")
 
 
 class Entering(Protocol):
-    """A lease, as far as a `with` is concerned."""
+    """A lease: the part of it that a `with` uses."""
 
     @property
     def state(self) -> LeaseState:
-        """What may be believed of it."""
+        """The state of the lease."""
         ...
 
 
 _Stack = tuple[E, "_Stack[E] | None"]
-"""The lease that was entered last, and those before."""
+"""The lease that was entered last, and the leases before it."""
 
 
 class Entered(Generic[E]):
@@ -84,25 +84,27 @@ class Entered(Generic[E]):
     __slots__ = ("_here", "_leases")
 
     def __init__(self, here: Callable[[], object]) -> None:
-        """Start without any; `here` identifies the calling thread or task."""
+        """Start without leases; `here` identifies the calling thread or task."""
         self._here = here
         self._leases: dict[tuple[object, str], _Stack[E]] = {}
 
     def push(self, name: str, lease: E) -> None:
-        """Note that a lease was entered here."""
+        """Note that the calling thread or task has entered a lease."""
         where = self._here(), name
         self._leases[where] = lease, self._leases.get(where)
 
     def last(self, name: str) -> E:
-        """Return the lease that was entered here last. Raises UsageError if there is none."""
+        """Return the lease that the calling thread or task entered last. Raises UsageError if there is none."""
         leases = self._leases.get((self._here(), name))
         if leases is None:
-            message = "this lock was not entered by this thread or task; enter and leave a `with` in the same one"
+            message = (
+                f"the lock {name!r} was not entered by this thread or task: enter and leave a `with` in the same one"
+            )
             raise UsageError(message)
         return leases[0]
 
     def forget(self, name: str, lease: E) -> None:
-        """Note that a lease is left again, if it is the one that was entered here last."""
+        """Remove a lease, if it is the one that the calling thread or task entered last."""
         where = self._here(), name
         leases = self._leases.get(where)
         if leases is None or leases[0] is not lease:
@@ -113,7 +115,7 @@ class Entered(Generic[E]):
             self._leases[where] = leases[1]
 
     def lease(self, name: str) -> E | None:
-        """Return a lease that was entered here and is still held, if there is one."""
+        """Return a lease that the calling thread or task entered and still holds, if there is one."""
         leases = self._leases.get((self._here(), name))
         while leases is not None:
             lease, leases = leases
@@ -123,19 +125,19 @@ class Entered(Generic[E]):
 
 
 class LockBase:
-    """All of a lock that needs no store."""
+    """The part of a lock that is the same for threads and asyncio."""
 
     _kind = "a lock"
-    """What this is, for errors."""
+    """The kind of primitive, for errors."""
     _if_held = "is not reentrant"
-    """What is to be said of it to whoever may hold it already."""
+    """What a LockTimeout says of the kind if the client may hold the name itself."""
     _advice = "Make the lock with reentrant=True to acquire it again, or release it first, or give a timeout."
-    """What whoever would wait for itself is told to do."""
+    """The advice of a SelfDeadlock."""
 
     def __init__(
         self, client: Sessions, name: str, options: LockOptions, *, capacity: int = 1, weight: int = 1
     ) -> None:
-        """Make it; nothing is acquired yet."""
+        """Make the lock; nothing is acquired yet."""
         self._client = client
         self._name = check_name(name)
         self._options = options
@@ -155,12 +157,12 @@ class LockBase:
     if not TYPE_CHECKING:  # a type checker finds these mistakes by itself
 
         def __getattr__(self, word: str) -> Never:
-            """Say where to find what other libraries have in a lock."""
+            """Raise AttributeError, which says where to find an attribute that other libraries have in a lock."""
             raise AttributeError(absent(self, word, OF_LEASES.get(word)), name=word, obj=self)
 
     @property
     def name(self) -> str:
-        """What is locked."""
+        """The name of the lock, without the client's namespace."""
         return self._name
 
     def __repr__(self) -> str:
@@ -170,9 +172,9 @@ class LockBase:
         return f"{self._client.namespace}:{name}" if self._client.namespace else name
 
     def _named(self, name: str) -> Self:
-        """Return the same for another name."""
+        """Return the same lock for another name."""
         other = copy.copy(self)
-        other._name = check_name(name)  # noqa: SLF001 - one of us
+        other._name = check_name(name)  # noqa: SLF001 - of the same class
         other._spec = replace(self._spec, name=self._full(name), title=name)  # noqa: SLF001
         return other
 
@@ -182,9 +184,9 @@ class LockBase:
     async def _obtain(
         self, session: Session, spec: LockSpec, timeout: float | None, owned: list[CoreLease]
     ) -> CoreLease:
-        """Acquire, in either form of the API. Raises LockTimeout if it was not granted in time.
+        """Acquire the lock, for threads or asyncio. Raises LockTimeout if it was not granted in time.
 
-        The lease is in `owned` before it is returned: a caller that is interrupted gives back what is there.
+        The lease is in `owned` before it is returned: a caller that is interrupted gives back the leases in `owned`.
         """
         timeout = self._options.timeout if timeout is UNSET else check_timeout(timeout)
         if spec.linger and (kept := session.take_up(spec, owned)) is not None:
@@ -197,34 +199,34 @@ class LockBase:
         raise self._timed_out(await session.explain(spec.name, result), timeout, session.owner)
 
     async def _obtain_at_once(self, session: Session, spec: LockSpec, owned: list[CoreLease]) -> CoreLease | None:
-        """Acquire if the name is free at once, in either form of the API; else return None."""
+        """Acquire the lock if it is free at once, for threads or asyncio; else return None."""
         if self._options.detect_deadlock:
             spec = session.actors.speak_for(spec)
         result = await session.acquire(spec, 0, owned)
         return result if isinstance(result, CoreLease) else None
 
     def _is_full(self, view: NameView) -> bool:
-        """Tell whether holders leave no room for this, or a lock delay keeps it from everybody."""
-        lease = sum(holder.weight for holder in view.holders)
-        return view.blocked_for > 0 or bool(lease and lease + self._spec.weight > self._spec.capacity)
+        """Return whether the holders leave no room for this lock, or a lock delay blocks the name."""
+        weight = sum(holder.weight for holder in view.holders)
+        return view.blocked_for > 0 or bool(weight and weight + self._spec.weight > self._spec.capacity)
 
-    def _timed_out(self, left: NotGranted, timeout: float | None, owner: str) -> LockTimeout:
-        if left.quarantine:
+    def _timed_out(self, not_granted: NotGranted, timeout: float | None, owner: str) -> LockTimeout:
+        if not_granted.quarantine:
             return LockTimeout(
                 f"{self._name!r} was not granted within {timeout or 0:g} s: the store restarted, failed over or is "
-                "new, and may have forgotten who holds what. It is quarantined: it grants nothing for another "
-                f"{seconds(left.quarantine):.1f} s, until the oldest lease has run out. Wait longer; or, if nobody can "
-                "be at work under a lease from before, end that by `holdfast quarantine end URL`.",
-                left.votes,
+                "new, and may have forgotten leases. It is quarantined: it grants nothing for another "
+                f"{seconds(not_granted.quarantine):.1f} s, until the oldest lease has run out. Wait longer; or, if no "
+                "earlier holder can still be at work, end the quarantine by `holdfast quarantine end URL`.",
+                not_granted.votes,
             )
-        if left.blocked:
+        if not_granted.blocked:
             return LockTimeout(
-                f"{self._name!r} was not granted within {timeout or 0:g} s: a lease of it ran out or was taken by "
-                f"force, and its lock_delay keeps the name from everybody for another {seconds(left.blocked):.1f} s. "
+                f"{self._name!r} was not granted within {timeout or 0:g} s: a lease of it ran out or was revoked, and "
+                f"its lock_delay keeps the name from everybody for another {seconds(not_granted.blocked):.1f} s. "
                 "Wait longer.",
-                left.votes,
+                not_granted.votes,
             )
-        owners = [read_metadata(holder).owner for holder in left.holders]
+        owners = [read_metadata(holder).owner for holder in not_granted.holders]
         holders = _list(owners)
         if owner in owners:
             holders += f" (which is this client, or one of the same owner: {self._kind} {self._if_held})"
@@ -233,30 +235,34 @@ class LockBase:
                 f" (whose lease keeps the name until min_hold={self._options.min_hold:g} s after its grant, even if it "
                 "is released before)"
             )
-        ahead = f", {left.ahead} waited before us" if left.ahead else ""
+        ahead = f", {not_granted.ahead} waited before us" if not_granted.ahead else ""
         if timeout == 0:
-            return LockTimeout(f"{self._name!r} is held by {holders}. {TO_WAIT}, or see {self._show()}.", left.votes)
+            return LockTimeout(
+                f"{self._name!r} is held by {holders}. {TO_WAIT}, or see {self._show()}.", not_granted.votes
+            )
         return LockTimeout(
             f"{self._name!r} was not granted within {timeout or 0:g} s: it was held by {holders}{ahead}. Wait "
             f"longer, or see {self._show()}.",
-            left.votes,
+            not_granted.votes,
         )
 
     def _show(self) -> str:
-        """Say what to type to learn more."""
-        if escape(self._spec.name) != self._spec.name:  # it cannot be typed
+        """Return the command that shows more of the name."""
+        if escape(self._spec.name) != self._spec.name:  # the name cannot be typed
             return "`holdfast ls` for how long it will still be held"
         return f"`holdfast show {quote(self._spec.name)}` for how long it will still be held, and who waits"
 
 
 def absent(of: object, word: str, in_lease: str | None) -> str:
-    """Say that an object has no attribute `word`, which a lease has as `in_lease`."""
-    advice = "" if in_lease is None else f": it belongs to the lease that you got; keep that, and use its {in_lease}"
+    """Return the message that an object has no attribute `word`, which a lease has as `in_lease`."""
+    advice = (
+        "" if in_lease is None else f": it belongs to the lease that you acquired; keep that, and use its {in_lease}"
+    )
     return f"{type(of).__name__!r} object has no attribute {word!r}{advice}"
 
 
 def _list(owners: Sequence[str]) -> str:
-    """Name holders, each once, and not too many."""
+    """Return the names of holders as text: each once, and the first NAMED of them."""
     names = list(dict.fromkeys(map(shown, owners)))
     if len(names) > NAMED:
         names[NAMED:] = [f"{len(names) - NAMED} others"]
@@ -264,37 +270,37 @@ def _list(owners: Sequence[str]) -> str:
 
 
 class BlockingLockBase(LockBase):
-    """All that is common to what a `Client` makes."""
+    """The base of all locks of a `Client`."""
 
     _takes: tuple[str, ...] = ("timeout", "stop")
-    """The keywords of `acquire`."""
+    """The keywords that `acquire` takes."""
 
     def __init__(
         self, client: Sessions, name: str, options: LockOptions, *, capacity: int = 1, weight: int = 1
     ) -> None:
-        """Make it; nothing is acquired yet."""
+        """Make the lock; nothing is acquired yet."""
         super().__init__(client, name, options, capacity=capacity, weight=weight)
         self._entered = Entered[Lease](threads.here)
         self._face: type[Lease] = Lease
 
     def acquire(self, timeout: float | None = UNSET, *, stop: Stop | None = None, **unknown: Never) -> Lease:
-        """Acquire, waiting up to `timeout` seconds (0: ask once; None: for ever; default: the lock's own).
+        """Acquire the lock, waiting up to `timeout` seconds (0: ask once; None: for ever; default: the lock's own).
 
-        Raises LockTimeout if it was not granted in time, StoreError if the store did not answer, and Stopped if `stop`
-        is set meanwhile, by another thread.
+        Raises LockTimeout if the lock was not granted in time, StoreError if the store did not answer, and Stopped if
+        another thread sets `stop` meanwhile.
         """
         if stop is not None or unknown:
             return self._acquire_or_stop(self._spec, timeout, stop, unknown)
         return self._acquire(self._spec, timeout)
 
     def try_acquire(self) -> Lease | None:
-        """Acquire if it is free at once; else return None. Raises StoreError if the store did not answer."""
+        """Acquire the lock if it is free at once; else return None. Raises StoreError if the store did not answer."""
         return self._try_acquire(self._spec)
 
     def locked(self) -> bool:
-        """Ask the store whether others leave no room: who asked for this now, would have to wait.
+        """Ask the store whether an acquisition would have to wait now, because of holders or a lock delay.
 
-        It may be untrue as soon as it is said: to take the lock if it is free, call `try_acquire`.
+        The answer may be out of date as soon as it is returned: to take the lock if it is free, call `try_acquire`.
         """
         return self._is_full(drive(self._client.session().inspect(self._spec.name)))
 
@@ -310,7 +316,7 @@ class BlockingLockBase(LockBase):
 
     def _acquire(self, spec: LockSpec, timeout: float | None) -> Lease:
         session = self._client.session()
-        owned: list[CoreLease] = []  # a lease is here before it is anywhere else
+        owned: list[CoreLease] = []  # a granted lease is put in here first, so that an interrupt cannot lose it
         try:
             return self._lease(session, drive(self._obtain(session, spec, timeout, owned)))
         except BaseException:
@@ -337,7 +343,7 @@ class BlockingLockBase(LockBase):
         return lease
 
     def __enter__(self) -> Lease:
-        """Acquire; raises as `acquire` does."""
+        """Acquire the lock; raises as `acquire` does."""
         lease = None
         try:
             lease = self._acquire(self._spec, UNSET)
@@ -363,7 +369,7 @@ class BlockingLockBase(LockBase):
         except BaseException:
             lease = lease or self._entered.last(self._name)
             self._entered.forget(self._name, lease)
-            lease.release()  # it was interrupted; one that is released already only answers
+            lease.release()  # completes an interrupted release; after a complete one it only returns the outcome
             raise
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
@@ -383,38 +389,38 @@ class BlockingLockBase(LockBase):
 
 
 class AsyncLockBase(LockBase):
-    """All that is common to what an `AsyncClient` makes."""
+    """The base of all locks of an `AsyncClient`."""
 
     def __init__(
         self, client: Sessions, name: str, options: LockOptions, *, capacity: int = 1, weight: int = 1
     ) -> None:
-        """Make it; nothing is acquired yet."""
+        """Make the lock; nothing is acquired yet."""
         super().__init__(client, name, options, capacity=capacity, weight=weight)
         self._entered = Entered[AsyncLease](aio.here)
         self._face: type[AsyncLease] = AsyncLease
 
     def acquire(self, timeout: float | None = UNSET, **unknown: Never) -> Acquiring[AsyncLease]:
-        """Acquire, waiting up to `timeout` seconds (0: ask once; None: for ever; default: the lock's own).
+        """Acquire the lock, waiting up to `timeout` seconds (0: ask once; None: for ever; default: the lock's own).
 
-        Await it for the lease, or enter the lease at once: `async with lock.acquire(timeout=5) as lease`. Raises
-        LockTimeout if it was not granted in time, StoreError if the store did not answer. Cancelled at any point, it
-        leaves no holder and no waiter behind.
+        Await the call for the lease, or enter the lease at once: `async with lock.acquire(timeout=5) as lease`. Raises
+        LockTimeout if the lock was not granted in time, StoreError if the store did not answer. A call that is
+        cancelled at any point leaves no holder and no waiter behind.
         """
         if unknown:
             refuse_unknown("acquire", unknown, ("timeout",))
         return Acquiring(self._acquire(self._spec, timeout))
 
     async def try_acquire(self) -> AsyncLease | None:
-        """Acquire if it is free at once; else return None. Raises StoreError if the store did not answer."""
+        """Acquire the lock if it is free at once; else return None. Raises StoreError if the store did not answer."""
         return await self._try_acquire(self._spec)
 
     async def locked(self) -> bool:
-        """Ask the store whether others leave no room, as `Lock.locked`."""
+        """Ask the store whether an acquisition would have to wait now, as `Lock.locked`."""
         return self._is_full(await self._client.session().inspect(self._spec.name))
 
     async def _acquire(self, spec: LockSpec, timeout: float | None) -> AsyncLease:
         session = self._client.session()
-        owned: list[CoreLease] = []  # a lease is here before it is anywhere else
+        owned: list[CoreLease] = []  # a granted lease is put in here first, so that an interrupt cannot lose it
         try:
             return self._lease(session, await self._obtain(session, spec, timeout, owned))
         except GeneratorExit:
@@ -447,7 +453,7 @@ class AsyncLockBase(LockBase):
         return lease
 
     async def __aenter__(self) -> AsyncLease:
-        """Acquire; raises as `acquire` does. The body is cancelled if the lease is lost."""
+        """Acquire the lock; raises as `acquire` does. The body is cancelled if the lease is lost."""
         lease = None
         try:
             lease = await self._acquire(self._spec, UNSET)

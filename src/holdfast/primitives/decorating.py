@@ -1,4 +1,4 @@
-"""Decorators: which functions they take, and how the name to lock is made of the arguments of a call."""
+"""The decorators: the check of the functions that they take, and the format of the name from the call's arguments."""
 
 import inspect
 import string
@@ -11,7 +11,7 @@ P = ParamSpec("P")
 
 
 def title_of(function: object) -> str:
-    """Return what to call a function in an error."""
+    """Return the name of a function for an error."""
     return str(getattr(function, "__qualname__", function))
 
 
@@ -23,19 +23,19 @@ def refuse_generator(function: object, entry: str) -> None:
 
 
 def name_from_call(function: Callable[P, object], template: str) -> Callable[P, str]:
-    """Return what formats `template` from the arguments of a call of `function`."""
+    """Return a function that formats `template` with the arguments of a call of `function`."""
     signature = inspect.signature(function)
     try:
         fields = [field for _, field, _, _ in string.Formatter().parse(template) if field is not None]
     except ValueError as error:
-        message = f"the name {template!r} is no format string ({error}); write {{{{ and }}}} for braces"
+        message = f"the name {template!r} is not a format string ({error}): write {{{{ and }}}} for braces"
         raise UsageError(message) from None
     for field in fields:
         root = field.partition(".")[0].partition("[")[0]
         if root not in signature.parameters:
             known = ", ".join(signature.parameters) or "none"
-            metadata = title_of(function)
-            message = f"the name {template!r} uses {{{root}}}, but {metadata} has no such parameter; it has: {known}"
+            title = title_of(function)
+            message = f"the name {template!r} uses {{{root}}}, but {title} has no such parameter: use one of {known}"
             raise UsageError(message)
 
     def name_of(*args: P.args, **kwargs: P.kwargs) -> str:

@@ -1,11 +1,11 @@
-"""Leader election: a lock whose holder publishes a value.
+"""Leader election: a lock whose holder, the leader, publishes a value.
 
-A campaign is an acquisition, a term a lease, and the number of a term its fencing token. What the leader publishes
-travels in the label of the owner, so whoever looks at the name sees it.
+A campaign is an acquisition, a term is a lease, and the number of a term is its fencing token. The owner metadata of
+the lease carries the published value, so every inspection of the name shows the value.
 
-A leader that was deposed may not have heard of it: it may be paused, or cut off. So `is_leader` is judged by the local
-deadline alone, which is over here before it is over in the store; and whatever must not be done by two leaders has to
-compare the token. What `leader()` and `observe()` say was true when the store said it, and may not be any more.
+A deposed leader may not know that it was deposed: it may be paused, or cut off. So `is_leader` depends on the local
+deadline alone, which passes here before the lease ends in the store. A resource that two leaders must never use at once
+has to compare the token. The answers of `leader()` and `observe()` may be out of date as soon as they arrive.
 """
 
 from contextlib import nullcontext
@@ -28,47 +28,47 @@ from holdfast.runtimes import aio, threads
 from holdfast.runtimes.threads import drive
 
 INTERVAL = 1.0
-"""How often an observer asks the store, in seconds."""
+"""The default time between two inspections of an observation, in seconds."""
 
 VALUE_BYTES = 4096
-"""How long what a leader publishes may be."""
+"""The most bytes of a published value."""
 
 
 @dataclass(slots=True, frozen=True)
 class Leader:
-    """Who leads, as the store last said."""
+    """A leader, as the store showed it last."""
 
     owner: str
-    """Who it is: the owner of its client."""
+    """The owner of the leader's client."""
     value: str
-    """What it publishes."""
+    """The value that the leader publishes."""
     token: int
-    """The number of its term: the fencing token of its lease, which grows from leader to leader."""
+    """The number of the term: the fencing token of the lease, which grows from leader to leader."""
 
 
 def check_value(value: object) -> str:
     """Return `value` if a leader can publish it; else raise UsageError."""
     if not isinstance(value, str):
-        raise UsageError(f"a leader publishes a str, not {value!r}")
+        raise UsageError(f"a leader publishes a str, not {value!r}: convert the value first")
     try:
         size = len(value.encode())
     except UnicodeEncodeError:
-        raise UsageError(f"what a leader publishes must be encodable as UTF-8; {value!r} is not") from None
+        raise UsageError(f"a leader publishes text that UTF-8 can encode, and {value!r} is not: escape it") from None
     if size > VALUE_BYTES:
         raise UsageError(
-            f"what a leader publishes may have up to {VALUE_BYTES} bytes of UTF-8, not {size}: publish where to find "
-            "the rest"
+            f"a leader publishes a value of up to {VALUE_BYTES} bytes of UTF-8, not {size}: publish where to find the "
+            "rest"
         )
     return value
 
 
 def _metadata(session: Session, value: str) -> str:
-    """Return what a leader says of itself. It is never empty, so no term is handed on within a process."""
+    """Return the owner metadata of a leader. They are never empty, so a campaign never uses a local queue."""
     return OwnerMetadata(session.owner, value).text()
 
 
 def leader_of(view: NameView) -> Leader | None:
-    """Return who leads, according to what a store shows of a name."""
+    """Return the leader in an inspected name; None if nobody leads."""
     if not view.holders:
         return None
     holder = view.holders[0]
@@ -76,25 +76,25 @@ def leader_of(view: NameView) -> Leader | None:
 
 
 class Leadership(Lease):
-    """One term of a leader, from `Election.campaign`: a lease. Releasing it is resigning."""
+    """One term of a leader, from `Election.campaign`. It is a lease; to release it is to resign."""
 
     __slots__ = ("_value",)
 
     def __init__(self, session: Session, lease: CoreLease, name: str, value: str) -> None:
-        """Wrap a lease that was just won."""
+        """Wrap a lease that was just granted."""
         super().__init__(session, lease, name)
         self._value = value
 
     @property
     def value(self) -> str:
-        """What the leader publishes."""
+        """The value that the leader publishes."""
         return self._value
 
     def publish(self, value: str) -> None:
-        """Publish another value, without resigning.
+        """Publish another value in the same term.
 
-        Raises LeaseLost if the term is over, StoreError if the store did not answer: then the one or the other value
-        may be published, and publishing again is safe.
+        Raises LeaseLost if the term is over, StoreError if the store did not answer: then either the old or the new
+        value is published, and publishing again is safe.
         """
         check_value(value)
         drive(self._session.adjust(self._core, owner=_metadata(self._session, value)))
@@ -102,24 +102,24 @@ class Leadership(Lease):
 
 
 class AsyncLeadership(AsyncLease):
-    """One term of a leader, from `AsyncElection.campaign`: a lease. Releasing it is resigning."""
+    """One term of a leader, from `AsyncElection.campaign`. It is a lease; to release it is to resign."""
 
     __slots__ = ("_value",)
 
     def __init__(self, session: Session, lease: CoreLease, name: str, value: str) -> None:
-        """Wrap a lease that was just won."""
+        """Wrap a lease that was just granted."""
         super().__init__(session, lease, name)
         self._value = value
 
     @property
     def value(self) -> str:
-        """What the leader publishes."""
+        """The value that the leader publishes."""
         return self._value
 
     async def publish(self, value: str) -> None:
-        """Publish another value, without resigning, as `Leadership.publish`.
+        """Publish another value in the same term, as `Leadership.publish`.
 
-        Cancelled, it may be done or not.
+        If it is cancelled, either the old or the new value is published.
         """
         check_value(value)
         await self._session.adjust(self._core, owner=_metadata(self._session, value))
@@ -127,10 +127,10 @@ class AsyncLeadership(AsyncLease):
 
 
 class _ObservationBase:
-    """Changes of the leader, as somebody sees them who asks the store now and then."""
+    """The changes of the leader, found by inspecting the name every `interval` seconds."""
 
     def __init__(self, session: Session, name: str, interval: float, timeout: float | None) -> None:
-        """Prepare; nothing is asked yet."""
+        """Prepare; the first step of the iteration sends the first request."""
         self._session = session
         self._name = name
         self._interval = check_duration(interval, "interval", 0.01)
@@ -140,19 +140,19 @@ class _ObservationBase:
         self._look_at = 0.0
         self._unanswered_since: float | None = None
         self._last: tuple[Leader | None] | None = None
-        """What was told last, if anything was."""
+        """The leader that was returned last, in a tuple; None before the first."""
 
     def stop(self) -> None:
-        """End it, at once; from any thread. Idempotent."""
+        """End the iteration at once; from any thread. Idempotent."""
         self._stopped = True
         self._session.runtime.post(self._signal.set)
 
     async def _advance(self) -> tuple[Leader | None] | None:
-        """Wait for a change and return it, in a tuple; None when there is nothing more to come."""
+        """Wait for a change and return the leader in a tuple; return None at the end of the observation."""
         now = self._session.runtime.now
         while not self._is_over():
             if now() < self._look_at:
-                until = self._until if self._last is not None else None  # something is told, however late
+                until = self._until if self._last is not None else None  # the first leader is returned, however late
                 await self._signal.wait(self._look_at if until is None else min(self._look_at, until))
                 continue
             self._look_at = now() + self._interval
@@ -163,7 +163,7 @@ class _ObservationBase:
         return None
 
     async def _look(self) -> tuple[Leader | None] | None:
-        """Ask the store; None if it does not answer, which is ridden out for as long as by an acquisition."""
+        """Ask the store for the leader; None if the store does not answer, for up to `retry_for` seconds."""
         session = self._session
         asked = session.runtime.now()
         try:
@@ -191,13 +191,13 @@ class _ObservationBase:
 
 
 class Observation(_ObservationBase):
-    """An iterator over the changes of the leader, from `Election.observe`. `stop()` ends it from another thread."""
+    """An iterator over the changes of the leader, from `Election.observe`. Another thread ends it by `stop()`."""
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> Leader | None:
-        """Block until the leader has changed, and return the new one, or None if there is none."""
+        """Block until the leader has changed, and return the new leader, or None if nobody leads."""
         seen = drive(self._advance())
         if seen is None:
             raise StopIteration
@@ -211,7 +211,7 @@ class AsyncObservation(_ObservationBase):
         return self
 
     async def __anext__(self) -> Leader | None:
-        """Wait until the leader has changed, and return the new one, or None if there is none."""
+        """Wait until the leader has changed, and return the new leader, or None if nobody leads."""
         seen = await self._advance()
         if seen is None:
             raise StopAsyncIteration
@@ -222,22 +222,22 @@ T = TypeVar("T", Leadership, AsyncLeadership)
 
 
 class _ElectionBase(LockBase, Generic[T]):
-    """All of an election that needs no store."""
+    """The part of an election that is the same for threads and asyncio."""
 
     _kind = "an election"
-    _advice = "It leads already: publish() another value, or resign() first, or give a timeout."
+    _advice = "This candidate leads already: publish() another value, or resign() first, or give a timeout."
 
     def __init__(self, client: Sessions, name: str, options: LockOptions) -> None:
-        """Make it; nobody campaigns yet."""
+        """Make the election; the campaign is another step."""
         super().__init__(client, name, options)
         self._term: T | None = None
-        """The last term that was won through this object."""
+        """The last term of this object; None before the first."""
 
     @property
     def is_leader(self) -> bool:
-        """Whether the last term that was won through this object is certainly not over. Asks no store.
+        """Whether the last term of this object certainly goes on. Sends no request.
 
-        False from the local deadline of the lease on, whatever the store may say.
+        False from the local deadline of the lease on, even if the store still keeps the lease.
         """
         term = self._term
         return term is not None and term.remaining() > 0
@@ -253,7 +253,7 @@ class _ElectionBase(LockBase, Generic[T]):
 
     def _no_term(self) -> UsageError:
         return UsageError(
-            f"nobody was elected through this object to lead {self._name!r}; campaign() before you publish"
+            f"this object has not been elected to lead {self._name!r}: call campaign() before you publish"
         )
 
 
@@ -263,18 +263,18 @@ class Election(_ElectionBase[Leadership]):
     def campaign(
         self, value: str = "", timeout: float | None = UNSET, *, stop: Stop | None = None, **unknown: Never
     ) -> Leadership:
-        """Wait to be elected, up to `timeout` seconds (0: ask once; None: for ever), and lead, publishing `value`.
+        """Wait to be elected, up to `timeout` seconds (0: ask once; None: for ever); then lead and publish `value`.
 
-        First come, first served. The lease that is returned is the term: renewed until it is released, `resign` is
-        called or it is lost. Raises LockTimeout, which says who leads, if it was not in time; StoreError if the store
-        did not answer; UsageError if the value has more than 4096 bytes of UTF-8; Stopped if `stop` is set
-        meanwhile, by another thread.
+        Candidates are elected in the order in which they came. The returned lease is the term: it is renewed until it
+        is released, `resign` is called or it is lost. Raises LockTimeout, which names the leader, if the candidate was
+        not elected in time; StoreError if the store did not answer; UsageError if the value has more than 4096 bytes of
+        UTF-8; Stopped if another thread sets `stop` meanwhile.
         """
         if unknown:
             refuse_unknown("campaign", unknown, ("value", "timeout", "stop"))
         check_value(value)
         session = self._client.session()
-        owned: list[CoreLease] = []  # a lease is here before it is anywhere else
+        owned: list[CoreLease] = []  # a granted lease is put in here first, so that an interrupt cannot lose it
         try:
             spec = replace(self._spec_with(session, value), stop=stop)
             with nullcontext() if stop is None else stop.watching(session, self._name):
@@ -286,30 +286,31 @@ class Election(_ElectionBase[Leadership]):
             raise
 
     def publish(self, value: str) -> None:
-        """Publish another value, as the leader; see `Leadership.publish`. Raises UsageError if there was no term."""
+        """Publish another value as the leader; see `Leadership.publish`. Raises UsageError if there was no term."""
         if self._term is None:
             raise self._no_term()
         self._term.publish(value)
 
     def resign(self) -> Outcome | None:
-        """End the last term that was won through this object, and let the next candidate lead; None if there is none.
+        """End the last term of this object, so that the next candidate leads; return None if there was no term.
 
-        Never raises because of the store. Called again, it answers the same.
+        Never raises because of the store. Called again, it returns the same outcome.
         """
         term = self._term
         return None if term is None else term.release()
 
     def leader(self) -> Leader | None:
-        """Ask the store who leads; None if nobody does. Raises StoreError if it did not answer."""
+        """Ask the store for the leader; None if nobody leads. Raises StoreError if the store did not answer."""
         return leader_of(drive(self._client.session().inspect(self._spec.name)))
 
     def observe(self, timeout: float | None = None, *, interval: float = INTERVAL) -> Observation:
-        """Iterate over the leaders: first the present one, then each change, of the leader or of what it publishes.
+        """Iterate over the leaders: first the present one, then each change of the leader or of its value.
 
         None stands for no leader. The store is asked every `interval` seconds, so leaders that come and go in between
-        are not seen. It ends after `timeout` seconds (0: after the present one; None: never), or by `stop()` of what
-        is returned, or, within `interval` seconds, when the client is closed. A store that does not answer is asked
-        again for as long as by an acquisition; then StoreError is raised, and the iteration may be gone on with.
+        are not seen. The iteration ends after `timeout` seconds (0: after the present leader; None: never), when
+        `stop()` of the observation is called, or within `interval` seconds after the client is closed. A store that
+        does not answer is asked again for `retry_for` seconds, as by an acquisition; then StoreError is raised, and the
+        iteration may be continued.
         """
         return Observation(self._client.session(), self._spec.name, interval, timeout)
 
@@ -318,9 +319,10 @@ class AsyncElection(_ElectionBase[AsyncLeadership]):
     """An election of an `AsyncClient`. Made by `AsyncClient.election`."""
 
     def campaign(self, value: str = "", timeout: float | None = UNSET, **unknown: Never) -> Acquiring[AsyncLeadership]:
-        """Wait to be elected, as `Election.campaign`: await it, or enter it by `async with`.
+        """Wait to be elected, as `Election.campaign`: await the call, or enter it by `async with`.
 
-        Cancelled at any point, it leaves no leader and no candidate behind. A body is cancelled if the term is lost.
+        A call that is cancelled at any point leaves no leader and no candidate behind. A body is cancelled if the term
+        is lost.
         """
         if unknown:
             refuse_unknown("campaign", unknown, ("value", "timeout"))
@@ -328,7 +330,7 @@ class AsyncElection(_ElectionBase[AsyncLeadership]):
 
     async def _campaign(self, value: str, timeout: float | None) -> AsyncLeadership:
         session = self._client.session()
-        owned: list[CoreLease] = []  # a lease is here before it is anywhere else
+        owned: list[CoreLease] = []  # a granted lease is put in here first, so that an interrupt cannot lose it
         try:
             core = await self._obtain(session, self._spec_with(session, value), timeout, owned)
             core.by = aio.mark()
@@ -341,20 +343,20 @@ class AsyncElection(_ElectionBase[AsyncLeadership]):
             raise
 
     async def publish(self, value: str) -> None:
-        """Publish another value, as the leader; see `AsyncLeadership.publish`."""
+        """Publish another value as the leader; see `AsyncLeadership.publish`."""
         if self._term is None:
             raise self._no_term()
         await self._term.publish(value)
 
     async def resign(self) -> Outcome | None:
-        """End the last term, as `Election.resign`. Cancelled, it is carried out all the same."""
+        """End the last term, as `Election.resign`. If it is cancelled, it is carried out all the same."""
         term = self._term
         return None if term is None else await term.release()
 
     async def leader(self) -> Leader | None:
-        """Ask the store who leads; None if nobody does. Raises StoreError if it did not answer."""
+        """Ask the store for the leader; None if nobody leads. Raises StoreError if the store did not answer."""
         return leader_of(await self._client.session().inspect(self._spec.name))
 
     def observe(self, timeout: float | None = None, *, interval: float = INTERVAL) -> AsyncObservation:
-        """Iterate over the leaders by `async for`, as `Election.observe`. Cancelling the task that iterates ends it."""
+        """Iterate over the leaders by `async for`, as `Election.observe`. A cancellation of the task ends it, too."""
         return AsyncObservation(self._client.session(), self._spec.name, interval, timeout)

@@ -1,4 +1,4 @@
-"""The lock: a name that one holder has at a time."""
+"""The lock, which has one holder at a time."""
 
 from dataclasses import replace
 

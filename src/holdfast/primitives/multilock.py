@@ -1,8 +1,8 @@
-"""The multilock: several names that one holder has at a time, all of them or none.
+"""The multilock: one holder has all of several names, or none of them.
 
-The names are taken in one order, whatever order they are given in, so that users of overlapping names never wait for
-each other in a circle. Each is an ordinary lock: who holds one of them by `lock()` keeps a multilock out, and the other
-way round. `core/together.py` has the rules.
+The names are acquired in one order, whatever order the caller gives, so that users of overlapping names never wait for
+each other in a circle. Each name is an ordinary lock: a holder of `lock()` for one of the names keeps a multilock out,
+and the other way round. `core/multi_acquire.py` has the rules.
 """
 
 import functools
@@ -34,22 +34,22 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 MOST_NAMES = 1000
-"""How many names one multilock may have."""
+"""The most names of one multilock."""
 
 
 class _MultiLeaseBase:
-    """All of the lease of a multilock that needs no store."""
+    """The part of the lease of a multilock that sends no request: the same for threads and asyncio."""
 
     __slots__ = ("_group", "_names")
 
     def __init__(self, group: LeaseGroup, names: tuple[str, ...]) -> None:
-        """Wrap leases that were just won; `names` are what their users call them."""
+        """Wrap leases that were just granted; `names` are their names without the client's namespace."""
         self._names = names
         self._group = group
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What is held, in the order in which it was taken."""
+        """The names that are held, in the order in which they were acquired."""
         return self._names
 
     @property
@@ -59,7 +59,7 @@ class _MultiLeaseBase:
 
     @property
     def ttl(self) -> float:
-        """How long, in seconds, the store keeps the leases after the holder was last heard."""
+        """For how many seconds the store keeps the leases after the last renewal."""
         return seconds(self._group.leases[0].ttl)
 
     @property
@@ -68,18 +68,18 @@ class _MultiLeaseBase:
         return self._group.state()
 
     def remaining(self) -> float:
-        """Return for how many seconds all names are certainly still ours, renewals aside; 0.0 once one is not."""
+        """Return for how many seconds all names are certainly still held without a renewal; 0.0 once one is not."""
         return self._group.remaining()
 
     def check(self) -> None:
-        """Raise LeaseLost unless all names are certainly still ours (ForkedLeaseError in a forked child)."""
+        """Raise LeaseLost unless all names are certainly still held (ForkedLeaseError in a forked child)."""
         self._group.check()
 
     def on_lost(self, callback: Callable[[LeaseLost], object]) -> None:
-        """Have `callback(error)` called once when the first of the names is lost; at once if one is lost already.
+        """Call `callback(error)` once when the first of the names is lost; at once if one is lost already.
 
-        It runs in the thread that notices, mostly the renewer's, or soon in the event loop: it must not block. Its
-        errors are logged.
+        The callback runs in the thread that notices the loss, mostly the renewer's, or soon in the event loop: it must
+        not block. Its errors are logged.
         """
         self._group.when_lost(callback)
 
@@ -87,7 +87,7 @@ class _MultiLeaseBase:
         return f"<{type(self).__name__} {self.tokens} {self.state.value}>"
 
     def __del__(self) -> None:
-        group = getattr(self, "_group", None)  # none if it was interrupted when it was made
+        group = getattr(self, "_group", None)  # an object whose making was interrupted has none
         if group is None or group.let_go:
             return
         dropped = [lease for lease in group.leases if not lease.over()]
@@ -107,12 +107,12 @@ class _MultiLeaseBase:
         return self._group.leases[0].lost_because == FORKED
 
     def _raise_if_lost(self, outcome: Outcome, error: BaseException | None) -> None:
-        """On exit: tell of a loss, without masking the body's own error."""
+        """Raise the error of a loss on exit, without masking the body's own error."""
         if not outcome.kept or self._group.is_lost():
             raise_or_note(self._group.loss(), error)
 
     def _leave_lost(self) -> None:
-        """Have all released in the background, once one was lost. See `Lease`."""
+        """Release all leases in the background after one was lost, so that leaving the body waits for no store."""
         group = self._group
         if not group.let_go:
             group.let_go = True
@@ -120,33 +120,33 @@ class _MultiLeaseBase:
 
 
 class MultiLease(_MultiLeaseBase):
-    """One holding of all names of a `MultiLock`. Use it with `with`, or call `release()`."""
+    """The lease of all names of a `MultiLock`. Use it with `with`, or call `release()`."""
 
     __slots__ = ("__weakref__",)
 
     @property
     def lost(self) -> Loss:
-        """The event that is set the moment any of the names can no longer be trusted: then none of them can."""
+        """The event that is set the moment the lease of any name can no longer be trusted, and so none of them."""
         return Loss(self._group, ", ".join(self._names))
 
     def release(self) -> Outcome:
-        """Let go of all names; return the worst of their outcomes. Never raises because of the store.
+        """Release all names; return the worst of their outcomes. Never raises because of the store.
 
-        Called again, it answers the same. Raises ForkedLeaseError in a forked child.
+        Called again, it returns the same outcome. Raises ForkedLeaseError in a forked child.
         """
         try:
             return drive(self._group.release())
         except ForkedLeaseError:
             raise
-        except BaseException:  # an interrupt: what was let go already stays so, and answers the same
+        except BaseException:  # an interrupt: to release the same leases again does no harm
             drive(self._group.release())
             raise
 
     def extend(self, ttl: float | None = None) -> float:
         """Renew all names now, for `ttl` seconds if given; return the seconds that remain. See `Lease.extend`.
 
-        Raises LeaseLost if one is lost, StoreError if the store did not answer (then nothing is known to be changed),
-        UsageError if the store grants no lease for this ttl.
+        Raises LeaseLost if a name is lost, StoreError if the store did not answer (then the local deadlines stay as
+        they were), UsageError if the store grants no lease for this ttl.
         """
         drive(self._group.extend(ttl))
         return self.remaining()
@@ -157,7 +157,7 @@ class MultiLease(_MultiLeaseBase):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Release. Raises LeaseLost if a name was lost and the body raised nothing itself."""
+        """Release all names. Raises LeaseLost if a name was lost and the body raised no error itself."""
         if self._is_forked():
             return
         if self._group.is_lost():
@@ -166,31 +166,31 @@ class MultiLease(_MultiLeaseBase):
             return
         try:
             outcome = self.release()
-        except BaseException:  # it was interrupted, maybe before it began
+        except BaseException:  # an interrupt, maybe before the release began
             self.release()
             raise
         self._raise_if_lost(outcome, error)
 
 
 class AsyncMultiLease(_MultiLeaseBase):
-    """One holding of all names of an `AsyncMultiLock`. Use it with `async with`, or await `release()`."""
+    """The lease of all names of an `AsyncMultiLock`. Use it with `async with`, or await `release()`."""
 
     __slots__ = ("__weakref__", "_guard")
 
     def __init__(self, group: LeaseGroup, names: tuple[str, ...]) -> None:
-        """Wrap leases that were just won."""
+        """Wrap leases that were just granted."""
         super().__init__(group, names)
         self._guard: BodyGuard | None = None
 
     @property
     def lost(self) -> AsyncLoss:
-        """The event that is set the moment any of the names can no longer be trusted: then none of them can."""
+        """The event that is set the moment the lease of any name can no longer be trusted, and so none of them."""
         return AsyncLoss(self._group, ", ".join(self._names))
 
     async def release(self) -> Outcome:
-        """Let go of all names; return the worst of their outcomes. Never raises because of the store.
+        """Release all names; return the worst of their outcomes. Never raises because of the store.
 
-        Called again, it answers the same. Cancelled, it is carried out all the same.
+        Called again, it returns the same outcome. If it is cancelled, it is carried out all the same.
         """
         return await self._group.release()
 
@@ -208,7 +208,7 @@ class AsyncMultiLease(_MultiLeaseBase):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Release. Raises LeaseLost if a name was lost and the body raised nothing itself."""
+        """Release all names. Raises LeaseLost if a name was lost and the body raised no error itself."""
         guard, self._guard = self._guard, None
         if guard is not None:
             guard.disarm()
@@ -226,30 +226,30 @@ class AsyncMultiLease(_MultiLeaseBase):
 
 
 class _MultiLockBase(LockBase):
-    """All of a multilock that needs no store."""
+    """The part of a multilock that is the same for threads and asyncio."""
 
     _kind = "a multilock"
-    _advice = "Take all names at once, by one multilock; or release the other first, or give a timeout."
+    _advice = "Acquire all names at once, by one multilock; or release the other lease first, or give a timeout."
 
     def __init__(self, client: Sessions, names: Iterable[str], options: LockOptions) -> None:
-        """Make it; nothing is acquired yet."""
+        """Make the multilock; nothing is acquired yet."""
         self._names = _in_order(names)
         super().__init__(client, self._names[0], options)
         max_hold = options.max_hold
-        ttl = options.ttl if max_hold is None else min(options.ttl, max_hold)  # so that nothing outlives max_hold
-        # max_hold counts from when all are held, so it is none of the single names'.
+        ttl = options.ttl if max_hold is None else min(options.ttl, max_hold)  # no lease is to outlive max_hold
+        # max_hold counts from when all names are held, so the specs of the single names have none.
         common = replace(self._spec, ttl=micros(ttl), max_hold=NEVER)
         self._specs = [replace(common, name=self._full(name), title=name) for name in self._names]
         self._max_hold = NEVER if max_hold is None else max_hold
 
     @property
     def name(self) -> str:
-        """What is locked, for people to read."""
+        """All names as one text, for people to read."""
         return ", ".join(self._names)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What is locked, in the order in which it is taken."""
+        """The names, in the order in which they are acquired."""
         return self._names
 
     def __repr__(self) -> str:
@@ -268,12 +268,13 @@ class _MultiLockBase(LockBase):
         with nullcontext() if stop is None else stop.watching(session, self.name):
             result = await self._acquire_all(session, timeout, owned, stop)
         if isinstance(result, Missed):
-            left = await session.explain(self._specs[result.place].name, result.left)
-            raise self._missed(replace(result, left=left), timeout, session.owner)
+            not_granted = await session.explain(self._specs[result.place].name, result.not_granted)
+            raise self._missed(replace(result, not_granted=not_granted), timeout, session.owner)
         return result
 
     def _missed(self, missed: Missed, timeout: float | None, owner: str) -> LockTimeout:
-        error = self._named(self._names[missed.place])._timed_out(missed.left, timeout, owner)  # noqa: SLF001 - of us
+        lock = self._named(self._names[missed.place])
+        error = lock._timed_out(missed.not_granted, timeout, owner)  # noqa: SLF001 - of the same class
         return LockTimeout(f"{error} Of {', '.join(map(repr, self._names))}, none is held now.")
 
     def _group(self, session: Session, result: list[CoreLease]) -> LeaseGroup:
@@ -284,15 +285,20 @@ class _MultiLockBase(LockBase):
 
 
 def _in_order(names: Iterable[str]) -> tuple[str, ...]:
-    """Return names in the order in which everybody takes them. Raises UsageError if they can't be locked together."""
+    """Return names in the order in which all multilocks acquire them.
+
+    Raises UsageError if the names cannot be locked together.
+    """
     if isinstance(names, str):
-        raise UsageError(f"a multilock takes a list of names, not one str; write [{names!r}]")
+        raise UsageError(f"a multilock takes a list of names, not one str: write [{names!r}]")
     given = [check_name(name) for name in names]
     if not 1 <= len(given) <= MOST_NAMES:
         raise UsageError(f"a multilock takes from 1 to {MOST_NAMES} names, not {len(given)}")
     twice = sorted({name for name in given if given.count(name) > 1}) if len(set(given)) < len(given) else []
     if twice:
-        raise UsageError(f"{', '.join(map(repr, twice))} is named twice: a multilock would wait for itself")
+        raise UsageError(
+            f"a multilock with equal names would wait for itself: give {', '.join(map(repr, twice))} only once"
+        )
     return tuple(sorted(given, key=str.encode))
 
 
@@ -303,21 +309,21 @@ class MultiLock(_MultiLockBase):
     """
 
     def __init__(self, client: Sessions, names: Iterable[str], options: LockOptions) -> None:
-        """Make it; nothing is acquired yet."""
+        """Make the multilock; nothing is acquired yet."""
         super().__init__(client, names, options)
         self._entered = Entered[MultiLease](threads.here)
 
     def acquire(self, timeout: float | None = UNSET, *, stop: Stop | None = None, **unknown: Never) -> MultiLease:
         """Acquire all names, waiting up to `timeout` seconds for all of them (0: ask once; None: for ever).
 
-        Raises LockTimeout, which says which name was not to be had, StoreError if the store did not answer, or Stopped
-        if `stop` is set meanwhile, by another thread: then none of them is held.
+        Raises LockTimeout, which says which name was not granted in time, StoreError if the store did not answer, or
+        Stopped if another thread sets `stop` meanwhile: then none of the names is held.
         """
         if unknown:
             refuse_unknown("acquire", unknown, ("timeout", "stop"))
         timeout = self._timeout(timeout)
         session = self._client.session()
-        owned: list[CoreLease] = []  # what is granted is here before it is anywhere else
+        owned: list[CoreLease] = []  # granted leases are put in here first, so that an interrupt cannot lose them
         try:
             result = drive(self._acquire_or_miss(session, timeout, owned, stop))
             return MultiLease(self._group(session, result), self._names)
@@ -337,12 +343,15 @@ class MultiLock(_MultiLockBase):
             raise
 
     def locked(self) -> bool:
-        """Ask the store whether any of the names is held. It may be untrue as soon as it is said."""
+        """Ask the store whether any of the names is held or blocked by a lock delay.
+
+        The answer may be out of date as soon as it is returned.
+        """
         session = self._client.session()
         return any(self._is_full(drive(session.inspect(spec.name))) for spec in self._specs)
 
     def __enter__(self) -> MultiLease:
-        """Acquire; raises as `acquire` does."""
+        """Acquire all names; raises as `acquire` does."""
         lease = None
         try:
             lease = self.acquire()
@@ -357,7 +366,7 @@ class MultiLock(_MultiLockBase):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Release what this thread entered last; raises LeaseLost if it was lost."""
+        """Release the lease that this thread entered last; raises LeaseLost if it was lost."""
         lease = None
         try:
             lease = self._entered.last(self._name)
@@ -368,11 +377,11 @@ class MultiLock(_MultiLockBase):
         except BaseException:
             lease = lease or self._entered.last(self._name)
             self._entered.forget(self._name, lease)
-            lease.release()  # it was interrupted; one that is released already only answers
+            lease.release()  # completes an interrupted release; after a complete one it only returns the outcome
             raise
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        """Run every call of `function` under all the names, which are taken as they stand."""
+        """Run every call of `function` under all names, which are not formatted from the call's arguments."""
         refuse_generator(function, "with")
         if inspect.iscoroutinefunction(function):
             message = f"{title_of(function)} is async: decorate it with a multilock of an AsyncClient"
@@ -393,14 +402,14 @@ class AsyncMultiLock(_MultiLockBase):
     """
 
     def __init__(self, client: Sessions, names: Iterable[str], options: LockOptions) -> None:
-        """Make it; nothing is acquired yet."""
+        """Make the multilock; nothing is acquired yet."""
         super().__init__(client, names, options)
         self._entered = Entered[AsyncMultiLease](aio.here)
 
     def acquire(self, timeout: float | None = UNSET, **unknown: Never) -> Acquiring[AsyncMultiLease]:
-        """Acquire all names, as `MultiLock.acquire`: await it, or enter it by `async with`.
+        """Acquire all names, as `MultiLock.acquire`: await the call, or enter it by `async with`.
 
-        Cancelled at any point, it leaves nothing behind.
+        A call that is cancelled at any point leaves no holder and no waiter behind.
         """
         if unknown:
             refuse_unknown("acquire", unknown, ("timeout",))
@@ -409,7 +418,7 @@ class AsyncMultiLock(_MultiLockBase):
     async def _acquire(self, timeout: float | None) -> AsyncMultiLease:
         timeout = self._timeout(timeout)
         session = self._client.session()
-        owned: list[CoreLease] = []  # what is granted is here before it is anywhere else
+        owned: list[CoreLease] = []  # granted leases are put in here first, so that an interrupt cannot lose them
         try:
             result = await self._acquire_or_miss(session, timeout, owned)
             return AsyncMultiLease(self._group(session, result), self._names)
@@ -435,7 +444,7 @@ class AsyncMultiLock(_MultiLockBase):
             raise
 
     async def locked(self) -> bool:
-        """Ask the store whether any of the names is held, as `MultiLock.locked`."""
+        """Ask the store whether any of the names is held or blocked, as `MultiLock.locked`."""
         session = self._client.session()
         for spec in self._specs:
             if self._is_full(await session.inspect(spec.name)):
@@ -443,7 +452,7 @@ class AsyncMultiLock(_MultiLockBase):
         return False
 
     async def __aenter__(self) -> AsyncMultiLease:
-        """Acquire; raises as `acquire` does. The body is cancelled if a name is lost."""
+        """Acquire all names; raises as `acquire` does. The body is cancelled if a name is lost."""
         lease = None
         try:
             lease = await self._acquire(UNSET)
@@ -460,13 +469,13 @@ class AsyncMultiLock(_MultiLockBase):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Release what this task entered last; raises LeaseLost if it was lost."""
+        """Release the lease that this task entered last; raises LeaseLost if it was lost."""
         lease = self._entered.last(self._name)
         self._entered.forget(self._name, lease)
         await lease.__aexit__(kind, error, trace)
 
     def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
-        """Run every call of the async `function` under all the names, which are taken as they stand."""
+        """Run every call of the async `function` under all names, as `MultiLock` does."""
         refuse_generator(function, "async with")
         if not inspect.iscoroutinefunction(function):
             message = f"{title_of(function)} is not async: decorate it with a multilock of a Client"

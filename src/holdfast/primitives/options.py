@@ -1,4 +1,4 @@
-"""What may be said of a lock when it is made, and what is allowed."""
+"""The options of locks, the checks of their values, and the errors for unknown keywords."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from holdfast.escaping import escape
 
 
 class Options(TypedDict, total=False):
-    """The options of everything that can be locked. `Client.lock` says what they mean."""
+    """The options of all locks, semaphores and reader/writer locks. `Client.lock` says what they mean."""
 
     lock_delay: float
     max_hold: float | None
@@ -23,7 +23,7 @@ class Options(TypedDict, total=False):
 
 
 class PlainOptions(Options, total=False):
-    """The options of a lock that one holder has at a time."""
+    """The options of a lock, which has one holder at a time. `Client.lock` says what they mean."""
 
     linger: float
     reentrant: bool
@@ -46,11 +46,11 @@ class ElectionOptions(TypedDict, total=False):
     on_lost: Callable[[LeaseLost], object] | None
 
 
-_TTL = "give the lock a ttl: for how many seconds it outlives a holder that fell silent (one that lives is renewed)"
+_TTL = "give the lock a ttl: for how many seconds a lease outlives a holder that died (a live holder renews its lease)"
 _TIMEOUT = "give a timeout, in seconds (0: ask once; None: wait for ever)"
 _RENEWED = "a lease is renewed for as long as it is held; leave it out, or limit that by the lock's max_hold"
-_TOLD = "who waits is told when it is granted, and does not poll; leave it out"
-_OBJECT = "a lease belongs to whoever has its object, in any thread; leave it out"
+_TOLD = "the store notifies a waiter of its grant, so a waiter does not poll; leave it out"
+_OBJECT = "a lease is an object that any thread may use; leave it out"
 _OWNER = "give the client an owner: Client(url, owner=...)"
 _NAMESPACE = "give the client a namespace: Client(url, namespace=...)"
 _PERMITS = "make a semaphore: client.semaphore(name, permits)"
@@ -71,7 +71,7 @@ MEANT = {
     **dict.fromkeys(("prefix", "key_prefix"), _NAMESPACE),
     **dict.fromkeys(("value", "limit", "max_leases", "count", "maxsize"), _PERMITS),
 }
-"""What the keywords of other libraries are here: redis-py, python-redis-lock, Redlock, Redisson, filelock, kazoo."""
+"""The advice for keywords of other libraries: redis-py, python-redis-lock, Redlock, Redisson, filelock, kazoo."""
 
 ELSEWHERE = {
     "ttl": "client.lock(name, ttl=...)",
@@ -87,11 +87,11 @@ ELSEWHERE = {
     **dict.fromkeys(("owner", "namespace", "retry_for", "operation_timeout", "on_event"), "Client(url, ...)"),
     **{each: f"client.lock(name, {each}=...)" for each in PlainOptions.__optional_keys__},
 }
-"""Where our own keywords belong."""
+"""Where the library's own keywords belong."""
 
 
 def refuse_unknown(call: str, given: Iterable[str], known: Iterable[str]) -> NoReturn:
-    """Raise UnknownArgument for the first of the keywords `given` that is not `known`, and say what was meant."""
+    """Raise UnknownArgument for the first of the keywords `given` that is not `known`, with advice what to write."""
     known = sorted(known)
     word = next(each for each in given if each not in known)
     meant = word if word in MEANT or word in ELSEWHERE else _nearest(word.lower(), (*known, *MEANT, *ELSEWHERE))
@@ -112,7 +112,7 @@ def _nearest(word: str, words: Iterable[str]) -> str:
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class LockOptions:
-    """How a lock is to be acquired and kept. Seconds."""
+    """The options of a lock, checked. All times in seconds."""
 
     ttl: float
     timeout: float | None
@@ -137,18 +137,19 @@ class LockOptions:
         check_duration(self.min_hold, "min_hold")
         if self.min_hold > self.ttl:
             raise UsageError(
-                f"min_hold={self.min_hold:g} is longer than the ttl of {self.ttl:g} s: a holder that dies would be "
-                "forgotten before. Take a longer ttl, or a shorter min_hold."
+                f"min_hold={self.min_hold:g} is longer than the ttl of {self.ttl:g} s: the lease of a holder that dies "
+                "would end before. Give a longer ttl, or a shorter min_hold."
             )
         if self.max_hold is not None and self.min_hold > self.max_hold:
             raise UsageError(
-                f"min_hold={self.min_hold:g} is longer than max_hold={self.max_hold:g}, after which the lease is lost."
+                f"min_hold={self.min_hold:g} is longer than max_hold={self.max_hold:g}, after which the lease is lost. "
+                "Give a longer max_hold, or a shorter min_hold."
             )
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class PlainLockOptions(LockOptions):
-    """How a lock that one holder has at a time is to be acquired and kept."""
+    """The options of a lock that has one holder at a time, checked. All times in seconds."""
 
     linger: float = 0.0
     reentrant: bool = False
@@ -158,9 +159,15 @@ class PlainLockOptions(LockOptions):
         LockOptions.check(self, able)
         check_duration(self.linger, "linger")
         if self.linger and self.min_hold:
-            message = "linger and min_hold exclude each other: what is kept for others to stay away is not kept for us"
+            message = (
+                "linger and min_hold exclude each other: linger keeps a released name for this client, min_hold keeps "
+                "it from everybody. Give one of them."
+            )
             raise UsageError(message)
         if self.linger and self.detect_deadlock:
-            message = "linger and detect_deadlock exclude each other: what is looked at for deadlocks is never kept"
+            message = (
+                "linger and detect_deadlock exclude each other: a lease with deadlock detection is never kept after "
+                "its release. Give one of them."
+            )
             raise UsageError(message)
         return self

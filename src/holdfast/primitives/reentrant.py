@@ -1,7 +1,7 @@
-"""The reentrant lock: whoever holds it may acquire it again.
+"""The reentrant lock: the thread or task that holds it may acquire it again.
 
-Each acquisition gives a lease of its own, all with one token. Releasing one of them ends that one; the name is released
-with the last, whichever that is. If the lease is lost, all of them are.
+Each acquisition returns a lease object of its own, with the same token. The release of a lease object ends that object.
+The name is released with the last lease object, whichever that is. If the lease is lost, all its objects are lost.
 """
 
 import warnings
@@ -23,31 +23,31 @@ IF_HELD = "is entered again only by the thread or task that acquired it"
 
 
 class _Hold:
-    """One share of a lease: what it is by itself."""
+    """One hold of a reentrant lease: one of the acquisitions that its reservation counts."""
 
     def __init__(self, reservation: Reservation) -> None:
         self.reservation = reservation
         self.outcome: Outcome | None = None
-        """What became of it; None while it is held."""
+        """The outcome of its release; None while it is held."""
         self.done = False
-        """Whether all is done that giving it back takes."""
+        """Whether its release is complete."""
 
     def give_back(self) -> bool:
-        """Give it back; return whether the lease is to be released now. Repeated, it answers the same."""
+        """Give the hold back; return whether the lease must be released now. Repeated, it returns the same."""
         if self.outcome is None:
             self.outcome = Outcome.RELEASED if self.reservation.lease.trusted() else Outcome.EXPIRED
         return self.reservation.leave(self)
 
     def check(self) -> None:
-        """Raise LeaseLost if it was given back."""
+        """Raise LeaseLost if the hold was given back."""
         if self.outcome is not None:
             lease = self.reservation.lease
-            raise LeaseLost(f"this lease of {lease.name!r} (token {lease.token}) was released; acquire a new one.")
+            raise LeaseLost(f"this lease of {lease.name!r} (token {lease.token}) was released: acquire a new one.")
 
     def drop(self, session: Session) -> bool:
-        """Give back a share whose lease was dropped; return whether that deserves a warning.
+        """Give back the hold of a lease object that was dropped; return whether to warn of that.
 
-        Called by the garbage collector in the middle of anything, so it takes no mutex: the renewer does the rest.
+        The garbage collector may call this at any point, so it takes no mutex: the renewer does the rest.
         """
         reservation, lease = self.reservation, self.reservation.lease
         if self.outcome is not None or lease.over():
@@ -64,7 +64,7 @@ class _Hold:
 
 
 class _ReentrantBase(LeaseBase):
-    """All of a share that needs no store."""
+    """The part of a reentrant lease object that is the same for threads and asyncio."""
 
     __slots__ = ()
 
@@ -76,16 +76,16 @@ class _ReentrantBase(LeaseBase):
         return self._core.state() if self._hold.outcome is None else LeaseState.RELEASED
 
     def remaining(self) -> float:
-        """Return for how many seconds the lease is certainly still ours, renewals aside; 0.0 once it is not."""
+        """Return for how many seconds the lease is certainly still held without another renewal; 0.0 once it is not."""
         return self._core.remaining() if self._hold.outcome is None else 0.0
 
     def check(self) -> None:
-        """Raise LeaseLost unless the lease is certainly still ours (ForkedLeaseError in a forked child)."""
+        """Raise LeaseLost unless the lease is certainly still held (ForkedLeaseError in a forked child)."""
         self._hold.check()
         self._core.check()
 
     def on_lost(self, callback: Callable[[LeaseLost], object]) -> None:
-        """Have `callback(error)` called once when the lease is lost before it is released. See `Lease.on_lost`."""
+        """Call `callback(error)` once if the lease is lost before this object is released. See `Lease.on_lost`."""
         hold = self._hold
         super().on_lost(lambda error: callback(error) if hold.outcome is None else None)
 
@@ -96,7 +96,7 @@ class _ReentrantBase(LeaseBase):
         hold.done = True
 
     def __del__(self) -> None:
-        if hasattr(self, "_core") and self._hold.drop(self._session):  # else it was interrupted when it was made
+        if hasattr(self, "_core") and self._hold.drop(self._session):  # else its making was interrupted
             warnings.warn(
                 f"a lease of {self._name!r} was dropped without release; when the last of them is gone it is no longer "
                 "renewed and ends at its ttl. Keep the lease object for as long as you need the lock.",
@@ -107,22 +107,22 @@ class _ReentrantBase(LeaseBase):
 
 
 class ReentrantLease(_ReentrantBase, Lease):
-    """One of the leases that a thread has of one name."""
+    """One of the lease objects that a thread has of one name."""
 
     __slots__ = ("_hold",)
 
     def __init__(self, session: Session, lease: CoreLease, name: str, hold: _Hold) -> None:
-        """Wrap a share of a lease."""
+        """Wrap a hold of a lease."""
         self._hold = hold
         super().__init__(session, lease, name)
 
     def extend(self, ttl: float | None = None) -> float:
-        """Renew now, for all that hold it. See `Lease.extend`."""
+        """Renew now, for all lease objects of the name. See `Lease.extend`."""
         self._hold.check()
         return super().extend(ttl)
 
     def release(self) -> Outcome:
-        """Let go; with the last lease of the name, hand it to the next waiter. See `Lease.release`."""
+        """Release this lease object; with the last one, hand the name to the next waiter. See `Lease.release`."""
         hold = self._hold
         if hold.done:
             return hold.outcome or Outcome.UNKNOWN
@@ -132,7 +132,7 @@ class ReentrantLease(_ReentrantBase, Lease):
             hold.done = True
         except ForkedLeaseError:
             raise
-        except BaseException:  # an interrupt: repeating it completes it
+        except BaseException:  # an interrupt: repeating the release completes it
             if hold.give_back():
                 super().release()
             raise
@@ -140,22 +140,22 @@ class ReentrantLease(_ReentrantBase, Lease):
 
 
 class AsyncReentrantLease(_ReentrantBase, AsyncLease):
-    """One of the leases that a task has of one name."""
+    """One of the lease objects that a task has of one name."""
 
     __slots__ = ("_hold",)
 
     def __init__(self, session: Session, lease: CoreLease, name: str, hold: _Hold) -> None:
-        """Wrap a share of a lease."""
+        """Wrap a hold of a lease."""
         self._hold = hold
         super().__init__(session, lease, name)
 
     async def extend(self, ttl: float | None = None) -> float:
-        """Renew now, for all that hold it. See `Lease.extend`."""
+        """Renew now, for all lease objects of the name. See `Lease.extend`."""
         self._hold.check()
         return await super().extend(ttl)
 
     async def release(self) -> Outcome:
-        """Let go; with the last lease of the name, hand it to the next waiter. See `AsyncLease.release`."""
+        """Release this lease object; with the last one, hand the name to the next waiter. See `AsyncLease.release`."""
         hold = self._hold
         if hold.done:
             return hold.outcome or Outcome.UNKNOWN
@@ -167,7 +167,7 @@ class AsyncReentrantLease(_ReentrantBase, AsyncLease):
             raise
         except GeneratorExit:
             raise
-        except BaseException:  # an interrupt or a cancellation: repeating it completes it
+        except BaseException:  # an interrupt or a cancellation: repeating the release completes it
             if hold.give_back():
                 await super().release()
             raise
@@ -175,7 +175,7 @@ class AsyncReentrantLease(_ReentrantBase, AsyncLease):
 
 
 def _told(lease: L, options: LockOptions) -> L:
-    """Have a lease tell whom its lock says."""
+    """Give a lease the callbacks of its lock, and return the lease."""
     if options.on_lost is not None:
         lease.on_lost(options.on_lost)
     if options.on_revoke is not None:

@@ -1,12 +1,12 @@
-"""The reader/writer lock: a name that many readers share, or one writer has alone.
+"""The reader/writer lock: many readers share the name, or one writer has it alone.
 
-It is a semaphore of `EVERYBODY` permits, of which a reader takes one and a writer all. Readers and writers stand in
+It is a semaphore of `EVERYBODY` permits. A reader takes one permit, a writer takes all. Readers and writers stand in
 one strict queue, so neither starves the other: a writer waits for the readers before it, readers that come later wait
 for the writer, and readers that stand side by side are granted together.
 
-A write lease can become a read lease without a gap: nobody else writes in between. A read lease does not become a
-write lease, and nothing here is reentrant: whoever holds one and asks for the other waits for itself. Where that can be
-seen, it is refused.
+A write lease can become a read lease without a gap: nobody else writes in between. A read lease cannot become a write
+lease, and neither is reentrant. A thread or task that holds one lease and requests the other would wait for itself: it
+gets SelfDeadlock where the client can detect that.
 """
 
 from collections.abc import Iterable
@@ -40,63 +40,63 @@ W = TypeVar("W", bound=LockBase)
 KIND = "a reader/writer lock"
 
 ADVICE = (
-    "A read lease does not become a write lease, and neither is reentrant: leave the `with`, or release its lease, "
-    "before you enter the next; or enter write() in the first place, and downgrade() it to read on."
+    "A read lease cannot become a write lease, and neither is reentrant: leave the `with`, or release its lease, "
+    "before you enter the next; or enter write() in the first place, and downgrade() its lease to read on."
 )
 
 READER = 1
 """The weight of a reader."""
 
 WRITER = EVERYBODY
-"""The weight of a writer: all that there is."""
+"""The weight of a writer: all permits."""
 
 
 class ReadLease(Lease):
-    """One holding of an `RWLock` beside other readers."""
+    """The lease of a reader of an `RWLock`, beside other readers."""
 
     __slots__ = ()
 
     def upgrade(self) -> NoReturn:
-        """Raise UsageError: it can't be done, and the error says what to do."""
+        """Raise UsageError, which says why a read lease cannot become a write lease and what to do instead."""
         raise _no_upgrade(self.name)
 
 
 class WriteLease(Lease):
-    """One holding of an `RWLock` alone; `downgrade` makes it one beside other readers."""
+    """The lease of the writer of an `RWLock`; `downgrade` makes it the lease of a reader."""
 
     __slots__ = ()
 
     def downgrade(self) -> None:
         """Become a read lease without a gap, and let the readers at the head of the queue in, in the same step.
 
-        The token stays. Asked again, it changes nothing. Raises LeaseLost if the lease is lost, and StoreError if the
-        store did not answer: then read only, for others may read by now, and ask again if you want them to.
+        The token stays. Called again, it changes nothing. Raises LeaseLost if the lease is lost, and StoreError if the
+        store did not answer: then only read, for others may read by now, and call again to let them in.
         """
         drive(self._session.adjust(self._core, weight=READER))
 
 
 class AsyncReadLease(AsyncLease):
-    """One holding of an `AsyncRWLock` beside other readers."""
+    """The lease of a reader of an `AsyncRWLock`, beside other readers."""
 
     __slots__ = ()
 
     def upgrade(self) -> NoReturn:
-        """Raise UsageError: it can't be done, and the error says what to do."""
+        """Raise UsageError, which says why a read lease cannot become a write lease and what to do instead."""
         raise _no_upgrade(self.name)
 
 
 class AsyncWriteLease(AsyncLease):
-    """One holding of an `AsyncRWLock` alone; `downgrade` makes it one beside other readers."""
+    """The lease of the writer of an `AsyncRWLock`; `downgrade` makes it the lease of a reader."""
 
     __slots__ = ()
 
     async def downgrade(self) -> None:
-        """Become a read lease without a gap, as `WriteLease.downgrade`. Cancelled, it may be done or not."""
+        """Become a read lease without a gap, as `WriteLease.downgrade`. If it is cancelled, it may be done or not."""
         await self._session.adjust(self._core, weight=READER)
 
 
 class Side(BlockingLockBase, Generic[B]):
-    """One side of an `RWLock`, to be used as a `Lock` is."""
+    """One side of an `RWLock`: use it like a `Lock`."""
 
     _kind = KIND
     _advice = ADVICE
@@ -111,28 +111,27 @@ class Side(BlockingLockBase, Generic[B]):
         *excluded_by: Entered[Lease],
         weight: int,
     ) -> None:
-        """Make a side; whoever is in a `with` of `excluded_by` would wait for itself."""
+        """Make a side; a thread that is in a `with` of `excluded_by` would wait for itself."""
         super().__init__(client, name, options, capacity=EVERYBODY, weight=weight)
         self._face = face
         self._entered = entered
         self._excluded_by = excluded_by
 
     def acquire(self, timeout: float | None = UNSET, *, stop: Stop | None = None, **unknown: Never) -> B:
-        """Acquire, waiting up to `timeout` seconds (0: ask once; None: for ever; default: the lock's own).
+        """Acquire this side, waiting up to `timeout` seconds (0: ask once; None: for ever; default: the lock's own).
 
         Raises LockTimeout if it was not granted in time, StoreError if the store did not answer, SelfDeadlock if this
         thread is in a `with` of the other side (or of the writers, again), so that it would wait for itself, and
-        Stopped if `stop` is set meanwhile, by another thread.
+        Stopped if another thread sets `stop` meanwhile.
         """
-        lease: Any = super().acquire(
-            timeout, stop=stop, **unknown
-        )  # no cast(): an interrupt in it could lose the lease
+        # No cast(): an interrupt in the call of cast() could lose the lease.
+        lease: Any = super().acquire(timeout, stop=stop, **unknown)
         made: B = lease
         return made
 
     def try_acquire(self) -> B | None:
-        """Acquire if it is free at once; else return None. Raises StoreError if the store did not answer."""
-        lease: Any = super().try_acquire()  # no cast(): an interrupt in it could lose the lease
+        """Acquire this side if it is free at once; else return None. Raises StoreError if the store did not answer."""
+        lease: Any = super().try_acquire()  # no cast(), as in `acquire`
         made: B | None = lease
         return made
 
@@ -141,14 +140,14 @@ class Side(BlockingLockBase, Generic[B]):
         return super()._acquire(spec, timeout)
 
     def __enter__(self) -> B:
-        """Acquire; raises as `acquire` does."""
-        lease: Any = super().__enter__()  # no cast(): an interrupt in it could lose the lease
+        """Acquire this side; raises as `acquire` does."""
+        lease: Any = super().__enter__()  # no cast(), as in `acquire`
         made: B = lease
         return made
 
 
 class AsyncSide(AsyncLockBase, Generic[A]):
-    """One side of an `AsyncRWLock`, to be used as an `AsyncLock` is."""
+    """One side of an `AsyncRWLock`: use it like an `AsyncLock`."""
 
     _kind = KIND
     _advice = ADVICE
@@ -163,22 +162,22 @@ class AsyncSide(AsyncLockBase, Generic[A]):
         *excluded_by: Entered[AsyncLease],
         weight: int,
     ) -> None:
-        """Make a side; whoever is in an `async with` of `excluded_by` would wait for itself."""
+        """Make a side; a task that is in an `async with` of `excluded_by` would wait for itself."""
         super().__init__(client, name, options, capacity=EVERYBODY, weight=weight)
         self._face = face
         self._entered = entered
         self._excluded_by = excluded_by
 
     def acquire(self, timeout: float | None = UNSET, **unknown: Never) -> Acquiring[A]:
-        """Acquire, as `Side.acquire`: await it, or enter it by `async with`.
+        """Acquire this side, as `Side.acquire`: await the call, or enter it by `async with`.
 
-        Cancelled at any point, it leaves no holder and no waiter behind.
+        A call that is cancelled at any point leaves no holder and no waiter behind.
         """
         return cast("Acquiring[A]", super().acquire(timeout, **unknown))
 
     async def try_acquire(self) -> A | None:
-        """Acquire if it is free at once; else return None. Raises StoreError if the store did not answer."""
-        lease: Any = await super().try_acquire()  # no cast(): an interrupt in it could lose the lease
+        """Acquire this side if it is free at once; else return None. Raises StoreError if the store did not answer."""
+        lease: Any = await super().try_acquire()  # no cast(), as in `acquire`
         made: A | None = lease
         return made
 
@@ -187,8 +186,8 @@ class AsyncSide(AsyncLockBase, Generic[A]):
         return await super()._acquire(spec, timeout)
 
     async def __aenter__(self) -> A:
-        """Acquire; raises as `acquire` does. The body is cancelled if the lease is lost."""
-        lease: Any = await super().__aenter__()  # no cast(): an interrupt in it could lose the lease
+        """Acquire this side; raises as `acquire` does. The body is cancelled if the lease is lost."""
+        lease: Any = await super().__aenter__()  # no cast(), as in `acquire`
         made: A = lease
         return made
 
@@ -202,25 +201,25 @@ class _Sides(Generic[R, W]):
 
     @property
     def name(self) -> str:
-        """What is locked."""
+        """The name of the lock, without the client's namespace."""
         return self._read.name
 
     if not TYPE_CHECKING:  # a type checker finds these mistakes by itself
 
         def __getattr__(self, word: str) -> Never:
-            """Say where to find what locks have."""
-            both = "read() and write() return what has it" if hasattr(BlockingLockBase, word) else ""
+            """Raise AttributeError, which says where to find an attribute that a lock or a lease has."""
+            both = "read() and write() return an object that has it" if hasattr(BlockingLockBase, word) else ""
             message = f"{absent(self, word, OF_LEASES.get(word))}{both and f': {both}'}"
             raise AttributeError(message, name=word, obj=self)
 
     def read(self, **unknown: Never) -> R:
-        """Return the side of the readers, who hold the name together."""
+        """Return the side of the readers, which share the name."""
         if unknown:
             refuse_unknown("read", unknown, ())
         return self._read
 
     def write(self, **unknown: Never) -> W:
-        """Return the side of the writers, of whom one holds the name, alone."""
+        """Return the side of the writers, of which one at a time has the name alone."""
         if unknown:
             refuse_unknown("write", unknown, ())
         return self._write
@@ -258,9 +257,9 @@ class AsyncRWLock(_Sides[AsyncSide[AsyncReadLease], AsyncSide[AsyncWriteLease]])
 
 def _no_upgrade(name: str) -> UsageError:
     return UsageError(
-        f"a read lease of {name!r} can't become a write lease: two readers that both want to would wait for each other "
-        "for ever. Release it, acquire write(), and look again at what you have read; or acquire write() in the first "
-        "place, and downgrade() it when you have written."
+        f"a read lease of {name!r} can't become a write lease: two readers that both upgrade would wait for each other "
+        "for ever. Release the lease, acquire write(), and read the data again; or acquire write() in the first place, "
+        "and downgrade() its lease when you have written."
     )
 
 

@@ -1,10 +1,10 @@
 """The semaphore: a name with a number of permits, of which each lease takes one or more.
 
-Whoever waits is served in the order in which it came, however many permits it wants: one that wants many is not passed
-by others that want few. A semaphore of one permit is a lock, and is the same as a lock of that name.
+Waiters are granted in the order in which they came, however many permits they want: a waiter for many permits is not
+overtaken by waiters for few. A semaphore of one permit is the same as a lock of that name.
 
-Several leases are valid at once, so a fencing token orders them, but does not say which of them is the only one: do
-not raise a fence with it.
+Several leases are valid at once. Their fencing tokens order them, but a larger token does not mean that the earlier
+leases have ended: do not raise a `Fence` with the token of a semaphore.
 """
 
 from dataclasses import replace
@@ -21,10 +21,10 @@ from holdfast.runtimes.threads import drive
 
 
 class _SemaphoreBase(LockBase):
-    """All of a semaphore that needs no store."""
+    """The part of a semaphore that is the same for threads and asyncio."""
 
     _kind = "a semaphore"
-    _advice = "Acquire all permits that it needs at once, with weight=, or release some first, or give a timeout."
+    _advice = "Acquire all permits at once, with weight=, or release some first, or give a timeout."
 
     def __init__(self, client: Sessions, name: str, permits: int, options: LockOptions) -> None:
         """Make a semaphore; nothing is acquired yet."""
@@ -33,20 +33,22 @@ class _SemaphoreBase(LockBase):
 
     @property
     def permits(self) -> int:
-        """How many permits there are. Every user of the name must give the same number."""
+        """The number of permits. Every user of the name must give the same number."""
         return self._spec.capacity
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._name!r} permits={self.permits} ttl={self._options.ttl:g}>"
 
     def _resized(self, permits: int, now: int) -> None:
-        """Take the new number, which the name has `now`, or raise UsageError if it has another."""
+        """Set the number of permits to `permits`; raise UsageError unless the name has that number `now`."""
         if now == EVERYBODY:
-            raise UsageError(f"{self._name!r} is in use as a reader/writer lock, which can't be resized.")
+            raise UsageError(
+                f"{self._name!r} is in use as a reader/writer lock, which can't be resized: use another name."
+            )
         if now != permits:
             raise UsageError(
-                f"{self._name!r} is in use with {now} permits, and was to be resized from {self.permits} to {permits}. "
-                "Make a semaphore with the number that it has, and resize that."
+                f"{self._name!r} is in use with {now} permits, so it was not resized from {self.permits} to {permits}. "
+                f"Make a semaphore with {now} permits, and resize that."
             )
         self._spec = replace(self._spec, capacity=permits)
 
@@ -65,12 +67,13 @@ class Semaphore(_SemaphoreBase, BlockingLockBase):
     def resize(self, permits: int) -> None:
         """Change the number of permits to `permits`, from 1 to 1048575, while the name is in use.
 
-        Nobody loses what it holds: of fewer permits, none is granted until there is room. Of more, waiters are granted
-        in the same step. Waiters keep their places, but one that wants more than there are now gets UsageError. From
-        then on all must give the new number: whoever gives the old one gets UsageError that says both.
+        No holder loses its permits. After a change to fewer permits, none is granted until there is room; after a
+        change to more, waiters are granted in the same step. Waiters keep their places, but a waiter for more permits
+        than there are now gets UsageError. From then on all users must give the new number: a user that gives the old
+        number gets UsageError, which says both.
 
-        Raises UsageError if the name has another number than this semaphore (or the new one), and StoreError if the
-        store did not answer: then ask again.
+        Raises UsageError if the name has neither this semaphore's number nor the new one, and StoreError if the store
+        did not answer: then call again.
         """
         check_number(permits, "permits", EVERYBODY - 1)
         self._resized(permits, drive(self._client.session().resize(self._spec.name, self.permits, permits)))
@@ -81,8 +84,8 @@ class Semaphore(_SemaphoreBase, BlockingLockBase):
         """Acquire `weight` permits, waiting up to `timeout` seconds (0: ask once; None: for ever).
 
         Raises LockTimeout if they were not granted in time, StoreError if the store did not answer, UsageError if the
-        weight is above the number of permits or the name is in use with another number, and Stopped if `stop` is set
-        meanwhile, by another thread.
+        weight is above the number of permits or the name is in use with another number, and Stopped if another thread
+        sets `stop` meanwhile.
         """
         spec = self._weighing(weight)
         return self._acquire_or_stop(spec, timeout, stop, unknown) if stop or unknown else self._acquire(spec, timeout)
@@ -104,9 +107,9 @@ class AsyncSemaphore(_SemaphoreBase, AsyncLockBase):
         self._resized(permits, await self._client.session().resize(self._spec.name, self.permits, permits))
 
     def acquire(self, timeout: float | None = UNSET, weight: int = 1, **unknown: Never) -> Acquiring[AsyncLease]:
-        """Acquire `weight` permits, as `Semaphore.acquire`: await it, or enter it by `async with`.
+        """Acquire `weight` permits, as `Semaphore.acquire`: await the call, or enter it by `async with`.
 
-        Cancelled at any point, it leaves nothing behind.
+        A call that is cancelled at any point leaves no holder and no waiter behind.
         """
         if unknown:
             refuse_unknown("acquire", unknown, ("timeout", "weight"))

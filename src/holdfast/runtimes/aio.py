@@ -1,4 +1,4 @@
-"""Run the protocol in an asyncio event loop: the same coroutines, natively awaited."""
+"""The runtime of asyncio: run the protocol in an event loop, which awaits its coroutines natively."""
 
 import asyncio
 import contextlib
@@ -33,7 +33,7 @@ def here() -> object:
 
 
 def mark() -> object:
-    """Return an object that is the calling task's only, and does not keep it alive; None outside of tasks."""
+    """Return an object of the calling task alone, which does not keep the task alive; None outside a task."""
     task = asyncio.current_task()
     return None if task is None else weakref.ref(task)
 
@@ -50,7 +50,7 @@ class LoopEvent:
         self._waiting: set[asyncio.Future[None]] = set()
 
     def set(self) -> None:
-        """Raise the flag and wake who waits. In the loop's own thread only."""
+        """Raise the flag and wake all waiters. Call it only in the thread of the loop."""
         self._raised = True
         for future in self._waiting:
             _wake(future)
@@ -87,7 +87,7 @@ def _wake(future: asyncio.Future[None]) -> None:
 
 
 class LoopTask:
-    """An asyncio task that was spawned by the protocol."""
+    """An asyncio task that the protocol spawned."""
 
     __slots__ = ("_task",)
 
@@ -102,8 +102,8 @@ class LoopTask:
     async def join(self, until: float | None) -> bool:
         """Wait for the task's end until a steady instant."""
         if self._task is not asyncio.current_task() and not self._task.done():
-            left = None if until is None else max(0.0, until - clocks.steady())
-            await asyncio.wait({self._task}, timeout=left)
+            timeout = None if until is None else max(0.0, until - clocks.steady())
+            await asyncio.wait({self._task}, timeout=timeout)
         return self._task.done()
 
 
@@ -114,7 +114,7 @@ class AsyncioRuntime(RealWorld):
     goes_on = True
 
     def __init__(self) -> None:
-        """Bind to the running loop. Raises RuntimeError where none runs."""
+        """Bind to the running loop. Raises RuntimeError if no loop runs."""
         super().__init__()
         self.loop = asyncio.get_running_loop()
         self._spawned: set[asyncio.Task[Any]] = set()
@@ -125,16 +125,16 @@ class AsyncioRuntime(RealWorld):
         return asyncio.get_running_loop() is self.loop
 
     def caller(self) -> tuple[object, str]:
-        """Return this task and its name; the loop outside of tasks."""
+        """Return this task and its name; outside a task, the loop."""
         task = asyncio.current_task()
         return (self.loop, "event loop") if task is None else (task, task.get_name())
 
     def mark(self) -> object:
-        """Return an object that is the calling task's only; None outside of tasks."""
+        """Return an object of the calling task alone; None outside a task."""
         return mark()
 
     def mutex(self) -> AbstractContextManager[Any]:
-        """Make nothing: code that does not await cannot be interrupted in one loop."""
+        """Return a mutex that does nothing: in one loop, code that does not await cannot be interrupted."""
         return nullcontext()
 
     def event(self) -> LoopEvent:
@@ -142,11 +142,11 @@ class AsyncioRuntime(RealWorld):
         return LoopEvent(self.loop)
 
     async def sleep(self, seconds: float) -> None:
-        """Suspend this task for a while."""
+        """Suspend this task for a number of seconds."""
         await asyncio.sleep(max(0.0, seconds))
 
     def spawn(self, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> LoopTask:
-        """Run `work()` as a task, held by a strong reference."""
+        """Run `work()` as a task, and keep a strong reference to the task."""
         return LoopTask(self._start(work(), f"holdfast-{name}", self._spawned))
 
     async def finish(self, work: Coroutine[Any, Any, T]) -> T:
@@ -160,7 +160,7 @@ class AsyncioRuntime(RealWorld):
         least: int,
         enough: Callable[[], bool],
     ) -> None:
-        """Run each as a task; those that have not ended when it is enough are left to `settle`."""
+        """Run each work as a task; `settle` waits for the tasks that have not ended when `enough()` is true."""
         decided: asyncio.Future[None] = self.loop.create_future()
         begun = [(place, work) for place, work in enumerate(works) if work is not None]
         ended = 0
@@ -179,7 +179,7 @@ class AsyncioRuntime(RealWorld):
             await decided
 
     async def settle(self, until: float) -> None:
-        """Wait for whatever `finish` left behind, until a steady instant."""
+        """Wait for the tasks that `finish` and `race` left behind, until a steady instant."""
         current = asyncio.current_task()
         if others := {task for task in self._unfinished if task is not current}:
             await asyncio.wait(others, timeout=max(0.0, until - clocks.steady()))
@@ -191,10 +191,10 @@ class AsyncioRuntime(RealWorld):
         group: set[asyncio.Task[Any]],
         hear: Callable[[asyncio.Task[T]], None] | None = None,
     ) -> asyncio.Task[T]:
-        """Begin a task, which is in `group` until its end; then `hear` is called with it."""
+        """Start a task that is in `group` until its end; then call `hear` with the task."""
         if self.loop.is_closed():
             work.close()
-            message = "the event loop of this client is closed"
+            message = "the event loop of this AsyncClient is closed: make a client in each loop"
             raise RuntimeError(message)
         task = self.loop.create_task(work, name=name)
         group.add(task)
@@ -234,9 +234,9 @@ def _report(task: asyncio.Task[Any]) -> None:
 
 
 class BodyGuard:
-    """Cancels the task that entered an `async with` when told so, and knows its own cancellation on exit.
+    """Cancels the task in an `async with` block when its lease is lost, and recognises its own cancellation.
 
-    The same bookkeeping as asyncio.timeout(): a cancellation from elsewhere is never swallowed.
+    This works as asyncio.timeout() does: a cancellation from elsewhere is never swallowed.
     """
 
     __slots__ = ("_armed", "_before", "_fired", "_task")
@@ -245,7 +245,7 @@ class BodyGuard:
         """Guard the current task."""
         task = asyncio.current_task()
         if task is None:
-            message = "an async lease must be entered inside a task"
+            message = "`async with` on a lease needs a task: run it in one, as asyncio.run() does"
             raise RuntimeError(message)
         self._task = task
         self._before = task.cancelling()
@@ -253,17 +253,17 @@ class BodyGuard:
         self._fired = False
 
     def fire(self) -> None:
-        """Cancel the body, once, unless it has ended."""
+        """Cancel the task once, unless the block has ended."""
         if self._armed and not self._fired:
             self._fired = True
             self._task.cancel("the lease was lost")
 
     def disarm(self) -> None:
-        """Note that the body has ended: from now on nothing is cancelled."""
+        """Note that the block has ended: cancel nothing from now on."""
         self._armed = False
 
     def was_mine(self, error: BaseException | None) -> bool:
-        """Tell whether `error` is the cancellation that `fire` sent and nobody else's."""
+        """Tell whether `error` is the cancellation that `fire` caused, and no other."""
         if not self._fired:
             return False
         self._fired = False

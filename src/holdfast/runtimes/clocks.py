@@ -1,7 +1,7 @@
 """The clocks of this machine.
 
 Python's time.monotonic() stands still while a Linux machine or a Mac is suspended: a holder that wakes up an hour later
-would believe that no time went by. CLOCK_BOOTTIME counts that hour on Linux, CLOCK_MONOTONIC_RAW on macOS. Windows has
+would still trust its lease. CLOCK_BOOTTIME counts that hour on Linux, CLOCK_MONOTONIC_RAW on macOS. Windows has
 neither; its performance counter counts that hour, too.
 """
 
@@ -13,7 +13,7 @@ from functools import partial
 NAMES = {"linux": "CLOCK_BOOTTIME", "darwin": "CLOCK_MONOTONIC_RAW"}
 
 steady: Callable[[], float] = time.perf_counter
-"""Return seconds from a clock that never steps and counts time spent suspended."""
+"""Return seconds of a clock that never steps, and that counts the time that the machine is suspended."""
 
 _steady_nanos: Callable[[], int] = time.perf_counter_ns
 
@@ -29,5 +29,5 @@ def steady_micros() -> int:
 
 
 def wall_micros() -> int:
-    """Return the wall clock in whole microseconds. It steps, and may be wrong."""
+    """Return the wall clock in whole microseconds. It may step, and may be wrong."""
     return time.time_ns() // 1000

@@ -1,7 +1,8 @@
-"""The end of a process gives back what it holds, so that others need not wait for a ttl.
+"""Release the leases of a process at its end, so that waiters elsewhere need not wait for the ttl.
 
-An interpreter that ends closes the clients that are left. A child of `multiprocessing` skips what `atexit` knows, so it
-is told in another way. SIGTERM ends a process on the spot, unless `release_on_sigterm` was called.
+At the end of the interpreter all open clients are closed. A child of `multiprocessing` skips `atexit`, so there a
+finalizer of `multiprocessing` closes them. SIGTERM ends a process without any of this, unless the program has called
+`release_on_sigterm`.
 """
 
 import atexit
@@ -16,17 +17,17 @@ from holdfast.errors import UsageError
 
 
 class Closable(Protocol):
-    """A client."""
+    """A client that can be closed."""
 
     def close(self) -> None:
-        """Release what is held."""
+        """Release all leases."""
 
 
 _open: "weakref.WeakSet[Closable]" = weakref.WeakSet()
 
 
 def close_at_the_end(client: Closable) -> None:
-    """Close a client when this process ends, if it is still there."""
+    """Close a client at the end of this process, if the client still exists then."""
     _open.add(client)
     processes, util = sys.modules.get("multiprocessing.process"), sys.modules.get("multiprocessing.util")
     if processes is not None and util is not None and processes.parent_process() is not None:
@@ -34,12 +35,12 @@ def close_at_the_end(client: Closable) -> None:
 
 
 def release_on_sigterm() -> None:
-    """Have SIGTERM end this process as `sys.exit(143)` does, so that what it holds is released.
+    """Have SIGTERM end this process as `sys.exit(143)` does, so that all leases are released.
 
-    The main thread leaves its `with` blocks, other threads go on until they end (daemon threads until the process
-    does), and then all clients are closed. If a handler for SIGTERM was there already, it is called, and decides
-    whether the process ends; if SIGTERM was ignored, it still is. Call it once. Raises UsageError unless the main
-    thread calls it.
+    The main thread leaves its `with` blocks, other threads go on to their end (daemon threads to the end of the
+    process), and then all clients are closed. If the program had a handler for SIGTERM before, that handler is called
+    and decides whether the process ends; if SIGTERM was ignored, it still is. Call this once, in the main thread.
+    Raises UsageError in another thread.
     """
     before = signal.getsignal(signal.SIGTERM)
 
@@ -52,7 +53,7 @@ def release_on_sigterm() -> None:
     try:
         signal.signal(signal.SIGTERM, end)
     except ValueError:
-        raise UsageError("release_on_sigterm sets a signal handler: call it in the main thread, once.") from None
+        raise UsageError("release_on_sigterm() sets a signal handler: call it once, in the main thread") from None
 
 
 def _close_all() -> None:

@@ -1,9 +1,9 @@
-"""Requests to several servers side by side in one thread: all are sent, then the replies are taken as they come.
+"""Fan-out in one thread: send requests to several servers, then take the replies as they come.
 
-A coroutine that would block in place for a reply awaits `readable` instead, if it is run here. One that has not ended
-when the caller has heard enough is put aside with its connection, which owes a reply: later calls look whether it has
-come. If there are none, a thread looks, for it may have more to ask: a server may not know a script any more, and what
-it has not heard may be that a lock is free.
+A coroutine that blocks in place elsewhere awaits `readable` here. A coroutine that has not ended when the caller has
+enough replies is put aside, with its connection, which still owes a reply. Later calls look for that reply, and a
+thread does if no call comes: the coroutine may have more to send. For instance, a server may have lost a script that a
+release needs.
 """
 
 import contextlib
@@ -21,16 +21,16 @@ from holdfast.transport.polling import READABLE, new_poll
 log = logging.getLogger("holdfast")
 
 OFTEN = 0.05
-"""How often the thread looks, in seconds. It is seldom that anything has more to ask."""
+"""How often the thread looks for replies, in seconds. A coroutine put aside seldom has more to send."""
 
 LOOK_TIMEOUT = 20
-"""How often it looks in vain before it ends: less than a start for each race, if races are frequent."""
+"""How often the thread looks in vain before it ends, so that frequent races need not start a thread each."""
 
 Wait = tuple[int, float]
-"""A descriptor to be read, and the steady instant until which to wait for that."""
+"""A descriptor to read from, and the steady instant until which to wait for that."""
 
 Flight = tuple[Coroutine[Any, Any, Any], float, list[Any], int]
-"""A coroutine that waits for a descriptor, until when, and where its result belongs."""
+"""A coroutine that waits for a descriptor, the end of its wait, and the list and place of its result."""
 
 
 @types.coroutine
@@ -40,14 +40,14 @@ def readable(fileno: int, until: float) -> Generator[Wait, None, None]:
 
 
 class FanOut:
-    """The requests of one client that are asked side by side, by any of its threads."""
+    """The requests that the threads of one client run side by side."""
 
     def __init__(self) -> None:
-        """Start with none."""
+        """Start with no requests."""
         self._aside: deque[tuple[int, Flight]] = deque()
         self._mutex = threading.Lock()
         self._thread: threading.Thread | None = None
-        """What looks after them, while there are some."""
+        """The thread that looks after the coroutines put aside, while there are some."""
         self._over = threading.Event()
 
     def race(
@@ -57,7 +57,7 @@ class FanOut:
         least: int,
         enough: Callable[[], bool],
     ) -> None:
-        """Run coroutines side by side until all have ended, or at least so many have and it is enough."""
+        """Run coroutines side by side until all have ended, or `least` of them have and `enough()` is true."""
         if self._aside:
             self._look_aside(0.0)
         in_flight = _InFlight()
@@ -80,22 +80,22 @@ class FanOut:
                     self._have_tended()
 
     def settle(self, until: float) -> None:
-        """Wait for the replies that nobody waits for, until a steady instant."""
+        """Wait for the coroutines put aside, until a steady instant."""
         while self._aside and (left := until - clocks.steady()) > 0:
             self._look_aside(min(left, 0.05))
 
     def drop(self) -> None:
-        """Close what has not ended, and look after nothing any more."""
+        """Close the coroutines that have not ended, and end the thread."""
         self._over.set()
         if (thread := self._thread) is not None and thread is not threading.current_thread():
-            thread.join()  # it waits for no server longer than a request may take
+            thread.join()  # the thread waits for a server no longer than a request may take
             self._thread = None
         while self._aside:
-            with contextlib.suppress(IndexError):  # others take them meanwhile
+            with contextlib.suppress(IndexError):  # another thread took the last one meanwhile
                 self._aside.popleft()[1][0].close()
 
     def is_tended(self) -> bool:
-        """Tell whether a thread looks after what was put aside."""
+        """Tell whether a thread looks after the coroutines put aside."""
         return self._thread is not None
 
     def _have_tended(self) -> None:
@@ -110,7 +110,7 @@ class FanOut:
             self._thread = thread
 
     def _tend(self) -> None:
-        """Look again and again, until there has been nothing for a while."""
+        """Look for replies again and again, until there has been nothing to look for in a while."""
         in_vain = 0
         while in_vain < LOOK_TIMEOUT or self._is_needed():
             if self._over.wait(OFTEN):
@@ -119,20 +119,20 @@ class FanOut:
             try:
                 self._look_aside(0.0)
             except Exception:
-                log.exception("a late reply could not be taken")
+                log.exception("a late reply of a server could not be taken")
 
     def _is_needed(self) -> bool:
-        """Tell whether something was put aside; else whoever does so from now on starts another thread."""
+        """Tell whether a coroutine is put aside; if none is, the next one gets a new thread."""
         with self._mutex:
             if not self._aside:
                 self._thread = None
             return self._thread is not None
 
     def _look_aside(self, timeout: float) -> None:
-        """Let go on what can, of that which was put aside."""
+        """Continue the coroutines put aside whose replies have come."""
         in_flight = _InFlight()
         while self._aside:
-            with contextlib.suppress(IndexError):  # others take them meanwhile
+            with contextlib.suppress(IndexError):  # another thread took the last one meanwhile
                 in_flight.wait_for(*self._aside.popleft())
         try:
             in_flight.take_what_came(timeout)
@@ -149,7 +149,7 @@ class _InFlight:
         self.flights: dict[int, Flight] = {}
         self._poll = new_poll()
         self._first = float("inf")
-        """No later than when the first of them has waited long enough."""
+        """A lower bound of the deadlines of all waits."""
 
     def wait_for(self, fileno: int, flight: Flight) -> None:
         self.flights[fileno] = flight
@@ -157,12 +157,12 @@ class _InFlight:
         self._first = min(self._first, flight[1])
 
     def step(self, work: Coroutine[Any, Any, Any], results: list[Any], place: int) -> bool:
-        """Let a coroutine go on; return whether it is over."""
+        """Continue a coroutine; return whether it has ended."""
         try:
             wait: Wait = work.send(None)
         except StopIteration as end:
             results[place] = end.value
-        except Exception as error:  # noqa: BLE001 - it is a result
+        except Exception as error:  # noqa: BLE001 - the error is a result
             results[place] = error
         else:
             self.wait_for(wait[0], (work, wait[1], results, place))
@@ -170,7 +170,7 @@ class _InFlight:
         return True
 
     def take_what_came(self, timeout: float = float("inf")) -> int:
-        """Wait until some can go on, and let them; return how many have ended."""
+        """Wait for replies, and continue their coroutines; return how many coroutines have ended."""
         if not self.flights:
             return 0
         left = min(self._first - clocks.steady(), timeout)
@@ -179,7 +179,7 @@ class _InFlight:
             ready = self._out_of_time()
         ended = 0
         for fileno, _ in ready:
-            # Most races are over before a second look, so none is unregistered before that tells that it is too late.
+            # Most races end before a second poll, so a descriptor is unregistered only when poll reports it in vain.
             flight = self.flights.pop(fileno, None)
             if flight is None:
                 self._poll.unregister(fileno)
@@ -189,7 +189,7 @@ class _InFlight:
         return ended
 
     def _out_of_time(self) -> list[tuple[int, int]]:
-        """Return those that have waited long enough."""
+        """Return the descriptors whose waits have reached their deadlines."""
         now = clocks.steady()
         late = [(fileno, 0) for fileno, flight in self.flights.items() if flight[1] <= now]
         self._first = min((flight[1] for flight in self.flights.values() if flight[1] > now), default=float("inf"))

@@ -1,4 +1,4 @@
-"""What the runtimes of the real world share: this machine's clocks, chance, and names that nobody else has."""
+"""What the runtimes of the real world share: the clocks of this machine, random numbers and unique ids."""
 
 import itertools
 import random
@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 DATAGRAM = 4096
-"""The longest message that a channel takes, in bytes."""
+"""The longest message that a channel receives, in bytes."""
 
 
 class RealWorld:
-    """The clocks and the chance of a runtime. Seeded from the system, so that no two processes draw alike."""
+    """The clocks and the random numbers of a runtime, seeded from the system: no two processes draw the same."""
 
     def __init__(self) -> None:
         """Draw a seed, and the prefix of this runtime's ids."""

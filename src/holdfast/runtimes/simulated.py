@@ -1,9 +1,9 @@
 """Run the protocol in virtual time: one thread, a seeded scheduler, and processes that pause, crash and drift.
 
-The coroutines under test are the ones that ship. A `World` keeps a heap of what happens next; nothing happens
-between two entries of it, so a run is a pure function of its seed. A `Process` is one simulated operating system
-process: it has a clock of its own, which may run at another rate, and it may be paused (its clock goes on, its code
-does not) or crash (its code never runs again).
+The coroutines under test are those that ship. A `World` keeps a heap of the next events, and nothing happens between
+two events, so a run is a pure function of its seed. A `Process` is one simulated operating system process: it has its
+own clock, which may run at another rate, and it may be paused (its clock goes on, its code does not) or crash (its code
+never runs again).
 """
 
 import itertools
@@ -23,15 +23,15 @@ EPOCH = 1_700_000_000_000_000
 
 
 class Cancelled(BaseException):
-    """What a cancelled task of a simulation is told."""
+    """A task of the simulation was cancelled."""
 
 
 class EndlessError(Exception):
-    """So much happens that it will never end: somebody spins."""
+    """A run has more events than are allowed: some code loops for ever."""
 
 
 class World:
-    """Virtual time, and everything that is going to happen in it."""
+    """Virtual time, and the events to come."""
 
     def __init__(self, seed: int | str) -> None:
         """Start at time 0 with nothing to do."""
@@ -39,27 +39,27 @@ class World:
         self.random = random.Random(seed)
         self.events = 0
         self.most_events: float = float("inf")
-        """How many may happen in all."""
+        """The largest number of events in a run."""
         self.after_event: Callable[[], object] = lambda: None
         self.running: SimTask[Any] | None = None
         """The task whose code runs now."""
         self.errors: list[tuple[str, BaseException]] = []
-        """Tasks that ended by an error that nobody awaited."""
+        """The name and error of each task that failed while nobody awaited it."""
         self._agenda: list[tuple[float, int, Timer]] = []
         self._order = itertools.count()
 
     def at(self, when: float, action: Callable[[], object], process: "Process | None" = None) -> "Timer":
-        """Do `action` at a time, after what was put there earlier; in `process`, if it runs then."""
+        """Schedule `action` for a time, after earlier events of that time; in `process`, if that runs then."""
         timer = Timer(action, process)
         heappush(self._agenda, (max(when, self.time), next(self._order), timer))
         return timer
 
     def after(self, delay: float, action: Callable[[], object]) -> "Timer":
-        """Do `action` after a delay."""
+        """Schedule `action` after a delay."""
         return self.at(self.time + delay, action)
 
     def run(self, until: float) -> None:
-        """Let everything happen that is due until a time. Raises EndlessError if it is too much."""
+        """Run all events until a time. Raises EndlessError if there are too many."""
         agenda, after_event = self._agenda, self.after_event
         while agenda and agenda[0][0] <= until:
             when, _, timer = heappop(agenda)
@@ -84,17 +84,17 @@ class World:
 
 
 class Timer:
-    """Something that will happen, unless it is cancelled."""
+    """An event to come, which can be cancelled."""
 
     __slots__ = ("action", "process")
 
     def __init__(self, action: Callable[[], object], process: "Process | None") -> None:
-        """Wrap what is to be done, and by whom: one that is paused does it later, one that crashed never."""
+        """Make an event of `process`: a paused process runs it later, a crashed process never."""
         self.action: Callable[[], object] | None = action
         self.process = process
 
     def cancel(self) -> None:
-        """Let it not happen."""
+        """Cancel the event."""
         self.action = None
 
 
@@ -111,15 +111,15 @@ class Future(Generic[T]):
         self._error: BaseException | None = None
 
     def resolve(self, value: T) -> None:
-        """Give the result, once; later ones are ignored."""
+        """Set the result, once; later results are ignored."""
         self._finish(value, None)
 
     def fail(self, error: BaseException) -> None:
-        """Give an error as the result."""
+        """Set an error as the result."""
         self._finish(None, error)
 
     def outcome(self) -> T | Exception | None:
-        """Return the value or the error that was given."""
+        """Return the result: a value or an error."""
         return self._error if isinstance(self._error, Exception) else self._value
 
     def _finish(self, value: T | None, error: BaseException | None) -> None:
@@ -149,18 +149,18 @@ class Process:
         self._offset = offset
         self._wall_offset = wall_offset
         self.tasks: dict[SimTask[Any], None] = {}
-        """Those that have not ended, in the order of their start."""
+        """The tasks that have not ended, in the order of their start."""
 
     def clock(self) -> float:
         """Return local time in seconds."""
         return self._offset + self.world.time * self.rate
 
     def wall(self) -> int:
-        """Return this process's idea of the wall clock, in microseconds."""
+        """Return the wall clock of this process in microseconds."""
         return EPOCH + self._wall_offset + round(self.world.time * 1e6)
 
     def later(self, local_delay: float, action: Callable[[], object]) -> Timer:
-        """Do `action` in this process after a delay by its own clock."""
+        """Schedule `action` in this process after a delay by its own clock."""
         world = self.world
         return world.at(world.time + local_delay / self.rate if local_delay > 0.0 else world.time, action, self)
 
@@ -181,24 +181,24 @@ class Process:
         self.close()
 
     def close(self) -> None:
-        """Drop all tasks, without running what they would do on cancellation."""
+        """Drop all tasks without cancelling them."""
         for task in list(self.tasks):
             task.drop()
         self.tasks.clear()
 
 
 class SimTask(Generic[T]):
-    """A coroutine that is run by a process."""
+    """A coroutine that a process runs."""
 
     def __init__(self, process: Process, work: Coroutine[Any, Any, T], name: str) -> None:
-        """Prepare; the process starts it."""
+        """Make a task; the process starts it."""
         self.name = name
         self.note = ""
-        """Room for whoever follows the task."""
+        """A note of the simulation about the task."""
         self.result: Future[T] = Future()
         self.suspensions = 0
         self.cancel_at = 0
-        """At which suspension to cancel it, counted from 1; 0: never."""
+        """The suspension at which to cancel the task, counted from 1; 0: never."""
         self._process = process
         self._work = work
         self._waiting: Future[Any] | None = None
@@ -220,7 +220,7 @@ class SimTask(Generic[T]):
             self._suspend(waiting)
 
     def cancel(self) -> None:
-        """Tell the task at its await, unless it has ended."""
+        """Raise Cancelled in the task at its await, unless the task has ended."""
         if self.result.done or self._waiting is None:
             return
         self._waiting.wake = None
@@ -242,7 +242,7 @@ class SimTask(Generic[T]):
         return self.result.done
 
     def drop(self) -> None:
-        """End it as a crash does."""
+        """End the task as a crash does."""
         if not self.result.done:
             self.result.done = True
             if self._waiting is not None:
@@ -282,7 +282,7 @@ class SimEvent:
         self._waiting: list[Future[None]] = []
 
     def set(self) -> None:
-        """Raise the flag and wake who waits."""
+        """Raise the flag and wake all waiters."""
         self._raised = True
         for future in self._waiting:
             future.resolve(None)
@@ -342,7 +342,7 @@ class SimRuntime:
         return self.process.world.running
 
     def mutex(self) -> AbstractContextManager[Any]:
-        """Make nothing: there is one thread."""
+        """Return a mutex that does nothing: there is one thread."""
         return nullcontext()
 
     def event(self) -> SimEvent:
@@ -376,7 +376,7 @@ class SimRuntime:
         least: int,
         enough: Callable[[], bool],
     ) -> None:
-        """Run each as a task; those that have not ended when it is enough go on."""
+        """Run each work as a task; tasks that have not ended when `enough()` is true go on."""
         decided: Future[None] = Future()
         begun = [(place, work) for place, work in enumerate(works) if work is not None]
         if not begun:
@@ -397,7 +397,7 @@ class SimRuntime:
         await decided
 
     async def settle(self, until: float) -> None:
-        """Wait for whatever `finish` left behind, until a local instant."""
+        """Wait for work that `finish` left behind, until a local instant."""
         for task in self._unfinished:
             await task.join(until)
 
@@ -407,5 +407,5 @@ class SimRuntime:
         return not self.process.crashed
 
     def listen(self, source: Datagrams, receive: Callable[[bytes], None]) -> Callable[[], None]:
-        """Refuse: a simulated store delivers by itself."""
+        """Raise NotImplementedError: a simulated store delivers its notifications by itself."""
         raise NotImplementedError

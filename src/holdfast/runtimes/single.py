@@ -1,4 +1,4 @@
-"""What many need, and one has to see to."""
+"""Single flight: work that many callers need, and one of them does."""
 
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -7,13 +7,13 @@ from holdfast.contracts.runtime import Event, Runtime
 
 
 class SingleFlight:
-    """Has one of those who need something see to it, while the others wait for that.
+    """Runs work that several callers need once, while the other callers wait for its end.
 
-    What was begun goes on though its beginner is cancelled: the others wait for it.
+    The work goes on if the caller that started it is cancelled, for the others wait for it.
     """
 
     def __init__(self, runtime: Runtime) -> None:
-        """Prepare; nothing is under way yet."""
+        """Start with no work under way."""
         self._runtime = runtime
         self._mutex = runtime.mutex()
         self._under_way: Event | None = None
@@ -21,10 +21,10 @@ class SingleFlight:
     async def fly(
         self, needed: Callable[[], bool], work: Callable[[], Coroutine[Any, Any, None]], until: float
     ) -> bool:
-        """See to it, unless it is not needed by now; or wait for who does. Return whether nobody is at it any more.
+        """Run `work` if it is needed and not under way; else wait for its end. Return whether it has ended.
 
-        It may be needed all the same afterwards: look again, as after any wait. Raises what `work` raises, to who began
-        it alone.
+        The work may be needed again afterwards, so check, as after any wait. Only the caller that ran the work gets its
+        error.
         """
         mine: Event | None = None
         try:
@@ -39,7 +39,7 @@ class SingleFlight:
                 await self._runtime.finish(self._carry_out(work, mine))
         except BaseException as error:
             if mine is not None and (isinstance(error, KeyboardInterrupt) or not self._runtime.goes_on):
-                self._end(mine)  # wherever it was interrupted
+                self._end(mine)  # the interruption may have come before the work began
             raise
         return other is None or await other.wait(until)
 
@@ -56,7 +56,7 @@ class SingleFlight:
         flight.set()
 
     async def settle(self, until: float) -> bool:
-        """Wait for what is under way, if anything is; return whether it has ended."""
+        """Wait for the work that is under way; return whether it has ended, or there was none."""
         with self._mutex:
             flight = self._under_way
         return flight is None or await flight.wait(until)

@@ -1,7 +1,7 @@
-"""Run the protocol in the calling thread.
+"""The runtime of threads: run the protocol in the calling thread.
 
-Every `async def` here blocks in place and never suspends, so `drive` runs a whole operation with one `send`:
-no event loop, no second thread on the way, and an ordinary traceback.
+Every `async def` here blocks in place and never suspends, so `drive` runs a whole operation with one `send`: there is
+no event loop and no second thread, and a traceback is an ordinary one.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ def drive(work: Coroutine[Any, Any, T]) -> T:
         result: T = end.value
         return result
     work.close()
-    message = "a coroutine of the threads runtime suspended; it awaits something that is not of this runtime"
+    message = "a coroutine of the threads runtime suspended: await only the methods of this runtime and its stores"
     raise RuntimeError(message)
 
 
@@ -49,15 +49,15 @@ marks = _Marks()
 
 
 def mark() -> object:
-    """Return an object that is this thread's only: idents of threads that ended are given to others."""
+    """Return an object of this thread alone: unlike an ident, no later thread gets it again."""
     return marks.mark
 
 
 class ThreadEvent:
     """A flag whose wait ends at an instant of the steady clock.
 
-    Who waits blocks on a lock of its own, which `set` releases: half the time of a threading.Event, and it is on the
-    way of every hand-off. A deque's append, popleft and remove are atomic.
+    Each waiter blocks on a lock of its own, which `set` releases. This takes half the time of a threading.Event, and
+    every local hand-off needs it. A deque's append, popleft and remove are atomic.
     """
 
     __slots__ = ("_raised", "_waiting")
@@ -68,16 +68,16 @@ class ThreadEvent:
         self._waiting: deque[threading.Lock] = deque()
 
     def set(self) -> None:
-        """Raise the flag and wake who waits."""
+        """Raise the flag and wake all waiters."""
         self._raised = True
         while self._waiting:
             try:
                 baton = self._waiting[0]
-            except IndexError:  # another thread sets it too
+            except IndexError:  # another thread sets the flag, too
                 return
-            with contextlib.suppress(RuntimeError):  # another thread has released it
+            with contextlib.suppress(RuntimeError):  # another thread has released the lock
                 baton.release()
-            with contextlib.suppress(ValueError):  # only now: whoever is interrupted before can set it again
+            with contextlib.suppress(ValueError):  # last, so that an interrupted caller can set the flag again
                 self._waiting.remove(baton)
 
     def clear(self) -> None:
@@ -97,7 +97,7 @@ class ThreadEvent:
         self._waiting.append(baton)
         woken = False
         try:
-            if not self._raised:  # it may have been raised before we were there to be woken
+            if not self._raised:  # `set` may have come before this waiter was in the deque
                 left = -1.0 if until is None else min(max(0.0, until - clocks.steady()), threading.TIMEOUT_MAX)
                 woken = baton.acquire(timeout=left)
         finally:
@@ -134,7 +134,7 @@ class ThreadsRuntime(RealWorld):
     goes_on = False
 
     def __init__(self) -> None:
-        """Make a world of its own; it costs nothing."""
+        """Make a runtime; this starts nothing."""
         super().__init__()
         self._fan_out = fan_out.FanOut()
 
@@ -144,11 +144,11 @@ class ThreadsRuntime(RealWorld):
         return thread, thread.name
 
     def mark(self) -> object:
-        """Return an object that is this thread's only."""
+        """Return an object of this thread alone."""
         return marks.mark
 
     def mutex(self) -> AbstractContextManager[Any]:
-        """Make a lock for a few instructions."""
+        """Make a mutex for a few instructions."""
         return threading.Lock()
 
     def event(self) -> ThreadEvent:
@@ -156,7 +156,7 @@ class ThreadsRuntime(RealWorld):
         return ThreadEvent()
 
     async def sleep(self, seconds: float) -> None:
-        """Block this thread for a while."""
+        """Block this thread for a number of seconds."""
         time.sleep(max(0.0, seconds))
 
     def spawn(self, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> ThreadTask:
@@ -183,16 +183,16 @@ class ThreadsRuntime(RealWorld):
         least: int,
         enough: Callable[[], bool],
     ) -> None:
-        """Run all in this thread, going on with each as its reply comes; put aside what has not ended."""
+        """Run all works in this thread, each as its replies come; put aside the works that have not ended."""
         self._fan_out.race(works, results, least, enough)
 
     async def settle(self, until: float) -> None:
-        """Wait for what a race put aside."""
+        """Wait for the works that a race put aside."""
         self._fan_out.settle(until)
         self._fan_out.drop()
 
     def post(self, action: Callable[[], None]) -> bool:
-        """Run `action` at once: any thread will do."""
+        """Run `action` at once, in the calling thread."""
         action()
         return True
 
@@ -211,14 +211,14 @@ class ThreadsRuntime(RealWorld):
                 except BlockingIOError:
                     continue
                 except Exception:
-                    log.exception("a message could not be taken; whoever waits for it asks again by itself")
+                    log.exception("a notification could not be taken; the waiter will ask again by itself")
             stopped.close()
 
         thread = threading.Thread(target=run, name="holdfast-channel", daemon=True)
         thread.start()
 
         def close() -> None:
-            stop.send(b".")  # closing it would not do: while a forked child has a copy, nobody hears of it
+            stop.send(b".")  # closing is not enough: the thread does not notice while a forked child has a copy
             if thread is not threading.current_thread():
                 thread.join()
             stop.close()

@@ -9,6 +9,7 @@ from holdfast.stores.etcd import errors
 from holdfast.stores.etcd.http import BROKEN, HttpConversation, piece
 from holdfast.stores.etcd.link import EtcdAddress, EtcdHearing, EtcdReply, EtcdRequest, Stream
 from holdfast.stores.etcd.options import EtcdDeployment
+from holdfast.transport.dial import dial_in_loop
 from holdfast.transport.forked import abandon_transport
 from holdfast.transport.handshake import understood
 from holdfast.transport.keep_alive import keep_transport_alive
@@ -208,10 +209,11 @@ class EtcdAsyncLink:
         left = min(until - self._runtime.now(), self._deployment.connect_timeout)
         try:
             async with asyncio.timeout(max(0.0, left)):
+                connected = await dial_in_loop(address.host, address.port, left)
                 if tls is None:
-                    await loop.create_connection(lambda: line, *address)
+                    await loop.create_connection(lambda: line, sock=connected)
                 else:  # in two steps, to know which one fails
-                    plain, _ = await loop.create_connection(_Unread, *address)
+                    plain, _ = await loop.create_connection(_Unread, sock=connected)
                     shaking_hands = True
                     secured = await loop.start_tls(plain, line, tls, server_hostname=address.host)
                     line.connection_made(secured or plain)  # None if it is closed again already

@@ -18,6 +18,9 @@ from holdfast.stores.ordered.entries import Entry
 REMEMBERED = 30.0
 """For how many seconds the outcome of an ended request is remembered."""
 
+WOKEN_TTL = 1.0
+"""The least time, in seconds, in which a waiter that was woken must send its request again."""
+
 
 @dataclass(slots=True, eq=False)
 class Contender:

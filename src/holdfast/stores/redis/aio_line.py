@@ -7,10 +7,11 @@ takes over the transport.
 import asyncio
 import contextlib
 import logging
+import socket
 import ssl
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from redis.asyncio.connection import AbstractConnection, Connection, SSLConnection, UnixDomainSocketConnection
 from redis.exceptions import RedisError
@@ -21,6 +22,7 @@ from holdfast.stores.redis import wire
 from holdfast.stores.redis.access import RedisAccess
 from holdfast.stores.redis.aio_pipeline import NotSentError, Pipeline, SilenceLimits
 from holdfast.stores.redis.link import RedisAddress
+from holdfast.transport.dial import dial_in_loop
 from holdfast.transport.forked import abandon_transport
 from holdfast.transport.handshake import HandshakeFailed, understood
 from holdfast.transport.keep_alive import keep_transport_alive
@@ -189,13 +191,36 @@ class RedisLine:
         return None if self._dialled is None else _writer_of(self._dialled)
 
 
-class _TlsConnection(SSLConnection):
+class _Dialled:
+    """Has `dial_in_loop` connect, before redis-py takes over."""
+
+    host: str
+    port: int
+    socket_type: int
+    socket_connect_timeout: Any
+    _connected: socket.socket
+
+    def _connection_arguments(self) -> Mapping[str, Any]:
+        arguments: dict[str, Any] = {**super()._connection_arguments(), "sock": self._connected}  # type: ignore[misc]
+        del arguments["host"], arguments["port"]
+        return arguments | {"server_hostname": self.host} if "ssl" in arguments else arguments
+
+    async def _connect(self) -> None:
+        self._connected = await dial_in_loop(self.host, self.port, self.socket_connect_timeout, family=self.socket_type)
+        await super()._connect()  # type: ignore[misc]
+
+
+class _TcpConnection(_Dialled, Connection):
+    pass
+
+
+class _TlsConnection(_Dialled, SSLConnection):
     """Tells a server that does not answer the TLS handshake from one that is not reached."""
 
     shaking_hands = False
 
     def _connection_arguments(self) -> Mapping[str, Any]:
-        arguments = cast("Mapping[str, Any]", super()._connection_arguments())  # pyright: ignore[reportUnknownMemberType]
+        arguments = super()._connection_arguments()
         context = arguments["ssl"]  # which is this connection's own
         context.wrap_bio = partial(self._shake_hands, context.wrap_bio)
         return arguments
@@ -207,7 +232,7 @@ class _TlsConnection(SSLConnection):
 
     async def _connect(self) -> None:
         try:
-            await super()._connect()  # type: ignore[no-untyped-call]
+            await super()._connect()
         except OSError as error:
             if self.shaking_hands and (meaning := understood(error)) is not error:
                 raise meaning from error
@@ -217,7 +242,7 @@ class _TlsConnection(SSLConnection):
 
 def new_connection(access: RedisAccess, address: RedisAddress) -> AbstractConnection:
     """Make a connection of redis-py that repeats nothing and checks nothing by itself."""
-    kind: Any = UnixDomainSocketConnection if address.path else _TlsConnection if access.tls else Connection
+    kind: Any = UnixDomainSocketConnection if address.path else _TlsConnection if access.tls else _TcpConnection
     made: AbstractConnection = kind(
         **{
             **access.connection_options(address),

@@ -112,7 +112,7 @@ def renewed(renewal: RenewRequest, value: int) -> RenewReply:
     return None if renewal.contended else OUTCOMES[value]
 
 
-def left_of(value: Any) -> NotGranted:  # noqa: ANN401
+def not_granted_of(value: Any) -> NotGranted:  # noqa: ANN401
     """Decode the reply of `withdraw`."""
     return NotGranted(tuple(map(_text, value[2:])), value[0], value[1])
 

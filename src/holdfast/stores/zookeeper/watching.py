@@ -1,0 +1,54 @@
+"""The watches at the servers: a change of a watched node wakes the requests that watch it."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from holdfast.contracts.runtime import Runtime
+from holdfast.stores.ordered import Entry
+from holdfast.stores.zookeeper import names
+from holdfast.stores.zookeeper.errors import Code
+from holdfast.stores.zookeeper.library import KazooEvent, Stat
+from holdfast.stores.zookeeper.nodes import ZooKeeperNodes
+from holdfast.stores.zookeeper.watches import ZooKeeperWatches
+
+
+class NodeWatches:
+    """Sets watches on the nodes of entries."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        nodes: ZooKeeperNodes,
+        watches: ZooKeeperWatches,
+        woken: Callable[[str], None],
+    ) -> None:
+        """Record the watches in `watches`; `woken` is called with the id of each request to wake."""
+        self._post = runtime.post
+        self._nodes = nodes
+        self._watches = watches
+        self._woken = woken
+
+    async def watch(self, name: str, request_id: str, entries: Sequence[Entry], until: float) -> bool:
+        """Set a watch on each node, and check whether the node has changed since it was listed."""
+        paths = [self._nodes.path_of(name, entry) for entry in entries]
+        self._watches.set(request_id, paths)
+        found = await self._nodes.each(
+            until, paths, lambda client, path: client.get_async(path, self._fired), writes=False
+        )
+        if any(isinstance(each, Code) for each in found):  # no watch is set on a missing node; `exists` would set one
+            self._watches.set(request_id, [])
+            return False
+        stats: list[Stat] = [stat for _, stat in found]
+        if any(stat.mzxid > max(names.since(entry), stat.czxid) for entry, stat in zip(entries, stats, strict=True)):
+            self._watches.set(request_id, [])
+            self._woken(request_id)
+        return True
+
+    def _fired(self, event: KazooEvent) -> None:
+        """Post a change to the runtime, from kazoo's thread."""
+        if event.path is not None:
+            self._post(partial(self._changed, event.path))
+
+    def _changed(self, path: str) -> None:
+        for request_id in self._watches.take(path):
+            self._woken(request_id)
