@@ -1,4 +1,4 @@
-"""What all tests start from."""
+"""The common configuration of all tests."""
 
 import contextlib
 import os
@@ -18,7 +18,7 @@ pytest_plugins = ["pytester", "tests.servers.fixtures"]
 
 settings.register_profile(
     "holdfast",
-    deadline=None,  # a machine may stand still
+    deadline=None,  # a machine may stall
     derandomize=bool(os.environ.get("CI")),
     database=None,
     report_multiple_bugs=False,
@@ -61,22 +61,22 @@ THOROUGH = (
     "simulated/test_replay.py::test_drift_beyond_the_allowance_is_seen",
     "zookeeper/test_faults.py",
 )
-"""What `make test` leaves to `make test-all`: it looks for rare flaws of the protocol, at one more shape of the same
-server, at the servers' faults, or at the tools."""
+"""The tests that only `make test-all` runs: of rare flaws of the protocol, of another deployment of the same server, of
+the servers' faults, or of the tools."""
 
 COMPUTING = ("simulated/", "properties/", "table/", "ordered/test_entries.py")
-"""What only computes. It finds the same on every version of Python, and gives way to what has to be in time."""
+"""The tests that only compute. They have the same results on every version of Python, and run at low priority."""
 
 NICENESS = 10
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Run more tests side by side than there are cores: most of them wait for something most of the time."""
+    """Run more concurrent tests than there are cores, for most tests wait most of the time."""
     return 3 * (os.cpu_count() or 1)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what is thorough and what only computes, so that -m can leave it out."""
+    """Mark the thorough tests and those that only compute, so that -m can exclude them."""
     for item in items:
         path = item.nodeid.removeprefix("tests/")
         if path.startswith(THOROUGH):
@@ -86,7 +86,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """See that tests of a group are run by one process: else each would start the servers, or repeat the work."""
+    """Check that one process runs the tests of a group: else each one would start the servers or repeat the work."""
     grouped = [item for item in session.items if item.get_closest_marker("xdist_group")]
     if getattr(session.config.option, "loadgroup", False) and not all("@" in item.nodeid for item in grouped):
         raise pytest.UsageError("pytest-xdist does not know groups with this version of pytest")
@@ -94,32 +94,32 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Have what only computes give way to what runs beside it, and has to be in time."""
+    """Run tests that only compute at low priority, for concurrent tests have deadlines."""
     if pyfuncitem.get_closest_marker("computing") is None or "PYTEST_XDIST_WORKER" not in os.environ:
         return None
     arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
-    with ThreadPoolExecutor(1, "computing", _give_way) as thread:  # its niceness ends with it
+    with ThreadPoolExecutor(1, "computing", _lower_priority) as thread:  # the niceness ends with the thread
         thread.submit(pyfuncitem.obj, **arguments).result()
     return True
 
 
-def _give_way() -> None:
-    with contextlib.suppress(OSError):  # elsewhere than on Linux, threads have no niceness of their own
+def _lower_priority() -> None:
+    with contextlib.suppress(OSError):  # only on Linux a thread has a niceness of its own
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
 
 
 @pytest.fixture
 def metronome() -> Iterator[Metronome]:
-    """Notice for how long the machine stands still in this test: what has to be in time need not be so then."""
+    """Measure how long the machine stalls in this test, so that deadlines can be extended by it."""
     with Metronome() as metronome:
         yield metronome
 
 
 @pytest.fixture(scope="session", autouse=True)
-def heeded_signals() -> Iterator[None]:
-    """Have the processes that tests start heed signals, even if the tests run under nohup or in the background.
+def received_signals() -> Iterator[None]:
+    """Let the processes that tests start receive signals, even if the tests run under nohup or in the background.
 
-    A signal that is ignored stays ignored in a process that is started; one that has a handler gets its default.
+    A started process inherits ignored signals, but gets the default of a signal with a handler.
     """
     ending = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
     ignored = [number for number in ending if signal.getsignal(number) == signal.SIG_IGN]
@@ -131,10 +131,10 @@ def heeded_signals() -> Iterator[None]:
 
 
 def _do_nothing(_number: int, _frame: FrameType | None) -> None:
-    """Go on, as if the signal were ignored."""
+    """Do nothing, as if the signal were ignored."""
 
 
 @pytest.fixture
 def space() -> str:
-    """Return a part of the store of the test's own."""
+    """Return a namespace for this test alone."""
     return uuid4().hex

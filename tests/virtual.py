@@ -1,8 +1,8 @@
-"""Time that is the test's own: leases run out when a test says so, however busy this machine is.
+"""Virtual time for tests: leases expire when a test moves the clock, however busy this machine is.
 
-`run` drives asyncio in virtual time: the loop's clock, which is also that of the clients and of `source()`, stands
-still while anything can be done, and then goes on to the next timer. `stopped_clock` is for threads: they block in real
-time, but no lease grows older until the test moves the clock. tests/core/test_virtual.py shows how both are used.
+`run` runs asyncio in virtual time. The loop's clock, which the clients and `source()` use as well, stands still while a
+task can run, and then steps to the next timer. `stopped_clock` is for threads: they block in real time, but no lease
+ages until the test moves the clock. tests/core/test_virtual.py shows the use of both.
 """
 
 import asyncio
@@ -23,10 +23,10 @@ START = 1000.0
 
 
 class Clock:
-    """A steady clock that goes on when it is told to."""
+    """A steady clock that moves only by `advance`."""
 
     def __init__(self) -> None:
-        """Start some time after the boot."""
+        """Start at a time after zero."""
         self.time = START
 
     def __call__(self) -> float:
@@ -34,13 +34,13 @@ class Clock:
         return self.time
 
     def advance(self, seconds: float) -> float:
-        """Let time pass, all at once; return what time it is then."""
+        """Move the clock ahead; return its new time."""
         self.time += seconds
         return self.time
 
 
 class SkippingSelector(selectors.DefaultSelector):
-    """A selector that lets virtual time pass instead of waiting."""
+    """A selector that moves a clock instead of waiting."""
 
     def __init__(self, clock: Clock) -> None:
         """Move `clock`."""
@@ -48,20 +48,20 @@ class SkippingSelector(selectors.DefaultSelector):
         self._clock = clock
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Return what is ready; if nothing is, it is `timeout` seconds later at once."""
+        """Return the ready files; if there are none, move the clock ahead by `timeout`."""
         if ready := super().select(0):
             return ready
         if timeout is None:
-            raise RuntimeError("nothing can happen any more in this loop: no timer is set, and nothing is ready")
+            raise RuntimeError("this loop cannot make progress: it has no timer, and no file is ready")
         self._clock.advance(max(0.0, timeout))
         return ready
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop whose clock stands still while it has something to do."""
+    """An event loop whose clock stands still while a task can run."""
 
     def __init__(self, clock: Clock) -> None:
-        """Run by `clock`."""
+        """Use `clock`."""
         self._clock = clock
         super().__init__(SkippingSelector(clock))
 
@@ -71,14 +71,14 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 def run(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run `main()` as asyncio.run() does, in virtual time. Whatever tells the time must be made inside it."""
+    """Run `main()` as asyncio.run() does, in virtual time. Objects that read the clock must be made inside it."""
     with stopped_clock() as clock, asyncio.Runner(loop_factory=lambda: VirtualLoop(clock)) as runner:
         return runner.run(main())
 
 
 @contextmanager
 def stopped_clock() -> Generator[Clock]:
-    """Replace the steady clock by one that stands still until it is told to go on."""
+    """Replace the steady clock by a clock that stands still until the test moves it."""
     clock = Clock()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(clocks, "steady", clock)
@@ -86,22 +86,22 @@ def stopped_clock() -> Generator[Clock]:
 
 
 def stand_still(seconds: float) -> None:
-    """In virtual time: let time pass all at once, as for a process that was stopped. Nothing is renewed meanwhile."""
+    """Move the virtual clock ahead without running tasks, as for a stopped process. No lease is renewed meanwhile."""
     clock = clocks.steady
     assert isinstance(clock, Clock), "this is not virtual time"
     clock.advance(seconds)
 
 
 def source() -> StoreSource:
-    """Make a store in memory whose clock is the replaced one, for clients that share it."""
+    """Return the source of a store in memory that uses the replaced clock, for clients that share it."""
     return memory_source(table())
 
 
 def micros() -> int:
-    """Return the replaced clock in whole microseconds, as a store wants it."""
+    """Return the time of the replaced clock in whole microseconds, the unit of a store."""
     return round(clocks.steady() * 1_000_000)
 
 
 def table() -> MemoryTable:
-    """Make a table in memory whose clock is the replaced one."""
+    """Make a table in memory that uses the replaced clock."""
     return MemoryTable(micros)

@@ -1,1 +1,1 @@
-"""What tests of faults share: processes that work under locks, what they work on, and what may be demanded."""
+"""The common part of fault tests: processes that work under locks, their resource, and the checks of their leases."""

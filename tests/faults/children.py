@@ -1,4 +1,4 @@
-"""Processes that a test starts from one of its modules: they end when told to, or are killed."""
+"""Processes that a test starts from one of its modules. They end at the test's request, or are killed."""
 
 import json
 import subprocess
@@ -12,10 +12,10 @@ API_FORMS = ("threads", "asyncio")
 
 
 class Children:
-    """Some processes. Leaving `with` kills them."""
+    """Several processes. The end of the `with` kills them."""
 
     def __init__(self, module: str, arguments: Iterable[Sequence[str]]) -> None:
-        """Start one for each list of arguments."""
+        """Start a process for each list of arguments."""
         command = [sys.executable, "-W", "error", "-m", module]
         self._processes = [
             subprocess.Popen([*command, *each], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
@@ -26,13 +26,13 @@ class Children:
         return len(self._processes)
 
     def await_start(self) -> None:
-        """Return when each has had a lease."""
+        """Return when each process has had a lease."""
         for process in self._processes:
             assert process.stdout is not None
             assert process.stdout.readline() == "at work\n"
 
     def _end(self, timeout: float) -> list[Any]:
-        """Tell all to end, and return what each said last. Each must end by itself, without an error."""
+        """Ask all processes to end, and return the last output of each. Each must end by itself, without an error."""
         for process in self._processes:
             assert process.stdin is not None
             process.stdin.close()

@@ -1,4 +1,4 @@
-"""What may be demanded of leases while what keeps them is hurt, given what their holders believed, and when."""
+"""The judgement of leases during faults of their store, by the records of their holders."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -6,24 +6,24 @@ from itertools import pairwise
 
 from tests.faults.workers import Tenure
 
-HANDED_ON = 0.1
-"""If a process has a name again after so short a time, in seconds, it may be the same lease to the nodes."""
+HANDED_OFF = 0.1
+"""Within how many seconds a second lease of one process may be a local hand-off, which is one lease for the nodes."""
 
 
 @dataclass(slots=True)
 class Overlap:
-    """Two leases of one name that were valid at once, each by its own holder's reckoning."""
+    """Two leases of one name that were valid at once, each by its own holder's clock."""
 
     first: Tenure
     second: Tenure
     seconds: float
     excused: bool
-    """Whether a living node's clock was set forward since the first was asked for."""
+    """Whether a live node's clock was set forward since the request for the first lease."""
 
 
 def overlaps(tenures: Sequence[Tenure], forward: Sequence[float]) -> list[Overlap]:
-    """Return all pairs that overlap."""
-    began = _asked_at_first(tenures)
+    """Return all pairs of leases that overlap."""
+    began = _first_requests(tenures)
     found: list[Overlap] = []
     valid: list[Tenure] = []
     for tenure in sorted(tenures, key=lambda each: each.since):
@@ -38,21 +38,21 @@ def overlaps(tenures: Sequence[Tenure], forward: Sequence[float]) -> list[Overla
     return found
 
 
-def _asked_at_first(tenures: Sequence[Tenure]) -> dict[int, float]:
-    """Return of each tenure since when its votes may be there: it may have been handed on within its process."""
+def _first_requests(tenures: Sequence[Tenure]) -> dict[int, float]:
+    """Return for each tenure the time since which its votes may exist: that of the first of several local hand-offs."""
     began: dict[int, float] = {}
     last: dict[tuple[str, int], Tenure] = {}
     for tenure in sorted(tenures, key=lambda each: each.since):
         key = tenure.name, tenure.process
         before = last.get(key)
-        handed_on = before is not None and tenure.since - before.until < HANDED_ON
-        began[id(tenure)] = began[id(before)] if handed_on else tenure.asked
+        handed_off = before is not None and tenure.since - before.until < HANDED_OFF
+        began[id(tenure)] = began[id(before)] if handed_off else tenure.asked
         last[key] = tenure
     return began
 
 
 def disorder(tenures: Sequence[Tenure]) -> list[tuple[Tenure, Tenure]]:
-    """Return pairs of which the second was asked for after the first was there, and has no greater token; or equal."""
+    """Return pairs whose tokens do not increase: of a lease and one requested after its grant, or with equal tokens."""
     found: list[tuple[Tenure, Tenure]] = []
     for name in {each.name for each in tenures}:
         by_asked = sorted((each for each in tenures if each.name == name), key=lambda each: each.asked)
@@ -70,7 +70,7 @@ def disorder(tenures: Sequence[Tenure]) -> list[tuple[Tenure, Tenure]]:
 
 
 def voting(sure: Sequence[Sequence[tuple[float, float]]], quorum: int) -> Iterator[tuple[float, float]]:
-    """Find the times in which at least a quorum certainly voted, given of each node when it did."""
+    """Yield the periods in which at least a quorum certainly voted, given the periods of each node."""
     changes = sorted(change for spans in sure for a, b in spans for change in ((a, 1), (b, -1)))
     count, since = 0, 0.0
     for instant, change in changes:
@@ -82,7 +82,7 @@ def voting(sure: Sequence[Sequence[tuple[float, float]]], quorum: int) -> Iterat
 
 
 def stalls(instants: Sequence[float], spans: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return how long nothing happened, within each of these spans; and when that began. The longest comes first."""
+    """Return the duration and the start of each period without an event in these spans, the longest first."""
     found: list[tuple[float, float]] = []
     for begin, end in spans:
         marks = [begin, *sorted(each for each in instants if begin < each < end), end]

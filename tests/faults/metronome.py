@@ -1,4 +1,4 @@
-"""Notices when the machine itself stands still: what cannot run cannot go on, whatever it is."""
+"""The metronome, which detects when the machine itself stalls: then no program can make progress."""
 
 import threading
 from types import TracebackType
@@ -8,11 +8,11 @@ from holdfast.runtimes.clocks import steady
 
 TICK = 0.01
 LATE = 0.04
-"""By how many seconds a tick is late if the machine stood still, or had more to do than it can."""
+"""The least delay of a late tick, in seconds: the machine stalled or was overloaded."""
 
 
 class Metronome:
-    """Ticks in a thread of its own, and remembers which ticks were late."""
+    """Ticks in a thread of its own, and records late ticks."""
 
     def __init__(self) -> None:
         self._late: list[tuple[float, float]] = []
@@ -36,10 +36,10 @@ class Metronome:
             before = now
 
     def elapsed(self, since: float) -> float:
-        """Return how much time has passed since an instant in which the machine did not stand still."""
+        """Return the time since an instant, without the stalls of the machine."""
         now = steady()
         return now - since - self.missed(since, now)
 
     def missed(self, begin: float, end: float) -> float:
-        """Return for how many seconds between two instants it did not tick when it should have."""
+        """Return the total duration of missed ticks between two instants, in seconds."""
         return sum(max(0.0, min(end, until) - max(begin, since)) for since, until in self._late)

@@ -1,6 +1,6 @@
-"""What locks protect: numbers, to which holders add one, in the memory of a test or at a Redis server.
+"""The resource that locks protect: numbers that holders increment, in the memory of a test or in a Redis server.
 
-A fence guards each: it is raised before the number is read, and looked at again before it is written.
+A fence guards each number: a holder raises it before it reads the number, and the resource checks it at the write.
 """
 
 import threading
@@ -14,7 +14,7 @@ from tests.servers.resp import RespWire
 
 
 class Resource(Protocol):
-    """What a holder of a name works on."""
+    """The resource of the holders of a name."""
 
     def read(self, name: str, token: int) -> int:
         """Raise the fence, and return the number. Raises StaleTokenError."""
@@ -63,7 +63,7 @@ return redis.call('HSET', KEYS[1], 'fence', ARGV[1], 'value', ARGV[2])
 
 
 class SharedNumbers:
-    """Numbers at a Redis server, for many processes: not at the one that keeps the locks."""
+    """Numbers in a Redis server, for many processes. It is not the server of the locks."""
 
     def __init__(self, port: int, space: str) -> None:
         """Use the server at `port`, and keys that begin with `space`."""

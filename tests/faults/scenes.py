@@ -1,4 +1,4 @@
-"""Scenes: tests that are written once for both forms of the API, with what the conformance suite works with."""
+"""Scenes: tests that are written once for both forms of the API, with the kit of the conformance suite."""
 
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -13,12 +13,12 @@ Scene = Callable[[Kit], Coroutine[Any, Any, None]]
 
 
 def play(form: str, url: str, scene: Scene) -> None:
-    """Play a scene in one colour; `kit.client()` makes clients at `url`."""
+    """Run a scene in one form of the API. `kit.client()` makes clients of `url`."""
     run_check(Check(scene.__name__, "as the test says", scene), store_source(url), form)
 
 
 def client_at(kit: Kit, url: object, **options: Any) -> AsyncClient:  # noqa: ANN401 - options of a client
-    """Make a client of the scene's colour, at a URL or a client of redis-py, with options of its own."""
+    """Make a client in the scene's form of the API, of a URL or a client of redis-py, with options of its own."""
     options = {"namespace": kit.space, "owner": "client", **options}
     return kit.adopt((AsyncClient if kit.form == API_FORMS[1] else Client)(url, **options))
 

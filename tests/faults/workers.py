@@ -1,4 +1,4 @@
-"""Processes that work under locks while what keeps the locks is hurt, and note exactly what they believed, and when."""
+"""Processes that work under locks during faults of the store, and record when they believed in their leases."""
 
 import asyncio
 import json
@@ -20,41 +20,41 @@ from tests.faults.children import API_FORMS, Children
 from tests.faults.resource import SharedNumbers
 
 GRAIN = 0.004
-"""How often a holder looks whether its lease lasts, in seconds."""
+"""The interval in which a holder checks its lease, in seconds."""
 
 TEST_TIMEOUT = 60.0
-"""How long to wait, in seconds, for a process to end: only ever used up by a failure."""
+"""How long to wait for the end of a process, in seconds. Only a failure uses it up."""
 
 
 @dataclass(slots=True)
 class Tenure:
-    """A lease as its holder reckoned; instants by a clock that all processes of a machine share."""
+    """A lease in the view of its holder. Its instants are of a clock that all processes of a machine share."""
 
     name: str
     token: int
     process: int
     asked: float
-    """When it began to acquire."""
+    """When the holder began to acquire the lease."""
     since: float
-    """When it had the lease."""
+    """When the holder had the lease."""
     until: float
-    """When it began to release the lease, or the lease ended by its own clock, or it was told that it is lost."""
+    """When the holder began to release the lease, the lease ended by its clock, or it was notified of the loss."""
     outcome: str = ""
 
 
 @dataclass(slots=True)
 class Task:
-    """What all processes are to do, until they are told to end. Times in seconds."""
+    """The task of all processes, until the test asks them to end. Durations are in seconds."""
 
     url: str
     names: Sequence[str]
-    """The first is held for long at times, for more than a ttl; the others never for more than `brief`. Every other
-    worker of a process leaves the first alone, so that some never wait for long."""
+    """The names. The first is sometimes held for longer than a ttl, the others never for longer than `brief`. Every
+    other worker of a process never uses the first name, so that some workers never wait for long."""
     ttl: float
     port: int
-    """Of the Redis server that has the numbers to work on."""
+    """The port of the Redis server with the numbers."""
     space: str
-    """What the keys of these numbers begin with."""
+    """The prefix of the keys of the numbers."""
     seed: int
     workers: int = 2
     timeout: float = 10.0
@@ -63,38 +63,38 @@ class Task:
 
 @dataclass(slots=True)
 class Account:
-    """What some workers did."""
+    """The record of some workers."""
 
     tenures: list[Tenure] = field(default_factory=list[Tenure])
     counts: Counter[str] = field(default_factory=Counter[str])
-    """How often what happened: `written`, `stale`, `lost`, `timeout`, and the outcomes of releases."""
+    """The counts of events: `written`, `stale`, `lost`, `timeout`, and the outcomes of releases."""
     errors: Counter[str] = field(default_factory=Counter[str])
-    """What the store's errors said."""
+    """The messages of the store's errors."""
 
     def merge(self, other: "Account") -> None:
-        """Add what others did."""
+        """Add the record of other workers."""
         self.tenures += other.tenures
         self.counts += other.counts
         self.errors += other.errors
 
 
 class Staff(Children):
-    """Some processes, every other one in asyncio; leaving `with` kills them."""
+    """Several processes, every other one in asyncio. The end of the `with` kills them."""
 
     def __init__(self, task: Task, count: int = 4) -> None:
-        """Start them."""
+        """Start the processes."""
         super().__init__(__name__, ([json.dumps(asdict(task)), str(number)] for number in range(count)))
 
     def freeze(self, number: int) -> None:
-        """Stop a process in its tracks."""
+        """Stop a process with SIGSTOP."""
         self._processes[number].send_signal(signal.SIGSTOP)
 
     def thaw(self, number: int) -> None:
-        """Let it go on."""
+        """Continue a stopped process."""
         self._processes[number].send_signal(signal.SIGCONT)
 
     def end(self) -> Account:
-        """Tell them to end, and return what they did. Each must end by itself, without an error."""
+        """Ask the processes to end, and return their records. Each must end by itself, without an error."""
         account = Account()
         for told in self._end(TEST_TIMEOUT):
             tenures = [Tenure(**each) for each in told["tenures"]]
@@ -106,10 +106,10 @@ class Staff(Children):
 
 
 class Worker:
-    """One worker, of either colour."""
+    """One worker, a thread or a task."""
 
     def __init__(self, client: AsyncClient, shift: "Shift", number: int) -> None:
-        """Prepare to work."""
+        """Prepare the worker."""
         self.account = Account()
         self._client = client
         self._shift = shift
@@ -119,7 +119,7 @@ class Worker:
         self._blocks = isinstance(client, Adapter)
 
     async def work(self) -> None:
-        """Work until the end."""
+        """Acquire names and work under them until the end."""
         task, account = self._task, self.account
         while not self._shift.over.is_set():
             name, asked = self._chance.choice(self._names), steady()
@@ -166,17 +166,17 @@ class Worker:
 
 
 class Belief:
-    """What a holder knows of its own lease; writes down until when it may have relied on it."""
+    """A holder's belief in its lease. It records until when the holder may have relied on the lease."""
 
     def __init__(self, lease: AsyncLease, tenure: Tenure) -> None:
-        """Begin to look."""
+        """Begin to observe the lease."""
         self.tenure = tenure
         self._lease = lease
         self._ends = tenure.since
 
     def look(self) -> bool:
-        """Tell whether the lease lasts; if it does not, note when it ended: by its holder's clock, at that instant."""
-        now = steady()  # before the look: what is believed then was believed now
+        """Tell whether the lease is valid; if it is not, record when it ended by its holder's clock."""
+        now = steady()  # taken before the check: a lease that is valid at the check is valid now
         left = self._lease.remaining()
         if left > 0:
             self.tenure.until, self._ends = now, now + left
@@ -190,10 +190,10 @@ class Belief:
 
 
 class Shift:
-    """The workers of one process. They stop when nobody is left to talk to."""
+    """The workers of one process. They stop when the standard input ends."""
 
     def __init__(self, task: Task, number: int) -> None:
-        """Prepare them."""
+        """Prepare the workers."""
         self.task = task
         self.number = number
         self.over = threading.Event()
@@ -201,7 +201,7 @@ class Shift:
         self._workers: list[Worker] = []
 
     def block(self) -> None:
-        """Work in threads."""
+        """Run the workers in threads."""
         with Client(self.task.url) as client:
             threads = [threading.Thread(target=drive, args=(each.work(),)) for each in self._hire(adapt(client))]
             for thread in threads:
@@ -210,12 +210,12 @@ class Shift:
                 thread.join()
 
     async def loop(self) -> None:
-        """Work in tasks."""
+        """Run the workers in tasks."""
         async with AsyncClient(self.task.url) as client:
             await asyncio.gather(*(each.work() for each in self._hire(client)))
 
     def report(self) -> None:
-        """Say what they did."""
+        """Print the records of the workers."""
         self.numbers.close()
         account = Account()
         for worker in self._workers:
@@ -242,10 +242,10 @@ def _say(line: str) -> None:
 
 
 class Failures(logging.Handler):
-    """Hears of everything that went wrong where nobody could raise it."""
+    """Collects errors in threads, and errors in the log, which no caller receives."""
 
     def __init__(self) -> None:
-        """Listen to all threads, and to whatever is logged as an error."""
+        """Observe all threads, and the log for errors."""
         super().__init__(logging.ERROR)
         self.heard: list[str] = []
         threading.excepthook = lambda failure: self.heard.append(repr(failure.exc_value))
@@ -253,7 +253,7 @@ class Failures(logging.Handler):
         logging.basicConfig(handlers=[self])
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Take it down."""
+        """Record an error of the log."""
         self.heard.append(record.getMessage() + (f" {record.exc_info[1]!r}" if record.exc_info else ""))
 
 

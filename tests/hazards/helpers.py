@@ -1,4 +1,4 @@
-"""What the tests of hazards share: a store that can be disturbed, bounded waits, and scripts in processes."""
+"""The common part of the hazard tests: a store that can be disturbed, waits with deadlines, scripts in processes."""
 
 import asyncio
 import dataclasses
@@ -29,10 +29,10 @@ from holdfast.outcome import Outcome
 T = TypeVar("T")
 
 TEST_TIMEOUT = 30.0
-"""How long to wait, in seconds, for what must happen: only ever used up by a failure."""
+"""How long to wait for a condition, in seconds. Only a failure uses it up."""
 
 Hook = Callable[[str, bool], Coroutine[Any, Any, None]]
-"""Called with the name of an operation, and whether it was carried out by now."""
+"""Called with the name of an operation, and whether the operation was carried out already."""
 
 
 class DisturbedStore:
@@ -44,7 +44,7 @@ class DisturbedStore:
         self.capabilities = dataclasses.replace(store.capabilities, local=local)
 
     def identity(self) -> str:
-        """Pass on."""
+        """Return the identity of the store."""
         return self._store.identity()
 
     async def _around(self, operation: str, work: Coroutine[Any, Any, T]) -> T:
@@ -58,64 +58,64 @@ class DisturbedStore:
         return result
 
     async def open(self, deliver: Callable[[Notification], None], until: float) -> str:
-        """Pass on."""
+        """Open the store."""
         return await self._around("open", self._store.open(deliver, until))
 
     async def acquire(self, request: AcquireRequest, until: float) -> Reply:
-        """Pass on."""
+        """Acquire a name."""
         return await self._around("acquire", self._store.acquire(request, until))
 
     async def acquire_many(self, requests: Sequence[AcquireRequest], until: float) -> list[Reply]:
-        """Pass on."""
+        """Acquire several names in one step."""
         return await self._around("acquire", self._store.acquire_many(requests, until))
 
     async def release(self, release: ReleaseRequest, until: float) -> Outcome:
-        """Pass on."""
+        """Release a lease."""
         return await self._around("release", self._store.release(release, until))
 
     async def renew(self, renewals: Sequence[RenewRequest], until: float) -> list[RenewReply]:
-        """Pass on."""
+        """Renew leases."""
         return await self._around("renew", self._store.renew(renewals, until))
 
     async def adjust(self, adjust: AdjustRequest, until: float) -> RenewReply:
-        """Pass on."""
+        """Change a held lease."""
         return await self._around("adjust", self._store.adjust(adjust, until))
 
     async def withdraw(self, withdraw: WithdrawRequest, until: float) -> NotGranted:
-        """Pass on."""
+        """Withdraw a request."""
         return await self._around("withdraw", self._store.withdraw(withdraw, until))
 
     async def inspect(self, name: str, until: float) -> NameView:
-        """Pass on."""
+        """Return the view of a name."""
         return await self._store.inspect(name, until)
 
     async def names(self, prefix: str, until: float, rest: object = None) -> Page:
-        """Pass on."""
+        """Return the names in use."""
         return await self._store.names(prefix, until, rest)
 
     async def request_revocation(self, name: str, until: float) -> list[HolderView]:
-        """Pass on."""
+        """Send a revocation request."""
         return await self._around("request_revocation", self._store.request_revocation(name, until))
 
     async def resize(self, name: str, before: int, after: int, until: float) -> int:
-        """Pass on."""
+        """Change the capacity of a name."""
         return await self._around("resize", self._store.resize(name, before, after, until))
 
     async def revoke(self, name: str, until: float, token: int = 0) -> list[HolderView]:
-        """Pass on."""
+        """Revoke a name by force."""
         return await self._store.revoke(name, until, token)
 
     async def close(self) -> None:
-        """Pass on."""
+        """Close the store."""
         await self._around("close", self._store.close())
 
     def abandon(self) -> None:
-        """Pass on."""
+        """Abandon the store after a fork."""
         self._store.abandon()
 
 
 def disturbed(source: StoreSource, hook: Hook, *, local: bool = True) -> StoreSource:
-    """Return `source` with `hook` around every operation; `local=False`: as if it were across a network."""
+    """Return `source` with `hook` around every operation. With `local=False` it acts as a store across a network."""
 
     def make(runtime: Runtime) -> Store:
         return DisturbedStore(source.make(runtime), hook, local=local)
@@ -124,7 +124,7 @@ def disturbed(source: StoreSource, hook: Hook, *, local: bool = True) -> StoreSo
 
 
 def eventually(condition: Callable[[], object], what: str, within: float = TEST_TIMEOUT) -> None:
-    """Wait for a condition, blocking."""
+    """Wait for a condition in a thread."""
     give_up_at = time.monotonic() + within
     while not condition():
         assert time.monotonic() < give_up_at, f"{what}: not within {within:g} s"
@@ -132,7 +132,7 @@ def eventually(condition: Callable[[], object], what: str, within: float = TEST_
 
 
 async def soon(condition: Callable[[], object], what: str, within: float = TEST_TIMEOUT) -> None:
-    """Wait for a condition, in a loop."""
+    """Wait for a condition in an event loop."""
     give_up_at = time.monotonic() + within
     while not condition():
         assert time.monotonic() < give_up_at, f"{what}: not within {within:g} s"
@@ -140,7 +140,7 @@ async def soon(condition: Callable[[], object], what: str, within: float = TEST_
 
 
 class Script:
-    """A Python process that talks over its standard input and output, a line a message."""
+    """A Python process that exchanges messages over its standard input and output, a line each."""
 
     def __init__(self, code: str, *arguments: str) -> None:
         command = [sys.executable, "-W", "error", "-c", code, *arguments]
@@ -165,7 +165,7 @@ class Script:
         self._process.send_signal(signal)
 
     def end(self) -> tuple[str, str]:
-        """Wait for its end; return the rest of what it printed."""
+        """Wait for the end of the process; return the rest of its output."""
         try:
             return self._process.communicate(timeout=TEST_TIMEOUT)
         finally:
@@ -177,7 +177,7 @@ class Script:
         return self._process.returncode
 
     def kill(self) -> None:
-        """Kill it, if it lives, and wait for its end."""
+        """Kill the process if it is alive, and wait for its end."""
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait()
