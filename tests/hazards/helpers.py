@@ -164,10 +164,10 @@ class Script:
         """Send a signal to this process alone."""
         self._process.send_signal(signal)
 
-    def end(self) -> tuple[str, str]:
+    def end(self, within: float = TEST_TIMEOUT) -> tuple[str, str]:
         """Wait for the end of the process; return the rest of its output."""
         try:
-            return self._process.communicate(timeout=TEST_TIMEOUT)
+            return self._process.communicate(timeout=within)
         finally:
             self.kill()
 

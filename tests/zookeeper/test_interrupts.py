@@ -16,6 +16,9 @@ TTL = 100.0
 TEST_TIMEOUT = 25.0
 """How long to wait for what is free, or about to be, in seconds; how long a request may take."""
 
+SWEEP = 280.0
+"""How long all interrupts may take, in seconds."""
+
 STRIDE = 6
 """How many places of an interrupt are passed over: there are more than a thousand."""
 
@@ -87,7 +90,7 @@ def test_an_interrupt_leaves_the_connection_whole(
     look: Callable[[str], int], zookeeper_server: ZooKeeperServer, space: str
 ) -> None:
     """Wherever it comes, whoever asks next is answered, and nobody keeps the name."""
-    said, errors = Script(BODY, look.__name__, f"{zookeeper_server.url}/{space}").end()
+    said, errors = Script(BODY, look.__name__, f"{zookeeper_server.url}/{space}").end(SWEEP)
     assert said.strip().isdecimal(), errors
     assert int(said) > 1
 
@@ -95,6 +98,6 @@ def test_an_interrupt_leaves_the_connection_whole(
 def test_who_asks_kazoo_by_itself_is_found(zookeeper_server: ZooKeeperServer, space: str) -> None:
     """Planted: an interrupt comes in the middle of a request of kazoo's."""
     script = Script(BODY, interrupt_kazoo.__name__, f"{zookeeper_server.url}/{space}")
-    said, errors = script.end()
+    said, errors = script.end(SWEEP)
     assert said == ""
     assert "Harm: interrupted in" in errors
