@@ -220,7 +220,7 @@ class Run:
         self._checker.store.check_prompt(self._node)
         for client in self._clients:
             if not client.process.crashed:
-                for lease in client.session.local_queues.idle():
+                for lease in client.session.local_queues.lingering_leases():
                     self._checker.check_lingering(client.process, lease)
         if self._world.time < self._plan.duration + WATCHED:
             self._world.after(LOOK, self._watch)

@@ -271,7 +271,7 @@ class Lease(LeaseBase):
         """
         held = self._core
         try:
-            if held.linger and self._session.local_queues.keep(held):
+            if held.linger and self._session.local_queues.linger_on(held):
                 return Outcome.RELEASED
             return drive(self._session.release(held))
         except ForkedLeaseError:

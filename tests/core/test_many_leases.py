@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from holdfast import AsyncClient, Client, StoreUnavailable
-from holdfast.core import closing as closing_module
+from holdfast.core import release_all as closing_module
 from holdfast.core.access import StoreAccess
-from holdfast.core.closing import Closing, Release
 from holdfast.core.lease import CoreLease
+from holdfast.core.release_all import Closing, Release
 from holdfast.core.renewer import BATCH, Renewer
 from holdfast.outcome import Outcome
 from tests import virtual
@@ -239,7 +239,7 @@ def test_a_wrong_close_is_found(
 
 def test_a_close_that_releases_one_after_another_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: nobody helps."""
-    monkeypatch.setattr("holdfast.core.closing.HELPERS", 0)
+    monkeypatch.setattr("holdfast.core.release_all.HELPERS", 0)
     with pytest.raises(AssertionError):
         test_closing_in_asyncio_releases_all()
 

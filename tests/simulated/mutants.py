@@ -213,7 +213,7 @@ def hold_for_ever(original: Any, self: Attempt, token: int, until: float) -> Any
 async def forget_to_leave_when_cancelled(self: Attempt) -> CoreLease | NotGranted:
     self._access.attempts[self._request.request_id] = self
     try:
-        return await self._until_held()
+        return await self._acquire()
     finally:
         self._access.attempts.pop(self._request.request_id, None)
 
@@ -229,7 +229,7 @@ def forgetting_to_leave(when: str) -> Callable[[], Patch]:
             self._engaged = False
 
     async def withdraw(self: Attempt, ended_by: BaseException | None = None) -> NotGranted:
-        return NotGranted() if self._is_over() or when == "always" else await original_leave(self, ended_by)
+        return NotGranted() if self._is_late() or when == "always" else await original_leave(self, ended_by)
 
     return both(replaced(Attempt, "run", run), replaced(Attempt, "_withdraw", withdraw))
 
@@ -461,8 +461,14 @@ def write_raises_fence(original: Any, self: Resource, token: int, value: int) ->
 
 
 MUTANTS: Sequence[Mutant] = (
-    Mutant("the ttl is counted from the reply", wrapped(Attempt, "_send", count_grant_from_reply)),
-    Mutant("the ttl of a push is counted from the reply before it", wrapped(Attempt, "_send", count_place_from_reply)),
+    Mutant("the ttl is counted from the reply", wrapped(Attempt, "_send_until_answered", count_grant_from_reply)),
+    Mutant(
+        "the ttl of a push is counted from the reply before it",
+        wrapped(Attempt, "_send_until_answered", count_place_from_reply),
+    ),
+        "the ttl of a push is counted from the reply before it",
+        wrapped(Attempt, "_send_until_answered", count_place_from_reply),
+    ),
     Mutant("the ttl is counted from the push", replaced(Attempt, "_enter_pushed", count_from_push)),
     Mutant("a renewal is counted from its reply", wrapped(CoreLease, "renewed", count_renewal_from_reply)),
     Mutant(
@@ -483,7 +489,7 @@ MUTANTS: Sequence[Mutant] = (
     Mutant("max_hold is forgotten", wrapped(Attempt, "_enter", hold_for_ever), ("calm",)),
     Mutant("a cancelled acquisition forgets to leave", replaced(Attempt, "run", forget_to_leave_when_cancelled)),
     Mutant("a timeout forgets to leave", forgetting_to_leave("over"), ("calm",)),
-    Mutant("a lost reply counts as a refusal", wrapped(Attempt, "_send", lost_reply_is_no)),
+    Mutant("a lost reply counts as a refusal", wrapped(Attempt, "_send_until_answered", lost_reply_is_no)),
     Mutant("nothing is known of unanswered asks", wrapped(CoreLease, "__init__", never_unsure)),
     Mutant("pushed grants are ignored", wrapped(Attempt, "hear", ignore_grants), ("calm",)),
     Mutant("a push does not wake its waiter", replaced(Attempt, "hear", forget_to_wake), ("calm",)),
@@ -530,11 +536,11 @@ MUTANTS: Sequence[Mutant] = (
         ("embedded",),
         lose_many_pushes,
     ),
-    Mutant("a lease lingers though somebody waits", wrapped(LocalQueues, "keep", forget_who_waits), ("calm",)),
+    Mutant("a lease lingers though somebody waits", wrapped(LocalQueues, "linger_on", forget_who_waits), ("calm",)),
     Mutant(
         "a lease that lingered is counted from when it is taken up", wrapped(LocalQueues, "take_up", ignore_deadline)
     ),
-    Mutant("a lease lingers for ever", replaced(LocalQueue, "lingered", do_nothing), ("calm",)),
+    Mutant("a lease lingers for ever", replaced(LocalQueue, "on_linger_end", do_nothing), ("calm",)),
     Mutant("whose time is up does not leave", replaced(Attempt, "_withdraw_in_time", leave_nothing), ("calm",)),
     Mutant("what lingered is never released", replaced(BackgroundReleases, "add", do_nothing), ("calm",)),
     Mutant("a lease is handed on with the same token", wrapped(CoreLease, "successor", same_token), ("calm",)),

@@ -63,12 +63,12 @@ class Attempt:
 
     __slots__ = (
         "_access",
-        "_called",
         "_engaged",
         "_granted",
         "_look_at",
         "_owned",
         "_request",
+        "_request_timeout",
         "_retry_at",
         "_runtime",
         "_sent",
@@ -110,6 +110,9 @@ class Attempt:
         self._until = until
         self._owned = owned
         self._request = _make_request(access, spec, wait, span)
+        ttl = spec.ttl
+        self._request_timeout = access.operation_timeout if ttl >= access.ample_ttl else access.request_timeout(ttl)
+        """How many seconds one request may take."""
         self._signal: Event | None = None
         """Wakes the waiter. Made when the waiter first has to wait."""
         self._retry_at = NEVER
@@ -131,7 +134,7 @@ class Attempt:
             attempts[request_id] = self
             if self._access.closed:  # a `close` that begins after this line finds this attempt in `attempts`
                 self._access.refuse_if_closed()
-            return await self._until_held()
+            return await self._acquire()
         except GeneratorExit:
             raise
         except BaseException as error:
@@ -162,9 +165,9 @@ class Attempt:
         if self._signal is not None:
             self._signal.set()
 
-    async def _until_held(self) -> CoreLease | NotGranted:
+    async def _acquire(self) -> CoreLease | NotGranted:
         while True:
-            reply = await self._send()
+            reply = await self._send_until_answered()
             if isinstance(reply, Granted):
                 self.contended = reply.contended
                 lease = self._enter(reply.token, valid_until(self._sent, reply.ttl))
@@ -180,10 +183,10 @@ class Attempt:
                 raise self._refusal(reply)
             if lease is not None:
                 return lease
-            if self._is_over() or not self._request.wait:
-                return await self._runtime.finish(self._withdraw_in_time(self._request_timeout()))
+            if self._is_late() or not self._request.wait:
+                return await self._runtime.finish(self._withdraw_in_time(self._request_timeout))
 
-    async def _send(self) -> Reply:
+    async def _send_until_answered(self) -> Reply:
         """Send the request; repeat it while the store does not answer, for as long as the client's `retry_for`."""
         give_up_at = None
         delay = 0.02
@@ -193,7 +196,7 @@ class Attempt:
             sent = self._sent = self._runtime.now()
             self._granted = 0  # an earlier push no longer counts: the store repeats that grant, or has forgotten it
             try:
-                reply = await self._put(sent + self._request_timeout())
+                reply = await self._send_once(sent + self._request_timeout)
             except StoreUnavailable as error:
                 self._unsure = self._unsure or isinstance(error, OutcomeUnknown)
                 self.unanswered_since = min(self.unanswered_since, sent)
@@ -202,7 +205,7 @@ class Attempt:
                 if self._runtime.now() + pause >= give_up_at:
                     raise
                 self._access.refuse_to_wait(self._spec)
-                self._access.note_unanswered(self._spec.name, error, self.unanswered_since, give_up_at)
+                self._access.note_unanswered(self._spec.title, error, self.unanswered_since, give_up_at)
             else:
                 if self.unanswered_since != NEVER:
                     self._access.note_answer(self.unanswered_since)
@@ -215,9 +218,9 @@ class Attempt:
         """Wait for the retry time of a busy store and return None; return NotGranted if there is no time to wait."""
         self._engaged = self._unsure or reply.stands
         self._note_quarantine(reply.quarantine)
-        if not self._request.wait or self._is_over():
+        if not self._request.wait or self._is_late():
             not_granted = (
-                await self._runtime.finish(self._withdraw_in_time(self._request_timeout()))
+                await self._runtime.finish(self._withdraw_in_time(self._request_timeout))
                 if self._engaged
                 else NotGranted()
             )
@@ -232,7 +235,7 @@ class Attempt:
             await refuse_deadlock(self._access, actor, self._spec.name)
             self._look_at = self._runtime.now() + LOOK_EVERY
 
-    def _put(self, until: float) -> Coroutine[Any, Any, Reply]:
+    def _send_once(self, until: float) -> Coroutine[Any, Any, Reply]:
         """Send the request to the store once, with the deadline `until`."""
         return self._access.store.acquire(self._request, until)
 
@@ -253,7 +256,7 @@ class Attempt:
             self._access.refuse_to_wait(self._spec)
             if self._granted > reply.counter:
                 return self._enter_pushed(self._granted) if self._access.store.capabilities.pushes_count else None
-            if self._is_over() or now() >= self._retry_at:
+            if self._is_late() or now() >= self._retry_at:
                 return None
             await signal.wait(self._retry_at if self._until is None else min(self._retry_at, self._until))
 
@@ -280,7 +283,7 @@ class Attempt:
         while True:
             signal.clear()
             self._access.refuse_to_wait(self._spec)
-            if self._is_over() or now() >= self._retry_at:
+            if self._is_late() or now() >= self._retry_at:
                 return
             await signal.wait(self._retry_at if self._until is None else min(self._retry_at, self._until))
 
@@ -338,7 +341,7 @@ class Attempt:
         withdraw = self._to_withdraw()
         try:
             not_granted = await self._access.persist(
-                lambda until: self._access.store.withdraw(withdraw, until), self._request_timeout()
+                lambda until: self._access.store.withdraw(withdraw, until), self._request_timeout
             )
         except StoreError as error:
             not_granted = NotGranted()
@@ -346,7 +349,7 @@ class Attempt:
             log.log(
                 logging.DEBUG if _lasts(error) and ended_by is not None and _lasts(ended_by) else logging.WARNING,
                 "could not withdraw the request for %r (%s); the store drops the request within %.1f s",
-                self._spec.name,
+                self._spec.title,
                 quoted(error),
                 lapse,
             )
@@ -357,21 +360,17 @@ class Attempt:
         self._engaged = False
         if isinstance(reply, CapacityMismatch):
             return UsageError(
-                f"{self._spec.name!r} is in use as {_kind_of(reply.capacity)}, and was requested as "
+                f"{self._spec.title!r} is in use as {_kind_of(reply.capacity)}, and was requested as "
                 f"{_kind_of(self._spec.capacity)}. All users of a name must use the same primitive and the same number "
                 "of permits: change this one, or use another name."
             )
         return StoreError(
-            f"the store refuses the request for {self._spec.name!r}, because the request was withdrawn before: "
+            f"the store refuses the request for {self._spec.title!r}, because the request was withdrawn before: "
             "acquire again."
         )
 
-    def _is_over(self) -> bool:
+    def _is_late(self) -> bool:
         return self._until is not None and self._runtime.now() >= self._until
-
-    def _request_timeout(self) -> float:
-        ttl, access = self._spec.ttl, self._access
-        return access.operation_timeout if ttl >= access.ample_ttl else access.request_timeout(ttl)
 
 
 def _lasts(error: BaseException) -> bool:

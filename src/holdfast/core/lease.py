@@ -93,11 +93,11 @@ class QueueInFront(Protocol):
         """Make the first local waiter send a request to the store, because the lease is lost."""
         ...
 
-    def heard(self, lease: "CoreLease") -> None:
+    def on_contended(self, lease: "CoreLease") -> None:
         """Note that another client waits for the lease."""
         ...
 
-    def lingered(self, lease: "CoreLease") -> None:
+    def on_linger_end(self, lease: "CoreLease") -> None:
         """Release a lease whose linger time is over."""
         ...
 
@@ -287,7 +287,7 @@ class CoreLease:
     def note_contention(self, renewal: RenewRequest) -> None:
         """Notify the local queue if the reply to a renewal says that another client waits."""
         if renewal.contended and self.local_queue is not None:
-            self.local_queue.heard(self)
+            self.local_queue.on_contended(self)
 
     def let_it_go(self) -> bool:
         """Note that the holder releases the lease; return whether this is the first release.

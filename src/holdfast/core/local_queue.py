@@ -97,11 +97,11 @@ class LocalQueue:
         """Make the first local waiter the leader, because the lease is lost. Its holder may never release it."""
         self.owner.step_aside(self, lease)
 
-    def heard(self, lease: CoreLease) -> None:
+    def on_contended(self, lease: CoreLease) -> None:
         """Note that another client waits for the lease, as the reply to a renewal says."""
         self.owner.contended(lease)
 
-    def lingered(self, lease: CoreLease) -> None:
+    def on_linger_end(self, lease: CoreLease) -> None:
         """Release a lease whose linger time is over."""
         self.owner.end_lingering(self, lease)
 
@@ -237,7 +237,7 @@ class LocalQueues:
 
     # -- leases that linger --------------------------------------------------------------------------------
 
-    def keep(self, lease: CoreLease) -> bool:
+    def linger_on(self, lease: CoreLease) -> bool:
         """Release a lease by letting it linger as a successor; return False if it must be released in the store."""
         local_queue = lease.local_queue
         if not isinstance(local_queue, LocalQueue):
@@ -308,7 +308,7 @@ class LocalQueues:
         if ended is not None:
             self._access.background_releases.add(partial(self._release, ended), ended.name)
 
-    def idle(self) -> list[CoreLease]:
+    def lingering_leases(self) -> list[CoreLease]:
         """Return all leases of this client that linger."""
         with self._mutex:
             lingering = [local_queue.lingering() for local_queue in self._queues.values()]
@@ -316,7 +316,7 @@ class LocalQueues:
 
     def end_all_lingering(self) -> None:
         """Release all leases that linger: the notification that another client waits for one may have been missed."""
-        for lease in self.idle():
+        for lease in self.lingering_leases():
             if isinstance(lease.local_queue, LocalQueue):
                 self.end_lingering(lease.local_queue, lease)
 
@@ -367,7 +367,7 @@ class LocalQueues:
         try:
             if not self._join(local_queue, contender, wait=wait):
                 return await self._go_on(local_queue, spec, local_queue.key, until, owned, wait=wait)
-            if not wait or not await self._is_called(local_queue, contender, until):
+            if not wait or not await self._wait_for_call(local_queue, contender, until):
                 return self._not_granted(local_queue, contender.place)
             if contender.lease is not None:
                 owned.append(contender.lease)
@@ -375,10 +375,10 @@ class LocalQueues:
             if contender.error is None:
                 return await self._lead(local_queue, spec, until, owned, wait=True, contender=contender)
         except GeneratorExit:  # a coroutine that is closed can no longer await
-            self._abandon(local_queue, contender)
+            self._abandon_waiter(local_queue, contender)
             raise
         except BaseException:
-            if not self._withdraw(local_queue, contender):
+            if not self._leave_queue(local_queue, contender):
                 await self._runtime.finish(self._decline(local_queue, contender))
             raise
         raise StoreUnavailable(str(contender.error)) from contender.error
@@ -396,7 +396,7 @@ class LocalQueues:
                 contender.place = len(local_queue.contenders)
             return True
 
-    async def _is_called(self, local_queue: LocalQueue, contender: LocalWaiter, until: float | None) -> bool:
+    async def _wait_for_call(self, local_queue: LocalQueue, contender: LocalWaiter, until: float | None) -> bool:
         """Wait until the local waiter is called; return False if its time is up and it has left the queue."""
         if self._access.events is not None:
             self._access.events.contended(contender.spec.name)
@@ -405,7 +405,7 @@ class LocalQueues:
             refuse_to_wait_for_oneself(self._access, contender.spec)
         while not contender.is_called():
             self._access.refuse_to_wait(contender.spec)
-            if not await contender.event.wait(until) and self._withdraw(local_queue, contender):
+            if not await contender.event.wait(until) and self._leave_queue(local_queue, contender):
                 return False
         return True
 
@@ -413,7 +413,7 @@ class LocalQueues:
         """Return who holds the name and how many stood before: local waiters, and the leader if nobody holds it."""
         return NotGranted((self._access.owner,), place) if local_queue.lease else NotGranted((), place + 1)
 
-    def _withdraw(self, local_queue: LocalQueue, contender: LocalWaiter) -> bool:
+    def _leave_queue(self, local_queue: LocalQueue, contender: LocalWaiter) -> bool:
         """Take a local waiter out of the queue; return False if it was called before."""
         with self._mutex:
             if contender.is_called():
@@ -423,8 +423,8 @@ class LocalQueues:
                 del local_queue.contenders[contender.place]
             return True
 
-    def _abandon(self, local_queue: LocalQueue, contender: LocalWaiter) -> None:
-        if not self._withdraw(local_queue, contender):
+    def _abandon_waiter(self, local_queue: LocalQueue, contender: LocalWaiter) -> None:
+        if not self._leave_queue(local_queue, contender):
             if contender.lease is not None:
                 self._access.renewer.drop(contender.lease)  # the lease ends at its ttl
             elif contender.leads:

@@ -250,9 +250,9 @@ class _Part(Attempt):
         """Stop hearing notifications for the request."""
         self._access.attempts.pop(self._request.request_id, None)
 
-    async def _send(self) -> Reply:
+    async def _send_until_answered(self) -> Reply:
         answer, self._answer = self._answer, None
-        return await super()._send() if answer is None else answer
+        return await super()._send_until_answered() if answer is None else answer
 
 
 class _Leader(Attempt):
@@ -274,10 +274,10 @@ class _Leader(Attempt):
         self._followers = followers
         """The parts whose requests go along. The multi-acquire that made them runs them afterwards."""
 
-    async def _put(self, until: float) -> Reply:
+    async def _send_once(self, until: float) -> Reply:
         followers = self._followers
         if not followers:
-            return await super()._put(until)
+            return await super()._send_once(until)
         requests = [self._request, *(each.go_along(self._sent) for each in followers)]
         try:
             replies = await self._access.store.acquire_many(requests, until)

@@ -47,31 +47,30 @@ class Releases:
             # mutex that a thread of the parent held.
             lease.disown()
             raise lease.loss()
-        queue_told = False
+        left_queue = False
         try:
-            if lease.linger and self.local_queues.keep(lease):
+            if lease.linger and self.local_queues.linger_on(lease):
                 return Outcome.RELEASED
             if lease.let_it_go():
                 if lease.local_queue is not None and self.local_queues.hand_off(lease):
                     return Outcome.RELEASED
-                queue_told = True
+                left_queue = True
                 self._renewer.discard(lease)
-                began = self._runtime.now()
+                access, ttl, began = self._access, lease.ttl, self._runtime.now()
+                timeout = access.operation_timeout if ttl >= access.ample_ttl else access.request_timeout(ttl)
                 try:
-                    outcome = await self._store.release(
-                        self._to_release(lease), began + self._access.request_timeout(lease.ttl)
-                    )
+                    outcome = await self._store.release(self._to_release(lease), began + timeout)
                 except StoreError as error:
                     return await self._runtime.finish(self._release_again(lease, error, began))
                 return self._settle(lease, outcome)
         except GeneratorExit:
             raise
         except BaseException as error:
-            await self._runtime.finish(self.complete(lease, error, queue_told=queue_told))
+            await self._runtime.finish(self.complete(lease, error, left_queue=left_queue))
             raise
         return await self._released_by_another(lease)
 
-    async def complete(self, lease: CoreLease, interrupt: BaseException, *, queue_told: bool = False) -> None:
+    async def complete(self, lease: CoreLease, interrupt: BaseException, *, left_queue: bool = False) -> None:
         """Complete a release that was interrupted; the lease may have been handed on in this process already.
 
         Repeating the steps that were done already does no harm.
@@ -79,7 +78,7 @@ class Releases:
         began = self._runtime.now()
         lease.let_it_go()
         local_queue = lease.local_queue
-        if isinstance(local_queue, LocalQueue) and not queue_told:
+        if isinstance(local_queue, LocalQueue) and not left_queue:
             self.local_queues.mend(local_queue)
             successor = local_queue.lease
             if successor is not None and successor is not lease and successor.request_id == lease.request_id:

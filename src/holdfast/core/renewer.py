@@ -253,7 +253,7 @@ class Renewer:
             self._forget(lease)
             return
         if lease.lingers_until <= now and lease.local_queue is not None:
-            lease.local_queue.lingered(lease)
+            lease.local_queue.on_linger_end(lease)
         with self._order:
             if self._leases.get(lease.request_id) is lease and lease.lingers_until <= now:
                 self._later.put(lease.request_id, lease.valid_until)  # the lease is being released

@@ -11,12 +11,12 @@ from holdfast.contracts.runtime import Runtime
 from holdfast.contracts.store import Forgetful, Store
 from holdfast.core.access import Settings, StoreAccess
 from holdfast.core.attempt import Attempt
-from holdfast.core.closing import release_all_kept
 from holdfast.core.deadlocks import Actors, find_deadlocks
 from holdfast.core.lease import CoreLease, why_refused
 from holdfast.core.local_queue import LocalQueues
 from holdfast.core.notifications import Notifications
 from holdfast.core.release import Releases
+from holdfast.core.release_all import release_all_kept
 from holdfast.core.reservations import Reservations
 from holdfast.core.spec import LockSpec
 from holdfast.core.stop import Stop
