@@ -75,7 +75,9 @@ class LeaseChecks:
             self._crowded[lease.name] = current
         lease.when_lost(lambda reason: self._lost(believed, reason))
         left = lease.valid_until - believed.process.clock()
-        self.trace(believed.process.name, f"{lease.name}: holds it, token {lease.token}, and is sure for {left:.3f} s")
+        self.trace(
+            believed.process.name, f"{lease.name}: holds it, token {lease.token}, and believes in it for {left:.3f} s"
+        )
         self._check_backed(believed)
         self._look_in_time(believed)
         if believed.ends_at < NEVER:

@@ -82,13 +82,13 @@ class FollowedStore:
         if task is not None and request.request_id not in task.note.split():
             task.note = request.request_id
         self.unsure.add(request.request_id)
-        self._say(f"{request.request_id} asks for {request.name}")
+        self._say(f"{request.request_id} requests {request.name}")
         try:
             reply = await self._store.acquire(request, until)
         except OutcomeUnknown:
             self._unanswered.add(request.request_id)
             raise
-        self._say(f"{request.request_id} hears {reply}")
+        self._say(f"{request.request_id} receives {reply}")
         if isinstance(reply, Busy | CapacityMismatch | Withdrawn):
             self.unsure.discard(request.request_id)
         return reply
@@ -101,7 +101,7 @@ class FollowedStore:
             task.note = " ".join(dict.fromkeys([*task.note.split(), *request_ids]))
         known = self.unsure.intersection(request_ids)
         self.unsure.update(request_ids)
-        self._say(f"{', '.join(request_ids)} ask for {', '.join(request.name for request in requests)} in one step")
+        self._say(f"{', '.join(request_ids)} request {', '.join(request.name for request in requests)} in one step")
         try:
             replies = await self._store.acquire_many(requests, until)
         except OutcomeUnknown:
@@ -111,7 +111,7 @@ class FollowedStore:
             self.unsure.difference_update(set(request_ids) - known)
             raise
         for request_id, reply in zip(request_ids, replies, strict=False):
-            self._say(f"{request_id} hears {reply}")
+            self._say(f"{request_id} receives {reply}")
             if isinstance(reply, Busy | CapacityMismatch | Withdrawn):
                 self.unsure.discard(request_id)
         self.unsure.difference_update(set(request_ids[len(replies) :]) - self._unanswered)
@@ -124,7 +124,7 @@ class FollowedStore:
         self._checker.store.letting_go(release.request_id)
         sent = self._clock()
         outcome = await self._store.release(release, until)
-        self._say(f"{release.request_id} hears {outcome}")
+        self._say(f"{release.request_id} receives {outcome}")
         if release.request_id in self._unanswered:
             self._checker.store.gone(release.request_id, sent)
         return outcome
@@ -135,7 +135,7 @@ class FollowedStore:
         for renewal in renewals:
             self._checker.clients.renewing(renewal.request_id)
         replies = await self._store.renew(renewals, until)
-        self._say(f"hears of its renewals: {', '.join(str(reply or 'renewed') for reply in replies)}")
+        self._say(f"receives the replies to its renewals: {', '.join(str(reply or 'renewed') for reply in replies)}")
         for renewal, reply in zip(renewals, replies, strict=True):
             self._checker.clients.heard(renewal.request_id, refused=reply is not None)
         return replies
@@ -144,7 +144,7 @@ class FollowedStore:
         """Change a held lease."""
         self._say(f"{adjust.request_id} reduces its weight of {adjust.name} to {adjust.weight}")
         reply = await self._store.adjust(adjust, until)
-        self._say(f"{adjust.request_id} hears {reply or 'adjusted'}")
+        self._say(f"{adjust.request_id} receives {reply or 'adjusted'}")
         return reply
 
     async def withdraw(self, withdraw: WithdrawRequest, until: float) -> NotGranted:

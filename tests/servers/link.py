@@ -150,7 +150,7 @@ class End(asyncio.Protocol):
         self._opened()
 
     def data_received(self, data: bytes) -> None:
-        """Pass on."""
+        """Forward a chunk."""
         self._heard(data)
 
     def eof_received(self) -> bool:
@@ -159,7 +159,7 @@ class End(asyncio.Protocol):
         return self._transport is not None and self._transport.can_write_eof()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Pass on."""
+        """Report the loss of the connection."""
         self.is_lost = True
         self._lost()
 
@@ -170,7 +170,7 @@ class End(asyncio.Protocol):
         if chunk is not END:
             self._transport.write(chunk)
         elif self._transport.can_write_eof():
-            with contextlib.suppress(OSError):  # the peer has reset it, and we are about to hear of that
+            with contextlib.suppress(OSError):  # the peer has reset it, and `connection_lost` follows
                 self._transport.write_eof()
         else:
             self._transport.close()

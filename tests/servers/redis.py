@@ -83,7 +83,7 @@ class RedisServer(Server):
         if not count:
             return True
         with self.connect() as wire:
-            wire.command("PUBLISH", "holdfast:in-step", "")  # of which replicas hear, and nothing is kept
+            wire.command("PUBLISH", "holdfast:in-step", "")  # replicas receive it, and no data change
             return wire.command("WAIT", count, 2000) == count
 
     def launch(self) -> None:

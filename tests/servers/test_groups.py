@@ -6,7 +6,7 @@ from tests.servers import Cluster, SentinelGroup
 
 
 def test_sentinels_replace_a_dead_master(redis_sentinel: SentinelGroup) -> None:
-    """Another master is agreed on, and the old one comes back as its replica."""
+    """The sentinels agree on a new master, and the old master returns as its replica."""
     old = redis_sentinel.kill_master()
     new = redis_sentinel.await_failover(old)
     assert new is not old
@@ -19,7 +19,7 @@ def test_sentinels_replace_a_dead_master(redis_sentinel: SentinelGroup) -> None:
 
 
 def test_the_next_test_finds_a_complete_group(redis_sentinel: SentinelGroup) -> None:
-    """The group is started all over if the test before has hurt it."""
+    """The fixture starts the group anew if the previous test has damaged it."""
     assert redis_sentinel.is_complete()
     assert len(redis_sentinel.replicas()) == 2
     assert redis_sentinel.addresses == [sentinel.address for sentinel in redis_sentinel.sentinels]
@@ -27,7 +27,7 @@ def test_the_next_test_finds_a_complete_group(redis_sentinel: SentinelGroup) -> 
 
 @pytest.mark.parametrize("slot", [0, 9000])
 def test_a_cluster_replaces_a_dead_master(redis_cluster: Cluster, slot: int) -> None:
-    """The replica serves the slot, and the old master comes back as a replica."""
+    """The replica of a dead master serves its slot, and the old master returns as a replica."""
     old = redis_cluster.master_of(slot)
     replica = redis_cluster.replica_of(old)
     old.kill()
@@ -38,7 +38,7 @@ def test_a_cluster_replaces_a_dead_master(redis_cluster: Cluster, slot: int) -> 
 
 
 def test_a_cluster_serves_every_slot(redis_cluster: Cluster) -> None:
-    """Each of the three masters serves its part."""
+    """Each of the three masters serves its slots."""
     masters = {redis_cluster.master_of(slot).port for slot in range(0, 16384, 100)}
     assert len(masters) == 3
     assert masters < {port for _, port in redis_cluster.addresses}

@@ -1,4 +1,4 @@
-"""Servers start, stop, come back, and never stay behind."""
+"""Servers start, stop and restart, and never outlive their tests."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ from tests.servers import RedisServer, ServerFailedError, wait_until
 from tests.servers.ports import LOCALHOST, PortTakenError, reserve
 
 TRIES = 8
-"""How often a replica is linked: about one in four is counted late."""
+"""How often a replica is attached: the master counts about one in four late."""
 
 STARTS = """
 import os, signal, sys
@@ -32,13 +32,13 @@ input()
 
 
 def listens(port: int) -> bool:
-    """Tell whether somebody takes connections at a port, be it only the system for a paused process."""
+    """Tell whether a port accepts connections, even if only the system does so for a paused process."""
     with socket.socket() as probe:
         return probe.connect_ex((LOCALHOST, port)) == 0
 
 
 def test_a_server_serves_until_it_is_stopped(tmp_path: Path) -> None:
-    """Within `with` it answers; after it nobody listens there."""
+    """A server replies within its `with`, and its port is closed afterwards."""
     with RedisServer(tmp_path) as server:
         assert server.command("PING") == "PONG"
         assert os.getsid(server.pid) == server.pid, "a signal to the tests' own group does not reach it"
@@ -48,7 +48,7 @@ def test_a_server_serves_until_it_is_stopped(tmp_path: Path) -> None:
 
 
 def test_a_restart_keeps_the_port_and_the_data(tmp_path: Path) -> None:
-    """A server that persists is itself again after a crash, an orderly restart, a stop."""
+    """A server with persistence has its port and its data after a crash, an orderly restart, and a stop."""
     with RedisServer(tmp_path, options=("--appendonly", "yes", "--appendfsync", "always")) as server:
         port = server.port
         server.command("SET", "name", "value")
@@ -64,7 +64,7 @@ def test_a_restart_keeps_the_port_and_the_data(tmp_path: Path) -> None:
 
 
 def test_without_persistence_a_restart_forgets(tmp_path: Path) -> None:
-    """By default nothing is kept."""
+    """A server without persistence has no data after a restart."""
     with RedisServer(tmp_path) as server:
         server.command("SET", "name", "value")
         server.restart()
@@ -72,7 +72,7 @@ def test_without_persistence_a_restart_forgets(tmp_path: Path) -> None:
 
 
 def test_a_replica_in_step_acknowledges_at_once(tmp_path: Path, metronome: Metronome) -> None:
-    """Its master may not count it for up to a second after both say that all is well: that is waited for."""
+    """`has_replicas_in_step` waits until the master counts its replica, up to a second after both report success."""
     with RedisServer(tmp_path / "master") as master:
         follow = ("--replicaof", *map(str, master.address))
         for number in range(TRIES):
@@ -85,7 +85,7 @@ def test_a_replica_in_step_acknowledges_at_once(tmp_path: Path, metronome: Metro
 
 
 def test_a_paused_server_is_silent_and_goes_on(redis_server: RedisServer) -> None:
-    """Connections are taken, and answered after the pause."""
+    """A paused server accepts connections, and replies after the pause."""
     redis_server.pause()
     assert redis_server.runs
     assert not redis_server.serves
@@ -99,7 +99,7 @@ def test_a_paused_server_is_silent_and_goes_on(redis_server: RedisServer) -> Non
 
 @pytest.mark.parametrize("hurt", [RedisServer.kill, RedisServer.pause])
 def test_a_hurt_server_is_mended(redis_server: RedisServer, hurt: object) -> None:
-    """What a test does to a server is undone before the next one."""
+    """The fixture repairs a server that a test has damaged before the next test."""
     assert redis_server.serves, "mended since the test before"
     assert callable(hurt)
     hurt(redis_server)
@@ -108,7 +108,7 @@ def test_a_hurt_server_is_mended(redis_server: RedisServer, hurt: object) -> Non
 
 
 def test_a_paused_server_can_be_stopped(tmp_path: Path) -> None:
-    """A stop does not wait for a process that can't hear."""
+    """`stop` does not wait for a paused process."""
     with RedisServer(tmp_path) as server:
         server.pause()
         port = server.port
@@ -116,7 +116,7 @@ def test_a_paused_server_can_be_stopped(tmp_path: Path) -> None:
 
 
 def test_a_server_that_cannot_start_says_why(tmp_path: Path) -> None:
-    """The end of the log is in the message, and nothing is left."""
+    """The error of a server that cannot start contains the end of its log, and no process is left."""
     server = RedisServer(tmp_path, options=("--no-such-setting", "1"))
     with pytest.raises(ServerFailedError, match="no-such-setting"):
         server.start()
@@ -124,7 +124,7 @@ def test_a_server_that_cannot_start_says_why(tmp_path: Path) -> None:
 
 
 def test_two_never_reserve_the_same_port() -> None:
-    """A reservation holds until it is given up."""
+    """A port is reserved only once, until the reservation ends."""
     mine = reserve()
     with pytest.raises(PortTakenError, match="in use"):
         reserve(mine.port)
@@ -133,7 +133,7 @@ def test_two_never_reserve_the_same_port() -> None:
 
 
 def test_a_port_that_was_taken_in_the_last_moment_is_given_up(tmp_path: Path) -> None:
-    """A program that knows nothing of reservations costs another try, no failure."""
+    """If a program without a reservation takes the port first, the server starts on another port."""
     server = RedisServer(tmp_path)
     wanted = server.claim_port()
     with socket.create_server((LOCALHOST, wanted)), server:
@@ -142,7 +142,7 @@ def test_a_port_that_was_taken_in_the_last_moment_is_given_up(tmp_path: Path) ->
 
 
 def test_a_fixed_port_that_is_taken_is_an_error(tmp_path: Path) -> None:
-    """Who asks for a port gets that or none."""
+    """A server with a fixed port fails if the port is taken."""
     with socket.create_server((LOCALHOST, 0)) as taken:
         port: int = taken.getsockname()[1]
         with pytest.raises(PortTakenError, match=str(port)):
@@ -150,7 +150,7 @@ def test_a_fixed_port_that_is_taken_is_an_error(tmp_path: Path) -> None:
 
 
 def test_servers_outlive_the_thread_that_started_them(tmp_path: Path) -> None:
-    """A server belongs to the process."""
+    """A server lives on when the thread that started it ends."""
     server = RedisServer(tmp_path)
     starter = threading.Thread(target=server.start)
     starter.start()
@@ -161,7 +161,7 @@ def test_servers_outlive_the_thread_that_started_them(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_killed_process_leaves_no_server(tmp_path: Path, number: int) -> None:
-    """However the process ends, its servers end, paused or not."""
+    """The servers of a process end however the process ends, paused or not."""
     script = Script(STARTS, str(tmp_path))
     ports = [int(port) for port in script.hear().split()]
     assert all(map(listens, ports))
@@ -171,7 +171,7 @@ def test_a_killed_process_leaves_no_server(tmp_path: Path, number: int) -> None:
 
 
 def test_a_process_that_ends_leaves_no_server(tmp_path: Path) -> None:
-    """Also one that forgot to stop them."""
+    """The servers of a process end even if it does not stop them."""
     script = Script(STARTS.replace("input()", "os._exit(0)"), str(tmp_path))
     ports = [int(port) for port in script.hear().split()]
     script.end()
@@ -179,7 +179,7 @@ def test_a_process_that_ends_leaves_no_server(tmp_path: Path) -> None:
 
 
 def test_a_forked_child_leaves_the_servers_to_its_parent(tmp_path: Path) -> None:
-    """Its end is not theirs, and while it lives they still end with the parent."""
+    """Servers survive the end of a forked child, and end with the parent even while a child lives."""
     forks = """
 child = os.fork()
 if not child:

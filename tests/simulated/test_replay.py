@@ -90,7 +90,7 @@ def test_a_replay_is_readable(capsys: pytest.CaptureFixture[str]) -> None:
     """It says who asked what, what the store did, and what was believed."""
     assert main(["--scenario", "wire", "--seed", "5"]) == 0
     told = capsys.readouterr().out
-    for words in ("wire, seed 5: ", "asks for", "granted to", "and is sure for", "releases", "digest "):
+    for words in ("wire, seed 5: ", " requests ", "granted to", "and believes in it for", "releases", "digest "):
         assert words in told
 
 

@@ -84,7 +84,7 @@ class _Tapped:
         return self._store.identity()
 
     async def open(self, deliver: Callable[[Notification], None], until: float) -> str:
-        def hear(notification: Notification) -> None:
+        def receive(notification: Notification) -> None:
             if not self._wire.deaf or notification.kind in (
                 NotificationKind.REVOKED,
                 NotificationKind.REVOCATION_REQUESTED,
@@ -92,7 +92,7 @@ class _Tapped:
                 deliver(notification)
 
         self._wire.attach(lambda notification: _ignore(self._runtime.post(partial(deliver, notification))))
-        return await self._store.open(hear, until)
+        return await self._store.open(receive, until)
 
     async def acquire(self, request: AcquireRequest, until: float) -> Reply:
         self._wire.counts["acquire"] += 1

@@ -13,7 +13,7 @@ from holdfast.testing.conformance.kit import TEST_TIMEOUT, Kit, expect
 from holdfast.testing.conformance.wire import FaultyWire
 
 SHORT = 0.2
-"""A ttl that a check lets run out, in seconds."""
+"""A ttl that expires during a check, in seconds."""
 
 KEPT = 5.0
 """A ttl that does not expire during a check, in seconds: no machine stands still for so long."""

@@ -15,7 +15,7 @@ from holdfast.testing.conformance.kit import TEST_TIMEOUT, Kit, cancel_after, ex
 from holdfast.testing.conformance.wire import FaultyWire
 
 SHORT = 0.2
-"""A ttl that a check lets run out, in seconds."""
+"""A ttl that expires during a check, in seconds."""
 
 LONG = 20.0
 
