@@ -466,9 +466,6 @@ MUTANTS: Sequence[Mutant] = (
         "the ttl of a push is counted from the reply before it",
         wrapped(Attempt, "_send_until_answered", count_place_from_reply),
     ),
-        "the ttl of a push is counted from the reply before it",
-        wrapped(Attempt, "_send_until_answered", count_place_from_reply),
-    ),
     Mutant("the ttl is counted from the push", replaced(Attempt, "_enter_pushed", count_from_push)),
     Mutant("a renewal is counted from its reply", wrapped(CoreLease, "renewed", count_renewal_from_reply)),
     Mutant(
