@@ -2,7 +2,7 @@
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Sequence
+from collections.abc import Container, Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from typing import Any
@@ -184,10 +184,17 @@ class Etcds(Ensemble):
         keys = self.group.servers[0].keys(f"{space}/")
         return [key for key in keys if not key.rpartition("/")[2].startswith(TOMBSTONE)]
 
-    def longest_lease(self) -> float:
-        """Return for how long the last of all leases was granted, in seconds."""
-        server = self.group.servers[0]
-        spans = [server.command("lease/timetolive", ID=lease) for lease in server.leases()]
+    def leases(self) -> list[str]:
+        """Return the ids of all leases, of whichever test."""
+        return self.group.servers[0].leases()
+
+    def longest_lease(self, others: Container[str]) -> float:
+        """Return the longest time, in seconds, for which a lease was granted that is not one of `others`."""
+        spans = [
+            self.group.servers[0].command("lease/timetolive", ID=lease)
+            for lease in self.leases()
+            if lease not in others
+        ]
         return max((float(each.get("grantedTTL", 0)) for each in spans), default=0.0)
 
 
