@@ -121,3 +121,16 @@ def test_a_forked_child_abandons_all(pool: ConnectionPool[Connection]) -> None:
     assert taken.abandoned
     assert not lying.closed
     assert not taken.closed
+
+
+def test_a_connection_that_stays_is_closed_with_the_pool(pool: ConnectionPool[Connection]) -> None:
+    """Also if another thread closes the pool while this one closes the connections that were not used for long."""
+    young, old = idle(pool, LATER, 0.0)
+
+    def close() -> None:
+        pool.close()
+
+    old.close = close  # type: ignore[method-assign]
+    pool.drop_idle(SOON)
+    assert young.closed
+    assert not pool.idle

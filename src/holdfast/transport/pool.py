@@ -86,15 +86,11 @@ class ConnectionPool(Generic[C]):
 
     def drop_idle(self, before: float = math.inf) -> None:
         """Close the idle connections that were last taken before an instant."""
-        kept: list[C] = []
-        while self.idle:
-            with contextlib.suppress(IndexError):  # other threads take them meanwhile
-                connection = self.idle.popleft()
-                if connection.used < before:
+        for connection in list(self.idle):
+            if connection.used < before:
+                with contextlib.suppress(ValueError):  # another thread has taken it meanwhile
+                    self.idle.remove(connection)
                     self.discard(connection)
-                else:
-                    kept.append(connection)
-        self.idle.extend(kept)
 
     def close(self) -> None:
         """Close the idle connections now, and those in use when they are put back."""
