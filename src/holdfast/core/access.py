@@ -274,9 +274,10 @@ class StoreAccess:
             log.warning("the store answers again, after %.1f s", self.runtime.now() - since)
 
     def proposal(self) -> int:
-        """Return the token that this client proposes: the store's next token is to be larger."""
-        if self.local:
-            return self.highest  # the store reads the same wall clock itself
+        """Return the token that this client proposes: the store's next token is to be larger.
+
+        Not for a store whose requests this process carries out: such a store reads the same wall clock itself.
+        """
         wall, highest = self.runtime.wall(), self.highest
         return wall if wall > highest else highest  # noqa: FURB136 - max() costs more
 
