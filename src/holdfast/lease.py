@@ -14,7 +14,7 @@ from typing import Any, Protocol, Self, TypeVar
 
 from holdfast.contracts.deadlines import seconds
 from holdfast.contracts.runtime import Runtime
-from holdfast.core.lease import FORKED, CoreLease, LeaseState
+from holdfast.core.lease import FORKED, OVER, CoreLease, LeaseState
 from holdfast.core.session import Session
 from holdfast.errors import ForkedLeaseError, LeaseLost, UsageError
 from holdfast.guard import Guard, Guarding
@@ -181,7 +181,7 @@ class LeaseBase:
     def __del__(self) -> None:
         # A lease object whose making was interrupted has no `_core`: the acquisition gives the lease back.
         held = getattr(self, "_core", None)
-        if held is None or held.over():
+        if held is None or held.current in OVER:
             return
         self._session.renewer.drop(held)
         warnings.warn(

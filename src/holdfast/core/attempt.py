@@ -59,27 +59,28 @@ WAITER_TTL = 4_000_000
 
 
 class Attempt:
-    """One acquisition of one name. Used once."""
+    """One acquisition of one name. Used once. Rare attributes have their defaults in the class, as those of a lease."""
 
-    __slots__ = (
-        "_access",
-        "_engaged",
-        "_granted",
-        "_look_at",
-        "_owned",
-        "_request",
-        "_request_timeout",
-        "_retry_at",
-        "_runtime",
-        "_sent",
-        "_signal",
-        "_spec",
-        "_unsure",
-        "_until",
-        "contended",
-        "outrun",
-        "unanswered_since",
-    )
+    contended = False
+    """Whether another client waits for the name that was granted."""
+    outrun = False
+    """Whether the notification of that waiter came before the grant itself."""
+    unanswered_since = NEVER
+    """Since when the store has not answered. The local queue sets it before `run` if it knows an earlier time."""
+    _signal: "Event | None" = None
+    """Wakes the waiter. Made when the waiter first has to wait."""
+    _retry_at = NEVER
+    """When to send the request again: the earliest retry time in the last reply and in the notifications since."""
+    _granted = 0
+    """The highest token that the store has pushed since the last request."""
+    _engaged = False
+    """Whether the store may know this request."""
+    _unsure = False
+    """Whether a copy of the request was not answered, and may still arrive."""
+    _sent = 0.0
+    """When the request was sent last."""
+    _look_at = 0.0
+    """When to look for deadlocks again."""
 
     def __init__(
         self,
@@ -98,34 +99,32 @@ class Attempt:
 
         A `span` of more than one reserves as many tokens, for local hand-offs of the lease.
         """
-        self.contended = False
-        """Whether another client waits for the name that was granted."""
-        self.outrun = False
-        """Whether the notification of that waiter came before the grant itself."""
-        self.unanswered_since = NEVER
-        """Since when the store has not answered. The local queue sets it before `run` if it knows an earlier time."""
         self._access = access
         self._runtime = access.runtime
         self._spec = spec
         self._until = until
         self._owned = owned
-        self._request = _make_request(access, spec, wait, span)
-        ttl = spec.ttl
-        self._request_timeout = access.operation_timeout if ttl >= access.ample_ttl else access.request_timeout(ttl)
+        ttl = spec.ttl if spec.max_hold == NEVER else min(spec.ttl, micros(spec.max_hold))
+        longest = INTERVAL if access.channel else POLLING
+        self._request = AcquireRequest(
+            spec.name,
+            self._runtime.new_id(),
+            access.channel,
+            spec.metadata or access.owner,
+            ttl,
+            longest if ttl >= 4 * longest else ttl // 4,
+            WAITER_TTL,
+            spec.weight,
+            spec.capacity,
+            spec.lock_delay,
+            access.highest if access.local else access.proposal(),
+            wait,
+            span,
+        )
+        self._request_timeout = (
+            access.operation_timeout if spec.ttl >= access.ample_ttl else access.request_timeout(spec.ttl)
+        )
         """How many seconds one request may take."""
-        self._signal: Event | None = None
-        """Wakes the waiter. Made when the waiter first has to wait."""
-        self._retry_at = NEVER
-        """When to send the request again: the earliest retry time in the last reply and in the notifications since."""
-        self._granted = 0
-        """The highest token that the store has pushed since the last request."""
-        self._engaged = False
-        """Whether the store may know this request."""
-        self._unsure = False
-        """Whether a copy of the request was not answered, and may still arrive."""
-        self._sent = 0.0
-        self._look_at = 0.0
-        """When to look for deadlocks again."""
 
     async def run(self) -> CoreLease | NotGranted:
         """Acquire the name. Returns the lease, or NotGranted, which names the holders, when the time is up."""
@@ -134,7 +133,18 @@ class Attempt:
             attempts[request_id] = self
             if self._access.closed:  # a `close` that begins after this line finds this attempt in `attempts`
                 self._access.refuse_if_closed()
-            return await self._acquire()
+            while True:
+                reply = await self._send_until_answered()
+                result: CoreLease | NotGranted | None
+                if isinstance(reply, Granted):
+                    self.contended = reply.contended
+                    result = self._enter(reply.token, valid_until(self._sent, reply.ttl))
+                else:
+                    result = await self._wait(reply)
+                if result is None and not isinstance(reply, Busy) and (self._is_late() or not self._request.wait):
+                    result = await self._runtime.finish(self._withdraw_in_time(self._request_timeout))
+                if result is not None:
+                    return result
         except GeneratorExit:
             raise
         except BaseException as error:
@@ -165,26 +175,15 @@ class Attempt:
         if self._signal is not None:
             self._signal.set()
 
-    async def _acquire(self) -> CoreLease | NotGranted:
-        while True:
-            reply = await self._send_until_answered()
-            if isinstance(reply, Granted):
-                self.contended = reply.contended
-                lease = self._enter(reply.token, valid_until(self._sent, reply.ttl))
-            elif isinstance(reply, Queued):
-                if self._spec.actor is not None:
-                    await self._look_for_deadlocks(self._spec.actor)
-                lease = await self._stand(reply)
-            elif isinstance(reply, Busy):
-                if (not_granted := await self._stay(reply)) is not None:
-                    return not_granted
-                continue
-            else:
-                raise self._refusal(reply)
-            if lease is not None:
-                return lease
-            if self._is_late() or not self._request.wait:
-                return await self._runtime.finish(self._withdraw_in_time(self._request_timeout))
+    async def _wait(self, reply: Reply) -> CoreLease | NotGranted | None:
+        """Wait as a reply other than a grant says. Return None when the request is to be repeated."""
+        if isinstance(reply, Queued):
+            if self._spec.actor is not None:
+                await self._look_for_deadlocks(self._spec.actor)
+            return await self._wait_for_push(reply)
+        if isinstance(reply, Busy):
+            return await self._wait_to_repeat(reply)
+        raise self._refusal(reply)
 
     async def _send_until_answered(self) -> Reply:
         """Send the request; repeat it while the store does not answer, for as long as the client's `retry_for`."""
@@ -214,7 +213,7 @@ class Attempt:
             await self._runtime.sleep(pause)
             delay = min(delay * 2, 0.5)
 
-    async def _stay(self, reply: Busy) -> NotGranted | None:
+    async def _wait_to_repeat(self, reply: Busy) -> NotGranted | None:
         """Wait for the retry time of a busy store and return None; return NotGranted if there is no time to wait."""
         self._engaged = self._unsure or reply.stands
         self._note_quarantine(reply.quarantine)
@@ -227,7 +226,7 @@ class Attempt:
             return NotGranted(reply.holders, quarantine=reply.quarantine, votes=not_granted.votes or reply.votes)
         if self._spec.actor is not None:
             await self._look_for_deadlocks(self._spec.actor)
-        await self._pause(seconds(reply.retry_in))
+        await self._wait_at_random(seconds(reply.retry_in))
         return None
 
     async def _look_for_deadlocks(self, actor: "Actor") -> None:
@@ -245,7 +244,7 @@ class Attempt:
             return since
         return retry_until if self._until is None else min(self._until, retry_until)
 
-    async def _stand(self, reply: Queued) -> CoreLease | None:
+    async def _wait_for_push(self, reply: Queued) -> CoreLease | None:
         """Wait in the store's queue: return the lease when its grant is pushed, None at the retry time or deadline."""
         now = self._runtime.now
         self._note_quarantine(reply.quarantine)
@@ -275,7 +274,7 @@ class Attempt:
                 self._access.events.contended(self._spec.name)
         return self._signal
 
-    async def _pause(self, retry_in: float) -> None:
+    async def _wait_at_random(self, retry_in: float) -> None:
         """Wait for the retry time of a store without a queue. The time is random, so that no waiter is always first."""
         now = self._runtime.now
         self._retry_at = min(self._retry_at, now() + retry_in * (0.5 + self._runtime.random()))
@@ -383,23 +382,3 @@ def _kind_of(capacity: int) -> str:
     if capacity == 1:
         return "a lock"
     return "a reader/writer lock" if capacity == EVERYBODY else f"a semaphore of {capacity} permits"
-
-
-def _make_request(access: StoreAccess, spec: LockSpec, wait: bool, span: int) -> AcquireRequest:  # noqa: FBT001 - on the hot path
-    ttl = spec.ttl if spec.max_hold == NEVER else min(spec.ttl, micros(spec.max_hold))
-    longest = INTERVAL if access.channel else POLLING
-    return AcquireRequest(
-        spec.name,
-        access.runtime.new_id(),
-        access.channel,
-        spec.metadata or access.owner,
-        ttl,
-        longest if ttl >= 4 * longest else ttl // 4,
-        WAITER_TTL,
-        spec.weight,
-        spec.capacity,
-        spec.lock_delay,
-        access.highest if access.local else access.proposal(),
-        wait,
-        span,
-    )

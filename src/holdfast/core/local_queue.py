@@ -72,26 +72,25 @@ class LocalWaiter:
 class LocalQueue:
     """The local queue in front of one name. It exists while a contender of this client holds, requests or waits."""
 
-    __slots__ = ("called", "contended", "contenders", "key", "lease", "owner", "passed", "since", "unanswered_since")
+    contenders: deque[LocalWaiter] | None = None
+    """The local waiters, the first at the left; None until one joins."""
+    lease: CoreLease | None = None
+    """The lease of the present holder; None while the leader requests it."""
+    called: LocalWaiter | None = None
+    """The local waiter that was called last."""
+    contended = False
+    """Whether another client waits for the name."""
+    passed = 0
+    """How many local hand-offs there were since the grant."""
+    since = 0.0
+    """The local instant of the grant."""
+    unanswered_since = NEVER
+    """Since when the store has not answered the leaders."""
 
     def __init__(self, owner: "LocalQueues", key: tuple[str, int, int]) -> None:
         """Begin with a leader and without local waiters. This is short because every acquisition runs it."""
         self.owner = owner
         self.key = key
-        self.contenders: deque[LocalWaiter] | None = None
-        """The local waiters, the first at the left; None until one joins."""
-        self.lease: CoreLease | None = None
-        """The lease of the present holder; None while the leader requests it."""
-        self.called: LocalWaiter | None = None
-        """The local waiter that was called last."""
-        self.contended = False
-        """Whether another client waits for the name."""
-        self.passed = 0
-        """How many local hand-offs there were since the grant."""
-        self.since = 0.0
-        """The local instant of the grant."""
-        self.unanswered_since = NEVER
-        """Since when the store has not answered the leaders."""
 
     def lost(self, lease: CoreLease) -> None:
         """Make the first local waiter the leader, because the lease is lost. Its holder may never release it."""
@@ -131,7 +130,7 @@ class LocalQueues:
         local_queue = self._queues.get(key)
         if local_queue is None:  # `_lead` looks again, and adds this queue if there is still none
             return self._lead(LocalQueue(self, key), spec, until, owned, wait=wait)
-        return self._stand(local_queue, spec, until, owned, wait=wait)
+        return self._wait_in_queue(local_queue, spec, until, owned, wait=wait)
 
     def hand_off(self, lease: CoreLease) -> bool:
         """Hand a released lease to the first local waiter; return whether that was done.
@@ -359,7 +358,7 @@ class LocalQueues:
 
     # -- local waiters -------------------------------------------------------------------------------------
 
-    async def _stand(
+    async def _wait_in_queue(
         self, local_queue: LocalQueue, spec: LockSpec, until: float | None, owned: list[CoreLease], *, wait: bool
     ) -> CoreLease | NotGranted:
         """Join the local queue, and wait there to be handed the lease or to become the leader."""

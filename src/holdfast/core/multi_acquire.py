@@ -199,8 +199,6 @@ class _MultiAcquire:
 class _Part(Attempt):
     """The acquisition of one of several names, whose request goes along with the leader's."""
 
-    __slots__ = ("_answer", "_before")
-
     def __init__(
         self, access: StoreAccess, spec: LockSpec, until: float | None, owned: list[CoreLease], *, wait: bool
     ) -> None:
@@ -257,8 +255,6 @@ class _Part(Attempt):
 
 class _Leader(Attempt):
     """The acquisition of the first of several names, which sends the requests for the others along."""
-
-    __slots__ = ("_followers",)
 
     def __init__(
         self,

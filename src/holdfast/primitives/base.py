@@ -188,7 +188,7 @@ class LockBase:
 
         The lease is in `owned` before it is returned: a caller that is interrupted gives back the leases in `owned`.
         """
-        timeout = self._timeout(timeout)
+        timeout = self._options.timeout if timeout is UNSET else check_timeout(timeout)
         if spec.linger and (kept := session.take_up(spec, owned)) is not None:
             return kept
         if self._options.detect_deadlock:
