@@ -88,3 +88,48 @@ def test_a_forked_child_closes_its_copy(echo: Echo) -> None:
     """Without waiting for a thread that is not there."""
     echo.abandon()
     assert not echo.is_open()
+
+
+def test_an_interrupted_start_leaves_no_thread_without_an_owner(echo: Echo, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal may interrupt the start when the thread runs already: `close` ends it, and no second one is started."""
+    start, started = threading.Thread.start, list[threading.Thread]()
+
+    def interrupted(thread: threading.Thread) -> None:
+        start(thread)
+        started.append(thread)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        echo.need()
+    monkeypatch.undo()
+    echo.need()
+    echo.wake()
+    assert echo.woken.acquire(timeout=TEST_TIMEOUT)
+    echo.close()
+    if (thread := echo.thread()) is not None:
+        thread.join(TEST_TIMEOUT)
+    started[0].join(TEST_TIMEOUT)
+    assert not [each for each in threading.enumerate() if each.name == "holdfast-echo"]
+    assert not echo.is_open()
+
+
+def test_a_thread_that_an_interrupted_start_has_left_ends_with_close(
+    echo: Echo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without another need of it in between."""
+    start, started = threading.Thread.start, list[threading.Thread]()
+
+    def interrupted(thread: threading.Thread) -> None:
+        start(thread)
+        started.append(thread)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        echo.need()
+    monkeypatch.undo()
+    echo.close()
+    started[0].join(TEST_TIMEOUT)
+    assert not started[0].is_alive()
+    assert not echo.is_open()

@@ -36,6 +36,12 @@ class ListenerThread(ABC):
             self._thread = thread
 
     def _run(self) -> None:
+        me = threading.current_thread()
+        with self._mutex:
+            if self._thread is not me:  # the start was interrupted before it noted this thread
+                if self._stopped or self._thread is not None:
+                    return
+                self._thread = me
         try:
             self._work()
         finally:
