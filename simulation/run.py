@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from holdfast.runtimes.simulated import EndlessError, Process, SimRuntime, World
-from holdfast.stores.redis.deployment import Rules
+from holdfast.stores.redis.servers.deployment import Rules
 from simulation.checker import Checker
 from simulation.disasters import Disasters
 from simulation.followed import FollowedStore, Vanishing

@@ -7,7 +7,7 @@ invariant that a scenario does not promise, the number of runs that broke it is 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from holdfast.stores.redis.deployment import NO_GUARD, OBSERVED, STRICT
+from holdfast.stores.redis.servers.deployment import NO_GUARD, OBSERVED, STRICT
 from simulation.at_store import RE_POLLED
 from simulation.faults import Faults
 from simulation.invariants import Invariant

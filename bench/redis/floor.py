@@ -14,10 +14,11 @@ from bench.contenders import NAME, Handle, clock
 from bench.redis.contenders import TTL
 from holdfast.contracts.deadlines import micros
 from holdfast.contracts.messages import AcquireRequest
-from holdfast.stores.redis import codec, messagepack, scripts, wire
-from holdfast.stores.redis.link import Word
+from holdfast.stores.redis.links import wire
+from holdfast.stores.redis.links.link import Word
+from holdfast.stores.redis.links.wire import number
+from holdfast.stores.redis.lua import codec, messagepack, scripts
 from holdfast.stores.redis.names import NODE, state_key
-from holdfast.stores.redis.wire import number
 from tests.servers import RedisServer
 
 OWN = "bare socket, own scripts"

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from bench.redis.floor import GRANTED, LET_GO, BareSocket, OwnScripts, pack
 from bench.redis.redlocks import LEAST, OWN, TTL
-from holdfast.stores.redis.wire import number
+from holdfast.stores.redis.links.wire import number
 
 KEY, VALUE = "bare", "0123456789abcdef0123456789abcdef"
 

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast.contracts.runtime import Runtime
-from holdfast.stores.redis.deployment import Rules
-from holdfast.stores.redis.link import RedisAddress, RedisHearing, RedisLink, RedisReply, ReplyError, Word
-from holdfast.stores.redis.scripts import Script
-from holdfast.stores.redis.topology import OneServer, OpenLink, Topology
+from holdfast.stores.redis.links.link import RedisAddress, RedisHearing, RedisLink, RedisReply, ReplyError, Word
+from holdfast.stores.redis.lua.scripts import Script
+from holdfast.stores.redis.servers.deployment import Rules
+from holdfast.stores.redis.servers.topology import OneServer, OpenLink, Topology
 from simulation.redis.server import Server
 
 Words = tuple[Word, ...]

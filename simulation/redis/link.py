@@ -1,12 +1,12 @@
-"""Simulated connections to simulated servers: the contract of `stores/redis/link.py` over the simulated network."""
+"""Simulated connections to simulated servers: the contract of `redis/links/link.py` over the simulated network."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.runtimes.simulated import SimRuntime
-from holdfast.stores.redis.link import RedisHearing, RedisReply, ReplyError, Word
-from holdfast.stores.redis.scripts import Script
+from holdfast.stores.redis.links.link import RedisHearing, RedisReply, ReplyError, Word
+from holdfast.stores.redis.lua.scripts import Script
 from simulation import network
 from simulation.redis.node import RedisNode
 from simulation.redis.server import Server

@@ -14,7 +14,7 @@ from importlib.resources import files
 from typing import Any
 
 from holdfast.errors import UsageError
-from holdfast.stores.redis.link import ReplyError
+from holdfast.stores.redis.links.link import ReplyError
 
 Call = Callable[[bytes, list[bytes]], Any]
 """Carries out a command of a script."""

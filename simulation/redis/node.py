@@ -15,9 +15,9 @@ from holdfast.contracts.deadlines import NEVER
 from holdfast.contracts.messages import ReleaseRequest, RenewRequest
 from holdfast.errors import StoreError
 from holdfast.runtimes.simulated import EPOCH, Process, SimRuntime, World
-from holdfast.stores.redis.deployment import NO_GUARD, STRICT, Rules
-from holdfast.stores.redis.link import RedisAddress
+from holdfast.stores.redis.links.link import RedisAddress
 from holdfast.stores.redis.names import NODE, name_of, state_key
+from holdfast.stores.redis.servers.deployment import NO_GUARD, STRICT, Rules
 from holdfast.stores.redis.store import RedisStore
 from holdfast.table.state import NameState
 from simulation.node import Node, StepWatcher

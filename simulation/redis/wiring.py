@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 from holdfast.contracts.runtime import Runtime
 from holdfast.runtimes.simulated import SimRuntime
-from holdfast.stores.redis.link import RedisAddress, RedisHearing, RedisLink, ReplyError, Word
+from holdfast.stores.redis.links.link import RedisAddress, RedisHearing, RedisLink, ReplyError, Word
 from holdfast.stores.redis.names import NODE
+from holdfast.stores.redis.servers.topology import OneServer, OpenLink, Sentinels, Topology
 from holdfast.stores.redis.store import RedisStore
-from holdfast.stores.redis.topology import OneServer, OpenLink, Sentinels, Topology
 from simulation import network
 from simulation.redis.link import SimulatedRedisLink
 from simulation.redis.node import RedisNode

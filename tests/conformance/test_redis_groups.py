@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast.contracts.store import StoreSource
-from holdfast.stores.redis.deployment import Rules
+from holdfast.stores.redis.servers.deployment import Rules
 from holdfast.stores.redis.store import capabilities_of
 from holdfast.stores.urls import store_source
 from holdfast.testing.conformance import StoreConformance

@@ -23,8 +23,8 @@ from holdfast.errors import Wait
 from holdfast.escaping import MOST, escape, shown
 from holdfast.stores.memory import MemoryTable, memory_source
 from holdfast.stores.quorum.votes import say
-from holdfast.stores.redis.errors import explain
-from holdfast.stores.redis.link import RedisAddress, ReplyError
+from holdfast.stores.redis.links.errors import explain
+from holdfast.stores.redis.links.link import RedisAddress, ReplyError
 from tests import virtual
 from tests.core.test_losses import Broken
 from tests.hazards.helpers import disturbed

@@ -9,7 +9,7 @@ from holdfast import AsyncClient
 from holdfast.contracts.store import StoreSource
 from holdfast.stores.memory import MemoryTable, memory_source
 from holdfast.stores.quorum import store as quorums
-from holdfast.stores.redis.deployment import Rules
+from holdfast.stores.redis.servers.deployment import Rules
 from holdfast.stores.redis.store import RedisStore, capabilities_of
 from simulation.redis.direct import DirectDeployment
 from simulation.redis.server import Server

@@ -12,8 +12,8 @@ from holdfast.contracts.deadlines import micros, seconds
 from holdfast.contracts.messages import NameView, RenewRequest
 from holdfast.contracts.store import Store
 from holdfast.runtimes.threads import ThreadsRuntime
-from holdfast.stores.redis.deployment import NO_GUARD, OBSERVED, STRICT, UPTIME, Rules
 from holdfast.stores.redis.names import NODE
+from holdfast.stores.redis.servers.deployment import NO_GUARD, OBSERVED, STRICT, UPTIME, Rules
 from holdfast.stores.redis.store import RedisStore
 from holdfast.table.state import NameState
 from holdfast.table.step import Step

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from holdfast.contracts.messages import NotificationKind
-from holdfast.stores.redis import scripts
-from holdfast.stores.redis.deployment import OBSERVED
+from holdfast.stores.redis.lua import scripts
+from holdfast.stores.redis.servers.deployment import OBSERVED
 from holdfast.table.step import Step
 from holdfast.table.times import RETRY
 from simulation.redis import server as redis_server

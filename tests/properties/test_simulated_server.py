@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule, run_state_machine_as_test
 
 from holdfast.contracts.runtime import Runtime
-from holdfast.stores.redis.link import RedisAddress, RedisHearing, RedisLink, RedisReply, ReplyError, Word
-from holdfast.stores.redis.scripts import Script
+from holdfast.stores.redis.links.link import RedisAddress, RedisHearing, RedisLink, RedisReply, ReplyError, Word
+from holdfast.stores.redis.lua.scripts import Script
 from holdfast.table.step import Step
 from holdfast.table.times import TOMBSTONE
 from simulation.redis.direct import DirectDeployment, DirectLink

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.runtimes.aio import AsyncioRuntime
-from holdfast.stores.redis.access import RedisAccess
-from holdfast.stores.redis.aio import RedisAsyncLink
-from holdfast.stores.redis.aio_pipeline import Pipeline
-from holdfast.stores.redis.link import RedisAddress, RedisHearing
-from holdfast.stores.redis.scripts import Script
+from holdfast.stores.redis.links.access import RedisAccess
+from holdfast.stores.redis.links.aio import RedisAsyncLink
+from holdfast.stores.redis.links.aio_pipeline import Pipeline
+from holdfast.stores.redis.links.link import RedisAddress, RedisHearing
+from holdfast.stores.redis.lua.scripts import Script
 
 TEST_TIMEOUT = 60.0
 """How long to wait, in seconds, for what must happen: only ever used up by a failure."""

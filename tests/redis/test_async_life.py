@@ -11,10 +11,10 @@ import pytest
 
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from holdfast.runtimes.aio import AsyncioRuntime
-from holdfast.stores.redis.access import RedisAccess
-from holdfast.stores.redis.aio import RedisAsyncLink
-from holdfast.stores.redis.aio_line import BREATH
-from holdfast.stores.redis.link import RedisAddress
+from holdfast.stores.redis.links.access import RedisAccess
+from holdfast.stores.redis.links.aio import RedisAsyncLink
+from holdfast.stores.redis.links.aio_line import BREATH
+from holdfast.stores.redis.links.link import RedisAddress
 from tests.redis.async_links import (
     COUNT,
     LOOPS,

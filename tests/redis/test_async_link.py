@@ -11,8 +11,8 @@ import hiredis
 import pytest
 
 from holdfast.errors import OutcomeUnknown, StoreUnavailable
-from holdfast.stores.redis.aio import RedisAsyncLink
-from holdfast.stores.redis.link import ReplyError
+from holdfast.stores.redis.links.aio import RedisAsyncLink
+from holdfast.stores.redis.links.link import ReplyError
 from tests.redis.async_links import (
     COUNT,
     ECHO,

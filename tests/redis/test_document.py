@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from holdfast.stores.redis.deployment import GUARDS
-from holdfast.stores.redis.errors import LASTING, PASSING
-from holdfast.stores.redis.options import OPTIONS, RULES
+from holdfast.stores.redis.links.errors import LASTING, PASSING
+from holdfast.stores.redis.servers.deployment import GUARDS
+from holdfast.stores.redis.servers.options import OPTIONS, RULES
 from holdfast.stores.urls import SCHEMES
 from tests.redis.servers import DOCUMENT
 

@@ -4,7 +4,7 @@ import asyncio
 
 from holdfast import AsyncClient
 from holdfast.contracts.store import StoreSource
-from holdfast.stores.redis.deployment import Rules
+from holdfast.stores.redis.servers.deployment import Rules
 from holdfast.stores.redis.store import RedisStore, capabilities_of
 from simulation.redis.direct import DirectDeployment
 from simulation.redis.server import Server

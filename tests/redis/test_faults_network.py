@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from holdfast import Client, LeaseLost, LeaseState, LockTimeout, Outcome, OutcomeUnknown, StoreUnavailable
-from holdfast.stores.redis import scripts
-from holdfast.stores.redis.scripts import Script
+from holdfast.stores.redis.lua import scripts
+from holdfast.stores.redis.lua.scripts import Script
 from holdfast.testing.conformance.kit import Kit
 from tests.faults.resource import Numbers
 from tests.faults.scenes import API_FORMS, client_at, play

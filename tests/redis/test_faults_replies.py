@@ -11,11 +11,11 @@ import pytest
 
 from holdfast import Client, LeaseState, LockTimeout, Outcome, OutcomeUnknown, StoreError, StoreUnavailable
 from holdfast.runtimes.clocks import steady
-from holdfast.stores.redis.errors import LASTING, PASSING, explain
-from holdfast.stores.redis.link import RedisAddress
-from holdfast.stores.redis.link import ReplyError as ReplyErrorOfLink
+from holdfast.stores.redis.links.errors import LASTING, PASSING, explain
+from holdfast.stores.redis.links.link import RedisAddress
+from holdfast.stores.redis.links.link import ReplyError as ReplyErrorOfLink
 from holdfast.stores.redis.names import slot_of
-from holdfast.stores.redis.options import deployment_of
+from holdfast.stores.redis.servers.options import deployment_of
 from holdfast.stores.redis.store import RedisStore
 from holdfast.testing.conformance.kit import Kit
 from tests.faults.scenes import API_FORMS, client_at, play

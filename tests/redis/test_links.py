@@ -6,9 +6,9 @@ import pytest
 
 from holdfast.contracts.runtime import Runtime
 from holdfast.runtimes.threads import ThreadsRuntime
-from holdfast.stores.redis.deployment import RedisDeployment
-from holdfast.stores.redis.link import RedisAddress, RedisHearing, RedisLink
-from holdfast.stores.redis.options import deployment_of
+from holdfast.stores.redis.links.link import RedisAddress, RedisHearing, RedisLink
+from holdfast.stores.redis.servers.deployment import RedisDeployment
+from holdfast.stores.redis.servers.options import deployment_of
 from holdfast.stores.redis.store import RedisStore
 
 

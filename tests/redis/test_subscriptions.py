@@ -3,9 +3,9 @@
 import pytest
 
 from holdfast.errors import StoreUnavailable
-from holdfast.stores.redis import wire
-from holdfast.stores.redis.link import ReplyError
-from holdfast.stores.redis.subscriptions import Subscriptions, SubscriptionWaiter
+from holdfast.stores.redis.links import wire
+from holdfast.stores.redis.links.link import ReplyError
+from holdfast.stores.redis.links.subscriptions import Subscriptions, SubscriptionWaiter
 
 SUBSCRIBE = wire.command("SUBSCRIBE", "a")
 UNSUBSCRIBE = wire.command("UNSUBSCRIBE", "a")

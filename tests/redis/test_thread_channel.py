@@ -10,11 +10,11 @@ import pytest
 
 from holdfast.errors import StoreUnavailable
 from holdfast.runtimes.threads import drive
-from holdfast.stores.redis import listener
-from holdfast.stores.redis.access import RedisAccess
-from holdfast.stores.redis.link import RedisAddress, RedisHearing, ReplyError
-from holdfast.stores.redis.listener import RedisListener
-from holdfast.stores.redis.threads import RedisThreadLink
+from holdfast.stores.redis.links import listener
+from holdfast.stores.redis.links.access import RedisAccess
+from holdfast.stores.redis.links.link import RedisAddress, RedisHearing, ReplyError
+from holdfast.stores.redis.links.listener import RedisListener
+from holdfast.stores.redis.links.threads import RedisThreadLink
 from holdfast.transport import listener_thread
 from tests.redis.threaded import TEST_TIMEOUT, Driven, at_once, linked
 from tests.servers import Cluster, Proxy, RedisServer, wait_until

@@ -17,8 +17,8 @@ import pytest
 
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from holdfast.runtimes.threads import drive
-from holdfast.stores.redis.access import RedisAccess
-from holdfast.stores.redis.link import RedisAddress, ReplyError
+from holdfast.stores.redis.links.access import RedisAccess
+from holdfast.stores.redis.links.link import RedisAddress, ReplyError
 from holdfast.transport import pool
 from tests.hazards.helpers import Script
 from tests.redis.threaded import COUNT, ECHO, TEST_TIMEOUT, WHOLE, Driven, at_once, linked, script
@@ -536,8 +536,8 @@ def test_close_while_others_are_inside(redis_server: RedisServer) -> None:
 
 FORKING = """
 import os, sys, threading, warnings
-from holdfast.stores.redis.access import RedisAccess
-from holdfast.stores.redis.link import RedisAddress
+from holdfast.stores.redis.links.access import RedisAccess
+from holdfast.stores.redis.links.link import RedisAddress
 from tests.redis.threaded import ECHO, Driven
 warnings.simplefilter("ignore", DeprecationWarning)
 driven = Driven(RedisAddress(sys.argv[1], int(sys.argv[2])), access=RedisAccess({"client_name": "forked"}))

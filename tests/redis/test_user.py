@@ -11,8 +11,8 @@ import pytest
 
 from holdfast import AsyncClient, Client, LockTimeout, StoreError, StoreUnavailable
 from holdfast.stores.redis import channels
-from holdfast.stores.redis.aio_pipeline import SilenceLimits
-from holdfast.stores.redis.listener import RedisListener
+from holdfast.stores.redis.links.aio_pipeline import SilenceLimits
+from holdfast.stores.redis.links.listener import RedisListener
 from holdfast.testing.conformance.kit import Kit
 from tests.faults.scenes import API_FORMS, Scene, play
 from tests.redis.servers import DOCUMENT, PASSWORD, USER, ValkeyServer, clean, documented_user, tidy

@@ -8,8 +8,8 @@ import pytest
 import redis.exceptions as from_redis
 
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
-from holdfast.stores.redis import wire
-from holdfast.stores.redis.link import RedisAddress, ReplyError
+from holdfast.stores.redis.links import wire
+from holdfast.stores.redis.links.link import RedisAddress, ReplyError
 
 HERE = RedisAddress("example.org", 7000)
 
@@ -109,7 +109,8 @@ def test_error_replies_are_values() -> None:
 INTERRUPTED = """
 import random, signal
 
-from holdfast.stores.redis import scripts, wire
+from holdfast.stores.redis.links import wire
+from holdfast.stores.redis.lua import scripts
 
 class Interrupt(Exception):
     pass

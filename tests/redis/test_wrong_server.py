@@ -7,8 +7,8 @@ import pytest
 
 from holdfast import StoreUnavailable
 from holdfast.stores.quorum import node_set
-from holdfast.stores.redis.errors import explain
-from holdfast.stores.redis.link import RedisAddress, ReplyError
+from holdfast.stores.redis.links.errors import explain
+from holdfast.stores.redis.links.link import RedisAddress, ReplyError
 from tests.faults.scenes import API_FORMS
 from tests.servers import RedisServer, RedisTlsServer
 from tests.wrong_servers import HOST, closed_port, complaint, saying, silent

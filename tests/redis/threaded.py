@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from holdfast.runtimes.threads import ThreadsRuntime, drive
-from holdfast.stores.redis import scripts
-from holdfast.stores.redis.access import RedisAccess
-from holdfast.stores.redis.link import RedisAddress, RedisHearing, RedisReply
-from holdfast.stores.redis.scripts import Script
-from holdfast.stores.redis.threads import RedisThreadLink
+from holdfast.stores.redis.links.access import RedisAccess
+from holdfast.stores.redis.links.link import RedisAddress, RedisHearing, RedisReply
+from holdfast.stores.redis.links.threads import RedisThreadLink
+from holdfast.stores.redis.lua import scripts
+from holdfast.stores.redis.lua.scripts import Script
 from tests.servers import RedisServer
 
 TEST_TIMEOUT = 20.0

@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import Any
 
 from holdfast.core import session
-from holdfast.stores.redis import scripts
-from holdfast.stores.redis.link import RedisReply
-from holdfast.stores.redis.scripts import Script
+from holdfast.stores.redis.links.link import RedisReply
+from holdfast.stores.redis.lua import scripts
+from holdfast.stores.redis.lua.scripts import Script
 from holdfast.stores.redis.store import RedisStore
 from simulation import Faults, Plan
 from simulation.redis import server

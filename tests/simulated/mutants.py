@@ -210,12 +210,10 @@ def hold_for_ever(original: Any, self: Attempt, token: int, until: float) -> Any
 # -- asking and leaving ------------------------------------------------------------------------------------
 
 
-async def forget_to_leave_when_cancelled(self: Attempt) -> CoreLease | NotGranted:
-    self._access.attempts[self._request.request_id] = self
-    try:
-        return await self._acquire()
-    finally:
-        self._access.attempts.pop(self._request.request_id, None)
+async def forget_to_leave_when_cancelled(
+    original: Any, self: Attempt, ended_by: BaseException | None = None
+) -> NotGranted:
+    return NotGranted() if ended_by is not None else await original(self)
 
 
 def forgetting_to_leave(when: str) -> Callable[[], Patch]:
@@ -484,7 +482,7 @@ MUTANTS: Sequence[Mutant] = (
     Mutant("nothing is ever renewed", replaced(Renewer, "_start_renewal", do_nothing), ("calm",)),
     Mutant("the renewer spins", replaced(Renewer, "_take_due", find_nothing), ("calm",)),
     Mutant("max_hold is forgotten", wrapped(Attempt, "_enter", hold_for_ever), ("calm",)),
-    Mutant("a cancelled acquisition forgets to leave", replaced(Attempt, "run", forget_to_leave_when_cancelled)),
+    Mutant("a cancelled acquisition forgets to leave", wrapped(Attempt, "_withdraw", forget_to_leave_when_cancelled)),
     Mutant("a timeout forgets to leave", forgetting_to_leave("over"), ("calm",)),
     Mutant("a lost reply counts as a refusal", wrapped(Attempt, "_send_until_answered", lost_reply_is_no)),
     Mutant("nothing is known of unanswered asks", wrapped(CoreLease, "__init__", never_unsure)),

@@ -19,7 +19,7 @@ PAGES = (
     patch("holdfast.stores.sqlite.store.PAGE", 3),
     patch("holdfast.stores.etcd.reads.PAGE", 3),
     patch("holdfast.stores.zookeeper.reading.PAGE", 3),
-    patch("holdfast.stores.redis.servers.SCANNED", "3"),
+    patch("holdfast.stores.redis.servers.servers.SCANNED", "3"),
     patch("holdfast.stores.redis.key_scans.PAGE", 2),
 )
 

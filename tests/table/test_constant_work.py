@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.contracts.messages import AcquireRequest, ReleaseRequest, WithdrawRequest
 from holdfast.runtimes.threads import ThreadsRuntime, drive
-from holdfast.stores.redis.deployment import OBSERVED, Rules
+from holdfast.stores.redis.servers.deployment import OBSERVED, Rules
 from holdfast.stores.redis.store import RedisStore
 from holdfast.table.step import Step
 from simulation.redis.direct import DirectDeployment

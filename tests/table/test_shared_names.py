@@ -12,8 +12,8 @@ import pytest
 from holdfast.contracts.messages import AcquireRequest, Granted, HolderView, NotificationKind, RenewRequest
 from holdfast.contracts.store import Store
 from holdfast.outcome import Outcome
-from holdfast.stores.redis import scripts
-from holdfast.stores.redis.deployment import NO_GUARD
+from holdfast.stores.redis.lua import scripts
+from holdfast.stores.redis.servers.deployment import NO_GUARD
 from holdfast.table import quarantine
 from holdfast.table.state import Holder, NameState
 from holdfast.table.step import Step

@@ -17,7 +17,11 @@ VARIABLE = "HOLDFAST_URL"
 FILE_VARIABLE = "HOLDFAST_URL_FILE"
 """The variable with the name of a file that contains the URL, so that no environment contains a password."""
 
-REDIS = ("holdfast.stores.redis.threads", "holdfast.stores.redis.fan_out_link", "holdfast.stores.redis.aio")
+REDIS = (
+    "holdfast.stores.redis.links.threads",
+    "holdfast.stores.redis.links.fan_out_link",
+    "holdfast.stores.redis.links.aio",
+)
 ETCD = ("holdfast.stores.etcd.directory", "holdfast.stores.etcd.threads", "holdfast.stores.etcd.aio")
 ZOOKEEPER = (
     "holdfast.stores.zookeeper.directory",

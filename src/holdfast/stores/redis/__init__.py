@@ -5,8 +5,8 @@ from urllib.parse import SplitResult
 
 from holdfast.contracts.store import StoreSource
 from holdfast.errors import UsageError
-from holdfast.stores.redis.deployment import RedisDeployment
-from holdfast.stores.redis.options import deployment_of, deployment_of_client, rules_of
+from holdfast.stores.redis.servers.deployment import RedisDeployment
+from holdfast.stores.redis.servers.options import deployment_of, deployment_of_client, rules_of
 from holdfast.stores.redis.store import RedisStore, capabilities_of
 
 __all__ = ["redis_source"]

@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 from holdfast.contracts.runtime import Runtime
 from holdfast.errors import StoreUnavailable
-from holdfast.stores.redis.errors import ELSEWHERE
-from holdfast.stores.redis.link import RedisAddress, ReplyError
+from holdfast.stores.redis.links.errors import ELSEWHERE
+from holdfast.stores.redis.links.link import RedisAddress, ReplyError
 from holdfast.stores.redis.names import state_key
-from holdfast.stores.redis.servers import HOPS, RedisServers
+from holdfast.stores.redis.servers.servers import HOPS, RedisServers
 
 log = logging.getLogger("holdfast")
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from holdfast.contracts.deadlines import seconds
 from holdfast.contracts.messages import Page
 from holdfast.contracts.runtime import Runtime
-from holdfast.stores.redis import scripts
-from holdfast.stores.redis.link import RedisAddress, Word
+from holdfast.stores.redis.links.link import RedisAddress, Word
+from holdfast.stores.redis.lua import scripts
 from holdfast.stores.redis.names import MARKERS, marked_by, name_of, pattern, state_key
 from holdfast.stores.redis.script_runner import ScriptRunner
-from holdfast.stores.redis.servers import START, RedisServers
+from holdfast.stores.redis.servers.servers import START, RedisServers
 
 PAGE = 250
 """For how many names one request finds out whether they are in use; few enough to delay other requests only briefly."""

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 from holdfast.errors import StoreUnavailable
 from holdfast.stores.redis.channels import RedisChannels
-from holdfast.stores.redis.errors import ELSEWHERE, explain
-from holdfast.stores.redis.link import RedisAddress, RedisReply, ReplyError, Word
+from holdfast.stores.redis.links.errors import ELSEWHERE, explain
+from holdfast.stores.redis.links.link import RedisAddress, RedisReply, ReplyError, Word
+from holdfast.stores.redis.lua.scripts import Script
 from holdfast.stores.redis.names import NODE, Markers, slot_of, state_key
-from holdfast.stores.redis.scripts import Script
-from holdfast.stores.redis.servers import HOPS, RedisServers
+from holdfast.stores.redis.servers.servers import HOPS, RedisServers
 
 
 class _Call(NamedTuple):

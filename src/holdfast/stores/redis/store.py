@@ -28,16 +28,17 @@ from holdfast.contracts.runtime import Runtime
 from holdfast.contracts.store import Capabilities
 from holdfast.errors import OutcomeUnknown
 from holdfast.outcome import Outcome
-from holdfast.stores.redis import codec, scripts, wire
 from holdfast.stores.redis.channels import RedisChannels
-from holdfast.stores.redis.deployment import NO_GUARD, Rules
 from holdfast.stores.redis.key_scans import KeyScans
-from holdfast.stores.redis.link import RedisHearing, RedisReply, Word
-from holdfast.stores.redis.messagepack import Packable, pack
+from holdfast.stores.redis.links import wire
+from holdfast.stores.redis.links.link import RedisHearing, RedisReply, Word
+from holdfast.stores.redis.links.wire import number
+from holdfast.stores.redis.lua import codec, scripts
+from holdfast.stores.redis.lua.messagepack import Packable, pack
 from holdfast.stores.redis.names import NODE, state_key
 from holdfast.stores.redis.script_runner import ScriptRunner
-from holdfast.stores.redis.servers import RedisServers, Wiring
-from holdfast.stores.redis.wire import number
+from holdfast.stores.redis.servers.deployment import NO_GUARD, Rules
+from holdfast.stores.redis.servers.servers import RedisServers, Wiring
 
 MOST_REQUESTS = 1000
 """How many packed kinds of requests are cached. A program has few: they differ by ttl, delay and capacity."""

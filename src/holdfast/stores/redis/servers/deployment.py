@@ -7,10 +7,10 @@ from holdfast.contracts.runtime import Runtime
 from holdfast.errors import UsageError
 from holdfast.runtimes.aio import AsyncioRuntime
 from holdfast.runtimes.threads import ThreadsRuntime
-from holdfast.stores.redis import wire
-from holdfast.stores.redis.access import RedisAccess
-from holdfast.stores.redis.link import RedisAddress, RedisHearing, RedisLink
-from holdfast.stores.redis.topology import Cluster, OneServer, OpenLink, Sentinels, Topology
+from holdfast.stores.redis.links import wire
+from holdfast.stores.redis.links.access import RedisAccess
+from holdfast.stores.redis.links.link import RedisAddress, RedisHearing, RedisLink
+from holdfast.stores.redis.servers.topology import Cluster, OneServer, OpenLink, Sentinels, Topology
 
 NO_GUARD, OBSERVED, STRICT, UPTIME = 0, 1, 2, 3
 
@@ -88,14 +88,14 @@ def _maker(runtime: Runtime, *, fan_out: bool = False) -> Callable[..., RedisLin
     """Return the class of a runtime's links."""
     if isinstance(runtime, ThreadsRuntime):
         if fan_out:
-            from holdfast.stores.redis.fan_out_link import FanOutLink
+            from holdfast.stores.redis.links.fan_out_link import FanOutLink
 
             return FanOutLink
-        from holdfast.stores.redis.threads import RedisThreadLink
+        from holdfast.stores.redis.links.threads import RedisThreadLink
 
         return RedisThreadLink
     if isinstance(runtime, AsyncioRuntime):
-        from holdfast.stores.redis.aio import RedisAsyncLink
+        from holdfast.stores.redis.links.aio import RedisAsyncLink
 
         return RedisAsyncLink
     raise UsageError(f"the Redis store does not run in a {type(runtime).__name__}; use Client or AsyncClient")

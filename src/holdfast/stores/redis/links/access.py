@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.stores.redis.link import RedisAddress
+from holdfast.stores.redis.links.link import RedisAddress
 
 
 @dataclass(slots=True, frozen=True)

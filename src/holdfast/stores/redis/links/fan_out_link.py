@@ -9,11 +9,11 @@ from typing import Any
 
 from holdfast.errors import StoreUnavailable
 from holdfast.runtimes.fan_out import readable
-from holdfast.stores.redis import wire
-from holdfast.stores.redis.link import RedisReply, ReplyError
-from holdfast.stores.redis.scripts import Script
-from holdfast.stores.redis.sockets import RedisConnection, RedisUnsent
-from holdfast.stores.redis.threads import Keys, RedisThreadLink
+from holdfast.stores.redis.links import wire
+from holdfast.stores.redis.links.link import RedisReply, ReplyError
+from holdfast.stores.redis.links.sockets import RedisConnection, RedisUnsent
+from holdfast.stores.redis.links.threads import Keys, RedisThreadLink
+from holdfast.stores.redis.lua.scripts import Script
 
 SILENT = 0.1
 """After how many seconds without a reply a server counts as silent."""

@@ -11,9 +11,9 @@ from urllib.parse import SplitResult, unquote
 from holdfast.contracts.limits import check_count
 from holdfast.errors import UsageError
 from holdfast.posix import require_posix
-from holdfast.stores.redis.access import RedisAccess
-from holdfast.stores.redis.deployment import GUARDS, RedisDeployment, Rules
-from holdfast.stores.redis.link import RedisAddress
+from holdfast.stores.redis.links.access import RedisAccess
+from holdfast.stores.redis.links.link import RedisAddress
+from holdfast.stores.redis.servers.deployment import GUARDS, RedisDeployment, Rules
 from holdfast.stores.urlparts import Option, UrlParts, number, one_of, switch, text
 
 FORMS = (

@@ -18,10 +18,10 @@ from redis.exceptions import RedisError
 
 from holdfast.errors import OutcomeUnknown, StoreError
 from holdfast.runtimes.aio import AsyncioRuntime
-from holdfast.stores.redis import wire
-from holdfast.stores.redis.access import RedisAccess
-from holdfast.stores.redis.aio_pipeline import NotSentError, Pipeline, SilenceLimits
-from holdfast.stores.redis.link import RedisAddress
+from holdfast.stores.redis.links import wire
+from holdfast.stores.redis.links.access import RedisAccess
+from holdfast.stores.redis.links.aio_pipeline import NotSentError, Pipeline, SilenceLimits
+from holdfast.stores.redis.links.link import RedisAddress
 from holdfast.transport.dial import dial_in_loop
 from holdfast.transport.forked import abandon_transport
 from holdfast.transport.handshake import HandshakeFailed, understood

@@ -8,7 +8,7 @@ import hashlib
 from dataclasses import dataclass, field
 from importlib.resources import files
 
-_FOLDER = files("holdfast.stores.redis") / "lua"
+_FOLDER = files("holdfast.stores.redis.lua")
 
 
 @dataclass(slots=True, frozen=True)

@@ -15,8 +15,8 @@ import hiredis
 import redis.exceptions as from_redis
 
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
-from holdfast.stores.redis.link import RedisAddress, ReplyError, Word
-from holdfast.stores.redis.scripts import Script
+from holdfast.stores.redis.links.link import RedisAddress, ReplyError, Word
+from holdfast.stores.redis.lua.scripts import Script
 from holdfast.transport.handshake import HandshakeFailed, advice
 
 NOTHING: Final = object()

@@ -16,8 +16,8 @@ from typing import Any
 import hiredis
 
 from holdfast.runtimes.aio import AsyncioRuntime
-from holdfast.stores.redis import wire
-from holdfast.stores.redis.link import RedisAddress
+from holdfast.stores.redis.links import wire
+from holdfast.stores.redis.links.link import RedisAddress
 from holdfast.transport.forked import abandon_transport
 
 log = logging.getLogger("holdfast")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from holdfast.escaping import ERROR, shown
-from holdfast.stores.redis.scripts import Script
+from holdfast.stores.redis.lua.scripts import Script
 
 Word = str | bytes
 """A part of a command. Text travels as UTF-8. No int: hiredis crashes the process on one if a signal handler raises."""

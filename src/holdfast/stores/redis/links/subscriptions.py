@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from holdfast.errors import StoreError, StoreUnavailable
-from holdfast.stores.redis import wire
-from holdfast.stores.redis.link import ReplyError
+from holdfast.stores.redis.links import wire
+from holdfast.stores.redis.links.link import ReplyError
 
 
 class SubscriptionWaiter:

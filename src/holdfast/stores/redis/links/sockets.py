@@ -26,9 +26,9 @@ from redis.retry import Retry
 from holdfast.errors import StoreUnavailable
 from holdfast.posix import POSIX
 from holdfast.runtimes import clocks
-from holdfast.stores.redis import wire
-from holdfast.stores.redis.access import RedisAccess
-from holdfast.stores.redis.link import RedisAddress
+from holdfast.stores.redis.links import wire
+from holdfast.stores.redis.links.access import RedisAccess
+from holdfast.stores.redis.links.link import RedisAddress
 from holdfast.transport.dial import SHORTEST, Secure, dial, ignore_stage
 from holdfast.transport.polling import is_readable
 

@@ -10,12 +10,12 @@ from typing import Any, NoReturn, TypeVar
 
 from holdfast.errors import StoreUnavailable
 from holdfast.runtimes.threads import ThreadsRuntime
-from holdfast.stores.redis import wire
-from holdfast.stores.redis.access import RedisAccess
-from holdfast.stores.redis.link import RedisAddress, RedisHearing, RedisReply, ReplyError, Word
-from holdfast.stores.redis.listener import RedisListener
-from holdfast.stores.redis.scripts import Script
-from holdfast.stores.redis.sockets import BROKEN, RedisConnection, RedisUnsent, connect
+from holdfast.stores.redis.links import wire
+from holdfast.stores.redis.links.access import RedisAccess
+from holdfast.stores.redis.links.link import RedisAddress, RedisHearing, RedisReply, ReplyError, Word
+from holdfast.stores.redis.links.listener import RedisListener
+from holdfast.stores.redis.links.sockets import BROKEN, RedisConnection, RedisUnsent, connect
+from holdfast.stores.redis.lua.scripts import Script
 from holdfast.transport.pool import ConnectionPool
 
 T = TypeVar("T")

@@ -9,8 +9,8 @@ from typing import Protocol
 
 from holdfast.contracts.runtime import Event, Runtime
 from holdfast.errors import StoreError, StoreUnavailable
-from holdfast.stores.redis.errors import elsewhere, explain
-from holdfast.stores.redis.link import RedisAddress, RedisLink, ReplyError
+from holdfast.stores.redis.links.errors import elsewhere, explain
+from holdfast.stores.redis.links.link import RedisAddress, RedisLink, ReplyError
 from holdfast.stores.redis.names import SLOTS, slot_of
 
 OpenLink = Callable[[RedisAddress], RedisLink]

@@ -7,7 +7,7 @@ Only a missing reply leaves the outcome unknown, and UNBLOCKED, which replies to
 import re
 
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
-from holdfast.stores.redis.link import RedisAddress, ReplyError
+from holdfast.stores.redis.links.link import RedisAddress, ReplyError
 
 ELSEWHERE = frozenset({"MOVED", "ASK"})
 """Another node serves this slot; the reply names the node."""

@@ -8,13 +8,13 @@ import asyncio
 from typing import Any
 
 from holdfast.runtimes.aio import AsyncioRuntime
-from holdfast.stores.redis import wire
-from holdfast.stores.redis.access import RedisAccess
-from holdfast.stores.redis.aio_channel import ChannelLine
-from holdfast.stores.redis.aio_line import RedisLine
-from holdfast.stores.redis.aio_pipeline import NotSentError, SilenceLimits
-from holdfast.stores.redis.link import RedisAddress, RedisHearing, RedisReply, ReplyError, Word
-from holdfast.stores.redis.scripts import Script
+from holdfast.stores.redis.links import wire
+from holdfast.stores.redis.links.access import RedisAccess
+from holdfast.stores.redis.links.aio_channel import ChannelLine
+from holdfast.stores.redis.links.aio_line import RedisLine
+from holdfast.stores.redis.links.aio_pipeline import NotSentError, SilenceLimits
+from holdfast.stores.redis.links.link import RedisAddress, RedisHearing, RedisReply, ReplyError, Word
+from holdfast.stores.redis.lua.scripts import Script
 
 ASKING = wire.command(b"ASKING")
 

@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.runtimes.threads import ThreadsRuntime
-from holdfast.stores.redis import wire
-from holdfast.stores.redis.link import RedisAddress, RedisHearing
-from holdfast.stores.redis.sockets import BROKEN, RedisConnection
-from holdfast.stores.redis.subscriptions import Subscriptions, SubscriptionWaiter
+from holdfast.stores.redis.links import wire
+from holdfast.stores.redis.links.link import RedisAddress, RedisHearing
+from holdfast.stores.redis.links.sockets import BROKEN, RedisConnection
+from holdfast.stores.redis.links.subscriptions import Subscriptions, SubscriptionWaiter
 from holdfast.transport.listener_thread import ListenerThread
 from holdfast.transport.polling import READABLE, new_poll
 

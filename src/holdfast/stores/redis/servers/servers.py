@@ -4,10 +4,10 @@ from typing import Protocol
 
 from holdfast.contracts.runtime import Runtime
 from holdfast.errors import StoreUnavailable
-from holdfast.stores.redis.deployment import Rules
-from holdfast.stores.redis.errors import STALE, explain
-from holdfast.stores.redis.link import RedisAddress, RedisHearing, RedisLink, ReplyError
-from holdfast.stores.redis.topology import OpenLink, Topology
+from holdfast.stores.redis.links.errors import STALE, explain
+from holdfast.stores.redis.links.link import RedisAddress, RedisHearing, RedisLink, ReplyError
+from holdfast.stores.redis.servers.deployment import Rules
+from holdfast.stores.redis.servers.topology import OpenLink, Topology
 
 HOPS = 5
 """How many MOVED and ASK replies of a Cluster one request follows."""

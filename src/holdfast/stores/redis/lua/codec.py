@@ -22,7 +22,7 @@ from holdfast.contracts.messages import (
     Withdrawn,
 )
 from holdfast.outcome import Outcome
-from holdfast.stores.redis.messagepack import Packable
+from holdfast.stores.redis.lua.messagepack import Packable
 
 KINDS = {
     "G": (NotificationKind.GRANTED, False),

@@ -8,11 +8,11 @@ from typing import Any
 
 from holdfast.errors import OutcomeUnknown, StoreError
 from holdfast.runtimes.aio import AsyncioRuntime
-from holdfast.stores.redis import wire
-from holdfast.stores.redis.access import RedisAccess
-from holdfast.stores.redis.aio_line import RedisLine
-from holdfast.stores.redis.aio_pipeline import NotSentError, Pipeline, SilenceLimits
-from holdfast.stores.redis.link import RedisAddress, RedisHearing, ReplyError
+from holdfast.stores.redis.links import wire
+from holdfast.stores.redis.links.access import RedisAccess
+from holdfast.stores.redis.links.aio_line import RedisLine
+from holdfast.stores.redis.links.aio_pipeline import NotSentError, Pipeline, SilenceLimits
+from holdfast.stores.redis.links.link import RedisAddress, RedisHearing, ReplyError
 
 log = logging.getLogger("holdfast")
 

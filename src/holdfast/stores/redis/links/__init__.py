@@ -1,0 +1,1 @@
+"""The links of the Redis store to one server: their contract, and one link for each form of the API."""
