@@ -27,11 +27,11 @@ def guarantee_table() -> str:
 
 
 def _row(scenario: Scenario) -> list[str]:
-    return [scenario.happens, scenario.concerns, *(_cell(scenario, behind) for _, behind in COLUMNS)]
+    return [scenario.description, scenario.stores, *(_cell(scenario, behind) for _, behind in COLUMNS)]
 
 
 def _cell(scenario: Scenario, behind: frozenset[Invariant]) -> str:
-    missing, limited = sorted(behind - scenario.promises), sorted(behind & scenario.unless.keys())
+    missing, limited = sorted(behind - scenario.promises), sorted(behind & scenario.exceptions.keys())
     if missing:
-        return f"no: {scenario.unless[missing[0]]}"
-    return f"yes, but {scenario.unless[limited[0]]}" if limited else "yes"
+        return f"no: {scenario.exceptions[missing[0]]}"
+    return f"yes, but {scenario.exceptions[limited[0]]}" if limited else "yes"
