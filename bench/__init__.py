@@ -1,5 +1,6 @@
-"""Benchmarks: the locks of Holdfast beside their floors and beside other locks, in one run.
+"""Benchmarks: the locks of Holdfast, other locks and their floors, measured in one run.
 
-The rule: no figure is compared with a constant or with a figure of another day, for machines are noisy. All contenders
-of a comparison are measured in turns (A B C A B C ...), and the result is the ratio within each round.
+The rule: no figure is compared with a figure of another run, because machines are noisy. All contenders of a comparison
+are measured in turns (A B C A B C ...), and the result is the ratio within each round. A floor is the least work that
+a lock of this kind needs.
 """

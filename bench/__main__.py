@@ -85,14 +85,14 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         description="Measure Holdfast's locks in turns with their floors and with other locks.",
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"some of {', '.join(BENCHES)}; all by default")
-    parser.add_argument("--quick", action="store_true", help="take five minutes, and be less sure")
+    parser.add_argument("--quick", action="store_true", help="measure fewer and shorter rounds, for five minutes")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a bound was missed")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to FILE, too")
-    parser.add_argument("--write", type=Path, metavar="FILE", help="write a page in Markdown to FILE, too")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write all figures to FILE")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="also write a page in Markdown to FILE")
     options = parser.parse_args(arguments)
-    # Not `choices`: before Python 3.12 argparse then refuses to be given none.
+    # Not `choices`: with it, argparse before Python 3.12 refuses an empty list of names.
     if unknown := [name for name in options.names if name not in BENCHES]:
-        parser.error(f"no benchmark is called {unknown[0]!r}; there are {', '.join(BENCHES)}")
+        parser.error(f"there is no benchmark {unknown[0]!r}: choose from {', '.join(BENCHES)}")
     return options
 
 

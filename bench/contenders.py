@@ -1,4 +1,4 @@
-"""All measured locks behind one small interface, so that all of them do the same work."""
+"""The adapters of all measured locks: one small interface, so that all locks do the same work."""
 
 import asyncio
 import os
@@ -16,7 +16,7 @@ from holdfast import AsyncClient, AsyncLease, AsyncLock, Client, Lease, Lock
 
 NAME = "bench"
 clock = time.monotonic
-"""Shared by all processes of a machine."""
+"""The clock of all measurements; all processes of a machine share it."""
 
 
 class Handle(Protocol):
@@ -32,7 +32,7 @@ class Handle(Protocol):
 
 
 class Plain(Protocol):
-    """A lock of the usual kind."""
+    """A lock with `acquire` and `release`, which returns no lease."""
 
     def acquire(self) -> object:
         """Wait until the lock is held."""
@@ -47,7 +47,7 @@ class PlainHandle:
     """A lock that returns no lease: filelock, fasteners, threading.Lock."""
 
     def __init__(self, lock: Plain) -> None:
-        """Use a lock. No other handle uses it, unless it may be shared."""
+        """Use a lock. Handles share a lock only if it is thread-safe."""
         self._lock = lock
 
     def acquire(self) -> float:
@@ -152,7 +152,7 @@ class ThreadSafeFasteners:
 
 
 def sqlite_url(folder: Path) -> str:
-    """Return the store that all processes of a benchmark share."""
+    """Return the URL of the store that all processes of a benchmark share."""
     return f"sqlite://{folder / 'locks.db'}"
 
 
@@ -160,7 +160,7 @@ def sqlite_url(folder: Path) -> str:
 def sqlite_threads(folder: Path, ttl: float = 30.0) -> Generator[Handle]:
     """Open a Client."""
     with Client(sqlite_url(folder)) as client:
-        client.names()  # opens the store, which is not what is measured
+        client.names()  # opens the store, which is not measured
         yield LeaseHandle(client.lock(NAME, ttl))
 
 
@@ -233,7 +233,7 @@ MEANINGS = {
     SQLITE_THREADS: "holdfast.Client, one client a process, the embedded file",
     SQLITE_ASYNCIO: "holdfast.AsyncClient, the same file",
     FILELOCK: "filelock.FileLock, polls every 50 ms (its default)",
-    FILELOCK_QUICK: "filelock.FileLock, polls without a pause and burns a core",
+    FILELOCK_QUICK: "filelock.FileLock, polls without a pause and keeps a core busy",
     FASTENERS: "fasteners.InterProcessLock, polls after 10, 20, ... 100 ms (its default)",
     PIPE: "floor: a byte in a pipe, no ttl, no fencing token, lost with its holder",
 }

@@ -1,4 +1,4 @@
-"""Many contenders for one name in one process: the grants of each, and whether two ever held the name at once."""
+"""Many contenders for one name in one process: the grants of each, and the overlaps, when two held the name."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ class Crowd:
     """One period of contention. It counts each member's grants, under the lock."""
 
     def __init__(self, members: int, start: float, seconds: float) -> None:
-        """Prepare for members that begin at `start` and contend for some seconds."""
+        """Prepare for members that begin at `start` and contend for `seconds`."""
         self.start = start
         self.until = start + seconds
         self.overlaps = 0
@@ -36,7 +36,7 @@ class Crowd:
         return sum(self.grants) / self._seconds
 
     def fairness(self) -> float:
-        """Return the fewest grants of a member over the most: 1 is fair, 0 is a member that was never granted."""
+        """Return the fewest grants of a member over the most: 1 is fair; 0: a member was never granted."""
         return min(self.grants) / max(self.grants, default=0) if any(self.grants) else 0.0
 
 

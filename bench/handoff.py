@@ -25,7 +25,8 @@ from bench.workers import CONTEXT, Worker
 
 LABELS = (SQLITE_THREADS, SQLITE_ASYNCIO, FILELOCK, FILELOCK_QUICK, FASTENERS, PIPE)
 HOLD = (0.005, 0.055)
-"""The limits of the random hold time, in seconds: the whole 50 ms of a poll, so that no contender falls into step."""
+"""The limits of the random hold time, in seconds: the whole 50 ms of a poll, so that no contender's polls fall
+into step with the releases."""
 
 Openers = Mapping[str, Callable[[], AbstractContextManager[Handle]]]
 Pass = Callable[[str, int], list[float]]
@@ -82,7 +83,7 @@ def play(line: Connection, peer: Connection, openers: Openers, hold: tuple[float
 
 
 def _volley(handle: Handle, peer: Connection, passes: int, hold: tuple[float, float], *, holding: bool) -> list[float]:
-    """Hand the lock off to and fro; return the duration of each wait of this process."""
+    """Hand the lock off back and forth; return the duration of each wait of this process."""
     if holding:
         handle.acquire()
         peer.send("held")
@@ -92,9 +93,9 @@ def _volley(handle: Handle, peer: Connection, passes: int, hold: tuple[float, fl
     for _ in range(passes):
         if holding:
             peer.recv()
-            time.sleep(random.uniform(*hold))  # by then the other waits
+            time.sleep(random.uniform(*hold))  # until then the other process waits
             peer.send(handle.release())
-            peer.recv()  # only now may we ask: a lock without a queue would let us overtake
+            peer.recv()  # wait for the grant: without a queue, this process could acquire the lock again first
         else:
             peer.send("asking")
             got = handle.acquire()

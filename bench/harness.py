@@ -1,4 +1,4 @@
-"""Measurement in turns, robust statistics for noisy machines, and a plain table."""
+"""The harness: it measures contenders in turns, computes ratios within rounds, and lays out tables."""
 
 import math
 import statistics
@@ -16,7 +16,7 @@ class Size:
     rounds: int
     """The number of rounds, in which all contenders are measured in turns."""
     pair_rounds: int
-    """The number of rounds of `pair`, which are short and whose ratio has a bound."""
+    """The number of rounds of `pair`: many, because they are short and their ratio has a bound."""
     pairs: int
     passes: int
     threads: int

@@ -1,7 +1,7 @@
 """A holder is killed with SIGKILL while another process waits: the time until the waiter is granted.
 
-The store ends the lease one ttl after its last renewal, so the waiter can't be granted sooner, and should not be
-granted much later. A lock of the kernel ends with the process, which is the earliest possible time on one machine.
+The store ends the lease one ttl after its last renewal, so the waiter cannot be granted sooner, and should not be
+granted much later. A lock of the kernel ends with the process. That is the earliest possible time on one machine.
 """
 
 import random
@@ -102,9 +102,7 @@ def _kill_one(case: Case, ttl: float) -> Wait:
 def killed_report(name: str, size: Size, waits: Mapping[str, Sequence[Wait]], meanings: Mapping[str, str]) -> Report:
     """Report on waits for dead holders."""
     columns = ["after the kill", "at most", "after the lease's end", "at most"]
-    report = Report(
-        name, f"a holder with ttl {size.ttl:g} s is killed while another waits: when that one is granted", columns
-    )
+    report = Report(name, f"a holder with ttl {size.ttl:g} s is killed: the time until the waiter is granted", columns)
     for label, found in waits.items():
         kills, ends = [wait.since_kill for wait in found], [wait.since_end for wait in found]
         cells = [duration(pick(values)) for values in (kills, ends) for pick in (median, max)]
@@ -113,7 +111,7 @@ def killed_report(name: str, size: Size, waits: Mapping[str, Sequence[Wait]], me
 
 
 class Killing(threading.Thread):
-    """Kills a holder after a while, in a thread beside the waiter's."""
+    """Kills a holder after a while, in a thread of its own."""
 
     def __init__(self, holder: Worker, after: float, left: Callable[[], float]) -> None:
         """Prepare to kill the holder, and to query how long its lease still lasts."""
@@ -134,7 +132,7 @@ class Killing(threading.Thread):
 
 
 def hold(line: Connection, opener: Callable[[], AbstractContextManager[Handle]]) -> None:
-    """Hold the lock until killed; a lock with renewal renews it meanwhile."""
+    """Hold the lock until the process is killed; a lock with renewal is renewed meanwhile."""
     with opener() as handle:
         handle.acquire()
         line.send("held")

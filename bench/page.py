@@ -1,4 +1,4 @@
-"""The reports as a page in Markdown: tables with their bounds and whether they were kept."""
+"""The page in Markdown: the tables of all reports, their bounds, and whether each bound was kept."""
 
 from collections.abc import Iterable, Sequence
 
@@ -13,21 +13,22 @@ HEAD = """# Benchmarks
 
 ## How to read it
 
-The machine is noisy: what else it does comes and goes, and is seldom over when a round is. So all contenders of a
-table were measured in turns, A B C A B C, and what counts is a ratio: it is taken within each round, and the median of
-the rounds is given, with the least and the greatest in brackets. A ratio that spreads far is not worth much. A time is
-true of this machine in that hour, and a p99 or a maximum tells as much of the machine as of the lock. Clients, servers
-and everything else share its cores, so where many processes contend, whoever wakes fewer of them looks faster.
+**Compare ratios, not times.** Other work on the machine comes and goes, and mostly lasts longer than one round. So all
+contenders of a table were measured in turns, A B C A B C, and each ratio compares two contenders within one round. The
+table has the median of the rounds, with the least and the greatest ratio in brackets. A ratio that spreads far says
+little. A time holds for this machine and this run only. A p99 or a maximum depends on the machine as much as on the
+lock. Clients and servers share the cores: where many processes contend, a lock that wakes fewer of them looks faster.
 
-A *floor* is no lock: it is the least that the work can cost, so that one sees what is left to gain. Other libraries
-are used with their defaults unless the table says otherwise; most have no order, no renewal and no fencing token.
+**A floor** is no lock: it is the least work that a lock of this kind needs, and shows how much could be gained. Other
+libraries are used with their defaults unless the table says otherwise. Most of them have no order, no renewal and no
+fencing token.
 
-The bounds are goals, and are not moved to fit what was measured. One that is missed says so, and why.
+**A bound** is a goal, and is not changed to fit a measurement. The page names each missed bound, and the reason.
 
 {summary}
 """
 
-UNKNOWN = "why is not known yet; measure again on an idle machine before you believe it"
+UNKNOWN = "the reason is not known; measure again on an idle machine"
 
 
 def page(

@@ -66,7 +66,7 @@ def _bare_pair(path: Path) -> Generator[Callable[[], object]]:
     """Yield the floor of a lock in a database file: one row inserted, one row deleted."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         execute = connection.execute
-        execute("PRAGMA synchronous = OFF")  # like the store; WAL is a property of the file
+        execute("PRAGMA synchronous = OFF")  # as the store does; WAL mode is a property of the file
         execute("CREATE TABLE bench (name TEXT PRIMARY KEY, holder TEXT, expires_at INTEGER) WITHOUT ROWID")
 
         def pair() -> None:

@@ -18,13 +18,13 @@ Measure = Callable[[int], float]
 
 
 def lease_pair(lock: Lock) -> Callable[[], object]:
-    """Return a pair of a Client's lock. The lock is used once before, which opens the store."""
+    """Return a function that acquires and releases a lock of a Client. It runs once before, which opens the store."""
     lock.acquire().release()
     return lambda: lock.acquire().release()
 
 
 def plain_pair(lock: Plain) -> Callable[[], object]:
-    """Return a pair of a lock of the usual kind."""
+    """Return a function that acquires and releases a lock that returns no lease."""
 
     def pair() -> None:
         lock.acquire()
@@ -65,7 +65,7 @@ def blocking(pair: Callable[[], object]) -> Measure:
 
 
 async def time_awaited(pair: Callable[[], Awaitable[object]], count: int) -> float:
-    """Do so many pairs; return the seconds of one pair."""
+    """Await `count` pairs; return the seconds of one pair."""
     started = time.perf_counter()
     for _ in range(count):
         await pair()

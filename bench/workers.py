@@ -18,7 +18,7 @@ class Worker:
     """A child process that runs `target(line, *args)`, and is killed by its pid at the end."""
 
     def __init__(self, target: Callable[..., None], *args: object) -> None:
-        """Start it."""
+        """Start the process."""
         self._line, theirs = CONTEXT.Pipe()
         self._process = CONTEXT.Process(target=_run, args=(target, theirs, *args), daemon=True)
         self._process.start()
@@ -28,7 +28,7 @@ class Worker:
         """Send the child a command."""
         self._line.send(what)
 
-    def answer(self) -> Any:  # noqa: ANN401 - what a worker answers is between it and who asks
+    def answer(self) -> Any:  # noqa: ANN401 - each target has replies of its own type
         """Return the child's next reply. Raises TimeoutError without a reply, EOFError if the child died."""
         if not self._line.poll(TEST_TIMEOUT):
             message = f"no answer of process {self._process.pid} within {TEST_TIMEOUT:g} s"
@@ -53,6 +53,6 @@ class Worker:
 
 
 def _run(target: Callable[..., None], line: Connection, *args: object) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the parent's to handle: it kills us
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles an interrupt, and kills this process
     with contextlib.suppress(EOFError, BrokenPipeError):
         target(line, *args)

@@ -210,7 +210,7 @@ class Run:
             lambda runtime: FollowedStore(self._store(runtime, link), link, checker),
             kinds=plan.scenario.kinds[: plan.names],
             ttls=plan.scenario.ttls,
-            several=plan.scenario.several,
+            multi_acquire=plan.scenario.multi_acquire,
             bounded=plan.scenario.bounded,
         )
         self._clients.append(client)

@@ -1,7 +1,7 @@
-"""The scenarios: which faults may occur, and which invariants hold nevertheless.
+"""The scenarios: the faults that may occur, and the invariants that hold under them.
 
 The table in docs/guarantees.md is rendered from them. `make test-all` runs every scenario on thousands of seeds. For an
-invariant that a scenario does not promise, the number of runs that broke it is reported.
+invariant that a scenario does not promise, the report has the number of runs that violated it.
 """
 
 from collections.abc import Mapping
@@ -40,15 +40,15 @@ ALLOWED_DRIFT = 0.0049
 """Each clock's own share of the 1 % that two clocks may drift apart."""
 
 
-EVERY = "every store"
-EMBEDDED = "memory, SQLite"
+EVERY_STORE = "every store"
+EMBEDDED_STORES = "memory, SQLite"
 REDIS = "Redis"
-UNGUARDED = 'Redis with `guard="off"`'
-SECOND = "the old holder still trusts its lease while a new holder is granted"
+REDIS_WITHOUT_GUARD = 'Redis with `guard="off"`'
+OLD_HOLDER_TRUSTS = "the old holder still trusts its lease while a new holder is granted"
 
 
 TTLS = (0.3, 1.0, 3.0, 8.0)
-SHORT = (0.3, 1.0, 3.0)
+SHORT_TTLS = (0.3, 1.0, 3.0)
 """The ttls of scenarios in which many quarantines must end within the run."""
 
 
@@ -70,43 +70,45 @@ class Scenario:
     """A kind of deployment with a kind of faults."""
 
     name: str
-    happens: str
-    """The faults, in the words of the guarantee table."""
+    description: str
+    """The faults, as the guarantee table describes them."""
     promises: frozenset[Invariant]
     faults: Faults
-    unless: Mapping[Invariant, str] = field(default_factory=dict[Invariant, str], hash=False)
-    """The reason or the limit of an invariant that does not hold, or not always, in the guarantee table."""
-    concerns: str = REDIS
-    """The stores that can meet these faults."""
+    exceptions: Mapping[Invariant, str] = field(default_factory=dict[Invariant, str], hash=False)
+    """What the guarantee table says of an invariant that does not always hold: the reason, or the limit."""
+    stores: str = REDIS
+    """The stores in which these faults can occur, as the guarantee table names them."""
     row: str = ""
-    """The scenario with the same row of the guarantee table, for another kind of node; "" if this one has its own."""
+    """The scenario whose row of the guarantee table includes this scenario; "" if it has a row of its own."""
     embedded: bool = False
+    """Whether the store is in the processes of the clients (memory, SQLite), which share one machine."""
     redis: Redis | None = None
+    """The Redis servers; None: the store is no Redis server."""
     quorum: int = 0
     """The number of independent nodes, of which a majority decides; 0: the store is no quorum."""
     ordered: bool = False
     """Whether the store is an ensemble with sessions and ordered entries."""
     guarded: bool = False
-    """Whether a node of a quorum that forgot its state gives no vote for the longest ttl."""
+    """Whether a node of a quorum that restarted without its state gives no vote for the longest ttl."""
     ttls: tuple[float, ...] = TTLS
     """The ttls of the requests, in seconds."""
     kinds: tuple[Kind, ...] = MUTEXES
-    several: bool = False
-    """Whether clients acquire several names at once."""
+    multi_acquire: bool = False
+    """Whether clients acquire several names in one multi-acquire."""
     bounded: bool = False
-    """Whether the longest of `ttls` is the longest that the store grants, so that it refuses a longer extension."""
+    """Whether the store refuses an extension beyond the longest of `ttls`."""
     healthy: bool = False
-    """Whether the only faults are cancelled waiters and clients that die: then no lease may be lost at all."""
+    """Whether no lease may be lost, because the only faults are cancelled waiters and clients that die."""
     prompt_within: float = 0.0
-    """How long a free name may have a live waiter, in seconds; 0: there is no such promise."""
+    """Within how many seconds a live waiter is granted a free name; 0: there is no such promise."""
 
 
-GIVEN_UP = "a withdrawn request may reappear until it expires"
-FORWARD = "after a step of more than 30 s a withdrawn request may reappear until it expires"
+WITHDRAWN_REAPPEARS = "a withdrawn request may reappear until it expires"
+REAPPEARS_AFTER_STEP = "after a step of more than 30 s a withdrawn request may reappear until it expires"
 """The store remembers a withdrawn request for 30 s by its own clock, the only clock that all clients share."""
-FORGETS = {Invariant.BACKED: SECOND, Invariant.CLEAN: GIVEN_UP}
+FORGOTTEN_GRANTS = {Invariant.BACKED: OLD_HOLDER_TRUSTS, Invariant.CLEAN: WITHDRAWN_REAPPEARS}
 
-WIRE = Faults(
+NETWORK_FAULTS = Faults(
     loss=0.2,
     duplicate=0.1,
     straggler=0.1,
@@ -129,7 +131,7 @@ TABLED = (
         "Waiters are cancelled and clients die; nothing else goes wrong",
         PROMPT,
         Faults(cancel=0.4, crashes=4, drift=ALLOWED_DRIFT),
-        concerns=EVERY,
+        stores=EVERY_STORE,
         kinds=(MUTEXES[0], WEIGHTED[0]),
         healthy=True,
         prompt_within=0.05,
@@ -139,7 +141,7 @@ TABLED = (
         "Processes of one machine die, are paused or suspended, wake-ups are lost, the file is locked for long",
         PROMPT,
         Faults(loss=0.5, straggler=0.1, errors=0.1, cancel=0.4, pauses=3, crashes=2),
-        concerns=EMBEDDED,
+        stores=EMBEDDED_STORES,
         embedded=True,
         prompt_within=RE_POLLED,
     ),
@@ -148,13 +150,13 @@ TABLED = (
         "Messages are late, lost, repeated or reordered, connections break, networks split, servers stall, answer "
         "errors or restart with their state, clocks drift by up to 1 % or step back, clients die or are paused",
         SAFE,
-        WIRE,
+        NETWORK_FAULTS,
     ),
     Scenario(
         "weights",
         "The same, for semaphores and reader/writer names",
         SAFE,
-        WIRE,
+        NETWORK_FAULTS,
         kinds=WEIGHTED,
     ),
     Scenario(
@@ -162,7 +164,7 @@ TABLED = (
         "The store's clock steps forward, or clocks drift beyond the allowance",
         ALWAYS,
         Faults(loss=0.05, cancel=0.2, pauses=1, crashes=1, drift=0.2, clock_forward=4),
-        {Invariant.BACKED: SECOND, Invariant.CLEAN: FORWARD},
+        {Invariant.BACKED: OLD_HOLDER_TRUSTS, Invariant.CLEAN: REAPPEARS_AFTER_STEP},
     ),
     Scenario(
         "amnesia",
@@ -170,8 +172,8 @@ TABLED = (
         "clocks agree",
         FORGETFUL,
         Faults(loss=0.05, cancel=0.2, pauses=1, crashes=1, amnesia=3, failovers=2),
-        FORGETS,
-        concerns=UNGUARDED,
+        FORGOTTEN_GRANTS,
+        stores=REDIS_WITHOUT_GUARD,
     ),
     Scenario(
         "amnesia_disorder",
@@ -179,11 +181,11 @@ TABLED = (
         FORGETFUL - {Invariant.TOKENS, Invariant.FENCE},
         Faults(disorder=5.0, loss=0.05, cancel=0.2, pauses=1, crashes=1, amnesia=3, failovers=2),
         {
-            **FORGETS,
-            Invariant.TOKENS: "a client whose clock is behind may be granted a smaller one",
+            **FORGOTTEN_GRANTS,
+            Invariant.TOKENS: "a client whose clock is behind may be granted a smaller token",
             Invariant.FENCE: "a fence compares tokens, which may decrease",
         },
-        concerns=UNGUARDED,
+        stores=REDIS_WITHOUT_GUARD,
     ),
     Scenario(
         "force",
@@ -191,7 +193,7 @@ TABLED = (
         ALWAYS,
         Faults(loss=0.1, cancel=0.2, pauses=1, crashes=1, revokes=4),
         {Invariant.BACKED: "the old holder still trusts its lease until the notification reaches it"},
-        concerns=EVERY,
+        stores=EVERY_STORE,
     ),
 )
 """The scenarios whose node runs the grant table itself."""
@@ -204,16 +206,16 @@ def _on_redis(name: str, redis: Redis, *, ttls: tuple[float, ...] = TTLS, **faul
     return replace(scenario, name=f"redis_{name}", row=name, redis=redis, ttls=ttls, faults=faulty)
 
 
-SEVERAL = replace(
+MULTI_ACQUIRE = replace(
     next(each for each in TABLED if each.name == "wire"),
     name="several",
     row="wire",
     kinds=(*MUTEXES, Kind("mutex-c", 1, (1,))),
-    several=True,
+    multi_acquire=True,
 )
-"""The scenario `wire`, with clients that acquire several names at once."""
+"""The scenario `wire`, with clients that use multi-acquire."""
 
-LOSES = Faults(
+REDIS_FORGETS = Faults(
     loss=0.05,
     cancel=0.2,
     cuts=1,
@@ -225,90 +227,93 @@ LOSES = Faults(
     newcomers=1,
     delays=0.5,
 )
-"""All ways in which a Redis loses state by a restart or a failover."""
+"""All faults by which a Redis loses state: restarts and failovers."""
 
-FAILS_OVER = replace(LOSES, amnesia=0)
+REDIS_FAILS_OVER = replace(REDIS_FORGETS, amnesia=0)
 
-MIXED = (MUTEXES[0], *WEIGHTED)
+ALL_KINDS = (MUTEXES[0], *WEIGHTED)
 
 ON_REDIS = (
-    replace(SEVERAL, name="redis_several", redis=Redis(OBSERVED)),
+    replace(MULTI_ACQUIRE, name="redis_several", redis=Redis(OBSERVED)),
     _on_redis("calm", Redis(OBSERVED)),
     _on_redis("wire", Redis(OBSERVED), flushes=2),
     _on_redis("weights", Redis(OBSERVED), flushes=2),
-    _on_redis("amnesia", Redis(NO_GUARD, copies=2), ttls=SHORT),
+    _on_redis("amnesia", Redis(NO_GUARD, copies=2), ttls=SHORT_TTLS),
     Scenario(
         "redis_strict",
         "Redis restarts with old data or with none, or a replica that lags is promoted",
         GUARDED,
-        LOSES,
-        {Invariant.CLEAN: GIVEN_UP},
+        REDIS_FORGETS,
+        {Invariant.CLEAN: WITHDRAWN_REAPPEARS},
         'Redis with `guard="strict"`',
         redis=Redis(STRICT, copies=2),
         bounded=True,
-        kinds=MIXED,
-        ttls=SHORT,
+        kinds=ALL_KINDS,
+        ttls=SHORT_TTLS,
     ),
     Scenario(
         "redis_observed",
         "Redis restarts with old data, or a replica that lags is promoted",
         GUARDED,
-        FAILS_OVER,
-        {Invariant.CLEAN: GIVEN_UP},
+        REDIS_FAILS_OVER,
+        {Invariant.CLEAN: WITHDRAWN_REAPPEARS},
         'Redis with `guard="observed"` (the default)',
         redis=Redis(OBSERVED, copies=2),
         bounded=True,
-        kinds=MIXED,
-        ttls=SHORT,
+        kinds=ALL_KINDS,
+        ttls=SHORT_TTLS,
     ),
     Scenario(
         "redis_failback",
-        "A former master, which did not restart, is promoted again without the grants of the master between",
+        "A former master, which did not restart, is promoted again without the grants since then",
         GUARDED,
         Faults(loss=0.05, cancel=0.2, cuts=1, pauses=2, crashes=2, failbacks=2, newcomers=1, delays=0.5),
-        {Invariant.CLEAN: GIVEN_UP},
+        {Invariant.CLEAN: WITHDRAWN_REAPPEARS},
         'Redis with `guard="observed"` (the default) or `guard="strict"`',
         redis=Redis(OBSERVED, copies=2),
-        kinds=MIXED,
-        ttls=SHORT,
+        kinds=ALL_KINDS,
+        ttls=SHORT_TTLS,
     ),
     Scenario(
         "redis_known",
         "Redis restarts with no data at all, and all its clients have used it before",
         GUARDED,
         Faults(loss=0.05, cancel=0.2, cuts=1, pauses=2, crashes=2, amnesia=2, restarts=1, delays=0.5),
-        {Invariant.CLEAN: GIVEN_UP},
+        {Invariant.CLEAN: WITHDRAWN_REAPPEARS},
         'Redis with `guard="observed"` (the default)',
         redis=Redis(OBSERVED, known=True),
-        kinds=MIXED,
-        ttls=SHORT,
+        kinds=ALL_KINDS,
+        ttls=SHORT_TTLS,
     ),
     Scenario(
         "redis_emptied",
         "Redis restarts with no data at all",
         FORGETFUL,
-        replace(LOSES, failovers=0, newcomers=2),
-        {Invariant.BACKED: "a client that never used it may send the first request", Invariant.CLEAN: GIVEN_UP},
+        replace(REDIS_FORGETS, failovers=0, newcomers=2),
+        {
+            Invariant.BACKED: "a client that never used it may send the first request",
+            Invariant.CLEAN: WITHDRAWN_REAPPEARS,
+        },
         'Redis with `guard="observed"` (the default)',
         redis=Redis(OBSERVED),
-        ttls=SHORT,
+        ttls=SHORT_TTLS,
     ),
     Scenario(
         "redis_replicas",
         "A replica that lags is promoted",
         GUARDED,
-        replace(FAILS_OVER, stalls=3),
-        {Invariant.CLEAN: GIVEN_UP},
+        replace(REDIS_FAILS_OVER, stalls=3),
+        {Invariant.CLEAN: WITHDRAWN_REAPPEARS},
         'Redis with `guard="off"` and `replicas` equal to their number',
         redis=Redis(NO_GUARD, copies=2, replicas=2),
-        ttls=SHORT,
+        ttls=SHORT_TTLS,
     ),
 )
 """The scenarios that run the shipped Lua."""
 
 QUORUM = "a quorum"
-BY_CHANCE = "only nearly, for a newcomer may be granted a free name before the waiters (barging)"
-FORGETTING = Faults(loss=0.05, cancel=0.2, pauses=1, crashes=1, amnesia=3, restarts=1)
+BARGING = "barging, a newcomer may be granted a free name before the waiters"
+NODES_FORGET = Faults(loss=0.05, cancel=0.2, pauses=1, crashes=1, amnesia=3, restarts=1)
 
 ON_QUORUM = (
     Scenario(
@@ -316,8 +321,8 @@ ON_QUORUM = (
         "Messages are late, lost, repeated or reordered, connections break, networks split, nodes stall, answer errors "
         "or restart with their state, clocks drift by up to 1 % or step back, clients die or are paused",
         SAFE - {Invariant.FIFO},
-        WIRE,
-        {Invariant.FIFO: BY_CHANCE},
+        NETWORK_FAULTS,
+        {Invariant.FIFO: BARGING},
         QUORUM,
         quorum=5,
     ),
@@ -325,37 +330,37 @@ ON_QUORUM = (
         "quorum_amnesia",
         "Nodes restart with old data or with none",
         GUARDED - {Invariant.FIFO},
-        FORGETTING,
-        {Invariant.FIFO: BY_CHANCE, Invariant.CLEAN: GIVEN_UP},
+        NODES_FORGET,
+        {Invariant.FIFO: BARGING, Invariant.CLEAN: WITHDRAWN_REAPPEARS},
         QUORUM,
         quorum=3,
         guarded=True,
         bounded=True,
-        ttls=SHORT,
+        ttls=SHORT_TTLS,
     ),
     Scenario(
         "quorum_disorder",
         "Nodes restart with old data or with none, and the wall clocks of clients disagree by seconds",
         GUARDED - {Invariant.FIFO, Invariant.TOKENS, Invariant.FENCE},
-        replace(FORGETTING, amnesia=5, disorder=30.0),
+        replace(NODES_FORGET, amnesia=5, disorder=30.0),
         {
-            Invariant.FIFO: BY_CHANCE,
-            Invariant.CLEAN: GIVEN_UP,
-            Invariant.TOKENS: "a node that two quorums share may have forgotten a larger one",
+            Invariant.FIFO: BARGING,
+            Invariant.CLEAN: WITHDRAWN_REAPPEARS,
+            Invariant.TOKENS: "a node that two quorums share may have forgotten a larger token",
             Invariant.FENCE: "a fence compares tokens, which may decrease",
         },
         QUORUM,
         quorum=3,
         guarded=True,
         bounded=True,
-        ttls=SHORT,
+        ttls=SHORT_TTLS,
     ),
     Scenario(
         "quorum_drift",
         "The clocks of nodes step forward, or drift beyond the allowance",
         ALWAYS - {Invariant.FIFO},
         Faults(loss=0.05, cancel=0.2, pauses=1, crashes=1, drift=0.2, clock_forward=4),
-        {Invariant.FIFO: BY_CHANCE, Invariant.BACKED: SECOND, Invariant.CLEAN: FORWARD},
+        {Invariant.FIFO: BARGING, Invariant.BACKED: OLD_HOLDER_TRUSTS, Invariant.CLEAN: REAPPEARS_AFTER_STEP},
         QUORUM,
         quorum=3,
     ),
@@ -363,7 +368,7 @@ ON_QUORUM = (
 """The scenarios of a quorum of independent nodes."""
 
 ENSEMBLE = "ZooKeeper, etcd"
-ELECTS = (
+ENSEMBLE_FAULTS = (
     "Messages are late or lost, connections break, networks split, the ensemble stalls, answers errors or elects "
     "another leader, clocks drift by up to 1 %, clients die or are paused; also for semaphores and reader/writer names"
 )
@@ -378,12 +383,12 @@ def _on_ensemble(name: str) -> Scenario:
 
 ON_ENSEMBLE = (
     _on_ensemble("calm"),
-    replace(_on_ensemble("wire"), happens=ELECTS, concerns=ENSEMBLE, row=""),
-    replace(_on_ensemble("weights"), happens=ELECTS, row="ordered_wire"),
+    replace(_on_ensemble("wire"), description=ENSEMBLE_FAULTS, stores=ENSEMBLE, row=""),
+    replace(_on_ensemble("weights"), description=ENSEMBLE_FAULTS, row="ordered_wire"),
     _on_ensemble("force"),
 )
 """The scenarios of an ensemble."""
 
-SCENARIOS = (*TABLED, SEVERAL, *ON_REDIS, *ON_QUORUM, *ON_ENSEMBLE)
+SCENARIOS = (*TABLED, MULTI_ACQUIRE, *ON_REDIS, *ON_QUORUM, *ON_ENSEMBLE)
 
 BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}

@@ -22,8 +22,8 @@ from simulation.invariants import Invariant
 from simulation.network import Link
 from simulation.resource import Resource
 
-EVERYONE = 1000
-"""The capacity of a reader/writer name."""
+WRITER_WEIGHT = 1000
+"""The capacity of a reader/writer name, and the weight of a writer."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -36,17 +36,17 @@ class Kind:
 
 
 MUTEXES = (Kind("mutex-a", 1, (1,)), Kind("mutex-b", 1, (1,)))
-WEIGHTED = (Kind("semaphore", 3, (1, 1, 2)), Kind("rwlock", EVERYONE, (1, 1, EVERYONE)))
+WEIGHTED = (Kind("semaphore", 3, (1, 1, 2)), Kind("rwlock", WRITER_WEIGHT, (1, 1, WRITER_WEIGHT)))
 
 
-QUICK = 0.3
+MIN_HOLD_SHARE = 0.3
 """The share of shared acquisitions with a min_hold."""
 
 WITHDRAWN_WITHIN = 10.0
 """Within how many seconds the requests of an ended multi-acquire are withdrawn, if the store does not answer."""
 
-SEVERAL_SHARE = 0.6
-"""The share of rounds that acquire several names at once, in a scenario that allows it."""
+MULTI_ACQUIRE_SHARE = 0.6
+"""The share of rounds with a multi-acquire, in a scenario that has it."""
 
 LONG_DELAYS = 0.6, 1.5
 """The long lock delays, as multiples of the longest ttl."""
@@ -67,7 +67,7 @@ class Client:
         *,
         kinds: tuple[Kind, ...],
         ttls: tuple[float, ...],
-        several: bool = False,
+        multi_acquire: bool = False,
         bounded: bool = False,
     ) -> None:
         """Make a client of names of `kinds`. `bounded`: the longest of `ttls` is the longest that the store grants."""
@@ -81,7 +81,7 @@ class Client:
         self._checker = checker
         self._kinds = kinds
         self._ttls = ttls
-        self._several = several
+        self._multi_acquire = multi_acquire
         self._bounded = bounded
         rng = process.world.random
         self._habit = self._draw(rng) if rng.random() < 0.5 else None
@@ -115,20 +115,20 @@ class Client:
         rng = self.world.random
         for _ in range(rounds):
             await self._runtime.sleep(rng.expovariate(5.0))
-            if self._several and rng.random() < SEVERAL_SHARE:
-                await self._round_of_several(rng)
+            if self._multi_acquire and rng.random() < MULTI_ACQUIRE_SHARE:
+                await self._multi_acquire_round(rng)
             else:
                 await self._round(rng)
 
-    async def _round_of_several(self, rng: random.Random) -> None:
-        """Acquire several names at once, and use the resource of one of them."""
+    async def _multi_acquire_round(self, rng: random.Random) -> None:
+        """Acquire several names in one multi-acquire, and use the resource of one of them."""
         names = sorted(rng.sample([kind.name for kind in self._kinds], rng.randint(1, len(self._kinds))))
         ttl, lock_delay = self._habit or self._draw(rng)
         max_hold = rng.choice((NEVER, NEVER, NEVER, 1.5))
         timeout = rng.choice((None, None, None, 0.0, 0.1, 0.5, 2.0))
         specs = [LockSpec(name, ttl, lock_delay) for name in names]
         believed: list[Believed] = []
-        for lease in await self._acquire_several(specs, timeout, max_hold, rng):
+        for lease in await self._acquire_all(specs, timeout, max_hold, rng):
             believed.append(Believed(self.process, lease, 1, 1, self.process.clock() + max_hold))
             self._checker.entered(believed[-1])
         if believed:
@@ -136,7 +136,7 @@ class Client:
         for each in believed:
             await self._release(each)
 
-    async def _acquire_several(
+    async def _acquire_all(
         self, specs: list[LockSpec], timeout: float | None, max_hold: float, rng: random.Random
     ) -> list[CoreLease]:
         acquisition = acquire_all(self.session, specs, timeout, max_hold)
@@ -170,7 +170,7 @@ class Client:
         able = self.store.capabilities
         linger = self._linger if kind.capacity == 1 and able.queue and able.span > 1 else 0.0
         min_hold = 0
-        if kind.capacity > 1 and rng.random() < QUICK:
+        if kind.capacity > 1 and rng.random() < MIN_HOLD_SHARE:
             min_hold = min(ttl, micros(rng.choice((0.2, 1.0))))
         spec = LockSpec(kind.name, ttl, lock_delay, max_hold, weight, kind.capacity, min_hold, linger=linger)
         timeout = rng.choice((None, None, None, 0.0, 0.1, 0.5, 2.0))
@@ -241,7 +241,7 @@ class Client:
         await self._runtime.sleep(rng.expovariate(4.0))
 
     async def _extend(self, lease: CoreLease, rng: random.Random) -> None:
-        """Extend a lease. If the store has a longest ttl, sometimes ask for more, and then for that ttl."""
+        """Extend a lease. If the store has a longest ttl, sometimes request more first, which the store refuses."""
         longest = self._ttls[-1]
         most = 2 * longest if self._bounded else longest
         ttl = min(rng.choice((None, 1.0, 5.0)) or most, most)

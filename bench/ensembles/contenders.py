@@ -40,7 +40,7 @@ MEANINGS = {
     KAZOO: "kazoo.recipe.lock.Lock, a new object for each acquisition",
     KAZOO_AGAIN: "kazoo.recipe.lock.Lock, the same object again and again",
     KAZOO_QUEUE: "kazoo.recipe.lock.Lock, each waiter has a KazooClient",
-    AETCD: "aetcd's Lock over gRPC, asyncio: whoever is first after a release",
+    AETCD: "aetcd's Lock over gRPC, asyncio: no queue, the first attempt after a release is granted",
     CREATE_DELETE: "floor: an ephemeral sequence node made, then removed",
     PUT_DELETE: "floor: a transaction that puts a key, then its removal, over one connection of http.client",
 }
@@ -97,7 +97,7 @@ class AsyncLeased:
 def leased(kind: str, address: Address, _wakes: Wakes) -> Generator[Handle]:
     """Open a Client."""
     with Client(url_of(kind, address), operation_timeout=BUSY) as client:
-        client.inspect(NAME)  # connects, which is not what is measured
+        client.inspect(NAME)  # connects, which is not measured
         yield LeaseHandle(client.lock(NAME, TTL))
 
 
@@ -110,7 +110,7 @@ async def async_leased(kind: str, address: Address, _wakes: Wakes) -> AsyncGener
 
 
 @contextmanager
-def noting_wakes(wakes: Wakes) -> Generator[None]:
+def counting_wakes(wakes: Wakes) -> Generator[None]:
     """Count the events that Holdfast's stores of this process receive."""
     original = OrderedStore.woken
 
@@ -224,14 +224,14 @@ def _put_delete(address: Address) -> Generator[Measure]:
     put = {"compare": [], "success": [{"request_put": {"key": key, "value": value}}]}
     with closing(http.client.HTTPConnection(*address)) as connection:
 
-        def ask(path: str, body: object) -> None:
+        def post(path: str, body: object) -> None:
             connection.request("POST", f"/v3/kv/{path}", json.dumps(body))
-            said = json.loads(connection.getresponse().read())
-            assert "header" in said, said  # noqa: S101 - else this is no floor
+            reply = json.loads(connection.getresponse().read())
+            assert "header" in reply, reply  # noqa: S101 - else this is no floor
 
         def pair() -> None:
-            ask("txn", put)
-            ask("deleterange", {"key": key})
+            post("txn", put)
+            post("deleterange", {"key": key})
 
         yield blocking(pair)
 

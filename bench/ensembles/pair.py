@@ -19,7 +19,7 @@ OVER_PEER = 1.0
 """The greatest ratio to the best peer's time."""
 
 SHARE = 4
-"""How many times fewer pairs a round has than one in Redis, as they are slower."""
+"""By how much the pairs of a round are fewer than in Redis, where they are faster."""
 
 COLUMNS = ("median", "min..max of rounds", "over floor", "over peer", "requests", "client each")
 
@@ -70,7 +70,7 @@ def run(kind: str, size: Size, folder: Path) -> Report:
 
 def _note(version: str) -> str:
     return (
-        f"the servers are {version}; they write nothing to the disk in earnest, and of the ensemble all ask the same "
+        f"the servers are {version}; they do not wait for the disk, and all clients of the ensemble use the same "
         "follower; peer is the faster of the recipes"
     )
 

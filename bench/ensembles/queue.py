@@ -1,7 +1,7 @@
 """Many clients wait for one lock in ZooKeeper or etcd: the cost of a release, and the time to the next grant.
 
 All waiters of a contender are threads or tasks of one process. Another client of the process holds the lock until all
-of them wait, and releases it; then each waiter holds the lock once, for a moment.
+waiters are in the queue, and releases it. Then each waiter holds the lock once, for a moment.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from bench.ensembles.contenders import (
     QUEUES,
     AsyncHandle,
     Wakes,
-    noting_wakes,
+    counting_wakes,
 )
 from bench.ensembles.servers import ETCD, ZOOKEEPER, Address, Case, Place, running
 from bench.harness import Bound, Report, Row, Size, duration, interleave, percentile, spread
@@ -56,7 +56,7 @@ Held = tuple[float, float]
 
 @dataclass(slots=True)
 class Drain:
-    """The measurements of the process for one queue."""
+    """What the process of the waiters measured for one queue."""
 
     held: Sequence[Held]
     """The holds, beginning with that of the first client."""
@@ -67,7 +67,7 @@ class Drain:
 
 @dataclass(slots=True)
 class Round:
-    """The measurements for one queue, with the cost for the servers."""
+    """What was measured for one queue, in the process and at the servers."""
 
     drain: Drain
     requests: float
@@ -198,7 +198,7 @@ def serve(line: Connection, kind: str, label: str, addresses: Sequence[Address],
     """Run the process of one contender."""
     wakes: Wakes = []
     homes = [addresses[number % len(addresses)] for number in range(waiters + 1)]
-    with noting_wakes(wakes):
+    with counting_wakes(wakes):
         if label in HANDLES:
             with ExitStack() as stack:
                 first, *others = [stack.enter_context(HANDLES[label](kind, home, wakes)) for home in homes]

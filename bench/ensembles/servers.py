@@ -58,19 +58,19 @@ class ZooKeeperMeters:
     """The counters of ZooKeeper servers."""
 
     servers: Sequence[ZooKeeperServer]
-    _asked: int = 0
-    """The number of the benchmark's own requests, which the servers count, too."""
+    _own_requests: int = 0
+    """The number of the benchmark's own requests, which the servers count as well."""
 
     @property
     def version(self) -> str:
         """The program of the servers, and its version."""
-        self._asked += 1
-        said = self.servers[0].say("srvr", TEST_TIMEOUT)
-        return "ZooKeeper " + said.partition("version: ")[2].partition("-")[0]
+        self._own_requests += 1
+        reply = self.servers[0].say("srvr", TEST_TIMEOUT)
+        return "ZooKeeper " + reply.partition("version: ")[2].partition("-")[0]
 
     def requests(self) -> float:
         """Return the number of requests, including pings."""
-        return self._sum("zk_packets_received") - self._asked
+        return self._sum("zk_packets_received") - self._own_requests
 
     def watches(self) -> float:
         """Return the number of watches."""
@@ -83,7 +83,7 @@ class ZooKeeperMeters:
         )
 
     def _sum(self, name: str) -> float:
-        self._asked += len(self.servers)
+        self._own_requests += len(self.servers)
         return sum(_read(server.say("mntr", TEST_TIMEOUT)).get(name, 0.0) for server in self.servers)
 
 
@@ -123,7 +123,7 @@ class Place:
     addresses: list[Address]
     meters: Meters
     one: Address = field(init=False)
-    """The server for single requests; no leader if there are others."""
+    """The server of the pair benchmark: a follower, if there are followers."""
 
     def __post_init__(self) -> None:
         self.one = self.addresses[0]
@@ -177,10 +177,10 @@ def _three_etcds(folder: Path) -> Generator[Place]:
         yield Place(ETCD, [each.address for each in servers], EtcdMeters(servers))
 
 
-def _read(said: str) -> dict[str, float]:
+def _read(lines: str) -> dict[str, float]:
     """Parse lines of a name and a number, and skip other lines."""
     found: dict[str, float] = {}
-    for line in said.splitlines():
+    for line in lines.splitlines():
         name, _, value = line.rpartition("\t" if "\t" in line else " ")
         try:
             found[name] = float(value)

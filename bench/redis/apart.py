@@ -1,4 +1,4 @@
-"""Peers that cannot be installed beside the others: each has a folder of its own, which only its processes import from.
+"""Peers with conflicting requirements. Each has a folder of its own, from which only its processes import.
 
 The package of redlock-ng is called `redlock`, like that of redlock-py, and needs an older redis-py than the measured
 one; aioredlock needs an abandoned aioredis. `python -m bench.redis.apart` installs them. A benchmark installs nothing:
@@ -18,7 +18,7 @@ PINS = {
     REDLOCK_NG: ("redlock-ng==2.0.4", "redis==5.3.1", "hiredis==3.5.0"),
     AIOREDLOCK: ("aioredlock==0.7.3", "aioredis==1.3.1", "hiredis==3.5.0"),
 }
-"""The requirements of each peer, itself first."""
+"""The pinned requirements of each peer; the first is the peer."""
 MODULES = {REDLOCK_NG: "redlock", AIOREDLOCK: "aioredlock"}
 
 TEST_TIMEOUT = 300.0
@@ -30,30 +30,30 @@ def folder(peer: str) -> Path:
 
 
 def is_there(peer: str) -> bool:
-    """Tell whether it is installed."""
+    """Tell whether a peer is installed."""
     return folder(peer).is_dir()
 
 
 def lacking(peer: str) -> str:
-    """Say what is missing."""
+    """Return a note that a peer is not installed, and what installs it."""
     return f"{peer} is left out: it needs a folder of its own, which `python -m bench.redis.apart` makes if it can"
 
 
 def versions() -> list[str]:
-    """Return what is installed, as people write it."""
+    """Return the names and versions of the installed peers, for people to read."""
     return [" with ".join(" ".join(pin.split("==")) for pin in PINS[peer][:2]) for peer in PINS if is_there(peer)]
 
 
 def enter(peer: str) -> None:
-    """Have this process import it and what it needs. Raises RuntimeError if it has imported something else already."""
+    """Let this process import a peer from its folder. Raises RuntimeError if it has imported redis-py or hiredis."""
     if "redis" in sys.modules or "hiredis" in sys.modules:
-        message = f"{peer} would use a client that is not its own; start it in a fresh process"
+        message = f"{peer} would use the redis-py that is already imported: start it in a fresh process"
         raise RuntimeError(message)
     sys.path.insert(0, str(folder(peer)))
 
 
 def install(peer: str) -> None:
-    """Install a peer if it is missing. Raises SubprocessError if that fails or this Python can't import it."""
+    """Install a peer if it is missing. Raises SubprocessError if that fails, or this Python cannot import it."""
     whole, half = folder(peer), folder(peer).with_suffix(".half")
     if whole.is_dir():
         return

@@ -85,7 +85,7 @@ def pottery_lock(client: Any) -> Plain:  # noqa: ANN401
 def lease_handle(url: str, ttl: float = TTL) -> Generator[Handle]:
     """Open a Client."""
     with Client(url, operation_timeout=TEST_TIMEOUT) as client:
-        client.inspect(NAME)  # connects, which is not what is measured
+        client.inspect(NAME)  # connects, which is not measured
         yield LeaseHandle(client.lock(NAME, ttl))
 
 

@@ -32,7 +32,7 @@ MEANINGS = {
 }
 
 HEAVIER = "a script that keeps a queue and a fencing token is more work for the server than SET and compare-and-delete"
-WAKING = "each hand-over is a script and wakes another process, and all of them and the server share the cores"
+WAKING = "each hand-off is a script and wakes another process, and all processes and the server share the cores"
 """The reasons why even a floor is not faster."""
 
 TAKE = "return redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2])"
@@ -63,7 +63,7 @@ class BareSocket:
         return reply
 
     def send_to_all(self, commands: list[tuple[Word, ...]]) -> list[Any]:
-        """Send commands in one go and return their replies."""
+        """Send all commands together, and return their replies."""
         self.send(b"".join(map(pack, commands)))
         return [self.reply() for _ in commands]
 
@@ -86,10 +86,10 @@ class OwnScripts:
         prefix = secrets.token_hex(16)
         self.channel = f"{prefix}-0"
         self._requests = (f"{prefix}-{n:x}" for n in itertools.count(1))
-        self._ask = AcquireRequest(name, "", self.channel, "host/1234", micros(TTL), 1_000_000, 4_000_000)
+        self._acquire_request = AcquireRequest(name, "", self.channel, "host/1234", micros(TTL), 1_000_000, 4_000_000)
         words = ("PUBLISH", 1, 60_000_000)
         self._client_words = messagepack.pack(*words)
-        self._pack_request = messagepack.pack(*words, *codec.request_fields(self._ask))
+        self._pack_request = messagepack.pack(*words, *codec.request_fields(self._acquire_request))
         self._seen = b""
         self._state = state_key(prefix)
         self._seen, granted = bare.exchange(
@@ -100,17 +100,19 @@ class OwnScripts:
 
     @property
     def request(self) -> str:
-        """The request of the last acquire."""
-        return self._ask.request_id
+        """The id of the last acquire request."""
+        return self._acquire_request.request_id
 
     def acquire(self) -> tuple[Word, ...]:
-        """Return the next acquire."""
-        self._ask.request_id = next(self._requests)
-        return self._evalsha(scripts.ACQUIRE, self._pack_request, self._ask.request_id, b"0", b"1")
+        """Return the command of the next acquire request."""
+        self._acquire_request.request_id = next(self._requests)
+        return self._evalsha(scripts.ACQUIRE, self._pack_request, self._acquire_request.request_id, b"0", b"1")
 
     def release(self, token: int) -> tuple[Word, ...]:
-        """Return the release of the last acquire."""
-        return self._evalsha(scripts.RELEASE, self._client_words, self._ask.request_id, number(token), b"0", b"0")
+        """Return the command that releases the last grant."""
+        return self._evalsha(
+            scripts.RELEASE, self._client_words, self._acquire_request.request_id, number(token), b"0", b"0"
+        )
 
     def _evalsha(self, script: scripts.Script, words: bytes, request: str, *args: Word) -> tuple[Word, ...]:
         state = self._state
@@ -180,7 +182,7 @@ def own_pair(bare: BareSocket) -> Callable[[], object]:
 
 
 def minimal_pair(bare: BareSocket) -> Callable[[], object]:
-    """Return the pair of commands of which every plain lock in Redis consists."""
+    """Return the two commands of a plain lock in Redis: SET NX PX, and compare-and-delete."""
     take, let_go = (bare.exchange("SCRIPT", "LOAD", text) for text in (TAKE, LET_GO))
     ttl = number(int(TTL * 1000))
 

@@ -1,4 +1,4 @@
-"""Several processes, each with a client of its own, contend for one lock in Redis all the time.
+"""Several processes, each with its own client, contend for one lock in Redis without a pause.
 
 The benchmark measures the grants a second, their cost for the server, the waits, and the share of each process.
 """
@@ -48,7 +48,7 @@ COMMANDS = 2.0
 FAIRNESS = 0.8
 """The least ratio of the fewest grants of a process to the most."""
 FAIR = 0.5
-"""The least such ratio of a fair peer. A peer that grants one process repeatedly needs no hand-off."""
+"""The least such ratio of a fair peer. A peer that grants one process again and again saves the hand-offs."""
 
 SENT = {
     REDIS_PY: ("set", "evalsha"),
@@ -67,7 +67,7 @@ class Share:
     grants: int = 0
     """The grants within the window."""
     waits: list[float] = field(default_factory=list[float])
-    """All waits, in seconds, including the one that ended after the window."""
+    """All waits, in seconds, including the last wait, which ended after the window."""
 
     def note(self, asked: float, got: float, until: float) -> bool:
         """Record an acquisition; return whether there is time for another."""
@@ -177,12 +177,12 @@ def _bounds(contests: Mapping[Case, Sequence[Contest]], most: int) -> list[Bound
     best, fair, note = _rivals(rates, fairness)
     longest = max(wait for contest in hot[best] for share in contest.shares for wait in share.waits)
     again = (
-        f"{best} lets the process that just released take the lock again while all others sleep: faster in sum, but its"
-        f" fewest/most is {fairness[best]:.2f}, and somebody waited {duration(longest)}"
+        f"{best} lets the last holder take the lock again while all others sleep: that is faster in sum, but its"
+        f" fewest/most is {fairness[best]:.2f}, and one process waited {duration(longest)}"
     )
     why = beyond(OWN, ratios(rates[OWN], rates[fair]).median, FASTER, WAKING)
     spent = f"{where}: commands each, to two decimals (exactly {commands:.4f})"
-    polls = "whoever is next in line, or is renewed, asks now and then without being told to"
+    polls = "the head of the queue re-polls, and the holder renews, without a notification"
     return [
         _faster(f"{where} / {best} (the fastest of all peers)", rates, best, why if best == fair else again),
         _faster(f"{where} / {fair} ({note})", rates, fair, why),
@@ -192,7 +192,7 @@ def _bounds(contests: Mapping[Case, Sequence[Contest]], most: int) -> list[Bound
 
 
 def _rivals(rates: Mapping[str, Sequence[float]], fairness: Mapping[str, float]) -> tuple[str, str, str]:
-    """Return the fastest peer; the fastest fair peer, else the fairest; and whether it is the one or the other."""
+    """Return the fastest peer, the fastest fair peer (or the fairest, if none is fair), and a note which it is."""
 
     def rate(label: str) -> float:
         return statistics.median(rates[label])

@@ -44,7 +44,7 @@ class Meter:
     """Measures a period in which this process only renews leases."""
 
     def __init__(self, server: RedisServer) -> None:
-        """Begin."""
+        """Begin the period."""
         self._server = server
         server.command("CONFIG", "RESETSTAT")
         self._before = processor(server)
@@ -73,7 +73,7 @@ def run(size: Size, folder: Path) -> Report:
         cells = [f"{found.client:.1%}", f"{found.server:.1%}", f"{found.requests:,.0f}", str(found.lost)]
         figures = {"client": found.client, "server": found.server, "requests": found.requests, "lost": found.lost}
         report.rows.append(Row(label, cells, MEANINGS[label], figures))
-        why = f"keeping them took {found.client:.0%} of a processor, of which others leave too little on a busy machine"
+        why = f"the renewals took {found.client:.0%} of a processor, which a busy machine may not have to spare"
         report.bounds.append(Bound(f"{label}: leases lost", found.lost, 0, why=why))
         report.bounds.append(Bound(f"{label}: share of a processor", found.client, SHARE))
     return report

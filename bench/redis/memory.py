@@ -51,10 +51,8 @@ class Grown:
 
 
 def run(size: Size, folder: Path) -> Report:
-    """Let many contenders wait for one name, or each for a name of its own."""
-    report = Report(
-        "redis_memory", "memory of each that waits", ["waiters", "its process", "the server", "connections"]
-    )
+    """Let many contenders wait for one name, and then each for a name of its own."""
+    report = Report("redis_memory", "memory of each waiter", ["waiters", "its process", "the server", "connections"])
     for ours, floor, count in (
         (ASYNCIO, EVENT_TASK, size.tasks_waiting),
         (THREADS, EVENT_THREAD, size.threads_waiting),
@@ -88,8 +86,8 @@ def _measure(folder: Path, label: str, names: Sequence[str], settle: float) -> G
         before, connected = memory(server), connections(server)
         worker.order("wait")
         if label not in FLOORS:
-            wait_until(lambda: all(holder.inspect(name).waiters for name in held), "somebody waiting for every name")
-        time.sleep(settle)  # until the rest wait too: the server sees only the first of a process, for each name
+            wait_until(lambda: all(holder.inspect(name).waiters for name in held), "a waiter for every name")
+        time.sleep(settle)  # until all wait: the server knows only the first waiter of a process for each name
         worker.order("measure")
         grown: int = worker.answer()
         more = connections(server) - connected

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.redis import apart
-from bench.redis.redlocks import HOMES, KEYS, SENT
+from bench.redis.redlocks import FOLDERS, KEYS, SENT
 from bench.redis.usage import calls, processor
 from tests.servers import RedisServer, five_nodes
 from tests.servers.resp import RespWire
@@ -72,5 +72,6 @@ def running(folder: Path) -> Generator[Nodes]:
 
 def able(labels: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the contenders that can be measured here, and why others cannot."""
-    missing = dict.fromkeys(HOMES[label] for label in labels if label in HOMES and not apart.is_there(HOMES[label]))
-    return [label for label in labels if HOMES.get(label) not in missing], [apart.lacking(peer) for peer in missing]
+    needed = dict.fromkeys(FOLDERS[label] for label in labels if label in FOLDERS)
+    missing = [peer for peer in needed if not apart.is_there(peer)]
+    return [label for label in labels if FOLDERS.get(label) not in missing], [apart.lacking(peer) for peer in missing]

@@ -1,6 +1,6 @@
 """The floors of a quorum: scripts over one bare socket a node, sent to all nodes before the first reply is read.
 
-They are no locks, for they handle no node that does not reply.
+They are no locks: they cannot handle a node that does not reply.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -19,7 +19,7 @@ Pair = Callable[[], object]
 
 
 def least_pair(bares: Sequence[BareSocket]) -> Pair:
-    """Return the pair of commands of every Redlock. It awaits the replies of a majority, and then drains the others."""
+    """Return the two commands of every Redlock. It awaits the replies of a majority, and then reads the others."""
     majority = len(bares) // 2 + 1
     first, rest = bares[:majority], bares[majority:]
     (let_go,) = {bare.exchange("SCRIPT", "LOAD", LET_GO) for bare in bares}

@@ -1,4 +1,4 @@
-"""Several processes, each with a client of its own, contend for one lock on a majority of five Redis servers.
+"""Several processes, each with its own client, contend for one lock on a majority of five Redis servers.
 
 The benchmark measures the grants a second, the waits and timeouts, the share of each process, the cost of a grant for
 the servers, whether two processes ever held the lock at once, and the keys that are left behind.
@@ -17,7 +17,7 @@ from bench.contenders import clock
 from bench.harness import Bound, Case, Report, Row, Size, duration, interleave, percentile
 from bench.redis.apart import REDLOCK_NG
 from bench.redis.nodes import Nodes, Used, able, running
-from bench.redis.redlocks import BLOCKING, HOMES, MEANINGS, POTTERY, REDLOCK_PY, THREADS, Contender, prepare
+from bench.redis.redlocks import BLOCKING, FOLDERS, MEANINGS, POTTERY, REDLOCK_PY, THREADS, Contender, prepare
 from bench.workers import Worker
 
 HOLDS = (0.0, 0.002)
@@ -26,8 +26,8 @@ TIMEOUT = 1.0
 START_AFTER = 0.05
 
 LABELS = (THREADS, REDLOCK_NG, REDLOCK_PY, POTTERY)
-HERE = ""
-"""The home of the contenders that need none of their own."""
+SHARED = ""
+"""Stands for the folder of the contenders that need no folder of their own."""
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ class Share:
     grants: int = 0
     """The grants within the window."""
     waits: list[float] = field(default_factory=list[float])
-    """All waits, in seconds, including failed ones and the one that ended after the window."""
+    """All waits, in seconds, including failed ones and the last wait, which ended after the window."""
     failures: int = 0
     """The number of attempts that failed or exceeded the timeout: some peers check the clock only between attempts."""
     held: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
@@ -105,17 +105,17 @@ def run(size: Size, folder: Path) -> Report:
     labels, notes = able(LABELS)
     with ExitStack() as stack:
         nodes = stack.enter_context(running(folder))
-        crews = {
-            home: [stack.enter_context(Worker(serve, home, nodes.urls)) for _ in range(size.processes)]
-            for home in dict.fromkeys(HOMES.get(label, HERE) for label in labels)
+        groups = {
+            folder_name: [stack.enter_context(Worker(serve, folder_name, nodes.urls)) for _ in range(size.processes)]
+            for folder_name in dict.fromkeys(FOLDERS.get(label, SHARED) for label in labels)
         }
-        for worker in (each for crew in crews.values() for each in crew):
+        for worker in (each for group in groups.values() for each in group):
             worker.answer()
         contests: dict[Case, list[Contest]] = {}
         for hold in HOLDS:
             cases = {label: Case(label, size.processes, hold) for label in labels}
             measures = {
-                label: partial(_contest, nodes, crews[HOMES.get(label, HERE)], case, size.window)
+                label: partial(_contest, nodes, groups[FOLDERS.get(label, SHARED)], case, size.window)
                 for label, case in cases.items()
             }
             contests |= {cases[label]: found for label, found in interleave(measures, size.hot_rounds).items()}
@@ -130,16 +130,16 @@ def run(size: Size, folder: Path) -> Report:
     return report
 
 
-def _contest(nodes: Nodes, crew: Sequence[Worker], case: Case, seconds: float) -> Contest:
-    for worker in crew:
+def _contest(nodes: Nodes, group: Sequence[Worker], case: Case, seconds: float) -> Contest:
+    for worker in group:
         worker.order((case.label, case.hold))
-    for worker in crew:
+    for worker in group:
         worker.answer()
     before = nodes.begin(case.label)
     start = clock() + START_AFTER
-    for worker in crew:
+    for worker in group:
         worker.order((start, start + seconds))
-    shares: list[Share] = [worker.answer() for worker in crew]
+    shares: list[Share] = [worker.answer() for worker in group]
     return Contest(shares, seconds, nodes.end(case.label, before), nodes.sweep(case.label))
 
 
@@ -181,12 +181,12 @@ def _row(case: Case, contests: Sequence[Contest]) -> Row:
 def _bounds(contests: Mapping[Case, Sequence[Contest]]) -> list[Bound]:
     """Return the bounds of overlaps and left keys, which must be zero."""
     ours = [contest for case, found in contests.items() if case.label == THREADS for contest in found]
-    return [Bound(f"{THREADS}: held by two at once", sum(contest.overlaps for contest in ours), 0)]
+    return [Bound(f"{THREADS}: overlaps", sum(contest.overlaps for contest in ours), 0)]
 
 
-def serve(line: Connection, home: str, urls: Sequence[str]) -> None:
-    """Run one of the processes, for all contenders with the same home."""
-    prepare(home)
+def serve(line: Connection, folder_name: str, urls: Sequence[str]) -> None:
+    """Run one of the processes, for all contenders with the same folder."""
+    prepare(folder_name)
     line.send("there")
     while True:
         label, hold = line.recv()

@@ -115,7 +115,7 @@ def _round(worker: Worker, nodes: Nodes, case: Case, pairs: int) -> Round:
     for _ in range(max(1, pairs // BATCH)):
         worker.order(case.nodes)
         batches.append(worker.answer())
-        left += nodes.sweep(case.label)  # else a few of these, and the next pair waits until they lapse
+        left += nodes.sweep(case.label)  # else the next pair waits until these keys expire
     used, done = nodes.end(case.label, before), len(batches) * BATCH
     seconds, client = (statistics.median(values) for values in zip(*batches, strict=True))
     return Round(seconds, client, used.busy / done, used.commands / done, left)

@@ -1,4 +1,4 @@
-"""All measured locks on a majority of Redis servers, behind an interface of their own.
+"""The adapters of all measured locks on a majority of Redis servers.
 
 Each library is imported only when it is used, for some peers must be the first to import redis-py: see `apart`.
 """
@@ -27,9 +27,9 @@ from holdfast import AsyncClient, Client, Lease, Lock, LockTimeout
 
 TTL = 10.0
 TEST_TIMEOUT = 30.0
-"""How long an uncontended acquire may take, in seconds: longer than a peer's left keys take to expire."""
+"""How long an uncontended acquire may take, in seconds: longer than the keys that a peer leaves behind last."""
 BUSY = 10.0
-"""How long a request may take on a busy machine."""
+"""How long a request may take on a busy machine, in seconds."""
 
 THREADS = "holdfast threads"
 ASYNCIO = "holdfast asyncio"
@@ -43,8 +43,8 @@ LEAST = "bare sockets, least scripts"
 MEANINGS = {
     THREADS: "holdfast.Client",
     ASYNCIO: "holdfast.AsyncClient",
-    REDLOCK_NG: "redlock.Redlock of redlock-ng, asks one node after another",
-    REDLOCK_PY: "redlock.Redlock of redlock-py, asks one node after another",
+    REDLOCK_NG: "redlock.Redlock of redlock-ng, sends its requests to one node after another",
+    REDLOCK_PY: "redlock.Redlock of redlock-py, sends its requests to one node after another",
     POTTERY: "pottery.Redlock, a thread for each node",
     REDLOCK_NG_ASYNCIO: "redlock.AsyncRedlock of redlock-ng",
     POTTERY_ASYNCIO: "pottery.AIORedlock",
@@ -63,7 +63,7 @@ KEYS = {
 }
 """The key of a peer's lock, on each node. Nodes have no such key while nobody holds the lock."""
 
-HOMES = {REDLOCK_NG: REDLOCK_NG, REDLOCK_NG_ASYNCIO: REDLOCK_NG, AIOREDLOCK: AIOREDLOCK}
+FOLDERS = {REDLOCK_NG: REDLOCK_NG, REDLOCK_NG_ASYNCIO: REDLOCK_NG, AIOREDLOCK: AIOREDLOCK}
 """The folder of a contender that is installed apart."""
 
 SENT = {
@@ -98,8 +98,8 @@ Pair = Callable[[], Awaitable[object]]
 
 def prepare(label: str) -> None:
     """Add the folder of a contender to this process's path, before it imports any library."""
-    if label in HOMES:
-        apart.enter(HOMES[label])
+    if label in FOLDERS:
+        apart.enter(FOLDERS[label])
 
 
 def url_of(nodes: Sequence[str]) -> str:
@@ -143,7 +143,7 @@ class Insistent:
     """A lock manager that gives up after some attempts and pauses; it is called again until the timeout."""
 
     def __init__(self, attempt: Callable[[], Any], release: Callable[[Any], object]) -> None:
-        """Use a function that makes a few attempts and returns a lock or None, and one that releases a lock."""
+        """Use two functions: one makes a few attempts and returns a lock or None, the other releases a lock."""
         self._attempt = attempt
         self._let_go = release
         self._held: Any = None
@@ -186,7 +186,7 @@ def holdfast_threads(nodes: Sequence[str]) -> Generator[Contender]:
     """Open a Client."""
     with Client(url_of(nodes), operation_timeout=BUSY) as client:
         name = name_on(nodes)
-        client.inspect(name)  # connects, which is not what is measured
+        client.inspect(name)  # connects, which is not measured
         yield Leased(client.lock(name, TTL))
 
 

@@ -16,7 +16,7 @@ from bench.ensembles.contenders import (
     PAIRS,
     PEERS,
     QUEUES,
-    noting_wakes,
+    counting_wakes,
 )
 from bench.ensembles.pair import Round, best_peer
 from bench.ensembles.queue import Drain, Held, handoffs, overlaps
@@ -65,7 +65,7 @@ def test_wakes_are_counted_and_passed_on() -> None:
     def woken(_store: OrderedStore, request_id: str) -> None:
         told.append(request_id)
 
-    with mock.patch.object(OrderedStore, "woken", woken), noting_wakes(wakes):
+    with mock.patch.object(OrderedStore, "woken", woken), counting_wakes(wakes):
         OrderedStore.woken(cast("OrderedStore", None), "request")
     assert (told, len(wakes)) == (["request"], 1)
 

@@ -187,7 +187,7 @@ def test_an_unknown_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     """The message says what there is."""
     with pytest.raises(SystemExit):
         main(["pears"], TINY)
-    assert "there are pair, handoff" in capsys.readouterr().err
+    assert "choose from pair, handoff" in capsys.readouterr().err
 
 
 def test_check_fails_on_a_missed_bound(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from holdfast.stores.quorum import quorum_source
 from holdfast.stores.quorum.store import capabilities_of
 from holdfast.testing.conformance import StoreConformance
 from holdfast.testing.conformance.check import API_FORMS, Check
-from holdfast.testing.conformance.checks import circles
+from holdfast.testing.conformance.checks import deadlocks
 from holdfast.testing.conformance.suite import run_check
 
 
@@ -30,9 +30,9 @@ class TestQuorumOfTables(StoreConformance):
 @pytest.mark.parametrize(
     "check",
     [
-        circles.deadlock_of_two_is_detected,
-        circles.deadlock_of_four_is_detected,
-        circles.cancelled_deadlock_detection_leaves_nothing,
+        deadlocks.deadlock_of_two_is_detected,
+        deadlocks.deadlock_of_four_is_detected,
+        deadlocks.cancelled_deadlock_detection_leaves_nothing,
     ],
     ids=str,
 )

@@ -13,7 +13,7 @@ import pytest
 import holdfast
 from holdfast.cli import output
 from holdfast.cli.app import app, run_app
-from holdfast.cli.say import Status
+from holdfast.cli.diagnostics import Status
 from holdfast.contracts.messages import HolderView, NameView, WaiterView
 
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"

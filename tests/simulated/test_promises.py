@@ -128,4 +128,8 @@ def test_scenarios_of_one_row_promise_the_same() -> None:
     for scenario in SCENARIOS:
         if scenario.row:
             row = BY_NAME[scenario.row]
-            assert (scenario.promises, scenario.happens, scenario.unless) == (row.promises, row.happens, row.unless)
+            assert (scenario.promises, scenario.description, scenario.exceptions) == (
+                row.promises,
+                row.description,
+                row.exceptions,
+            )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from holdfast.cli.child import stop_oneself
-from holdfast.cli.say import Status, tell
+from holdfast.cli.diagnostics import Status, tell
 from holdfast.cli.wakeups import Wakeups, known_signals
 from holdfast.client import Client
 from holdfast.errors import LeaseLost, UsageError

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit
 
-from holdfast.cli.say import tell
+from holdfast.cli.diagnostics import tell
 from holdfast.client import Client
 from holdfast.errors import UsageError
 from holdfast.stores.urls import FILE_VARIABLE, VARIABLE, read_url

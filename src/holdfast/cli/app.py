@@ -11,8 +11,9 @@ from typer.core import TyperGroup
 
 from holdfast.cli.acquisition import AnyLock, CommandOptions, retry_for
 from holdfast.cli.address import Address, find_address
+from holdfast.cli.diagnostics import Status, tell
 from holdfast.cli.hold import hold_lock
-from holdfast.cli.look import end_quarantine, list_names, release_name, revoke_name, show_name, wait_for_name
+from holdfast.cli.name_commands import end_quarantine, list_names, release_name, revoke_name, show_name, wait_for_name
 from holdfast.cli.options import (
     AFTER_DASHES,
     AsJson,
@@ -34,7 +35,6 @@ from holdfast.cli.options import (
     UrlFile,
 )
 from holdfast.cli.run import Job, run_job
-from holdfast.cli.say import Status, tell
 from holdfast.client import DEFAULT_TTL, Client
 from holdfast.errors import HoldfastError, LockTimeout, StoreError, UsageError
 from holdfast.posix import require_posix

@@ -10,7 +10,7 @@ import os
 import signal
 from collections.abc import Mapping, Sequence
 
-from holdfast.cli.say import Status
+from holdfast.cli.diagnostics import Status
 from holdfast.cli.wakeups import known_signals
 
 TERMINAL_STOPS = known_signals("SIGTTIN", "SIGTTOU")

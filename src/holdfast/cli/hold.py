@@ -15,7 +15,7 @@ from collections.abc import Callable
 from holdfast.cli import output
 from holdfast.cli.acquisition import TO_GROUP, AnyLock, InterruptedWait, Lease, acquire, loss_of, tokens_of
 from holdfast.cli.child import stop_oneself
-from holdfast.cli.say import Status, tell, tell_warnings
+from holdfast.cli.diagnostics import Status, tell, tell_warnings
 from holdfast.cli.wakeups import Wakeups, known_signals
 from holdfast.client import Client
 

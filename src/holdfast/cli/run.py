@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from holdfast.cli.acquisition import TO_GROUP, AnyLock, InterruptedWait, Lease, acquire, loss_of, tokens_of
 from holdfast.cli.child import Child
-from holdfast.cli.say import Status, tell, tell_warnings
+from holdfast.cli.diagnostics import Status, tell, tell_warnings
 from holdfast.cli.wakeups import Wakeups, known_signals
 from holdfast.client import Client
 

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.cli.say import seconds
+from holdfast.cli.diagnostics import seconds
 from holdfast.contracts.messages import HolderView, NameView, WaiterView
 from holdfast.escaping import escape
 

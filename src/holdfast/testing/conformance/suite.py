@@ -9,35 +9,35 @@ from holdfast.errors import UsageError
 from holdfast.runtimes.threads import drive
 from holdfast.testing.conformance.check import API_FORMS, Check
 from holdfast.testing.conformance.checks import (
-    again,
-    bodies,
     changes,
-    circles,
     closing,
     contract,
+    deadlocks,
+    elections,
     exclusion,
     fencing,
-    lapse,
-    leading,
+    lease_lifecycle,
     multi_acquire,
+    reacquisition,
     shared,
     waiting,
+    with_statements,
 )
 from holdfast.testing.conformance.kit import AsyncioKit, Kit, ThreadsKit
 
 _modules = (
     exclusion,
     waiting,
-    again,
+    reacquisition,
     shared,
     changes,
     multi_acquire,
-    leading,
-    circles,
+    elections,
+    deadlocks,
     fencing,
-    lapse,
+    lease_lifecycle,
     closing,
-    bodies,
+    with_statements,
     contract,
 )
 

@@ -1,4 +1,4 @@
-"""Checks of deadlock detection: contenders that wait in a circle are detected, and no others."""
+"""Checks of deadlock detection: waiters in a circle get DeadlockDetected, and no others do."""
 
 # ruff: noqa: D401 - a check's docstring is the guarantee, not an order
 

@@ -1,4 +1,4 @@
-"""Checks of the life of a lease: its renewal, and its end by release, expiry, revocation or `max_hold`."""
+"""Checks of the lifecycle of a lease: its renewal, and its end by release, expiry, revocation or `max_hold`."""
 
 # ruff: noqa: D401 - a check's docstring is the guarantee, not an order
 

@@ -8,7 +8,7 @@ from shlex import quote
 
 from holdfast.cli import output
 from holdfast.cli.acquisition import retry_for
-from holdfast.cli.say import Status, seconds, tell
+from holdfast.cli.diagnostics import Status, seconds, tell
 from holdfast.client import Client
 from holdfast.contracts.messages import HolderView, NameView
 from holdfast.errors import LockTimeout, StoreUnavailable

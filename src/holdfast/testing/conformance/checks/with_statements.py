@@ -1,4 +1,4 @@
-"""Checks of the body of a `with` statement: its errors, its cancellation, and the loss of its lease."""
+"""Checks of `with` statements: the errors of a body, its cancellation, and the loss of its lease."""
 
 # ruff: noqa: D401 - a check's docstring is the guarantee, not an order
 

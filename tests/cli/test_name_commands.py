@@ -14,8 +14,8 @@ import pytest
 
 import holdfast
 from holdfast.cli.app import run_app
-from holdfast.cli.look import list_names, wait_for_name
-from holdfast.cli.say import seconds
+from holdfast.cli.diagnostics import seconds
+from holdfast.cli.name_commands import list_names, wait_for_name
 from holdfast.cli.tables import ROWS
 from holdfast.contracts.messages import HolderView, NameView
 from holdfast.escaping import escape
@@ -258,7 +258,7 @@ def test_wait_for_a_change(
     ends_with: list[int],
 ) -> None:
     """With --change it ends when somebody else holds the name, though it was never seen free."""
-    monkeypatch.setattr("holdfast.cli.look.INTERVAL", 0.0)
+    monkeypatch.setattr("holdfast.cli.name_commands.INTERVAL", 0.0)
     client = Scripted(held_as(7), held_as(7), held_as(8), NameView("orders", 1, 8))
     assert wait_for_name(cast("holdfast.Client", client), "orders", None, change=change, as_json=True) == 0
     assert [holder["token"] for holder in json.loads(capsys.readouterr().out)["holders"]] == ends_with
@@ -266,7 +266,7 @@ def test_wait_for_a_change(
 
 def test_wait_rides_out_a_store_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also one that is not up yet: for as long as --timeout says, and then it says what is wrong."""
-    monkeypatch.setattr("holdfast.cli.look.INTERVAL", 0.0)
+    monkeypatch.setattr("holdfast.cli.name_commands.INTERVAL", 0.0)
     down = holdfast.StoreUnavailable("it is down")
     comes = cast("holdfast.Client", Scripted(down, down, NameView("orders", 1, 0)))
     assert wait_for_name(comes, "orders", None, change=False, as_json=False) == 0
@@ -284,7 +284,7 @@ def test_what_a_lock_delay_keeps_is_not_free() -> None:
 
 def test_no_name_of_a_quarantined_store_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     """`wait` goes on while the quarantine lasts, and says so if it gives up."""
-    monkeypatch.setattr("holdfast.cli.look.INTERVAL", 0.0)
+    monkeypatch.setattr("holdfast.cli.name_commands.INTERVAL", 0.0)
     quarantined = NameView("orders", 1, 7, quarantined_for=9.0)
     with pytest.raises(holdfast.LockTimeout, match=r"orders may be held: .* grants nothing for 9.0 s after 0 s"):
         wait_for_name(cast("holdfast.Client", Scripted(quarantined)), "orders", 0, change=True, as_json=False)
@@ -295,12 +295,12 @@ def test_no_name_of_a_quarantined_store_is_free(monkeypatch: pytest.MonkeyPatch)
 def test_wait_ends_with_a_quarantine_that_nobody_began(monkeypatch: pytest.MonkeyPatch) -> None:
     """To look begins no quarantine: what may have been forgotten is over when it was waited for as long."""
     now = [0.0]
-    monkeypatch.setattr("holdfast.cli.look.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("holdfast.cli.name_commands.time.monotonic", lambda: now[0])
 
     def sleep(pause: float) -> None:
         now[0] += pause
 
-    monkeypatch.setattr("holdfast.cli.look.time.sleep", sleep)
+    monkeypatch.setattr("holdfast.cli.name_commands.time.sleep", sleep)
     looks = cast("holdfast.Client", Scripted(held_as(7), NameView("orders", 1, 7, quarantined_for=3.0)))
     assert wait_for_name(looks, "orders", None, change=False, as_json=False) == 0
     assert now[0] == 3.5  # one look while it was held
