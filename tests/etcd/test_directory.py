@@ -313,8 +313,8 @@ def test_the_end_of_a_session_that_was_not_heard_is_found(run: Run, etcd_server:
                 entry, _ = await a.directory.join(name, contender("a"), a.soon())
                 current = sessions.current
                 assert current is not None
-                assert current.watching is not None
-                current.watching.close()
+                assert current.watch is not None
+                current.watch.close()
                 etcd_server.revoke(str(current.lease))
                 if find == "keep_alive":
                     await a.directory.keep_alive(a.soon())

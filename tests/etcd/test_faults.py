@@ -210,7 +210,7 @@ def test_an_channel_is_heard_again_whatever_went_wrong_first(
         async with member(runtime, etcd_server.url) as a:
             sessions, session = a.directory._sessions, a.directory._sessions.current
             assert session is not None
-            assert session.watching is not None
+            assert session.watch is not None
             hear_again, tried = sessions._hear_again, runtime.event()
 
             async def fail_once(which: EtcdSession) -> None:
@@ -220,7 +220,7 @@ def test_an_channel_is_heard_again_whatever_went_wrong_first(
                 await hear_again(which)
 
             monkeypatch.setattr(sessions, "_hear_again", fail_once)
-            session.watching.lose("the server says nothing that makes sense")
+            session.watch.lose("the server says nothing that makes sense")
             assert await tried.wait(a.soon())
             await a.directory.tell(session.name, "still here", a.soon())
             await a.heard.wait_for("told still here")
