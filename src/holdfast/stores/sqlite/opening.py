@@ -10,7 +10,7 @@ from pathlib import Path
 
 from holdfast.errors import StoreError, UsageError
 from holdfast.stores.sqlite import codec, machine
-from holdfast.stores.sqlite.errors import explain, explain_file
+from holdfast.stores.sqlite.errors import os_error_to_store_error, to_store_error
 from holdfast.stores.sqlite.fork_guard import fork_guard
 from holdfast.table.state import KEPT, NameState, Queue
 
@@ -35,13 +35,13 @@ def open_file(path: Path) -> tuple[sqlite3.Connection, tuple[int, int]]:
         try:
             connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
         except sqlite3.Error as error:
-            explain(path, error)
+            raise to_store_error(path, error) from error
     try:
         _check_owner(path, connection)
         _prepare(path, connection, file[1])
     except sqlite3.Error as error:
         connection.close()
-        explain(path, error)
+        raise to_store_error(path, error) from error
     except BaseException:
         connection.close()
         raise
@@ -60,7 +60,7 @@ def _make_file(path: Path) -> tuple[int, int]:
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         found = os.stat(path)
     except OSError as error:
-        explain_file(path, error)
+        raise os_error_to_store_error(path, error) from error
     if not stat.S_ISREG(found.st_mode):
         raise StoreError(f"{path} is not a regular file; give the path of a file, or a path where one can be created.")
     return found.st_dev, found.st_ino

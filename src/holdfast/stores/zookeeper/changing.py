@@ -6,7 +6,7 @@ from typing import Any
 from holdfast.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.stores.ordered import Entry, Kind, Record
 from holdfast.stores.zookeeper import names
-from holdfast.stores.zookeeper.errors import ANSWERS, Code, explain
+from holdfast.stores.zookeeper.errors import ANSWERS, Code, to_store_error
 from holdfast.stores.zookeeper.joined import JoinedContenders
 from holdfast.stores.zookeeper.library import KazooClient, Result, codes
 from holdfast.stores.zookeeper.names import OURS
@@ -26,7 +26,7 @@ class ZooKeeperChanges:
         access: ZooKeeperAccess,
         now: Callable[[], float],
     ) -> None:
-        """Change the nodes; `access` explains errors."""
+        """Change the nodes; `access` is named in errors."""
         self._session = session
         self._nodes = nodes
         self._joined = joined
@@ -93,7 +93,7 @@ class ZooKeeperChanges:
             worst = next(
                 (each for each, code in zip(parts, codes(parts), strict=True) if code not in {0, -2}), errors[0]
             )
-            raise explain(self._access, worst, writes=True)
+            raise to_store_error(self._access, worst, writes=True)
         self._session.prove(answers)
         return None
 
