@@ -16,7 +16,7 @@ from holdfast.runtimes.simulated import SimRuntime, World
 from holdfast.stores.ordered import Detail, Entry, Kind, Listing, Record, Watcher
 from holdfast.stores.ordered.granting import Decision, decide
 from holdfast.stores.ordered.store import OrderedStore
-from holdfast.table.state import KEPT, Holder, NameState, Queue, Waiter
+from holdfast.table.state import PLACEHOLDER, Holder, NameState, Queue, Waiter
 from simulation.checker import Checker
 from simulation.ensemble import Ensemble
 from simulation.network import RECOVERY, Answer, Link
@@ -79,12 +79,12 @@ class OrderedNode(Node):
         decision = decide([each.entry for each in kept])
         state = NameState(self._counters.get(name, 0), decision.capacity or 1)
         for each in kept:
-            if each.entry in decision.kept or each.entry in decision.blocks:
+            if each.entry in decision.placeholders or each.entry in decision.blocks:
                 ends_at = micros(self.ensemble.ends_at(each))
                 if each.entry.before and each.entry.capacity == 1:
                     state.blocked_until = max(state.blocked_until, ends_at)
                 else:
-                    state.holders.append(self._holder(each.entry, KEPT + each.entry.request_id, ends_at, 0))
+                    state.holders.append(self._holder(each.entry, PLACEHOLDER + each.entry.request_id, ends_at, 0))
         for entry in decision.holders:
             delay = (
                 self.requests[entry.request_id].lock_delay
@@ -140,7 +140,7 @@ class OrderedNode(Node):
     def touch(self, name: str) -> None:
         """Send a request about a name, which removes its expired entries."""
         for kept in list(self.ensemble.names.get(name, [])):
-            if kept.entry.kind in {Kind.KEPT, Kind.BLOCK} and kept.keep:
+            if kept.entry.kind in {Kind.PLACEHOLDER, Kind.BLOCK} and kept.counts_for:
                 self.ensemble.remains(name, kept.entry)
 
     # -- disasters -----------------------------------------------------------------------------------------

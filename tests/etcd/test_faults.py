@@ -76,11 +76,11 @@ def test_a_join_that_comes_after_its_end_does_nothing(run: Run, proxy: Proxy, na
             with pytest.raises(OutcomeUnknown):
                 await a.directory.join(name, contender("kept"), a.soon())
             there = (await a.directory.look(name, a.soon())).entries
-            kept = Record(Kind.KEPT, "kept", keep=60.0, place=there[0].order)
+            kept = Record(Kind.PLACEHOLDER, "kept", counts_for=60.0, place=there[0].order)
             assert await a.directory.change(name, there, [kept], a.soon())
             for request_id in ("came", "lost", "kept"):
                 listing = await a.directory._changes._try_to_join(session, name, request_id, "{}", a.soon())
-                assert [entry.kind for entry in listing.entries] == [Kind.KEPT]
+                assert [entry.kind for entry in listing.entries] == [Kind.PLACEHOLDER]
             assert await a.directory.change(name, listing.entries, [], a.soon())
 
     run(scene)

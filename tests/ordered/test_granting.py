@@ -152,7 +152,7 @@ def test_a_block_takes_the_place_of_who_vanished_and_no_more() -> None:
 
 def test_what_is_kept_takes_room_that_is_nobodys() -> None:
     """A name is not free while a min_hold or a lock delay lasts."""
-    kept = Entry(Kind.KEPT, "r1", 1)
+    kept = Entry(Kind.PLACEHOLDER, "r1", 1)
     assert holders([kept, contender(2)]) == []
     decision = decide([kept, contender(2), contender(3)])
     assert to_watch(decision, decision.waiters[0]) == [kept]
@@ -160,7 +160,7 @@ def test_what_is_kept_takes_room_that_is_nobodys() -> None:
 
 def test_a_block_beside_what_came_in_its_place_means_nothing() -> None:
     """One that was written late counts no more than the one that was replaced; that of a later lease does."""
-    kept = Entry(Kind.KEPT, "r1", 1, 1, 2, before=1)
+    kept = Entry(Kind.PLACEHOLDER, "r1", 1, 1, 2, before=1)
     late = Entry(Kind.BLOCK, "r1", 7, 1, 2, before=1)
     decision = decide([kept, contender(5, 1, 2), late])
     assert decision.stale == [late]

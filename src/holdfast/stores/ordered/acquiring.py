@@ -191,7 +191,7 @@ class Acquirer:
                 return None
             if fake in decision.foreign:
                 return CapacityMismatch(decision.capacity)
-            if await self._outlast(request.name, [*decision.kept, *decision.blocks], until) > 0.0:
+            if await self._outlast(request.name, [*decision.placeholders, *decision.blocks], until) > 0.0:
                 return Busy(micros(AGAIN), await self._inspector.owners(request.name, decision, until))
 
 

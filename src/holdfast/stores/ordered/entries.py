@@ -9,8 +9,8 @@ class Kind(StrEnum):
 
     CONTENDER = "c"
     """A holder or a waiter. Belongs to its client's session, and vanishes with it."""
-    KEPT = "k"
-    """Room that stays taken for a time: a holder released too soon, or a lock delay runs."""
+    PLACEHOLDER = "k"
+    """A holder that is no client, and takes room for a time: until `min_hold` has passed, or a lock delay is over."""
     BLOCK = "b"
     """Tells that a lock delay begins if the holder vanishes. Outlives the session."""
     SIZE = "s"
@@ -31,13 +31,13 @@ class Record:
     capacity: int = 1
     """The capacity that the contender requests; of SIZE: the new capacity of the name."""
     before: int = 0
-    """Of SIZE: the capacity to be changed. Of BLOCK: the order of its contender. Of KEPT: 1 if it is a lock delay."""
-    keep: float = 0.0
-    """Of KEPT and BLOCK: how long it counts, in seconds, from now on or from the detection that the holder vanished."""
+    """Of SIZE: the capacity to be changed. Of BLOCK: the order of its contender. Of PLACEHOLDER: 1 for a lock delay."""
+    counts_for: float = 0.0
+    """Of PLACEHOLDER and BLOCK: how many seconds it counts, from now or from the detection that the holder vanished."""
     text: str = ""
     """What people read of the entry, and what the store has to know of it. It may change."""
     place: int = 0
-    """Of KEPT: the order of the contender that it replaces."""
+    """Of PLACEHOLDER: the order of the contender that it replaces."""
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class Entry:
     kind: Kind
     request_id: str
     order: int
-    """Its position. Unique within a name, except that a KEPT entry has the order of the contender that it replaces."""
+    """Its position. Unique within a name, except that a PLACEHOLDER has the order of the contender that it replaces."""
     weight: int = 1
     capacity: int = 1
     before: int = 0

@@ -7,9 +7,9 @@ All clients list the entries in the order in which they were added, so all decid
 *   The capacity is what the first contender requested, as changed by each later SIZE entry that names the capacity
     before it. A contender that requests another capacity than the name has is *foreign*: it holds nothing and blocks
     the contenders after it, but it is about to withdraw.
-*   A LIGHT entry reduces the weight of a contender. A KEPT entry takes room that belongs to no contender.
+*   A LIGHT entry reduces the weight of a contender. A PLACEHOLDER takes room that belongs to no contender.
 *   A BLOCK entry whose contender is gone replaces it, with its place and its weight: the lease of the contender ran
-    out. It does not count if a KEPT entry stands there already, as after a BLOCK entry that was written twice.
+    out. It does not count if a PLACEHOLDER entry stands there already, as after a BLOCK entry that was written twice.
 
 A listing may be old, but it never lacks what was added before the reader's own entry. So no client believes that it
 holds a name that it does not hold; an old listing costs at most a second look.
@@ -28,12 +28,12 @@ class Decision:
     capacity: int = 0
     """0: no contender uses the name."""
     line: list[Entry] = field(default_factory=list[Entry])
-    """All entries that take room or wait for it, in their order: contenders, KEPT, and BLOCK of vanished contenders."""
+    """The entries that take room or wait for it, in order: CONTENDER, PLACEHOLDER, and BLOCK of vanished contenders."""
     holders: list[Entry] = field(default_factory=list[Entry])
     waiters: list[Entry] = field(default_factory=list[Entry])
     foreign: list[Entry] = field(default_factory=list[Entry])
     """Waiters that requested another capacity than the name had when they joined."""
-    kept: list[Entry] = field(default_factory=list[Entry])
+    placeholders: list[Entry] = field(default_factory=list[Entry])
     blocks: list[Entry] = field(default_factory=list[Entry])
     """BLOCK entries whose contender has vanished."""
     stale: list[Entry] = field(default_factory=list[Entry])
@@ -55,7 +55,7 @@ class Decision:
 def decide(entries: Sequence[Entry]) -> Decision:
     """Decide who holds the name and who waits, and which entries are stale."""
     present = {entry.request_id for entry in entries if entry.kind is Kind.CONTENDER}
-    replaced = {entry.order for entry in entries if entry.kind is Kind.KEPT}
+    replaced = {entry.order for entry in entries if entry.kind is Kind.PLACEHOLDER}
     decision = Decision()
     contenders: list[tuple[int, Entry]] = []
     lighter: dict[str, int] = {}
@@ -67,9 +67,9 @@ def decide(entries: Sequence[Entry]) -> Decision:
                 decision.foreign.append(entry)
         elif entry.kind is Kind.SIZE:
             _resize(decision, entry)
-        elif entry.kind is Kind.KEPT:
+        elif entry.kind is Kind.PLACEHOLDER:
             contenders.append((entry.order, entry))
-            decision.kept.append(entry)
+            decision.placeholders.append(entry)
         elif entry.kind is Kind.BLOCK and entry.request_id not in present and entry.before not in replaced:
             _block(decision, entry)
         elif entry.request_id not in present:

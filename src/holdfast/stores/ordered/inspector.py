@@ -22,21 +22,21 @@ class Inspector:
         """Return who holds and who waits. The durations are as exact as the client's and the store's clocks agree."""
         listing = await self._directory.look(name, until)
         decision = decide(listing.entries)
-        holders = await self._details(name, [*decision.holders, *_kept_by_holders(decision)], until)
+        holders = await self._details(name, [*decision.holders, *_left_by_releases(decision)], until)
         waiters = await self._details(name, decision.waiters, until)
         view = NameView(name, decision.capacity or 1, listing.newest)
         view.holders = [holder_view(entry, detail) for entry, detail in holders]
         view.waiters = [waiter_view(entry, detail) for entry, detail in waiters]
         if view.holders:
             view.last_token = max(holder.token for holder in view.holders)
-        delays = [entry for entry in decision.kept if entry.before] + decision.blocks
+        delays = [entry for entry in decision.placeholders if entry.before] + decision.blocks
         for entry in delays:
             view.blocked_for = max(view.blocked_for, await self._directory.remains(name, entry, until))
         return view
 
     async def owners(self, name: str, decision: Decision, until: float) -> tuple[str, ...]:
-        """Return the owners of the leases of a name, and of the room that is kept for a released lease."""
-        holders = await self._details(name, [*decision.holders, *_kept_by_holders(decision)], until)
+        """Return the owners of the leases of a name, and of the placeholders of released leases."""
+        holders = await self._details(name, [*decision.holders, *_left_by_releases(decision)], until)
         return tuple(read_text(detail.text).owner for _, detail in holders)
 
     async def request_revocation(self, name: str, until: float) -> list[HolderView]:
@@ -51,7 +51,7 @@ class Inspector:
         while True:
             entries = (await self._directory.look(name, until)).entries
             decision = decide(entries)
-            holders = await self._details(name, [*decision.holders, *_kept_by_holders(decision)], until)
+            holders = await self._details(name, [*decision.holders, *_left_by_releases(decision)], until)
             victims = [each for each in holders if token in (0, holder_view(*each).token)]
             if not victims:
                 return []
@@ -78,6 +78,6 @@ class Inspector:
         return [(entry, detail) for entry, detail in zip(entries, details, strict=True) if detail is not None]
 
 
-def _kept_by_holders(decision: Decision) -> list[Entry]:
-    """Return the KEPT entries of holders that released too soon."""
-    return [entry for entry in decision.kept if not entry.before]
+def _left_by_releases(decision: Decision) -> list[Entry]:
+    """Return the PLACEHOLDER entries of leases that were released before their `min_hold` had passed."""
+    return [entry for entry in decision.placeholders if not entry.before]

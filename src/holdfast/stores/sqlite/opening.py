@@ -12,7 +12,7 @@ from holdfast.errors import StoreError, UsageError
 from holdfast.stores.sqlite import codec, machine
 from holdfast.stores.sqlite.errors import os_error_to_store_error, to_store_error
 from holdfast.stores.sqlite.fork_guard import fork_guard
-from holdfast.table.state import KEPT, NameState, Queue
+from holdfast.table.state import PLACEHOLDER, NameState, Queue
 
 SCHEMA = resources.files("holdfast.stores.sqlite").joinpath("schema.sql").read_text("utf-8")
 """Read at import time: reading a resource imports modules, and a fork must not interrupt an import."""
@@ -114,7 +114,7 @@ def _disown(connection: sqlite3.Connection) -> None:
         state = codec.load(name, counter, text)
         state.queue = Queue()
         for holder in state.holders:
-            holder.request_id, holder.channel = KEPT + holder.request_id.removeprefix(KEPT), ""
+            holder.request_id, holder.channel = PLACEHOLDER + holder.request_id.removeprefix(PLACEHOLDER), ""
         connection.execute(
             "UPDATE names SET state = ?, version = version + 1 WHERE name = ?", (codec.dump(state), name)
         )

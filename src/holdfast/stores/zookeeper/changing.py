@@ -77,7 +77,7 @@ class ZooKeeperChanges:
                 node = names.whole(record) if names.is_placed(record) else names.stem(record)
                 transaction.create(
                     f"{self._nodes.path(name)}/{node}",
-                    names.write_data(record.keep, record.text),
+                    names.write_data(record.counts_for, record.text),
                     ephemeral=record.kind in OURS,
                     sequence=not names.is_placed(record),
                 )
@@ -106,10 +106,10 @@ class ZooKeeperChanges:
             found = await self._nodes.get(path, until)
             if found is None:
                 return False
-            keep, began, _ = names.read_data(found[0])
+            counts_for, began, _ = names.read_data(found[0])
             if began:  # a write would start the time of the entry again
                 return True
-            written = await self._nodes.set(path, names.write_data(keep, text), found[1].version, until)
+            written = await self._nodes.set(path, names.write_data(counts_for, text), found[1].version, until)
             if not isinstance(written, Code):
                 return True
             self._nodes.in_time(until)

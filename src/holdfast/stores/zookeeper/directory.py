@@ -131,7 +131,7 @@ class ZooKeeperDirectory:
         return await self._details.details(name, entries, until)
 
     async def remains(self, name: str, entry: Entry, until: float) -> float:
-        """Return how long a KEPT or BLOCK entry still counts, by the ensemble's time; remove it if its time is over."""
+        """Return how long a PLACEHOLDER or BLOCK counts, by the ensemble's time; remove it if its time is over."""
         return await self._details.remains(name, entry, until)
 
     # -- events ----------------------------------------------------------------------------------------------
