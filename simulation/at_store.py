@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from holdfast.contracts.deadlines import DRIFT, EPSILON, MICROS
 from holdfast.core.access import FairnessBudget
 from holdfast.runtimes.simulated import World
-from holdfast.table.state import KEPT, Holder, NameState, Waiter
+from holdfast.table.state import PLACEHOLDER, Holder, NameState, Waiter
 from holdfast.table.times import STAGGER
 from simulation.invariants import Invariant, Tell, Trace
 from simulation.node import Node
@@ -91,7 +91,7 @@ class StoreChecks:
             self._tell(Invariant.TOKENS, f"{name}: the counter goes back from {followed.counter} to {state.counter}")
         followed.counter = state.counter
         for holder in state.holders:
-            if holder.request_id not in followed.holders and not holder.request_id.startswith(KEPT):
+            if holder.request_id not in followed.holders and not holder.request_id.startswith(PLACEHOLDER):
                 granted_anew = not node.takes_up() and self._waits(holder.request_id, followed)
                 if followed.tokens.get(holder.request_id) == holder.token and not granted_anew:
                     self._check_taken_up(node, name, holder)
@@ -167,9 +167,9 @@ class StoreChecks:
             if request_id not in lease:
                 expired = holder.expires_at <= now
                 self._trace("store", f"{name}: {request_id} {'has expired' if expired else 'is released'}")
-                let_go = request_id.startswith(KEPT) or not expired
-                if let_go and KEPT + request_id not in lease and not node.takes_up():
-                    self._check_min_hold(name, request_id.removeprefix(KEPT))
+                let_go = request_id.startswith(PLACEHOLDER) or not expired
+                if let_go and PLACEHOLDER + request_id not in lease and not node.takes_up():
+                    self._check_min_hold(name, request_id.removeprefix(PLACEHOLDER))
                 if expired and holder.lock_delay:
                     followed.delayed_until = max(followed.delayed_until, holder.expires_at + holder.lock_delay)
 

@@ -20,7 +20,7 @@ class Kept:
     entry: Entry
     text: str
     made_at: float
-    keep: float
+    counts_for: float
     began_at: float = -1.0
     """The time of the first request for a BLOCK entry."""
 
@@ -202,10 +202,10 @@ class Ensemble:
         return max(0.0, left)
 
     def ends_at(self, kept: Kept) -> float:
-        """Return when a KEPT or BLOCK entry ends, by the clock. A BLOCK without a request so far begins now."""
+        """Return when a PLACEHOLDER or BLOCK entry ends, by the clock. A BLOCK without a request so far begins now."""
         if kept.entry.kind is Kind.BLOCK and kept.began_at < 0.0:
-            return self._clock() + kept.keep
-        return (kept.began_at if kept.began_at >= 0.0 else kept.made_at) + kept.keep
+            return self._clock() + kept.counts_for
+        return (kept.began_at if kept.began_at >= 0.0 else kept.made_at) + kept.counts_for
 
     def in_use(self, prefix: str) -> list[str]:
         """Return the names with entries."""
@@ -221,11 +221,11 @@ class Ensemble:
         return next((kept for kept in self.names.get(name, []) if kept.entry.key == entry.key), None)
 
     def _add(self, session: str, name: str, record: Record) -> Entry:
-        order = record.place if record.kind is Kind.KEPT else self._next()
+        order = record.place if record.kind is Kind.PLACEHOLDER else self._next()
         entry = Entry(record.kind, record.request_id, order, record.weight, record.capacity, record.before, order)
         entry.key = f"{record.kind}{self._next()}"
         entry.session = session if record.kind in {Kind.CONTENDER, Kind.LIGHT} else ""
-        self.names.setdefault(name, []).append(Kept(entry, record.text, self._clock(), record.keep))
+        self.names.setdefault(name, []).append(Kept(entry, record.text, self._clock(), record.counts_for))
         self.names[name].sort(key=lambda kept: kept.entry.order)
         if record.kind is Kind.CONTENDER:
             self.joined[name] = order

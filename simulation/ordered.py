@@ -14,9 +14,9 @@ from holdfast.contracts.messages import AcquireRequest, Granted, Page, Reply
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.runtimes.simulated import SimRuntime, World
 from holdfast.stores.ordered import Detail, Entry, Kind, Listing, Record, Watcher
-from holdfast.stores.ordered.entries import Reading, read
+from holdfast.stores.ordered.granting import Decision, decide
 from holdfast.stores.ordered.store import OrderedStore
-from holdfast.table.state import KEPT, Holder, NameState, Queue, Waiter
+from holdfast.table.state import PLACEHOLDER, Holder, NameState, Queue, Waiter
 from simulation.checker import Checker
 from simulation.ensemble import Ensemble
 from simulation.network import RECOVERY, Answer, Link
@@ -76,16 +76,16 @@ class OrderedNode(Node):
     def state(self, name: str) -> NameState:
         """Return the state of a name that its entries represent."""
         kept = self.ensemble.names.get(name, [])
-        reading = read([each.entry for each in kept])
-        state = NameState(self._counters.get(name, 0), reading.capacity or 1)
+        decision = decide([each.entry for each in kept])
+        state = NameState(self._counters.get(name, 0), decision.capacity or 1)
         for each in kept:
-            if each.entry in reading.kept or each.entry in reading.blocks:
+            if each.entry in decision.placeholders or each.entry in decision.blocks:
                 ends_at = micros(self.ensemble.ends_at(each))
                 if each.entry.before and each.entry.capacity == 1:
                     state.blocked_until = max(state.blocked_until, ends_at)
                 else:
-                    state.holders.append(self._holder(each.entry, KEPT + each.entry.request_id, ends_at, 0))
-        for entry in reading.holders:
+                    state.holders.append(self._holder(each.entry, PLACEHOLDER + each.entry.request_id, ends_at, 0))
+        for entry in decision.holders:
             delay = (
                 self.requests[entry.request_id].lock_delay
                 if entry.capacity == 1 and entry.request_id in self.told
@@ -93,7 +93,7 @@ class OrderedNode(Node):
             )
             state.holders.append(self._holder(entry, entry.request_id, self._ends_at(entry), delay))
             state.counter = self._counters[name] = max(state.counter, entry.token)
-        state.queue = self._queue(reading)
+        state.queue = self._queue(decision)
         return state
 
     def _holder(self, entry: Entry, request_id: str, ends_at: int, delay: int) -> Holder:
@@ -103,9 +103,9 @@ class OrderedNode(Node):
             request_id, channel, "", entry.token, entry.weight, ends_at - granted_at, delay, granted_at, ends_at
         )
 
-    def _queue(self, reading: Reading) -> Queue:
+    def _queue(self, decision: Decision) -> Queue:
         queue = Queue()
-        for entry in reading.waiters:
+        for entry in decision.waiters:
             request = self.requests[entry.request_id]
             request.channel = entry.session
             queue.join(Waiter(request, 0, self._ends_at(entry)))
@@ -131,7 +131,7 @@ class OrderedNode(Node):
 
     def revoke(self, name: str) -> None:
         """Remove the holders of a name, and notify them."""
-        victims = read(self.ensemble.listing(name).entries).holders
+        victims = decide(self.ensemble.listing(name).entries).holders
         sessions = {kept.entry.request_id: kept.entry.session for kept in self.ensemble.names.get(name, [])}
         self.ensemble.change("", name, victims, ())
         for entry in victims:
@@ -140,7 +140,7 @@ class OrderedNode(Node):
     def touch(self, name: str) -> None:
         """Send a request about a name, which removes its expired entries."""
         for kept in list(self.ensemble.names.get(name, [])):
-            if kept.entry.kind in {Kind.KEPT, Kind.BLOCK} and kept.keep:
+            if kept.entry.kind in {Kind.PLACEHOLDER, Kind.BLOCK} and kept.counts_for:
                 self.ensemble.remains(name, kept.entry)
 
     # -- disasters -----------------------------------------------------------------------------------------

@@ -64,7 +64,7 @@ THOROUGH = (
 """The tests that only `make test-all` runs: of rare flaws of the protocol, of another deployment of the same server, of
 the servers' faults, or of the tools."""
 
-COMPUTING = ("simulated/", "properties/", "table/", "ordered/test_entries.py")
+COMPUTING = ("simulated/", "properties/", "table/", "ordered/test_granting.py")
 """The tests that only compute. They have the same results on every version of Python, and run at low priority."""
 
 NICENESS = 10

@@ -23,7 +23,7 @@ from holdfast.errors import Wait
 from holdfast.escaping import MOST, escape, shown
 from holdfast.stores.memory import MemoryTable, memory_source
 from holdfast.stores.quorum.votes import say
-from holdfast.stores.redis.links.errors import explain
+from holdfast.stores.redis.links.errors import to_store_error
 from holdfast.stores.redis.links.link import RedisAddress, ReplyError
 from tests import virtual
 from tests.core.test_losses import Broken
@@ -69,9 +69,9 @@ def test_a_server_forges_nothing_in_an_error() -> None:
     for error in (StoreError(EVIL), StoreUnavailable(EVIL), OutcomeUnknown(EVIL), ReplyError(EVIL)):
         assert_harmless(str(error))
     assert len(str(StoreError("x" * 100_000))) < 2100
-    explained = explain(RedisAddress("localhost", 1), ReplyError(f"ERR {EVIL * 1000}"))
-    assert_harmless(str(explained))
-    assert len(str(explained)) < 1000
+    text = to_store_error(RedisAddress("localhost", 1), ReplyError(f"ERR {EVIL * 1000}"))
+    assert_harmless(str(text))
+    assert len(str(text)) < 1000
 
 
 def test_nobody_forges_anything_anywhere(caplog: pytest.LogCaptureFixture) -> None:

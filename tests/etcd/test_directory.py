@@ -87,15 +87,15 @@ def test_a_change_is_made_whole_or_not_at_all(run: Run, etcd_server: EtcdServer,
         async with member(runtime, etcd_server.url) as a:
             first, _ = await a.directory.join(name, contender("a"), a.soon())
             second, _ = await a.directory.join(name, contender("b"), a.soon())
-            kept = Record(Kind.KEPT, "a", keep=60.0, place=first.order)
+            kept = Record(Kind.PLACEHOLDER, "a", counts_for=60.0, place=first.order)
             assert await a.directory.change(name, [first], [kept], a.soon())
             assert not await a.directory.change(name, [second, first], [Record(Kind.SIZE, "c")], a.soon())
             listing = await a.directory.look(name, a.soon())
             assert [(entry.kind, entry.order) for entry in listing.entries] == [
-                (Kind.KEPT, first.order),
+                (Kind.PLACEHOLDER, first.order),
                 (Kind.CONTENDER, second.order),
             ]
-            assert await a.directory.change(name, [only(listing, Kind.KEPT)], [], a.soon())
+            assert await a.directory.change(name, [only(listing, Kind.PLACEHOLDER)], [], a.soon())
 
     run(scene)
 
@@ -173,8 +173,8 @@ def test_what_is_kept_ends_in_time(run: Run, etcd_server: EtcdServer, name: str)
     async def scene(runtime: Runtime) -> None:
         async with member(runtime, etcd_server.url) as a:
             began = runtime.now()
-            assert await a.directory.change(name, [], [Record(Kind.KEPT, "a", keep=0.3)], a.soon())
-            kept = only(await a.directory.look(name, a.soon()), Kind.KEPT)
+            assert await a.directory.change(name, [], [Record(Kind.PLACEHOLDER, "a", counts_for=0.3)], a.soon())
+            kept = only(await a.directory.look(name, a.soon()), Kind.PLACEHOLDER)
             assert kept.order == 0
             while left := await a.directory.remains(name, kept, a.soon()):
                 assert left <= 0.3
@@ -191,7 +191,7 @@ def test_a_block_outlives_its_session(run: Run, etcd_server: EtcdServer, name: s
     async def scene(runtime: Runtime) -> None:
         async with member(runtime, etcd_server.url) as a, member(runtime, etcd_server.url) as b:
             await a.directory.join(name, contender("a"), a.soon())
-            assert await a.directory.change(name, [], [Record(Kind.BLOCK, "a", keep=0.3)], a.soon())
+            assert await a.directory.change(name, [], [Record(Kind.BLOCK, "a", counts_for=0.3)], a.soon())
             await a.directory.keep_alive(a.soon())
             etcd_server.revoke(str(int(a.directory.session(), 16)))
             await a.heard.wait_for("lost")
@@ -313,8 +313,8 @@ def test_the_end_of_a_session_that_was_not_heard_is_found(run: Run, etcd_server:
                 entry, _ = await a.directory.join(name, contender("a"), a.soon())
                 current = sessions.current
                 assert current is not None
-                assert current.watching is not None
-                current.watching.close()
+                assert current.watch is not None
+                current.watch.close()
                 etcd_server.revoke(str(current.lease))
                 if find == "keep_alive":
                     await a.directory.keep_alive(a.soon())

@@ -76,11 +76,11 @@ def test_a_join_that_comes_after_its_end_does_nothing(run: Run, proxy: Proxy, na
             with pytest.raises(OutcomeUnknown):
                 await a.directory.join(name, contender("kept"), a.soon())
             there = (await a.directory.look(name, a.soon())).entries
-            kept = Record(Kind.KEPT, "kept", keep=60.0, place=there[0].order)
+            kept = Record(Kind.PLACEHOLDER, "kept", counts_for=60.0, place=there[0].order)
             assert await a.directory.change(name, there, [kept], a.soon())
             for request_id in ("came", "lost", "kept"):
                 listing = await a.directory._changes._try_to_join(session, name, request_id, "{}", a.soon())
-                assert [entry.kind for entry in listing.entries] == [Kind.KEPT]
+                assert [entry.kind for entry in listing.entries] == [Kind.PLACEHOLDER]
             assert await a.directory.change(name, listing.entries, [], a.soon())
 
     run(scene)
@@ -210,7 +210,7 @@ def test_an_channel_is_heard_again_whatever_went_wrong_first(
         async with member(runtime, etcd_server.url) as a:
             sessions, session = a.directory._sessions, a.directory._sessions.current
             assert session is not None
-            assert session.watching is not None
+            assert session.watch is not None
             hear_again, tried = sessions._hear_again, runtime.event()
 
             async def fail_once(which: EtcdSession) -> None:
@@ -220,7 +220,7 @@ def test_an_channel_is_heard_again_whatever_went_wrong_first(
                 await hear_again(which)
 
             monkeypatch.setattr(sessions, "_hear_again", fail_once)
-            session.watching.lose("the server says nothing that makes sense")
+            session.watch.lose("the server says nothing that makes sense")
             assert await tried.wait(a.soon())
             await a.directory.tell(session.name, "still here", a.soon())
             await a.heard.wait_for("told still here")

@@ -155,7 +155,7 @@ class Meddled(ModelDirectory):
         if self.meddles:
             self.meddles = False
             blocks = [entry for entry in remove if entry.kind is Kind.BLOCK]
-            record = Record(Kind.BLOCK, "r1", before=remove[-1].order, keep=1.0)
+            record = Record(Kind.BLOCK, "r1", before=remove[-1].order, counts_for=1.0)
             await super().change(name, blocks, [record], until)
         return await super().change(name, remove, add, until, beside)
 

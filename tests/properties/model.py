@@ -26,7 +26,7 @@ from holdfast.contracts.messages import (
     WithdrawRequest,
 )
 from holdfast.outcome import Outcome
-from holdfast.table.state import KEPT, Holder, NameState, Waiter
+from holdfast.table.state import PLACEHOLDER, Holder, NameState, Waiter
 from holdfast.table.times import MARGIN, PROPOSAL_BOUND, RETRY, TOMBSTONE
 
 LONGEST_DELAY = 40
@@ -81,7 +81,7 @@ class Taken:
         self.kept = ""
         """The request of what a release left to keep the name."""
         if isinstance(self.message, ReleaseRequest) and self.message.keep and self.own in self.live:
-            self.kept = KEPT + self.own
+            self.kept = PLACEHOLDER + self.own
         new = [each for each in self.after.holders if each.request_id not in {*self.live, self.kept}]
         renewed = self.own if isinstance(self.message, RenewRequest) and self.quarantine else ""
         self.taken_up = [each for each in new if each.request_id == renewed]
@@ -177,16 +177,22 @@ class Judge:
         self.stepped_back = self.stepped_back and bool(self.delays)
 
     def _judge_holders(self, taken: Taken) -> None:
-        """Nobody who lives loses the name but by its own doing or by force, and nobody keeps it too long."""
+        """Nobody who lives loses the name but by its own doing or by force, and nobody keeps it too long.
+
+        A store that forgot may restore a lease of the whole capacity from a renewal sent before it was made lighter. A
+        later lease that shares the name proves that it was, and removes it until its holder renews the lighter one.
+        """
         for request_id, holder in taken.live.items():
             if request_id in taken.held:
                 self._judge_kept(taken, holder, taken.held[request_id])
             else:
                 by_itself = isinstance(taken.message, ReleaseRequest | WithdrawRequest) and request_id == taken.own
-                by_itself |= (
-                    isinstance(taken.message, WithdrawRequest) and request_id == KEPT + taken.own
-                )  # which nobody else wants
-                by_a_later_one = any(each.weight == taken.after.capacity for each in taken.taken_up)
+                by_itself |= isinstance(taken.message, WithdrawRequest) and request_id == PLACEHOLDER + taken.own
+                whole = taken.after.capacity
+                by_a_later_one = any(
+                    each.weight == whole or (holder.weight == whole and each.token > holder.token)
+                    for each in taken.taken_up
+                )
                 assert by_itself or taken.message is None or by_a_later_one, "a live holder lost the name"
         for holder in taken.after.holders:
             assert taken.now < holder.expires_at <= taken.now + holder.ttl
@@ -229,7 +235,7 @@ class Judge:
         if not isinstance(renewal, RenewRequest) or renewal.request_id in taken.live:
             return
         request, before = renewal.request, taken.before
-        over = renewal.request_id == self.last_released or KEPT + renewal.request_id in taken.live
+        over = renewal.request_id == self.last_released or PLACEHOLDER + renewal.request_id in taken.live
         if request is not None and request.weight == request.capacity:
             newest = renewal.token >= before.counter
             room = all(each.token < renewal.token for each in taken.live.values())
@@ -377,7 +383,7 @@ class Judge:
             assert (kept.token, kept.weight, kept.owner) == (old.token, old.weight, old.owner)
             assert (kept.expires_at, kept.ttl) == (taken.now + release.keep, release.keep), "kept for another time"
             assert (kept.channel, kept.lock_delay, kept.notify_contended) == ("", 0, False)
-        if self.last_released == release.request_id or KEPT + release.request_id in taken.live:
+        if self.last_released == release.request_id or PLACEHOLDER + release.request_id in taken.live:
             assert taken.answer is Outcome.RELEASED
         else:
             assert taken.answer is self._fate(taken, release.token)

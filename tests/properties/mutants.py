@@ -21,7 +21,7 @@ from holdfast.contracts.messages import (
     WithdrawRequest,
 )
 from holdfast.outcome import Outcome
-from holdfast.table.state import KEPT, Queue
+from holdfast.table.state import PLACEHOLDER, Queue
 from holdfast.table.step import Step
 from holdfast.table.times import RETRY
 
@@ -293,7 +293,7 @@ class KeptForTheWholeLease(Step):
         held = {each.request_id: each.expires_at for each in self.state.holders}
         outcome = super().release(release)
         for holder in self.state.holders:
-            holder.expires_at = held.get(holder.request_id.removeprefix(KEPT), holder.expires_at)
+            holder.expires_at = held.get(holder.request_id.removeprefix(PLACEHOLDER), holder.expires_at)
         return outcome
 
 
@@ -302,7 +302,7 @@ class KeptIsStillHeld(Step):
 
     def renew(self, renewal: RenewRequest) -> Outcome | None:
         for holder in self.state.holders:
-            if holder.request_id == KEPT + renewal.request_id and holder.expires_at > self.now:
+            if holder.request_id == PLACEHOLDER + renewal.request_id and holder.expires_at > self.now:
                 holder.request_id = renewal.request_id
         return super().renew(renewal)
 

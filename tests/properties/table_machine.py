@@ -16,7 +16,7 @@ from holdfast.contracts.messages import (
     RenewRequest,
     WithdrawRequest,
 )
-from holdfast.table.state import KEPT, NameState, Queue
+from holdfast.table.state import PLACEHOLDER, NameState, Queue
 from holdfast.table.step import Step
 from holdfast.table.times import TOMBSTONE
 from tests.properties.model import LONGEST_DELAY, Answer, Judge, Request, RequestRevocation, Resize, Taken
@@ -75,7 +75,7 @@ class TableMachine(RuleBasedStateMachine):
     def let_go(self, release: ReleaseRequest) -> None:
         """Take the step of a release. No request holds a second time, and so none is kept for another time."""
         held = {each.request_id for each in self.state.holders}
-        if {release.request_id, KEPT + release.request_id} <= held:
+        if {release.request_id, PLACEHOLDER + release.request_id} <= held:
             release = replace(release, keep=0)
         self.take(release, lambda step: step.release(release))
 

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import Client, LeaseState, LockTimeout, Outcome, OutcomeUnknown, StoreError, StoreUnavailable
 from holdfast.runtimes.clocks import steady
-from holdfast.stores.redis.links.errors import LASTING, PASSING, explain
+from holdfast.stores.redis.links.errors import LASTING, PASSING, to_store_error
 from holdfast.stores.redis.links.link import RedisAddress
 from holdfast.stores.redis.links.link import ReplyError as ReplyErrorOfLink
 from holdfast.stores.redis.names import slot_of
@@ -75,7 +75,7 @@ def test_every_code_is_explained(server: RedisServer, code: str, form: str) -> N
         link, until = store._servers.link(RedisAddress(*server.address)), kit.now() + 10
         with pytest.raises(ReplyErrorOfLink, match=f"^{code} in its own words$") as caught:
             await link.command("DEBUG", "ERROR", f"{code} in its own words", until=until)
-        said = explain(RedisAddress(*server.address), caught.value)
+        said = to_store_error(RedisAddress(*server.address), caught.value)
         assert isinstance(said, StoreUnavailable) == (code in PASSING)
         assert f"{code} in its own words" in str(said)
         assert MEANINGS[code] in str(said)

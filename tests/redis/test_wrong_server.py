@@ -7,7 +7,7 @@ import pytest
 
 from holdfast import StoreUnavailable
 from holdfast.stores.quorum import node_set
-from holdfast.stores.redis.links.errors import explain
+from holdfast.stores.redis.links.errors import to_store_error
 from holdfast.stores.redis.links.link import RedisAddress, ReplyError
 from tests.faults.scenes import API_FORMS
 from tests.servers import RedisServer, RedisTlsServer
@@ -40,8 +40,8 @@ def test_a_sentinel_command_is_known_however_it_is_quoted(command: str, quote: s
     """Versions differ in that; and a script that is not known is no sign of a Sentinel, whatever its arguments."""
     address = RedisAddress("host")
     unknown = f"ERR unknown command {quote}{{}}{quote}, with args beginning with: {quote}SENTINEL{quote}"
-    assert "is no Sentinel" in str(explain(address, ReplyError(unknown.format(command))))
-    assert "too old or restricted" in str(explain(address, ReplyError(unknown.format("EVALSHA"))))
+    assert "is no Sentinel" in str(to_store_error(address, ReplyError(unknown.format(command))))
+    assert "too old or restricted" in str(to_store_error(address, ReplyError(unknown.format("EVALSHA"))))
 
 
 @pytest.mark.parametrize("form", API_FORMS)

@@ -186,7 +186,7 @@ LUA_MUTANTS: Sequence[Mutant] = (
     lua("leases never end", ("if holder[EXPIRES] <= now then", "if false then"), scenario="redis_calm"),
     lua("leases end early", ("if holder[EXPIRES] <= now then", "if holder[EXPIRES] <= now + holder[TTL] / 10 then")),
     lua("a hand-off grants less than the ttl", ("last, it[W_TTL]", "last, math.min(it[W_TTL], 200000)")),
-    lua("a grant lasts less than the ttl", ("now, now + keeps, told }", "now, now + math.floor(keeps / 2), told }")),
+    lua("a grant lasts less than the ttl", ("now, now + lasts, told }", "now, now + math.floor(lasts / 2), told }")),
     lua("the usual grant lasts less than the ttl", ("= now, now + ttl, span > 1", "= now, now + ttl / 2, span > 1")),
     lua(
         "a renewal shortens the lease",
@@ -214,12 +214,17 @@ LUA_MUTANTS: Sequence[Mutant] = (
     # leaving
     lua(
         "a release does not hand off",
-        ("serve_queue()\nsave()\nreturn (kept", "save()\nreturn (kept"),
+        ("serve_queue()\nsave()\nreturn (placeholder", "save()\nreturn (placeholder"),
         ("usual = expires >= now + RETENTION * 3 / 4", "usual = false"),
         scenario="redis_calm",
     ),
-    lua("leaving does not pass on a grant", ("remove_holder(request)\nremove_holder(KEPT", "remove_holder(KEPT")),
-    lua("leaving keeps the place in the queue", ("KEPT .. request)\ndequeue(request)", "KEPT .. request)")),
+    lua(
+        "leaving does not pass on a grant",
+        ("remove_holder(request)\nremove_holder(PLACEHOLDER", "remove_holder(PLACEHOLDER"),
+    ),
+    lua(
+        "leaving keeps the place in the queue", ("PLACEHOLDER .. request)\ndequeue(request)", "PLACEHOLDER .. request)")
+    ),
     lua(
         "what was given up may arrive",
         ("local usual = not buried and", "local usual ="),
@@ -400,12 +405,12 @@ LUA_MUTANTS: Sequence[Mutant] = (
         forget_while_held,
     ),
     # what is changed while a name is held
-    lua("min_hold is ignored", ("if keeps > 0 then", "if false then"), scenario="redis_weights"),
+    lua("min_hold is ignored", ("if keep_for > 0 then", "if false then"), scenario="redis_weights"),
     lua(
         "half of min_hold is kept",
         (
-            "holder[TTL], holder[EXPIRES], holder[DELAY] = keeps, now + keeps, 0",
-            "holder[EXPIRES] = now + math.floor(keeps / 2)",
+            "holder[TTL], holder[EXPIRES], holder[DELAY] = keep_for, now + keep_for, 0",
+            "holder[EXPIRES] = now + math.floor(keep_for / 2)",
         ),
         scenario="redis_weights",
     ),

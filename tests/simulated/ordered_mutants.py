@@ -5,9 +5,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from holdfast.contracts.deadlines import micros
-from holdfast.stores.ordered import acquiring, entries
+from holdfast.stores.ordered import acquiring, granting
 from holdfast.stores.ordered.contenders import Contender, ContenderRegistry
-from holdfast.stores.ordered.entries import Entry, Kind, Reading
+from holdfast.stores.ordered.entries import Entry, Kind
+from holdfast.stores.ordered.granting import Decision
 from holdfast.stores.ordered.removal import EntryRemover
 from holdfast.stores.ordered.store import OrderedStore
 from holdfast.stores.ordered.trust import SessionTrust
@@ -24,23 +25,23 @@ def trust_the_ttl(self: SessionTrust, entry: Entry, sent: float) -> int:
     return 10**12
 
 
-def hold_if_the_first_fits(reading: Reading, lighter: dict[str, int]) -> None:
+def hold_if_the_first_fits(decision: Decision, lighter: dict[str, int]) -> None:
     """Let whoever fits hold, whoever stands before it."""
     taken = 0
-    for entry in reading.line:
-        fits = entry.kind is Kind.CONTENDER and taken + entry.weight <= reading.capacity
+    for entry in decision.line:
+        fits = entry.kind is Kind.CONTENDER and taken + entry.weight <= decision.capacity
         taken += entry.weight if fits or entry.kind is not Kind.CONTENDER else 0
         if entry.kind is Kind.CONTENDER:
-            (reading.holders if fits else reading.waiters).append(entry)
+            (decision.holders if fits else decision.waiters).append(entry)
 
 
-def forget_what_is_kept(original: Callable[..., None], reading: Reading, *args: Any) -> None:
-    reading.line = [entry for entry in reading.line if entry.kind is Kind.CONTENDER]
-    original(reading, *args)
+def forget_what_is_kept(original: Callable[..., None], decision: Decision, *args: Any) -> None:
+    decision.line = [entry for entry in decision.line if entry.kind is Kind.CONTENDER]
+    original(decision, *args)
 
 
-def watch_the_first(reading: Reading, waiter: Entry) -> list[Entry]:
-    return reading.line[:1]
+def watch_the_first(decision: Decision, waiter: Entry) -> list[Entry]:
+    return decision.line[:1]
 
 
 def watch_one(original: Callable[..., list[Entry]], *args: Any) -> list[Entry]:
@@ -74,15 +75,15 @@ def never_wake(self: OrderedStore, request_id: str) -> None:
 
 
 def module(name: str, wrapper: Callable[..., Any]) -> Callable[[], Any]:
-    """Return a way to replace a function of the module of entries, wherever it is used, by `wrapper(original, ...)`."""
-    original = getattr(entries, name)
+    """Return a way to replace a function of `granting.py`, wherever it is used, by `wrapper(original, ...)`."""
+    original = getattr(granting, name)
 
     def function(*args: Any) -> Any:
         return wrapper(original, *args)
 
     if hasattr(acquiring, name):
-        return both(replaced(entries, name, function), replaced(acquiring, name, function))
-    return replaced(entries, name, function)
+        return both(replaced(granting, name, function), replaced(acquiring, name, function))
+    return replaced(granting, name, function)
 
 
 def _of(scenario: str) -> tuple[str, ...]:
@@ -98,7 +99,7 @@ ORDERED_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a lease is trusted for longer than its session", replaced(SessionTrust, "trusted", trust_the_ttl), _of("wire")
     ),
-    Mutant("newcomers hold if they fit", replaced(entries, "_fill", hold_if_the_first_fits), _of("weights")),
+    Mutant("newcomers hold if they fit", replaced(granting, "_fill", hold_if_the_first_fits), _of("weights")),
     Mutant("what is kept takes no room", module("_fill", forget_what_is_kept), _of("calm")),
     Mutant("waiters watch who came first", replaced(acquiring, "to_watch", watch_the_first), _of("calm")),
     Mutant("waiters watch one where several may make room", module("to_watch", watch_one), _of("calm")),

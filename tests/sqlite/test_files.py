@@ -22,7 +22,7 @@ from holdfast.runtimes import clocks
 from holdfast.runtimes.threads import ThreadsRuntime, drive
 from holdfast.stores.sqlite import machine
 from holdfast.stores.sqlite.database import SWEEP_EVERY, Database
-from holdfast.stores.sqlite.errors import explain
+from holdfast.stores.sqlite.errors import to_store_error
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.stores.tabled import RETENTION
 from holdfast.stores.urls import default_file, store_source
@@ -209,7 +209,7 @@ def test_a_disk_without_room_gets_advice(tmp_path: Path, monkeypatch: pytest.Mon
     free = os.statvfs(tmp_path)
     assert free.f_bavail * free.f_frsize > 8 * 2**20, "this test needs some room itself"
     with pytest.raises(StoreUnavailable, match=r"SQLITE_IOERR_SHMSIZE.*failure of the disk"):
-        explain(path, error)
+        raise to_store_error(path, error)
     full = os.statvfs_result((4096, 4096, 16, 4, 4, 16, 4, 4, 0, 255))
 
     def statvfs(_folder: Path) -> os.statvfs_result:
@@ -217,7 +217,7 @@ def test_a_disk_without_room_gets_advice(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(os, "statvfs", statvfs)
     with pytest.raises(StoreUnavailable, match=r"the disk is full.*8 MB are ample"):
-        explain(path, error)
+        raise to_store_error(path, error)
 
 
 def lost_when_renewed(client: Client, lease: Lease) -> bool:

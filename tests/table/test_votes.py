@@ -12,8 +12,8 @@ from holdfast.contracts.messages import (
     WithdrawRequest,
 )
 from holdfast.outcome import Outcome
-from holdfast.table.state import KEPT
-from holdfast.table.times import EARLIER, RESERVED
+from holdfast.table.state import PLACEHOLDER
+from holdfast.table.times import EARLIER, VOTE_OFFER
 from tests.table.tools import INTERVAL, TEST_TIMEOUT, TTL, Name
 
 WALL = 10_000_000
@@ -65,7 +65,7 @@ def test_who_waits_is_told_and_not_granted(name: Name) -> None:
     let_go(name, "a/1")
     assert [request_id for request_id, _ in name.heard(NotificationKind.HEAD)] == ["b"]
     assert name.heard(NotificationKind.GRANTED) == []
-    assert name.holders() == KEPT + "b"
+    assert name.holders() == PLACEHOLDER + "b"
     assert isinstance(vote(name, "d"), Busy)
     assert isinstance(vote(name, "b", 2), Granted)
     assert name.holders() == "b/2"
@@ -77,7 +77,7 @@ def test_who_does_not_come_loses_its_turn(name: Name) -> None:
     vote(name, "b")
     vote(name, "c")
     let_go(name, "a/1")
-    name.now += RESERVED
+    name.now += VOTE_OFFER
     name.withdraw("nobody")
     assert [request_id for request_id, _ in name.heard(NotificationKind.HEAD)] == ["c"]
     assert name.queue() == "c"

@@ -54,17 +54,17 @@ def test_a_change_is_all_or_nothing(member: MakeMember) -> None:
     """What is to be removed must be there; then what is kept takes its place, and is there once if asked for again."""
     one, two = member(), member()
     first, second = one.join("change", "a1"), two.join("change", "a2")
-    kept = Record(Kind.KEPT, "a1", keep=60.0, place=first.order, text="kept")
+    kept = Record(Kind.PLACEHOLDER, "a1", counts_for=60.0, place=first.order, text="kept")
     assert one.world.run(one.directory.change("change", [first], [kept], one.until))
     assert [(each.kind, each.order) for each in two.look("change")] == [
-        (Kind.KEPT, first.order),
+        (Kind.PLACEHOLDER, first.order),
         (Kind.CONTENDER, second.order),
     ]
     assert not one.world.run(one.directory.change("change", [second, first], [kept], one.until))
     assert two.requests("change") == ["a1", "a2"]
     assert one.world.run(one.directory.change("change", [], [kept], one.until))
     assert two.requests("change") == ["a1", "a2"]
-    delay = Record(Kind.KEPT, "a3", 7, keep=60.0)
+    delay = Record(Kind.PLACEHOLDER, "a3", 7, counts_for=60.0)
     assert one.world.run(one.directory.change("change", [], [delay], one.until))
     assert [each.order for each in two.look("change")] == [0, first.order, second.order]
 
@@ -81,7 +81,7 @@ def test_what_is_light_vanishes_with_its_session(member: MakeMember) -> None:
     """Contenders and LIGHT entries belong to their session, blocks outlive it."""
     one, two = member(), member()
     one.join("vanish", "a1")
-    more = [Record(Kind.LIGHT, "a1"), Record(Kind.BLOCK, "a1", keep=60.0)]
+    more = [Record(Kind.LIGHT, "a1"), Record(Kind.BLOCK, "a1", counts_for=60.0)]
     assert one.world.run(one.directory.change("vanish", [], more, one.until))
     one.close()
     assert [each.kind for each in two.look("vanish")] == [Kind.BLOCK]
@@ -149,13 +149,13 @@ def test_a_change_before_the_watch_is_heard(member: MakeMember) -> None:
 def test_what_is_kept_ends_by_the_ensembles_time(member: MakeMember) -> None:
     """What remains gets less until it is over, for each session that asks; then it is removed."""
     one, two = member(), member()
-    long = Record(Kind.KEPT, "a1", keep=60.0)
+    long = Record(Kind.PLACEHOLDER, "a1", counts_for=60.0)
     one.world.run(one.directory.change("long", [], [long], one.until))
     (entry,) = two.look("long")
     for each in (two, one):  # each has its own estimate of the ensemble's time
         earlier, later = (each.world.run(each.directory.remains("long", entry, each.until)) for _ in range(2))
         assert 0.0 < later <= earlier <= 60.0
-    kept = Record(Kind.KEPT, "a1", keep=0.1)
+    kept = Record(Kind.PLACEHOLDER, "a1", counts_for=0.1)
     began = one.world.runtime.now()
     one.world.run(one.directory.change("kept", [], [kept], one.until))
     (entry,) = two.look("kept")
@@ -169,7 +169,7 @@ def test_what_is_kept_ends_by_the_ensembles_time(member: MakeMember) -> None:
 def test_a_block_counts_from_the_first_question(member: MakeMember) -> None:
     """It does not count while nobody asks; then it counts for all alike."""
     one, two = member(), member()
-    long = Record(Kind.BLOCK, "a1", keep=60.0)
+    long = Record(Kind.BLOCK, "a1", counts_for=60.0)
     one.world.run(one.directory.change("long block", [], [long], one.until))
     (entry,) = one.look("long block")
     one.world.run(one.world.runtime.sleep(0.2))
@@ -179,7 +179,7 @@ def test_a_block_counts_from_the_first_question(member: MakeMember) -> None:
     assert 60.0 - took - 0.1 < first <= 60.0
     then = two.world.run(two.directory.remains("long block", entry, two.until))
     assert then <= first + 0.001  # the ensemble counts milliseconds
-    block = Record(Kind.BLOCK, "a1", keep=0.1, text="why")
+    block = Record(Kind.BLOCK, "a1", counts_for=0.1, text="why")
     one.world.run(one.directory.change("block", [], [block], one.until))
     (entry,) = one.look("block")
     (detail,) = two.world.run(two.directory.details("block", [entry], two.until))

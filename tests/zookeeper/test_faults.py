@@ -84,12 +84,12 @@ def test_a_lost_reply_to_a_change(member: MakeMember, zookeeper_server: ZooKeepe
     with proxied(zookeeper_server) as (proxy, url):
         one = member(url)
         entry = one.join("changed", "a1")
-        kept = Record(Kind.KEPT, "a1", keep=60.0, place=entry.order)
+        kept = Record(Kind.PLACEHOLDER, "a1", counts_for=60.0, place=entry.order)
         proxy.swallow(containing=b"k_a1_")
         with pytest.raises(OutcomeUnknown):
             one.world.run(one.directory.change("changed", [entry], [kept], one.until))
         assert not one.world.run(one.directory.change("changed", [entry], [kept], one.until))
-        assert [each.kind for each in one.look("changed")] == [Kind.KEPT]
+        assert [each.kind for each in one.look("changed")] == [Kind.PLACEHOLDER]
         one.close()
 
 

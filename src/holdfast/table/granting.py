@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from holdfast.contracts.messages import AcquireRequest, Granted, Notification, NotificationKind
-from holdfast.table.state import KEPT, Holder, NameState, Waiter
-from holdfast.table.times import EARLIER, LATEST, MARGIN, PROPOSAL_BOUND, RESERVED, RETRY
+from holdfast.table.state import PLACEHOLDER, Holder, NameState, Waiter
+from holdfast.table.times import EARLIER, LATEST, MARGIN, PROPOSAL_BOUND, RETRY, VOTE_OFFER
 
 
 @dataclass(slots=True)
@@ -206,24 +206,24 @@ class Granting:
         """Tell a new head of the queue when to ask, unless it will ask anyway before the name may be free.
 
         The request `answered` learns its retry time from the reply. Every other waiter asks again within two intervals
-        of its last request. The head of a queue for votes is notified when the vote is free, and the name is kept for
-        this waiter for a while.
+        of its last request. The head of a queue for votes is notified when the vote is free, and a placeholder
+        takes the room for this waiter.
         """
         queue = self.state.queue
         head = queue.head
         if head and queue[0].request.votes:
             if self._fits(1):
-                self._reserve(queue[0].request)
+                self._offer_vote(queue[0].request)
         elif head and head not in (self._head_before, answered):
             waiter, frees_in = queue[0], self._frees_in()
             retries_by = waiter.fresh_until - waiter.request.waiter_ttl + 2 * waiter.request.interval
             if self.now + frees_in < retries_by + MARGIN:
                 self._notify(waiter.request.channel, NotificationKind.HEAD, head, after=max(frees_in, RETRY))
 
-    def _reserve(self, request: AcquireRequest) -> None:
-        """Notify a waiter for a vote that the vote is free, and keep the name from all others for a while."""
+    def _offer_vote(self, request: AcquireRequest) -> None:
+        """Notify a waiter for a vote that the vote is free, and block all others by a placeholder for a while."""
         self._notify(request.channel, NotificationKind.HEAD, request.request_id, after=RETRY)
-        until = self.now + RESERVED
+        request_id, until = PLACEHOLDER + request.request_id, self.now + VOTE_OFFER
         self.state.holders.append(
-            Holder(KEPT + request.request_id, "", request.owner, self.state.counter, 1, RESERVED, 0, self.now, until)
+            Holder(request_id, "", request.owner, self.state.counter, 1, VOTE_OFFER, 0, self.now, until)
         )

@@ -5,7 +5,7 @@ and can be restored unless the store knows that it is over.
 """
 
 from holdfast.contracts.messages import AcquireRequest, RenewRequest
-from holdfast.table.state import KEPT, Holder, NameState
+from holdfast.table.state import PLACEHOLDER, Holder, NameState
 
 
 def restore(state: NameState, renewal: RenewRequest, now: int, quarantined_since: int) -> Holder | None:
@@ -17,7 +17,7 @@ def restore(state: NameState, renewal: RenewRequest, now: int, quarantined_since
     request, token = renewal.request, renewal.token
     if request is None or renewal.request_id in state.tombstones:
         return None
-    if renewal.request_id == state.last_released or state.find_holder(KEPT + renewal.request_id):
+    if renewal.request_id == state.last_released or state.find_holder(PLACEHOLDER + renewal.request_id):
         return None
     if request.weight == request.capacity:
         if token < state.counter or any(holder.token >= token for holder in state.holders):

@@ -7,8 +7,12 @@ from dataclasses import dataclass, field
 from holdfast.contracts.messages import AcquireRequest
 from holdfast.table.times import TOMBSTONE
 
-KEPT = "~"
-"""The prefix of the request id of a holder that is nobody: the lease was released, but the name is kept for a while."""
+PLACEHOLDER = "~"
+"""The prefix of the request id of a placeholder: a holder that is no client, and takes the name's room for a while.
+
+A release with `keep` leaves one until `min_hold` has passed. A waiter for a vote that was notified has one until it
+repeats its request.
+"""
 
 
 @dataclass(slots=True)
@@ -186,8 +190,8 @@ class NameState:
         for holder in self.holders:
             if holder.expires_at <= now:
                 self.block_for(holder.lock_delay, holder.expires_at)
-                if holder.request_id.startswith(KEPT):  # the waiter that the name was kept for did not ask in time
-                    self.queue.drop(holder.request_id.removeprefix(KEPT))
+                if holder.request_id.startswith(PLACEHOLDER):  # perhaps its waiter for a vote did not ask in time
+                    self.queue.drop(holder.request_id.removeprefix(PLACEHOLDER))
             else:
                 holder.expires_at = min(holder.expires_at, now + holder.ttl)
                 live.append(holder)

@@ -40,7 +40,7 @@ from holdfast.contracts.messages import (
 from holdfast.outcome import Outcome
 from holdfast.table.granting import Granting
 from holdfast.table.quarantine import restore
-from holdfast.table.state import KEPT, Holder
+from holdfast.table.state import PLACEHOLDER, Holder
 from holdfast.table.times import RETRY, STAGGER
 from holdfast.table.views import view_holder, view_name
 
@@ -91,9 +91,9 @@ class Step(Granting):
         return state.adopt_capacity(request.capacity)
 
     def _vote(self, request: AcquireRequest) -> Granted | Busy:
-        """Grant the name if it is free, or kept for this waiter, which was notified and now asks all stores again."""
+        """Grant the name if it is free, or offered to this waiter, which was notified and now asks all stores again."""
         state = self.state
-        state.remove_holder(KEPT + request.place)
+        state.remove_holder(PLACEHOLDER + request.place)
         if self._fits(request.weight):
             state.queue.drop(request.place)
             granted = self._grant(request)
@@ -132,7 +132,7 @@ class Step(Granting):
             state.add_tombstone(request_id, self.now)
         reply = NotGranted(state.owners(), state.queue.place(request_id), self._quarantine_left())
         state.remove_holder(request_id)
-        state.remove_holder(KEPT + request_id)
+        state.remove_holder(PLACEHOLDER + request_id)
         state.queue.drop(request_id)
         self._serve_queue()
         return reply
@@ -142,7 +142,7 @@ class Step(Granting):
     def release(self, release: ReleaseRequest) -> Outcome:
         """End a lease, and hand the name over in the same step. A repeated release gets the same reply.
 
-        A release with `keep` leaves a holder that is nobody: it keeps the name until its own end.
+        A release with `keep` leaves a placeholder: it takes the room of the lease until its own end.
         """
         self._begin()
         state, request_id, keep = self.state, release.request_id, release.keep
@@ -150,27 +150,27 @@ class Step(Granting):
             state.add_tombstone(request_id, self.now)
             state.queue.drop(request_id)  # of a late copy of the acquire request, after the lease had run out
             state.queue.drop(request_id.rpartition("/")[0])  # of a vote that was refused, and left its waiter here
-        if self._keep(request_id, keep) if keep else state.remove_holder(request_id):
+        if self._leave_placeholder(request_id, keep) if keep else state.remove_holder(request_id):
             state.last_released = request_id
             if state.queue.order:
                 self._serve_queue()
             return Outcome.RELEASED
-        kept = state.find_holder(KEPT + request_id)
+        placeholder = state.find_holder(PLACEHOLDER + request_id)
         if self._quarantine_left():
             state.add_tombstone(request_id, self.now)  # so that a late renewal cannot restore the lease
             state.queue.drop(request_id)  # the store may have forgotten that the request was granted
         self._serve_queue()
-        return Outcome.RELEASED if kept or state.last_released == request_id else self._outcome_of(release.token)
+        return Outcome.RELEASED if placeholder or state.last_released == request_id else self._outcome_of(release.token)
 
-    def _keep(self, request_id: str, length: int) -> bool:
-        """Turn a holder into one that is nobody, for `length`; return whether there was one.
+    def _leave_placeholder(self, request_id: str, length: int) -> bool:
+        """Turn a holder into a placeholder, for `length`; return whether there was a holder.
 
         The waiters' retry times change with it, so the head of the queue is notified as if it were new.
         """
         holder = self.state.find_holder(request_id)
         if holder is None:
             return False
-        holder.request_id, holder.channel = KEPT + holder.request_id, ""
+        holder.request_id, holder.channel = PLACEHOLDER + holder.request_id, ""
         holder.ttl, holder.expires_at, holder.lock_delay = length, self.now + length, 0
         holder.notify_contended = False
         self._head_before = ""

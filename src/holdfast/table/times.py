@@ -18,8 +18,8 @@ RETRY = 1_000
 MARGIN = 1_000_000
 """How much later than necessary a waiter may ask again before the table notifies it that it became the head."""
 
-RESERVED = 20_000
-"""How long a name is kept for the waiter that was notified that the name's vote is free."""
+VOTE_OFFER = 20_000
+"""How long a placeholder takes the room of a vote for the waiter that was notified that the vote is free."""
 
 EARLIER = 50_000
 """By how much a proposal may lie before the store's wall clock when it orders the queue for votes."""

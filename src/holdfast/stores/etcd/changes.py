@@ -24,7 +24,7 @@ LATE = 30
 """For how many seconds a tombstone refuses a join that was given up."""
 
 SLOW = 1.0
-"""The duration of a change, in seconds, after which the lease of a KEPT entry is renewed once."""
+"""The duration of a change, in seconds, after which the lease of a PLACEHOLDER entry is renewed once."""
 
 
 class EtcdChanges:
@@ -191,17 +191,17 @@ class EtcdChanges:
         """Return the etcd lease for an entry; 0 for none."""
         if record.kind is Kind.SIZE:
             return 0
-        if record.kind is Kind.KEPT:  # this lease begins before the change, so the clients count the end themselves
-            return await self._sessions.grant(math.ceil(record.keep) + 1, until)
+        if record.kind is Kind.PLACEHOLDER:  # its lease begins before the change, so the clients count the end
+            return await self._sessions.grant(math.ceil(record.counts_for) + 1, until)
         if session is None:
             raise StoreUnavailable("this client's session at etcd has ended: try again, which begins a new one")
         if record.kind is Kind.BLOCK:
-            return await self._sessions.block_lease(session, record.keep, until)
+            return await self._sessions.block_lease(session, record.counts_for, until)
         return session.lease
 
     async def _count_anew(self, add: Sequence[Record], leases: Sequence[int], until: float) -> None:
         for record, lease in zip(add, leases, strict=True):
-            if record.kind is Kind.KEPT:
+            if record.kind is Kind.PLACEHOLDER:
                 await self._gateway.exchange("lease/keepalive", {"ID": str(lease)}, until)
 
     def _ended(self, session: EtcdSession | None) -> StoreUnavailable:

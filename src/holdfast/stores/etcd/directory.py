@@ -19,7 +19,7 @@ from holdfast.stores.etcd.link import EtcdLink
 from holdfast.stores.etcd.options import EtcdDeployment
 from holdfast.stores.etcd.reads import EtcdReads
 from holdfast.stores.etcd.session import EtcdSessions
-from holdfast.stores.etcd.watching import EtcdWatches
+from holdfast.stores.etcd.watch_streams import EtcdWatches
 from holdfast.stores.ordered.directory import Watcher
 from holdfast.stores.ordered.entries import Kind
 

@@ -8,16 +8,16 @@ from holdfast.contracts.runtime import Runtime
 from holdfast.stores.etcd.keys import Keys, Seen, after, decoded
 from holdfast.stores.etcd.link import Said
 from holdfast.stores.etcd.session import EtcdSessions
-from holdfast.stores.etcd.watching import EtcdWatches, Watching
+from holdfast.stores.etcd.watch_streams import EtcdWatch, EtcdWatches
 from holdfast.stores.ordered.entries import Entry
 
 
 @dataclass(slots=True, eq=False)
-class Watch:
+class EntryWatch:
     """The watch of one request."""
 
     keys: frozenset[str]
-    watching: Watching | None = None
+    etcd_watch: EtcdWatch | None = None
     over: bool = False
 
 
@@ -31,7 +31,7 @@ class EtcdEntryWatches:
         self._watches = watches
         self._sessions = sessions
         self._mutex = runtime.mutex()
-        self._watched: dict[str, Watch] = {}
+        self._watched: dict[str, EntryWatch] = {}
 
     async def watch(self, name: str, request_id: str, entries: Sequence[Entry], until: float) -> bool:
         """Have `woken(request_id)` called once when one of these is removed or changes, or when the watch is lost.
@@ -45,44 +45,44 @@ class EtcdEntryWatches:
         self._unwatch(request_id)
         if not entries:
             return True
-        watch = Watch(keys)
+        watch = EntryWatch(keys)
         with self._mutex:
             self._watched[request_id] = watch
         whole = self._keys.of(name, "")
         span = (next(iter(keys)), "") if len(keys) == 1 else (whole, after(whole))
         make = partial(
-            Watching, self._runtime, partial(self._event, request_id, watch), partial(self._wake, request_id, watch)
+            EtcdWatch, self._runtime, partial(self._event, request_id, watch), partial(self._wake, request_id, watch)
         )
         revision = min(entry.revision if isinstance(entry, Seen) else entry.token for entry in entries)
         try:
-            watching = await self._watches.begin(make, span, revision + 1, until)
+            etcd_watch = await self._watches.begin(make, span, revision + 1, until)
         except BaseException:
             self._unwatch(request_id)
             raise
         with self._mutex:
-            watch.watching = watching
+            watch.etcd_watch = etcd_watch
         if watch.over:
-            watching.close()
+            etcd_watch.close()
         return True
 
     def _is_watching(self, request_id: str, keys: frozenset[str]) -> bool:
         """Return whether a request watches exactly these keys already and has seen no event."""
         with self._mutex:
             watch = self._watched.get(request_id)
-            return watch is not None and watch.keys == keys and watch.watching is not None and not watch.over
+            return watch is not None and watch.keys == keys and watch.etcd_watch is not None and not watch.over
 
-    def _event(self, request_id: str, watch: Watch, event: Said) -> None:
+    def _event(self, request_id: str, watch: EntryWatch, event: Said) -> None:
         if decoded(event["kv"]["key"]) in watch.keys:
             self._wake(request_id, watch)
 
-    def _wake(self, request_id: str, watch: Watch) -> None:
+    def _wake(self, request_id: str, watch: EntryWatch) -> None:
         """Wake the request, once, because a watched key changed or its watch was lost."""
         with self._mutex:
             told, watch.over = watch.over, True
             if self._watched.get(request_id) is watch:
                 del self._watched[request_id]
-        if watch.watching is not None:
-            watch.watching.close()
+        if watch.etcd_watch is not None:
+            watch.etcd_watch.close()
         if not told and self._sessions.watcher is not None:
             self._sessions.watcher.woken(request_id)
 
@@ -91,8 +91,8 @@ class EtcdEntryWatches:
             watch = self._watched.pop(request_id, None)
             if watch is not None:
                 watch.over = True
-        if watch is not None and watch.watching is not None:
-            watch.watching.close()
+        if watch is not None and watch.etcd_watch is not None:
+            watch.etcd_watch.close()
 
     def close(self) -> None:
         """End all watches."""

@@ -49,10 +49,10 @@ def raise_refusal(address: EtcdAddress, said: Said) -> None:
         raise LeaseGone(text)
     if any(each in text for each in TOKEN_REFUSED):
         raise TokenRefused(text)
-    raise _meaning(f"the etcd server at {address}", text, code)
+    raise _to_store_error(f"the etcd server at {address}", text, code)
 
 
-def _meaning(server: str, text: str, code: int) -> StoreError:
+def _to_store_error(server: str, text: str, code: int) -> StoreError:
     why = text.removeprefix("etcdserver: ").rstrip(".")
     if any(each in text for each in LOGIN_REFUSED):
         return StoreError(f"{server} refused the credentials ({why}); check the user and the password in the URL")

@@ -2,7 +2,7 @@
 
     <prefix>/n/<name>/c<request>    a contender, with the lease of its session
     <prefix>/n/<name>/l<request>    the reduced weight of a contender, with the same lease
-    <prefix>/n/<name>/k<request>    room that is kept, with a lease of its own
+    <prefix>/n/<name>/k<request>    a placeholder, with a lease of its own
     <prefix>/n/<name>/b<request>    the lock delay of a holder, with a lease that outlives that of the session
     <prefix>/n/<name>/s<request>    a change of the capacity, without a lease
     <prefix>/n/<name>/z             nothing; its mod_revision tells when the last contender joined
@@ -51,7 +51,7 @@ class Written:
     weight: int = 1
     capacity: int = 1
     before: int = 0
-    keep: float = 0.0
+    counts_for: float = 0.0
     place: int = 0
     wall: int = 0
     """The time at which it was added, by the wall clock of the client that added it, in microseconds."""
@@ -73,12 +73,12 @@ class Written:
             return cls()
 
 
-FIELDS = {"w": "weight", "c": "capacity", "b": "before", "k": "keep", "p": "place", "a": "wall", "t": "text"}
+FIELDS = {"w": "weight", "c": "capacity", "b": "before", "k": "counts_for", "p": "place", "a": "wall", "t": "text"}
 
 
 def written(record: Record, wall: int) -> Written:
     """Return the value of a new entry's key."""
-    return Written(record.weight, record.capacity, record.before, record.keep, record.place, wall, record.text)
+    return Written(record.weight, record.capacity, record.before, record.counts_for, record.place, wall, record.text)
 
 
 class Keys:
@@ -160,7 +160,7 @@ def entry_of(tail: str, kv: Said, revision: int) -> Seen:
     kind, token, value = Kind(tail[0]), number(kv, "create_revision"), read_value(kv)
     entry = Seen(kind, tail[1:], token, value.weight, value.capacity, value.before, token, tail)
     entry.revision, entry.text, entry.wall = revision, value.text, value.wall
-    if kind is Kind.KEPT:
+    if kind is Kind.PLACEHOLDER:
         entry.order = value.place
     elif kind in {Kind.CONTENDER, Kind.LIGHT}:
         entry.session = session_of(kv["lease"]) if "lease" in kv else ""

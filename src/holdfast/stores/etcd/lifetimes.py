@@ -1,4 +1,4 @@
-"""How long a KEPT or BLOCK entry counts in etcd. etcd tells no time, so each client counts by its own clock."""
+"""How long a PLACEHOLDER or BLOCK entry counts in etcd. etcd tells no time, so each client counts by its own clock."""
 
 from holdfast.contracts.runtime import Runtime
 from holdfast.stores.etcd import requests
@@ -22,7 +22,7 @@ class EtcdLifetimes:
         """The local instant at which this client first read how long an entry still counts."""
 
     async def remains(self, name: str, entry: Entry, until: float) -> float:
-        """Return for how many seconds a KEPT or BLOCK entry still counts; remove it if its time is over.
+        """Return for how many seconds a PLACEHOLDER or BLOCK entry still counts; remove it if its time is over.
 
         etcd tells no time, so each client counts by its own clock from its first request on. The lease of the entry
         ends it for all clients.
@@ -33,8 +33,8 @@ class EtcdLifetimes:
             self._first_read_at.pop(place, None)
             return 0.0
         now = self._runtime.now()
-        left = read_value(kv).keep - (now - self._first_read_at.setdefault(place, now))
-        if entry.kind is Kind.KEPT:
+        left = read_value(kv).counts_for - (now - self._first_read_at.setdefault(place, now))
+        if entry.kind is Kind.PLACEHOLDER:
             said = await self._gateway.exchange("lease/timetolive", {"ID": kv.get("lease", "0")}, until)
             left = min(left, number(said, "TTL") + 1.0)
         if left > 0.0:

@@ -25,7 +25,7 @@ from holdfast.stores.etcd import requests
 from holdfast.stores.etcd.errors import LeaseGone, closed
 from holdfast.stores.etcd.keys import Keys, after, decoded, number, session_of
 from holdfast.stores.etcd.link import Said
-from holdfast.stores.etcd.watching import EtcdWatches, Watching
+from holdfast.stores.etcd.watch_streams import EtcdWatch, EtcdWatches
 
 if TYPE_CHECKING:
     from holdfast.stores.ordered.directory import Watcher
@@ -60,7 +60,7 @@ class EtcdSession:
     """The leases that outlive the session, by their TTL."""
     read: list[str] = field(default_factory=list[str])
     """Keys of messages that were read and can be deleted."""
-    watching: Watching | None = None
+    watch: EtcdWatch | None = None
     mending: bool = False
     over: bool = False
 
@@ -182,9 +182,9 @@ class EtcdSessions:
     async def _listen(self, session: EtcdSession, until: float) -> None:
         """Watch the key of the session and the messages below it."""
         channel = self._keys.channel(session.name)
-        make = partial(Watching, self._runtime, partial(self._hear, session), partial(self._unheard, session))
+        make = partial(EtcdWatch, self._runtime, partial(self._hear, session), partial(self._unheard, session))
         span = (channel, after(channel + "/"))
-        session.watching = await self._watches.begin(make, span, session.revision + 1, until)
+        session.watch = await self._watches.begin(make, span, session.revision + 1, until)
 
     def _hear(self, session: EtcdSession, event: Said) -> None:
         kv = event["kv"]
@@ -229,7 +229,7 @@ class EtcdSessions:
     def _is_unheard(self, session: EtcdSession) -> bool:
         """Return whether the channel must be watched again by this task; if not, a later loss starts a new task."""
         with self._mutex:
-            session.mending = session.watching is not None and session.watching.over and not session.over
+            session.mending = session.watch is not None and session.watch.over and not session.over
             return session.mending
 
     async def _hear_again(self, session: EtcdSession) -> None:
@@ -274,8 +274,8 @@ class EtcdSessions:
             told, session.over = session.over, True
             if self.current is session:
                 self.current, self.proved_at = None, float("-inf")
-        if session.watching is not None:
-            session.watching.close()
+        if session.watch is not None:
+            session.watch.close()
         return not told
 
     async def close(self, until: float) -> None:

@@ -1,7 +1,7 @@
 """The common part of the ZooKeeper and etcd stores: both keep entries in order, and drop those of a dead client.
 
-The order of the entries of a name decides who holds the name. `entries.py` reads that order once for all such stores; a
-store implements `Directory` (`directory.py`).
+The order of the entries of a name decides who holds the name. `granting.py` decides this once for all such stores;
+a store implements `Directory` (`directory.py`).
 """
 
 from holdfast.stores.ordered.directory import Directory, Watcher

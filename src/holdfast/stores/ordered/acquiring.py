@@ -9,7 +9,8 @@ from holdfast.errors import StoreUnavailable
 from holdfast.stores.ordered.caretaker import AGAIN, OPERATION, Caretaker
 from holdfast.stores.ordered.contenders import WOKEN_TTL, Contender, ContenderRegistry
 from holdfast.stores.ordered.directory import Directory
-from holdfast.stores.ordered.entries import Entry, Kind, Listing, Reading, Record, read, to_watch
+from holdfast.stores.ordered.entries import Entry, Kind, Listing, Record
+from holdfast.stores.ordered.granting import Decision, decide, to_watch
 from holdfast.stores.ordered.inspector import Inspector
 from holdfast.stores.ordered.outcomes import Outcomes
 from holdfast.stores.ordered.removal import EntryRemover
@@ -101,23 +102,23 @@ class Acquirer:
         self, contender: Contender, listing: Listing, sent: float, until: float, *, newcomer: bool
     ) -> Reply | None:
         """Return the reply that a listing means for a contender; None if the caller must look again."""
-        request, reading = contender.request, read(listing.entries)
-        if reading.stale:
-            self._caretaker.throw_away(request.name, reading.stale)
-        if reading.holder(request.request_id) is not None:
-            return await self._granted(contender, listing, reading, sent, until)
-        mine = reading.waiter(request.request_id)
+        request, decision = contender.request, decide(listing.entries)
+        if decision.stale:
+            self._caretaker.throw_away(request.name, decision.stale)
+        if decision.holder(request.request_id) is not None:
+            return await self._granted(contender, listing, decision, sent, until)
+        mine = decision.waiter(request.request_id)
         if mine is None:  # another client removed it
             contender.entry = None
             return None
-        if (newcomer and mine in reading.foreign) or mine.weight > reading.capacity:
+        if (newcomer and mine in decision.foreign) or mine.weight > decision.capacity:
             await self._refuse(contender, until)
-            return CapacityMismatch(reading.capacity)
+            return CapacityMismatch(decision.capacity)
         if not request.wait:
-            owners = await self._inspector.owners(request.name, reading, until)
+            owners = await self._inspector.owners(request.name, decision, until)
             await self._refuse(contender, until)
             return Busy(micros(AGAIN), owners)
-        return await self._wait(contender, mine, reading, until)
+        return await self._wait(contender, mine, decision, until)
 
     async def _refuse(self, contender: Contender, until: float) -> None:
         """Remove a contender whose request is refused. The request may be sent again."""
@@ -125,7 +126,7 @@ class Acquirer:
         self._contenders.drop(contender.request.request_id)
 
     async def _granted(
-        self, contender: Contender, listing: Listing, reading: Reading, sent: float, until: float
+        self, contender: Contender, listing: Listing, decision: Decision, sent: float, until: float
     ) -> Reply | None:
         """Reply that the request is granted for its ttl, or for as long as the session certainly lives if less."""
         request, entry = contender.request, contender.entry
@@ -150,17 +151,17 @@ class Acquirer:
         if not self._contenders.hold(contender, self._runtime.now() + seconds(request.ttl)):
             return None
         self._caretaker.look_by(contender.ends_at)
-        return Granted(entry.token, ttl, contended=bool(reading.waiters))
+        return Granted(entry.token, ttl, contended=bool(decision.waiters))
 
-    async def _wait(self, contender: Contender, mine: Entry, reading: Reading, until: float) -> Reply | None:
+    async def _wait(self, contender: Contender, mine: Entry, decision: Decision, until: float) -> Reply | None:
         """Watch the entries that block the waiter, and reply with its retry time; None if one of them is gone."""
         request = contender.request
-        watched = to_watch(reading, mine)
+        watched = to_watch(decision, mine)
         if not await self._directory.watch(request.name, request.request_id, watched, until):
             return None
-        number = reading.place(request.request_id)
+        number = decision.place(request.request_id)
         retry_in = min(RETRY + LATER * number, LONGEST_RETRY) * (0.75 + 0.5 * self._runtime.random())
-        others = [block for block in reading.blocks if block not in watched]
+        others = [block for block in decision.blocks if block not in watched]
         if (
             await self._outlast(request.name, others, until) == 0.0
         ):  # the first client to look starts the time of a BLOCK
@@ -185,13 +186,13 @@ class Acquirer:
         while True:
             listing = await self._directory.look(request.name, until)
             fake = Entry(Kind.CONTENDER, request.request_id, _after(listing.entries), request.weight, request.capacity)
-            reading = read([*listing.entries, fake])
-            if reading.holder(request.request_id) is not None:
+            decision = decide([*listing.entries, fake])
+            if decision.holder(request.request_id) is not None:
                 return None
-            if fake in reading.foreign:
-                return CapacityMismatch(reading.capacity)
-            if await self._outlast(request.name, [*reading.kept, *reading.blocks], until) > 0.0:
-                return Busy(micros(AGAIN), await self._inspector.owners(request.name, reading, until))
+            if fake in decision.foreign:
+                return CapacityMismatch(decision.capacity)
+            if await self._outlast(request.name, [*decision.placeholders, *decision.blocks], until) > 0.0:
+                return Busy(micros(AGAIN), await self._inspector.owners(request.name, decision, until))
 
 
 def _has_block(listing: Listing, request_id: str) -> bool:

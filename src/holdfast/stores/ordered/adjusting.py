@@ -6,7 +6,8 @@ from holdfast.contracts.deadlines import seconds
 from holdfast.contracts.messages import AdjustRequest, RenewReply
 from holdfast.stores.ordered.contenders import Contender, ContenderRegistry
 from holdfast.stores.ordered.directory import Directory
-from holdfast.stores.ordered.entries import Entry, Kind, Record, read
+from holdfast.stores.ordered.entries import Entry, Kind, Record
+from holdfast.stores.ordered.granting import decide
 from holdfast.stores.ordered.outcomes import Outcomes
 from holdfast.stores.ordered.texts import text_of
 
@@ -68,14 +69,14 @@ class Adjuster:
 
     async def resize(self, name: str, before: int, after: int, until: float) -> int:
         """Change the capacity of a name, and wake all contenders, which may now hold the name or never fit."""
-        reading = read((await self._directory.look(name, until)).entries)
-        if not reading.capacity:
+        decision = decide((await self._directory.look(name, until)).entries)
+        if not decision.capacity:
             return after
-        if reading.capacity == before != after:
+        if decision.capacity == before != after:
             record = Record(Kind.SIZE, self._new_id(), 1, after, before)
             await self._directory.change(name, [], [record], until)
             listing = await self._directory.look(name, until)
-            reading = read(listing.entries)
+            decision = decide(listing.entries)
             contenders = [entry for entry in listing.entries if entry.kind is Kind.CONTENDER]
             await self._directory.stir(name, contenders, until)
-        return reading.capacity or after
+        return decision.capacity or after

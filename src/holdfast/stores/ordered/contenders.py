@@ -161,7 +161,7 @@ class ContenderRegistry:
                 del self.live[contender.request.request_id]
                 self.ending.add(contender.request.request_id)
                 order, added = contender.traces()
-                added += bool(contender.request.lock_delay)  # a KEPT entry for the lock delay replaces the contender
+                added += bool(contender.request.lock_delay)  # a PLACEHOLDER for the lock delay replaces it
                 self.past[contender.request.request_id] = Past(now + REMEMBERED, Outcome.EXPIRED, order, added)
             for request_id in [request_id for request_id, past in self.past.items() if past.until <= now]:
                 del self.past[request_id]

@@ -105,7 +105,7 @@ class Directory(Protocol):
         ...
 
     async def remains(self, name: str, entry: Entry, until: float) -> float:
-        """Return for how many seconds a KEPT or BLOCK entry counts; 0 if its time is over and it has been removed.
+        """Return for how many seconds a PLACEHOLDER or BLOCK entry counts; 0 if its time is over and it was removed.
 
         Call it for a BLOCK only once its contender is gone. If nothing else tells when the contender vanished, the time
         of the first such call by any client counts. The entry counts at least as long as it should, by the store's

@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 from holdfast.contracts.messages import HolderView, NameView, NotificationKind
 from holdfast.errors import OutcomeUnknown
 from holdfast.stores.ordered.directory import Directory
-from holdfast.stores.ordered.entries import Detail, Entry, Kind, Reading, read
+from holdfast.stores.ordered.entries import Detail, Entry, Kind
+from holdfast.stores.ordered.granting import Decision, decide
 from holdfast.stores.ordered.texts import holder_view, read_text, waiter_view
 
 
@@ -20,28 +21,28 @@ class Inspector:
     async def inspect(self, name: str, until: float) -> NameView:
         """Return who holds and who waits. The durations are as exact as the client's and the store's clocks agree."""
         listing = await self._directory.look(name, until)
-        reading = read(listing.entries)
-        holders = await self._details(name, [*reading.holders, *_kept_by_holders(reading)], until)
-        waiters = await self._details(name, reading.waiters, until)
-        view = NameView(name, reading.capacity or 1, listing.newest)
+        decision = decide(listing.entries)
+        holders = await self._details(name, [*decision.holders, *_left_by_releases(decision)], until)
+        waiters = await self._details(name, decision.waiters, until)
+        view = NameView(name, decision.capacity or 1, listing.newest)
         view.holders = [holder_view(entry, detail) for entry, detail in holders]
         view.waiters = [waiter_view(entry, detail) for entry, detail in waiters]
         if view.holders:
             view.last_token = max(holder.token for holder in view.holders)
-        delays = [entry for entry in reading.kept if entry.before] + reading.blocks
+        delays = [entry for entry in decision.placeholders if entry.before] + decision.blocks
         for entry in delays:
             view.blocked_for = max(view.blocked_for, await self._directory.remains(name, entry, until))
         return view
 
-    async def owners(self, name: str, reading: Reading, until: float) -> tuple[str, ...]:
-        """Return the owners of the leases of a name, and of the room that is kept for a released lease."""
-        holders = await self._details(name, [*reading.holders, *_kept_by_holders(reading)], until)
+    async def owners(self, name: str, decision: Decision, until: float) -> tuple[str, ...]:
+        """Return the owners of the leases of a name, and of the placeholders of released leases."""
+        holders = await self._details(name, [*decision.holders, *_left_by_releases(decision)], until)
         return tuple(read_text(detail.text).owner for _, detail in holders)
 
     async def request_revocation(self, name: str, until: float) -> list[HolderView]:
         """Send a revocation request to the holders of a name; return the holders."""
-        reading = read((await self._directory.look(name, until)).entries)
-        holders = await self._details(name, reading.holders, until)
+        decision = decide((await self._directory.look(name, until)).entries)
+        holders = await self._details(name, decision.holders, until)
         await self._tell(NotificationKind.REVOCATION_REQUESTED, holders, until)
         return [holder_view(entry, detail) for entry, detail in holders]
 
@@ -49,8 +50,8 @@ class Inspector:
         """Remove the holder with a token, or with 0 all holders, and notify them. Their lock delays begin."""
         while True:
             entries = (await self._directory.look(name, until)).entries
-            reading = read(entries)
-            holders = await self._details(name, [*reading.holders, *_kept_by_holders(reading)], until)
+            decision = decide(entries)
+            holders = await self._details(name, [*decision.holders, *_left_by_releases(decision)], until)
             victims = [each for each in holders if token in (0, holder_view(*each).token)]
             if not victims:
                 return []
@@ -77,6 +78,6 @@ class Inspector:
         return [(entry, detail) for entry, detail in zip(entries, details, strict=True) if detail is not None]
 
 
-def _kept_by_holders(reading: Reading) -> list[Entry]:
-    """Return the KEPT entries of holders that released too soon."""
-    return [entry for entry in reading.kept if not entry.before]
+def _left_by_releases(decision: Decision) -> list[Entry]:
+    """Return the PLACEHOLDER entries of leases that were released before their `min_hold` had passed."""
+    return [entry for entry in decision.placeholders if not entry.before]

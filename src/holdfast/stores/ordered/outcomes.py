@@ -4,7 +4,8 @@ from holdfast.errors import StoreUnavailable
 from holdfast.outcome import Outcome
 from holdfast.stores.ordered.contenders import ContenderRegistry
 from holdfast.stores.ordered.directory import Directory
-from holdfast.stores.ordered.entries import Kind, read
+from holdfast.stores.ordered.entries import Kind
+from holdfast.stores.ordered.granting import decide
 
 
 class Outcomes:
@@ -37,6 +38,6 @@ class Outcomes:
             return Outcome.TAKEN_OVER
         listing = await self._directory.look(name, until)
         if past is None or not past.order:
-            return Outcome.TAKEN_OVER if read(listing.entries).holders else Outcome.EXPIRED
+            return Outcome.TAKEN_OVER if decide(listing.entries).holders else Outcome.EXPIRED
         later = any(each.kind is Kind.CONTENDER and each.order > past.order for each in listing.entries)
         return Outcome.TAKEN_OVER if later or listing.joined > past.order + past.added else Outcome.EXPIRED

@@ -8,7 +8,7 @@ from holdfast.outcome import Outcome
 from holdfast.stores.ordered.caretaker import OPERATION, Caretaker
 from holdfast.stores.ordered.contenders import WOKEN_TTL, Contender, ContenderRegistry
 from holdfast.stores.ordered.directory import Directory
-from holdfast.stores.ordered.entries import read
+from holdfast.stores.ordered.granting import decide
 from holdfast.stores.ordered.inspector import Inspector
 from holdfast.stores.ordered.outcomes import Outcomes
 from holdfast.stores.ordered.removal import EntryRemover
@@ -77,8 +77,8 @@ class Releaser:
             # The contender expires even if this request is not repeated.
             contender.holds, contender.ends_at = False, until + WOKEN_TTL
             self._caretaker.look_by(contender.ends_at)
-        reading = read((await self._directory.look(name, until)).entries)
-        left = NotGranted(await self._inspector.owners(name, reading, until), reading.place(request_id))
+        decision = decide((await self._directory.look(name, until)).entries)
+        left = NotGranted(await self._inspector.owners(name, decision, until), decision.place(request_id))
         await self._directory.watch(name, request_id, (), until)
         if contender is not None:
             await self._remover.remove(contender, until)

@@ -1,4 +1,4 @@
-"""The removal of a contender's entries, with the KEPT entry that may have to block the name for a while."""
+"""The removal of a contender's entries, with the PLACEHOLDER entry that may have to block the name for a while."""
 
 from collections.abc import Callable
 
@@ -23,7 +23,7 @@ class EntryRemover:
         await self.remove(contender, until, lapsed=contender.holds)
 
     async def remove(self, contender: Contender, until: float, keep: int = 0, *, lapsed: bool = False) -> bool:
-        """Remove all entries of a contender; True if it was there. Add a KEPT entry if the name must stay blocked."""
+        """Remove all entries of a contender; True if it was there. Add a PLACEHOLDER if the name must stay blocked."""
         request, entry = contender.request, contender.entry
         delays = lapsed and request.lock_delay
         if entry is None or not (contender.block or contender.light or keep or delays):
@@ -43,19 +43,25 @@ class EntryRemover:
         return removed
 
     async def _replace(self, contender: Contender, entry: Entry, keep: int, until: float, *, delays: bool) -> bool:
-        """Replace the entries of a contender by a KEPT entry, if any, in one step; False if one of them changed."""
+        """Replace the entries of a contender by a PLACEHOLDER, if any, in one step; False if one of them changed."""
         request, remove, add = contender.request, [entry], list[Record]()
         if contender.block or contender.light:
             entries = (await self._directory.look(request.name, until)).entries
-            mine = [each for each in entries if each.request_id == request.request_id and each.kind is not Kind.KEPT]
+            mine = [
+                each for each in entries if each.request_id == request.request_id and each.kind is not Kind.PLACEHOLDER
+            ]
             remove = [each for each in mine if each.kind in {Kind.BLOCK, Kind.LIGHT}] + [entry]
         weight = min((each.weight for each in remove if each.kind is Kind.LIGHT), default=request.weight)
         if keep:
             text = EntryText(contender.text, keep).text()
             add.append(
-                Record(Kind.KEPT, request.request_id, weight, request.capacity, 0, seconds(keep), text, entry.order)
+                Record(
+                    Kind.PLACEHOLDER, request.request_id, weight, request.capacity, 0, seconds(keep), text, entry.order
+                )
             )
         elif delays:
             delay, text = seconds(request.lock_delay), text_of(contender)
-            add.append(Record(Kind.KEPT, request.request_id, weight, request.capacity, 1, delay, text, entry.order))
+            add.append(
+                Record(Kind.PLACEHOLDER, request.request_id, weight, request.capacity, 1, delay, text, entry.order)
+            )
         return await self._directory.change(request.name, remove, add, until)

@@ -53,18 +53,18 @@ class NodeSet:
             if sum(node.refuses for node in self.nodes) > self.may_fail:
                 raise StoreError(self.short_of_votes(self._voting(), self._ailments()))
             if sum(node.refuses or node.nobody_there for node in self.nodes) > self.may_fail:
-                await self._settle(min(until, self._runtime.now() + LAST_WORDS))
+                await self._await_connecting(min(until, self._runtime.now() + LAST_WORDS))
                 raise self.too_few()
             if not await self._changed.wait(until) or self._runtime.now() >= until:
                 raise self.too_few()
-        await self._settle(min(until, self._runtime.now() + GRACE))
+        await self._await_connecting(min(until, self._runtime.now() + GRACE))
 
-    async def _settle(self, settled_by: float) -> None:
+    async def _await_connecting(self, until: float) -> None:
         """Wait for the nodes that are still connecting."""
-        while self._is_connecting() and self._runtime.now() < settled_by:
+        while self._is_connecting() and self._runtime.now() < until:
             self._changed.clear()
             if self._is_connecting():
-                await self._changed.wait(settled_by)
+                await self._changed.wait(until)
 
     def _is_connecting(self) -> bool:
         return any(node.ailment == NOT_YET for node in self.nodes)

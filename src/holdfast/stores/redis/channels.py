@@ -35,7 +35,7 @@ class RedisChannels:
         self.by_name: dict[str, tuple[RedisAddress, float]] = {}
         """In a Cluster: for each name the server at which the client listens, and the instant of the last use."""
 
-    async def settle(self, address: RedisAddress, until: float) -> None:
+    async def listen_at_home(self, address: RedisAddress, until: float) -> None:
         """Listen at the server that holds all names, and no longer at the server that held them before."""
         before, self.home = self.home, address
         channel = f"holdfast:channel:{self._channel}"

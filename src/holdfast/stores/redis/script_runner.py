@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from holdfast.errors import StoreUnavailable
 from holdfast.stores.redis.channels import RedisChannels
-from holdfast.stores.redis.links.errors import ELSEWHERE, explain
+from holdfast.stores.redis.links.errors import ELSEWHERE, to_store_error
 from holdfast.stores.redis.links.link import RedisAddress, RedisReply, ReplyError, Word
 from holdfast.stores.redis.lua.scripts import Script
 from holdfast.stores.redis.names import NODE, Markers, slot_of, state_key
@@ -98,14 +98,14 @@ class ScriptRunner:
             except StoreUnavailable:
                 self._topology.doubt(address)
                 raise
-        raise explain(address, error) from error
+        raise to_store_error(address, error) from error
 
     async def _find(self, name: str, until: float) -> RedisAddress:
         """Return the server of a name. If all names have moved to another server, listen there from now on."""
         address = await self._topology.server(name, until)
         home = self._channels.home
         if home is not None and address != home:
-            await self._channels.settle(address, until)
+            await self._channels.listen_at_home(address, until)
         return address
 
     def marker(self, name: str) -> str:

@@ -79,7 +79,7 @@ class RedisStore:
         if self._clustered:
             await topology.masters(until)
         else:
-            await self._channels.settle(await topology.server("", until), until)
+            await self._channels.listen_at_home(await topology.server("", until), until)
         return self._channel
 
     async def close(self) -> None:

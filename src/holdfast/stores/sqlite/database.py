@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from holdfast.errors import StoreError
 from holdfast.stores.sqlite import codec
-from holdfast.stores.sqlite.errors import explain
+from holdfast.stores.sqlite.errors import to_store_error
 from holdfast.stores.sqlite.fork_guard import fork_guard
 from holdfast.stores.sqlite.opening import open_file
 from holdfast.stores.tabled import RETENTION, Steps
@@ -128,7 +128,7 @@ class Database:
                 return self._step_slowly(connection, name, work)
             except sqlite3.Error as error:
                 self._roll_back()
-                explain(self._path, error)
+                raise to_store_error(self._path, error) from error
             except BaseException:
                 self._roll_back()
                 raise
@@ -141,7 +141,7 @@ class Database:
                 return self._transact(connection, work)
             except sqlite3.Error as error:
                 self._roll_back()
-                explain(self._path, error)
+                raise to_store_error(self._path, error) from error
             except BaseException:
                 self._roll_back()
                 raise
@@ -154,7 +154,7 @@ class Database:
                 known = self._fetch(self._current(now), name)
                 return Step(known.state, now, self._wall(), self._listening)
             except sqlite3.Error as error:
-                explain(self._path, error)
+                raise to_store_error(self._path, error) from error
 
     def names(self, prefix: str, first: str, most: int) -> list[str]:
         """Return at most `most` names in use that start with `prefix`, sorted, from the name `first` on."""
@@ -164,7 +164,7 @@ class Database:
                 now = self._clock()
                 rows = self._current(now).execute(query, (now, first, most)).fetchall()
             except sqlite3.Error as error:
-                explain(self._path, error)
+                raise to_store_error(self._path, error) from error
         return [name for (name,) in rows if name.startswith(prefix)]  # functions of SQLite stop at a NUL character
 
     def close(self) -> None:

@@ -4,7 +4,6 @@ import errno
 import os
 import sqlite3
 from pathlib import Path
-from typing import NoReturn
 
 from holdfast.errors import StoreError, StoreUnavailable
 
@@ -23,11 +22,11 @@ class LockedError(Exception):
     """Another process is in a transaction, which takes microseconds."""
 
 
-def explain(path: Path, error: sqlite3.Error) -> NoReturn:
-    """Raise the error of Holdfast that stands for a database error."""
+def to_store_error(path: Path, error: sqlite3.Error) -> StoreError | LockedError:
+    """Return the error of Holdfast that stands for a database error; LockedError if another process is at work."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code in BUSY:
-        raise LockedError from error
+        return LockedError()
     if code == sqlite3.SQLITE_FULL:
         message = f"{path}: {FULL}"
     elif code == sqlite3.SQLITE_IOERR and _is_short_of_space(path):
@@ -43,7 +42,7 @@ def explain(path: Path, error: sqlite3.Error) -> NoReturn:
         message = f"{path} cannot be written ({error}); the file and its folder must be writable by this user."
     else:
         message = f"{path}: {error}"
-    raise (StoreUnavailable if code in PASSING else StoreError)(message) from error
+    return (StoreUnavailable if code in PASSING else StoreError)(message)
 
 
 def _is_short_of_space(path: Path) -> bool:
@@ -54,8 +53,8 @@ def _is_short_of_space(path: Path) -> bool:
     return disk.f_bavail * disk.f_frsize < AMPLE
 
 
-def explain_file(path: Path, error: OSError) -> NoReturn:
-    """Raise the error of Holdfast that stands for an error of opening or creating the lock file."""
+def os_error_to_store_error(path: Path, error: OSError) -> StoreError:
+    """Return the error of Holdfast that stands for an error of opening or creating the lock file."""
     if error.errno == errno.ENOENT and path.parent.is_dir():
         message = f"{path} cannot be made in this folder; give a path on a disk."
     elif error.errno == errno.ENOENT:
@@ -66,4 +65,4 @@ def explain_file(path: Path, error: OSError) -> NoReturn:
         message = f"{path} cannot be made: the disk is full. Free some space: 8 MB are ample."
     else:
         message = f"{path} cannot be opened for writing ({error.strerror}); give a path that this user owns."
-    raise StoreError(message) from error
+    return StoreError(message)

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from holdfast.errors import StoreError, UsageError
 from holdfast.stores.sqlite import codec, machine
-from holdfast.stores.sqlite.errors import explain, explain_file
+from holdfast.stores.sqlite.errors import os_error_to_store_error, to_store_error
 from holdfast.stores.sqlite.fork_guard import fork_guard
-from holdfast.table.state import KEPT, NameState, Queue
+from holdfast.table.state import PLACEHOLDER, NameState, Queue
 
 SCHEMA = resources.files("holdfast.stores.sqlite").joinpath("schema.sql").read_text("utf-8")
 """Read at import time: reading a resource imports modules, and a fork must not interrupt an import."""
@@ -35,13 +35,13 @@ def open_file(path: Path) -> tuple[sqlite3.Connection, tuple[int, int]]:
         try:
             connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
         except sqlite3.Error as error:
-            explain(path, error)
+            raise to_store_error(path, error) from error
     try:
         _check_owner(path, connection)
         _prepare(path, connection, file[1])
     except sqlite3.Error as error:
         connection.close()
-        explain(path, error)
+        raise to_store_error(path, error) from error
     except BaseException:
         connection.close()
         raise
@@ -60,7 +60,7 @@ def _make_file(path: Path) -> tuple[int, int]:
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         found = os.stat(path)
     except OSError as error:
-        explain_file(path, error)
+        raise os_error_to_store_error(path, error) from error
     if not stat.S_ISREG(found.st_mode):
         raise StoreError(f"{path} is not a regular file; give the path of a file, or a path where one can be created.")
     return found.st_dev, found.st_ino
@@ -114,7 +114,7 @@ def _disown(connection: sqlite3.Connection) -> None:
         state = codec.load(name, counter, text)
         state.queue = Queue()
         for holder in state.holders:
-            holder.request_id, holder.channel = KEPT + holder.request_id.removeprefix(KEPT), ""
+            holder.request_id, holder.channel = PLACEHOLDER + holder.request_id.removeprefix(PLACEHOLDER), ""
         connection.execute(
             "UPDATE names SET state = ?, version = version + 1 WHERE name = ?", (codec.dump(state), name)
         )

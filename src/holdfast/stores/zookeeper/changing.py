@@ -6,7 +6,7 @@ from typing import Any
 from holdfast.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.stores.ordered import Entry, Kind, Record
 from holdfast.stores.zookeeper import names
-from holdfast.stores.zookeeper.errors import ANSWERS, Code, explain
+from holdfast.stores.zookeeper.errors import ANSWERS, Code, to_store_error
 from holdfast.stores.zookeeper.joined import JoinedContenders
 from holdfast.stores.zookeeper.library import KazooClient, Result, codes
 from holdfast.stores.zookeeper.names import OURS
@@ -26,7 +26,7 @@ class ZooKeeperChanges:
         access: ZooKeeperAccess,
         now: Callable[[], float],
     ) -> None:
-        """Change the nodes; `access` explains errors."""
+        """Change the nodes; `access` is named in errors."""
         self._session = session
         self._nodes = nodes
         self._joined = joined
@@ -77,7 +77,7 @@ class ZooKeeperChanges:
                 node = names.whole(record) if names.is_placed(record) else names.stem(record)
                 transaction.create(
                     f"{self._nodes.path(name)}/{node}",
-                    names.write_data(record.keep, record.text),
+                    names.write_data(record.counts_for, record.text),
                     ephemeral=record.kind in OURS,
                     sequence=not names.is_placed(record),
                 )
@@ -93,7 +93,7 @@ class ZooKeeperChanges:
             worst = next(
                 (each for each, code in zip(parts, codes(parts), strict=True) if code not in {0, -2}), errors[0]
             )
-            raise explain(self._access, worst, writes=True)
+            raise to_store_error(self._access, worst, writes=True)
         self._session.prove(answers)
         return None
 
@@ -106,10 +106,10 @@ class ZooKeeperChanges:
             found = await self._nodes.get(path, until)
             if found is None:
                 return False
-            keep, began, _ = names.read_data(found[0])
+            counts_for, began, _ = names.read_data(found[0])
             if began:  # a write would start the time of the entry again
                 return True
-            written = await self._nodes.set(path, names.write_data(keep, text), found[1].version, until)
+            written = await self._nodes.set(path, names.write_data(counts_for, text), found[1].version, until)
             if not isinstance(written, Code):
                 return True
             self._nodes.in_time(until)

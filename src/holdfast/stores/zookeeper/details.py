@@ -35,16 +35,18 @@ class ZooKeeperDetails:
         return Detail(names.read_data(data)[2], stat.czxid, self._clock.since(stat.ctime), session)
 
     async def remains(self, name: str, entry: Entry, until: float) -> float:
-        """Return how long a KEPT or BLOCK entry still counts, by the ensemble's time; remove it if its time is over."""
+        """Return how long a PLACEHOLDER or BLOCK counts, by the ensemble's time; remove it if its time is over."""
         path = self._nodes.path_of(name, entry)
         while True:
             found = await self._nodes.get(path, until)
             if found is None:
                 return 0.0
             data, stat = found
-            keep, began, text = names.read_data(data)
+            counts_for, began, text = names.read_data(data)
             if entry.kind is Kind.BLOCK and not began:
-                written = await self._nodes.set(path, names.write_data(keep, text, began=True), stat.version, until)
+                written = await self._nodes.set(
+                    path, names.write_data(counts_for, text, began=True), stat.version, until
+                )
                 if isinstance(written, Code):  # another client was faster
                     self._nodes.in_time(until)
                     continue
@@ -52,7 +54,7 @@ class ZooKeeperDetails:
             self._clock.see(stat)
             if not self._clock.is_fresh():
                 await self._look_at_the_clock(until)
-            left = keep - self._clock.since(stat.mtime if entry.kind is Kind.BLOCK else stat.ctime)
+            left = counts_for - self._clock.since(stat.mtime if entry.kind is Kind.BLOCK else stat.ctime)
             if left <= 0.0:
                 await self._nodes.delete(name, [entry], until)
             return max(0.0, left)

@@ -17,13 +17,13 @@ from holdfast.stores.zookeeper.clock import Clock
 from holdfast.stores.zookeeper.details import ZooKeeperDetails
 from holdfast.stores.zookeeper.joined import JoinedContenders
 from holdfast.stores.zookeeper.joining import ZooKeeperJoins
+from holdfast.stores.zookeeper.node_watches import NodeWatches
 from holdfast.stores.zookeeper.nodes import ZooKeeperNodes
 from holdfast.stores.zookeeper.options import ZooKeeperAccess
 from holdfast.stores.zookeeper.reading import ZooKeeperReader
 from holdfast.stores.zookeeper.sending import send_message
 from holdfast.stores.zookeeper.session import ZooKeeperSession
-from holdfast.stores.zookeeper.watches import ZooKeeperWatches
-from holdfast.stores.zookeeper.watching import NodeWatches
+from holdfast.stores.zookeeper.watch_registry import WatchRegistry
 
 
 class ZooKeeperDirectory:
@@ -32,7 +32,7 @@ class ZooKeeperDirectory:
     def __init__(self, runtime: Runtime, access: ZooKeeperAccess) -> None:
         """Prepare the directory; nothing is connected yet."""
         self._now = now = runtime.now
-        self._watches = ZooKeeperWatches(runtime.mutex())
+        self._watch_registry = WatchRegistry(runtime.mutex())
         self._joined = joined = JoinedContenders()
         self._session = session = ZooKeeperSession(runtime, access, self._ended)
         clock = Clock(now)
@@ -41,7 +41,7 @@ class ZooKeeperDirectory:
         self._joins = ZooKeeperJoins(session, nodes, reader, joined, clock=clock, now=now, title=access.title)
         self._changes = ZooKeeperChanges(session, nodes, joined, access, now)
         self._details = ZooKeeperDetails(nodes, clock)
-        self._node_watches = NodeWatches(runtime, nodes, self._watches, session.woken)
+        self._node_watches = NodeWatches(runtime, nodes, self._watch_registry, session.woken)
 
     # -- the session -----------------------------------------------------------------------------------------
 
@@ -86,7 +86,7 @@ class ZooKeeperDirectory:
     def _ended(self) -> None:
         """Forget what belonged to a session that has ended."""
         self._joined.clear()
-        self._watches.clear()
+        self._watch_registry.clear()
 
     # -- changes ---------------------------------------------------------------------------------------------
 
@@ -131,7 +131,7 @@ class ZooKeeperDirectory:
         return await self._details.details(name, entries, until)
 
     async def remains(self, name: str, entry: Entry, until: float) -> float:
-        """Return how long a KEPT or BLOCK entry still counts, by the ensemble's time; remove it if its time is over."""
+        """Return how long a PLACEHOLDER or BLOCK counts, by the ensemble's time; remove it if its time is over."""
         return await self._details.remains(name, entry, until)
 
     # -- events ----------------------------------------------------------------------------------------------

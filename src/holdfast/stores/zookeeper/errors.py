@@ -61,7 +61,7 @@ def answer_of(access: ZooKeeperAccess, error: Exception, *, writes: bool) -> Cod
     code = code_of(error)
     if code in ANSWERS:
         return Code(code)
-    raise explain(access, error, writes=writes) from error
+    raise to_store_error(access, error, writes=writes) from error
 
 
 def refused_login(title: str) -> StoreError:
@@ -82,7 +82,7 @@ def _lasting(access: ZooKeeperAccess, code: int) -> StoreError:
     return StoreError(f"{access.title}: {LASTING[code].format(root=access.root)}.")
 
 
-def explain(access: ZooKeeperAccess, error: Exception, *, writes: bool) -> StoreError:
+def to_store_error(access: ZooKeeperAccess, error: Exception, *, writes: bool) -> StoreError:
     """Return the error of Holdfast that stands for an error of kazoo."""
     title, code = access.title, code_of(error)
     if code in LASTING:

@@ -22,8 +22,8 @@ from holdfast.stores.zookeeper.errors import (
     answer_of,
     code_of,
     ended,
-    explain,
     refused_login,
+    to_store_error,
 )
 from holdfast.stores.zookeeper.handler import Handler
 from holdfast.stores.zookeeper.library import KazooClient, Result
@@ -373,7 +373,7 @@ class ZooKeeperLink:
     def _failed(self, client: KazooClient, error: Exception) -> None:
         """Drop a client whose session can't be used, and raise the reason in the waiting requests."""
         if client is self._client and not self._closed:
-            self._let_go(explain(self._access, error, writes=False))
+            self._let_go(to_store_error(self._access, error, writes=False))
 
     def _let_go(self, error: StoreError) -> None:
         """Drop a client that has given up, and raise the reason in the waiting requests.

@@ -44,7 +44,7 @@ def whole(record: Record) -> str:
 
 def is_placed(record: Record) -> bool:
     """Return whether an entry is written with the order of another entry."""
-    return record.kind is Kind.KEPT
+    return record.kind is Kind.PLACEHOLDER
 
 
 def read_entry(node: str, since: int = 0) -> Entry | None:
@@ -88,9 +88,9 @@ def session_name(number: int) -> str:
     return f"{number % 2**64:x}" if number else ""
 
 
-def write_data(keep: float, text: str, *, began: bool = False) -> bytes:
+def write_data(counts_for: float, text: str, *, began: bool = False) -> bytes:
     """Encode the data of an entry: what a listing need not contain."""
-    return f"{keep!r}{'!' if began else ''}\n{text}".encode()
+    return f"{counts_for!r}{'!' if began else ''}\n{text}".encode()
 
 
 def read_data(data: bytes) -> tuple[float, bool, str]:

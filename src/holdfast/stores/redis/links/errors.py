@@ -57,7 +57,7 @@ UNCODED: tuple[tuple[str, type[StoreError], str], ...] = (
 """Errors with the code ERR, by a pattern in their text. Redis and Valkey send NOPERM of a script in this way."""
 
 
-def explain(address: RedisAddress, error: ReplyError) -> StoreError:
+def to_store_error(address: RedisAddress, error: ReplyError) -> StoreError:
     """Return the error of Holdfast that stands for an error reply. The reply is its cause."""
     text = str(error)
     if error.code in PASSING:

@@ -44,7 +44,7 @@ class Subscription:
     """Whether the request was sent on the current connection."""
     confirmed: bool = False
     """Whether the server confirmed it on the current connection."""
-    settled: bool = False
+    ever_confirmed: bool = False
     """Whether it was confirmed on any connection; then it stays until it is dropped."""
     waiters: list[SubscriptionWaiter] = field(default_factory=list[SubscriptionWaiter])
 
@@ -99,7 +99,7 @@ class Subscriptions:
         subscription = self._channels.get(channel)
         if subscription is not None and waiter in subscription.waiters:
             subscription.waiters.remove(waiter)
-            if not subscription.waiters and not subscription.settled:
+            if not subscription.waiters and not subscription.ever_confirmed:
                 self.drop(channel)
 
     def drop(self, channel: bytes) -> None:
@@ -151,7 +151,7 @@ class Subscriptions:
         if request.verb == verb and (request.subscription is None or request.subscription.channel == channel):
             self._expected.popleft()
             if request.subscription is not None and verb == self._subscribe:
-                request.subscription.confirmed = request.subscription.settled = True
+                request.subscription.confirmed = request.subscription.ever_confirmed = True
                 request.subscription.tell()
         elif verb == self._unsubscribe and (ended := self._channels.get(channel)):
             self._forget(ended)  # the channel has moved to another node, which the reply to a new request will name
@@ -165,7 +165,7 @@ class Subscriptions:
             if self._channels.get(refused.channel) is refused:
                 del self._channels[refused.channel]
             refused.tell(error)
-            self._missed |= refused.settled
+            self._missed |= refused.ever_confirmed
 
     # The state of the subscriptions.
 
@@ -190,7 +190,7 @@ class Subscriptions:
         """Tell all waiters that there is no connection. Channels that were confirmed before are kept."""
         for channel, each in list(self._channels.items()):
             each.tell(error)
-            if not each.settled:
+            if not each.ever_confirmed:
                 del self._channels[channel]
 
     def _forget(self, subscription: Subscription) -> None:

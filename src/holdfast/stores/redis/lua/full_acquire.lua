@@ -35,7 +35,7 @@ local function join()
         end
     end
     weigh(weight, 1)
-    keep(seat, it)
+    store_waiter(seat, it)
     if before or queued == 1 then
         for _, holder in ipairs(holders) do
             if holder[TOLD] then push(holder[CHANNEL], 'W 0 ' .. holder[REQUEST]) end
@@ -54,9 +54,9 @@ local function busy()
     return add_owners({ 3, math.max(frees_in(), RETRY), quarantined_for() })
 end
 
--- Grant a vote if the name is free, or reserved for this waiter, which was notified and asks all stores again.
+-- Grant a vote if the name is free, or offered to this waiter, which was notified and asks all stores again.
 local function cast()
-    remove_holder(KEPT .. seat)
+    remove_holder(PLACEHOLDER .. seat)
     if fits(weight) then
         dequeue(seat)
         hold(request, channel, owner, next_token(proposal, true) + span - 1, weight, ttl, delay, span > 1)

@@ -7,7 +7,7 @@ local function waiter(request)
     return packed and cmsgpack.unpack(packed)
 end
 
-local function keep(request, it)
+local function store_waiter(request, it)
     call('HSET', K, 'w' .. request, cmsgpack.pack(it))
 end
 
@@ -57,7 +57,7 @@ local function look()
         local it = waiter(request)
         if it and it[W_FRESH] > now + it[W_WAITER_TTL] then
             it[W_FRESH] = now + it[W_WAITER_TTL]
-            keep(request, it)
+            store_waiter(request, it)
         end
     end
 end
@@ -126,9 +126,9 @@ end
 local function tell_new_head(caller)
     local it = head and waiter(head)
     if it and it[W_VOTES] == 1 then
-        if fits(1) then -- notify the head that the name is free for a vote, and reserve it for a while
+        if fits(1) then -- notify the head that the vote is free, and take the room for it
             push(it[W_CHANNEL], string.format('H %.0f %s', RETRY, head))
-            hold(KEPT .. head, '', it[W_OWNER], counter, 1, RESERVED, 0, false)
+            hold(PLACEHOLDER .. head, '', it[W_OWNER], counter, 1, VOTE_OFFER, 0, false)
         end
     elseif it and head ~= head_before and head ~= caller then
         local frees = frees_in()

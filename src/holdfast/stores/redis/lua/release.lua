@@ -5,11 +5,11 @@
 -- Returns  1 released  2 the lease had expired  3 it had expired, and another holder followed
 --@include start
 
-local request, token, unsure, keeps = ARGV[3], tonumber(ARGV[4]), ARGV[5] == '1', tonumber(ARGV[6])
+local request, token, unsure, keep_for = ARGV[3], tonumber(ARGV[4]), ARGV[5] == '1', tonumber(ARGV[6])
 
 -- Whether this is the usual case: the only holder releases, and if there is a waiter, this process may grant.
 local usual = h_request == request and (queued == 0 or not unsure) and not others and h_expires > now and blocked == 0
-    and capacity == 1 and not heavy and used <= now and keeps == 0
+    and capacity == 1 and not heavy and used <= now and keep_for == 0
 if usual and queued > 0 then
     usual = expires >= now + RETENTION * 3 / 4
     if usual and guard > 0 then
@@ -43,8 +43,8 @@ if usual then
                 call('HSET', K, field, waiter)
                 queued = queued + 1
                 h_request, h_channel, h_owner, h_token, h_weight, h_ttl, h_delay =
-                    '~' .. first, '', it[W_OWNER], counter, 1, RESERVED, 0
-                h_granted, h_expires, h_told = now, now + RESERVED, false
+                    '~' .. first, '', it[W_OWNER], counter, 1, VOTE_OFFER, 0 -- a placeholder
+                h_granted, h_expires, h_told = now, now + VOTE_OFFER, false
                 break
             end
         elseif it and it[W_FRESH] >= now then
@@ -86,7 +86,7 @@ if unsure then
     dequeue(request) -- a late request of this lease may have joined the queue after the lease expired
     dequeue(string.match(request, '^(.*)/') or '') -- a refused request for a vote may still stand in the queue
 end
-local kept = holder_of(KEPT .. request)
+local placeholder = holder_of(PLACEHOLDER .. request)
 local holder = holder_of(request)
 if not holder and quarantined_for() > 0 then
     bury(request) -- a late renewal must not restore the lease
@@ -94,10 +94,10 @@ if not holder and quarantined_for() > 0 then
 end
 if holder then
     released = request
-    if keeps > 0 then
-        -- The name stays blocked without a holder. The head was told another time, so it is notified again.
-        holder[REQUEST], holder[CHANNEL] = KEPT .. request, ''
-        holder[TTL], holder[EXPIRES], holder[DELAY] = keeps, now + keeps, 0
+    if keep_for > 0 then
+        -- A placeholder takes the room. The head was told another time, so it is notified again.
+        holder[REQUEST], holder[CHANNEL] = PLACEHOLDER .. request, ''
+        holder[TTL], holder[EXPIRES], holder[DELAY] = keep_for, now + keep_for, 0
         holder[TOLD] = false
         head_before = nil
     else
@@ -106,4 +106,4 @@ if holder then
 end
 serve_queue()
 save()
-return (kept or released == request) and 1 or fate(token)
+return (placeholder or released == request) and 1 or fate(token)

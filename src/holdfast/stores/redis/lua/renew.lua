@@ -39,11 +39,11 @@ end
 -- Restore a lease that a server granted whose state this one does not have, unless it is known to be over. Its holder
 -- renews it, so it had not expired, and nothing is granted until the quarantine ends. A lease of the whole capacity is
 -- over if a later token was issued. A lease that others fit beside is not, because they renew in any order.
-local function restore(place, request, token, length, weighs, fills, delays, reserved, who)
+local function restore(place, request, token, length, weighs, fills, delays, spans, who)
     if weighs == 0 or now >= quarantine(0) then return end
     local buried = KEYS[3 * place + 1] ~= KEYS[3 * place - 1] and call('GET', KEYS[3 * place + 1])
     if buried and tonumber(buried) > now then return end -- it was released or withdrawn in this quarantine
-    if request == released or holder_of(KEPT .. request) then return end
+    if request == released or holder_of(PLACEHOLDER .. request) then return end
     if weighs == fills then
         if token < counter then return end
         for _, holder in ipairs(holders) do
@@ -56,7 +56,7 @@ local function restore(place, request, token, length, weighs, fills, delays, res
     capacity = fills
     dequeue(request)
     local before = counter
-    hold(request, channel, who ~= '' and who or owner, token, weighs, length, delays, reserved > 1)
+    hold(request, channel, who ~= '' and who or owner, token, weighs, length, delays, spans > 1)
     counter = math.max(before, token)
     return holders[#holders]
 end

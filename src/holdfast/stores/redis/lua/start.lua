@@ -17,7 +17,7 @@ local now = time[1] * 1000000 + time[2]
 local PROPOSAL_BOUND, RETRY, MARGIN, STAGGER = 3600000000, 1000, 1000000, 10000
 local TOMBSTONE, RETENTION = 30000000, 3600000000
 local LATEST = 7258118400000000
-local RESERVED, EARLIER, SLACK = 20000, 50000, 16
+local VOTE_OFFER, EARLIER, SLACK = 20000, 50000, 16
 
 -- The clock's part in tokens, and the largest proposal that is accepted: a clock that shows a year after 2200 is wrong.
 local stamp, farthest = now <= LATEST and now or 0, math.min(now, LATEST) + PROPOSAL_BOUND

@@ -3,11 +3,12 @@
 -- The positions in a holder.
 local REQUEST, CHANNEL, OWNER, TOKEN, WEIGHT, TTL, DELAY, GRANTED, EXPIRES, TOLD = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
 
--- The prefix of the request id of a lease that was released too soon, so that the name stays blocked for a while.
-local KEPT = '~'
+-- The prefix of the request id of a placeholder: a holder that is no client, and takes the name's room for a while. A
+-- release before `min_hold` has passed leaves one; a waiter for a vote that is notified has one until it asks.
+local PLACEHOLDER = '~'
 
 local holders
-local lapsed -- the request ids of such blocks, and of reservations, that ended
+local lapsed -- the request ids of placeholders that ended
 local head -- of the queue
 local quarantined -- the end of the quarantine; computed when it is first needed
 
@@ -29,7 +30,7 @@ local function open()
     for _, holder in ipairs(all) do
         if holder[EXPIRES] <= now then
             block_since(holder[EXPIRES], holder[DELAY])
-            if string.sub(holder[REQUEST], 1, 1) == KEPT then lapsed[#lapsed + 1] = holder[REQUEST] end
+            if string.sub(holder[REQUEST], 1, 1) == PLACEHOLDER then lapsed[#lapsed + 1] = holder[REQUEST] end
         else
             holder[EXPIRES] = math.min(holder[EXPIRES], now + holder[TTL])
             holders[#holders + 1] = holder
@@ -186,9 +187,9 @@ local function next_token(proposed, voted)
     return math.max(counter + 1, voted and 0 or stamp, math.min(proposed, farthest))
 end
 
-local function hold(request, to, who, token, weighs, keeps, delays, told)
+local function hold(request, to, who, token, weighs, lasts, delays, told)
     counter = token
-    holders[#holders + 1] = { request, to, who, token, weighs, keeps, delays, now, now + keeps, told }
+    holders[#holders + 1] = { request, to, who, token, weighs, lasts, delays, now, now + lasts, told }
 end
 
 local function holder_of(request)

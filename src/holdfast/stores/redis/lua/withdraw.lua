@@ -13,7 +13,7 @@ look()
 if ARGV[4] == '1' then bury(request) end
 local reply = add_owners({ call('ZRANK', Q, request) or call('ZCARD', Q), quarantined_for() })
 remove_holder(request)
-remove_holder(KEPT .. request)
+remove_holder(PLACEHOLDER .. request)
 dequeue(request)
 serve_queue()
 save()

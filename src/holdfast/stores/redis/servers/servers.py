@@ -4,7 +4,7 @@ from typing import Protocol
 
 from holdfast.contracts.runtime import Runtime
 from holdfast.errors import StoreUnavailable
-from holdfast.stores.redis.links.errors import STALE, explain
+from holdfast.stores.redis.links.errors import STALE, to_store_error
 from holdfast.stores.redis.links.link import RedisAddress, RedisHearing, RedisLink, ReplyError
 from holdfast.stores.redis.servers.deployment import Rules
 from holdfast.stores.redis.servers.topology import OpenLink, Topology
@@ -57,14 +57,14 @@ class RedisServers:
         """Return the error to raise for an error reply, after which a server may no longer be the master."""
         if error.code in STALE:
             self.topology.doubt(address)
-        return explain(address, error)
+        return to_store_error(address, error)
 
     async def scan(self, address: RedisAddress, cursor: bytes, match: str, until: float) -> tuple[bytes, set[str]]:
         """Return some keys and the cursor of the next scan, which is START at the end."""
         try:
             reply = await self.link(address).command("SCAN", cursor, "MATCH", match, "COUNT", SCANNED, until=until)
         except ReplyError as error:
-            raise explain(address, error) from error
+            raise to_store_error(address, error) from error
         except StoreUnavailable:
             self.topology.doubt(address)
             raise

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from holdfast.contracts.runtime import Event, Runtime
 from holdfast.errors import StoreError, StoreUnavailable
-from holdfast.stores.redis.links.errors import elsewhere, explain
+from holdfast.stores.redis.links.errors import elsewhere, to_store_error
 from holdfast.stores.redis.links.link import RedisAddress, RedisLink, ReplyError
 from holdfast.stores.redis.names import SLOTS, slot_of
 
@@ -119,7 +119,7 @@ class _Discovered:
                     self._guides.insert(0, guide)
                     return
             except ReplyError as error:
-                first = first or explain(guide, error)
+                first = first or to_store_error(guide, error)
             except StoreError as error:
                 first = first or error
         raise first or StoreUnavailable(self._nobody_knows())

@@ -1,4 +1,4 @@
-"""How a list of entries is read: as the grant table would have it, and what a waiter watches."""
+"""Who holds according to a list of entries: as in the grant table; and what a waiter watches."""
 
 import itertools
 import random
@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from holdfast.contracts.messages import AcquireRequest, ReleaseRequest
-from holdfast.stores.ordered.entries import Entry, Kind, read, to_watch
+from holdfast.stores.ordered.entries import Entry, Kind
+from holdfast.stores.ordered.granting import decide, to_watch
 from holdfast.table.state import NameState
 from holdfast.table.step import Step
 
@@ -21,7 +22,7 @@ def contender(order: int, weight: int = 1, capacity: int = 1) -> Entry:
 
 def holders(entries: list[Entry]) -> list[str]:
     """Return who holds."""
-    return [entry.request_id for entry in read(entries).holders]
+    return [entry.request_id for entry in decide(entries).holders]
 
 
 def lists() -> Iterator[list[Entry]]:
@@ -32,7 +33,7 @@ def lists() -> Iterator[list[Entry]]:
                 yield [contender(order, weight, capacity) for order, weight in enumerate(weights, 1)]
 
 
-def test_a_list_is_read_as_the_grant_table_would_have_it() -> None:
+def test_a_list_is_decided_as_in_the_grant_table() -> None:
     """Whoever comes, and whoever goes, holder or waiter: the same hold."""
     chance = random.Random(1)
     for entries in lists():
@@ -68,9 +69,9 @@ def test_nothing_makes_room_unless_something_that_is_watched_goes() -> None:
 
 def see_what_is_watched(entries: list[Entry]) -> None:
     """Try all that may be left of those before a waiter."""
-    reading = read(entries)
-    for waiter in reading.waiters:
-        watched = to_watch(reading, waiter)
+    decision = decide(entries)
+    for waiter in decision.waiters:
+        watched = to_watch(decision, waiter)
         before = [entry for entry in entries if entry.order < waiter.order]
         for kept in subsets(before):
             granted = waiter.request_id in holders([*kept, waiter])
@@ -88,33 +89,33 @@ def subsets(entries: list[Entry]) -> list[list[Entry]]:
 def test_who_waits_for_a_lock_watches_its_predecessor() -> None:
     """However many wait, a release wakes one."""
     entries = [contender(order) for order in range(1, 201)]
-    reading = read(entries)
-    for place, waiter in enumerate(reading.waiters):
-        assert [entry.order for entry in to_watch(reading, waiter)] == [place + 1]
+    decision = decide(entries)
+    for place, waiter in enumerate(decision.waiters):
+        assert [entry.order for entry in to_watch(decision, waiter)] == [place + 1]
 
 
 def test_readers_watch_the_nearest_writer_and_a_writer_the_last_reader() -> None:
     """So a writer that lets go wakes all readers after it, and a reader that does wakes a writer at most."""
     every = 1000
     weights = {1: 1, 2: 1, 3: every, 4: 1, 5: 1, 6: every, 7: 1}
-    reading = read([contender(order, weight, every) for order, weight in weights.items()])
-    watched = {waiter.order: [each.order for each in to_watch(reading, waiter)] for waiter in reading.waiters}
+    decision = decide([contender(order, weight, every) for order, weight in weights.items()])
+    watched = {waiter.order: [each.order for each in to_watch(decision, waiter)] for waiter in decision.waiters}
     assert watched == {3: [2], 4: [3], 5: [3], 6: [5], 7: [6]}
 
 
 def test_who_wants_one_of_three_permits_watches_three() -> None:
     """At most so many are woken by a release."""
-    reading = read([contender(order, 1, 3) for order in range(1, 9)])
-    assert [each.order for each in to_watch(reading, reading.waiters[2])] == [5, 4, 3]
+    decision = decide([contender(order, 1, 3) for order in range(1, 9)])
+    assert [each.order for each in to_watch(decision, decision.waiters[2])] == [5, 4, 3]
 
 
 def test_a_capacity_is_changed_by_who_knows_it() -> None:
     """Of two changes at once the first counts, and the second, which knew another number, does not."""
     first, other = contender(1, 1, 3), contender(4, 1, 5)
     sizes = [Entry(Kind.SIZE, "s", 2, 1, 5, 3), Entry(Kind.SIZE, "t", 3, 1, 4, 3)]
-    assert read([first, *sizes, other]).capacity == 5
+    assert decide([first, *sizes, other]).capacity == 5
     assert holders([first, *sizes, other]) == ["r1", "r4"]
-    alone = read([*sizes, other])
+    alone = decide([*sizes, other])
     assert (alone.capacity, alone.stale) == (5, sizes), "whoever is the first decides anew"
 
 
@@ -122,10 +123,10 @@ def test_who_asks_for_another_capacity_holds_nothing_and_lets_nobody_pass() -> N
     """Also if it becomes the first before it has left: who was there for another number waits."""
     lock, stranger, after = contender(1), contender(2, 1, 3), contender(3)
     assert holders([lock, stranger, after]) == ["r1"]
-    assert read([lock, stranger, after]).foreign == [stranger]
+    assert decide([lock, stranger, after]).foreign == [stranger]
     assert "r3" not in holders([stranger, after])
-    reading = read([stranger, after])
-    assert to_watch(reading, reading.waiters[-1]) == [stranger]
+    decision = decide([stranger, after])
+    assert to_watch(decision, decision.waiters[-1]) == [stranger]
     assert holders([after]) == ["r3"]
 
 
@@ -135,7 +136,7 @@ def test_what_is_lighter_lets_others_in() -> None:
     assert holders([writer, reader]) == ["r1"]
     light = Entry(Kind.LIGHT, "r1", 2, 1, 9)
     assert holders([replace(writer), light, replace(light, order=3, weight=5), reader]) == ["r1", "r4"]
-    assert read([light, reader]).stale == [light], "of one that is gone it means nothing"
+    assert decide([light, reader]).stale == [light], "of one that is gone it means nothing"
 
 
 def test_a_block_takes_the_place_of_who_vanished_and_no_more() -> None:
@@ -144,26 +145,26 @@ def test_a_block_takes_the_place_of_who_vanished_and_no_more() -> None:
     block = Entry(Kind.BLOCK, "r1", 3, 1, 2, before=1)
     assert holders([first, beside, block, next_one]) == ["r1", "r2"]
     assert holders([beside, block, next_one]) == ["r2"]
-    assert read([beside, block, next_one]).blocks == [block]
+    assert decide([beside, block, next_one]).blocks == [block]
     twice = replace(block, order=5, weight=2)
-    assert read([beside, block, next_one, twice]).blocks == [block], "of a repeated request one counts, the lightest"
+    assert decide([beside, block, next_one, twice]).blocks == [block], "of a repeated request one counts, the lightest"
 
 
 def test_what_is_kept_takes_room_that_is_nobodys() -> None:
     """A name is not free while a min_hold or a lock delay lasts."""
-    kept = Entry(Kind.KEPT, "r1", 1)
+    kept = Entry(Kind.PLACEHOLDER, "r1", 1)
     assert holders([kept, contender(2)]) == []
-    reading = read([kept, contender(2), contender(3)])
-    assert to_watch(reading, reading.waiters[0]) == [kept]
+    decision = decide([kept, contender(2), contender(3)])
+    assert to_watch(decision, decision.waiters[0]) == [kept]
 
 
 def test_a_block_beside_what_came_in_its_place_means_nothing() -> None:
     """One that was written late counts no more than the one that was replaced; that of a later lease does."""
-    kept = Entry(Kind.KEPT, "r1", 1, 1, 2, before=1)
+    kept = Entry(Kind.PLACEHOLDER, "r1", 1, 1, 2, before=1)
     late = Entry(Kind.BLOCK, "r1", 7, 1, 2, before=1)
-    reading = read([kept, contender(5, 1, 2), late])
-    assert reading.stale == [late]
-    assert reading.blocks == []
-    assert [entry.request_id for entry in reading.holders] == ["r5"]
+    decision = decide([kept, contender(5, 1, 2), late])
+    assert decision.stale == [late]
+    assert decision.blocks == []
+    assert [entry.request_id for entry in decision.holders] == ["r5"]
     later = Entry(Kind.BLOCK, "r1", 8, 1, 2, before=6)
-    assert read([kept, contender(9, 1, 2), later]).blocks == [later]
+    assert decide([kept, contender(9, 1, 2), later]).blocks == [later]

@@ -22,7 +22,7 @@ DEAF = 1.0
 """For how many seconds a server may leave a watch request unanswered before the stream is given up."""
 
 
-class Watching:
+class EtcdWatch:
     """One watch from its beginning to its end. It reports its end once, unless it was closed."""
 
     def __init__(self, runtime: Runtime, on_event: Callable[[Said], None], on_end: Callable[[], None]) -> None:
@@ -37,12 +37,12 @@ class Watching:
         self._begun = False
         self._leave: Callable[[], None] | None = None
 
-    async def open(self, channel: "Channel", span: tuple[str, str], revision: int, until: float) -> None:
+    async def open(self, stream: "WatchStream", span: tuple[str, str], revision: int, until: float) -> None:
         """Watch a key, or a range from that key on. Raises StoreError; then the watch is over and reports nothing."""
         try:
-            self._leave = channel.begin(self, span, revision)
+            self._leave = stream.begin(self, span, revision)
             if not await self._answered.wait(until):
-                channel.lose_if_deaf()
+                stream.lose_if_deaf()
             self._raise_refusal()
         except BaseException:
             self.close()
@@ -93,7 +93,7 @@ class Watching:
         )
 
 
-class Channel:
+class WatchStream:
     """A stream, and the watches on it."""
 
     def __init__(self, runtime: Runtime) -> None:
@@ -103,7 +103,7 @@ class Channel:
         self._now = runtime.now
         self._mutex = runtime.mutex()
         self._stream: Stream | None = None
-        self._watchings: dict[int, Watching] = {}
+        self._watches: dict[int, EtcdWatch] = {}
         self._unconfirmed: deque[tuple[int, float]] = deque()
         """The watches whose beginning was not confirmed, with the instant of the request.
 
@@ -115,17 +115,17 @@ class Channel:
         """Begin the stream. Raises StoreError."""
         self._stream = await gateway.stream("watch", EtcdHearing(self._hear, self._end), until)
 
-    def begin(self, watching: Watching, span: tuple[str, str], revision: int) -> Callable[[], None]:
+    def begin(self, watch: EtcdWatch, span: tuple[str, str], revision: int) -> Callable[[], None]:
         """Begin a watch, which receives its events; return the function that ends it."""
         with self._mutex:
             self._last += 1
             place = self._last
             if not self.full:
-                self._watchings[place] = watching
+                self._watches[place] = watch
                 self._unconfirmed.append((place, self._now()))
                 self._say(requests.watch(place, *span, revision))
-        if place not in self._watchings:
-            watching.lose("the connection was lost")
+        if place not in self._watches:
+            watch.lose("the connection was lost")
         return lambda: self._leave(place)
 
     def lose_if_deaf(self) -> None:
@@ -138,16 +138,16 @@ class Channel:
     def lose(self, why: str) -> None:
         """Close the stream, and report the loss to all its watches."""
         with self._mutex:
-            self.full, lost = True, list(self._watchings.values())
-            self._watchings.clear()
+            self.full, lost = True, list(self._watches.values())
+            self._watches.clear()
         if self._stream is not None:
             self._stream.close()
-        for watching in lost:
-            watching.lose(why)
+        for watch in lost:
+            watch.lose(why)
 
     def _leave(self, place: int) -> None:
         with self._mutex:
-            if self._watchings.pop(place, None) is not None:
+            if self._watches.pop(place, None) is not None:
                 self._say(requests.end_watch(place))
         self._close_if_unused()
 
@@ -156,7 +156,7 @@ class Channel:
             self._stream.say(packed_json(body).encode())
 
     def _close_if_unused(self) -> None:
-        if self.full and not self._watchings and self._stream is not None:
+        if self.full and not self._watches and self._stream is not None:
             self._stream.close()
 
     def _end(self) -> None:
@@ -172,30 +172,32 @@ class Channel:
             place = self._unconfirmed.popleft()[0] if begins and self._unconfirmed else number(result, "watch_id")
         if result.get("canceled"):
             self._refused(place, result, begins=begins)
-        elif (watching := self._watchings.get(place)) is not None:
-            watching.hear(result)
+        elif (watch := self._watches.get(place)) is not None:
+            watch.hear(result)
 
     def _refused(self, place: int, result: Said, *, begins: bool) -> None:
         """End a refused watch. If its beginning was refused, servers may read nothing more on this stream."""
         with self._mutex:
-            watching = self._watchings.pop(place, None)
+            watch = self._watches.pop(place, None)
             self.full = self.full or begins
-        if watching is not None:
-            watching.lose(str(result.get("cancel_reason") or "it was cancelled"))
+        if watch is not None:
+            watch.lose(str(result.get("cancel_reason") or "it was cancelled"))
         self._close_if_unused()
 
 
 class EtcdWatches:
-    """All watches of a client."""
+    """All watches of a client, on one stream, or on a new one once that is full."""
 
     def __init__(self, runtime: Runtime, gateway: Gateway) -> None:
         """Prepare; nothing is connected yet."""
         self._runtime = runtime
         self.gateway = gateway
-        self._channel: Channel | None = None
+        self._stream: WatchStream | None = None
         self._opening = SingleFlight(runtime)
 
-    async def begin(self, make: Callable[[], Watching], span: tuple[str, str], revision: int, until: float) -> Watching:
+    async def begin(
+        self, make: Callable[[], EtcdWatch], span: tuple[str, str], revision: int, until: float
+    ) -> EtcdWatch:
         """Begin a watch; try once more if the server denies it to a user, because the token may have expired."""
         first = make()
         try:
@@ -208,20 +210,20 @@ class EtcdWatches:
         await second.open(await self._open(until), span, revision, until)
         return second
 
-    async def _open(self, until: float) -> Channel:
+    async def _open(self, until: float) -> WatchStream:
         """Return a stream that accepts another watch, and begin one if there is none.
 
         One caller does, the others wait.
         """
-        while (channel := self._channel) is None or channel.full:
-            if not await self._opening.fly(self._lacks_channel, partial(self._open_channel, until), until):
+        while (stream := self._stream) is None or stream.full:
+            if not await self._opening.fly(self._lacks_stream, partial(self._open_stream, until), until):
                 raise StoreUnavailable("beginning a stream of watches at etcd timed out: try again")
-        return channel
+        return stream
 
-    def _lacks_channel(self) -> bool:
-        return self._channel is None or self._channel.full
+    def _lacks_stream(self) -> bool:
+        return self._stream is None or self._stream.full
 
-    async def _open_channel(self, until: float) -> None:
-        channel = Channel(self._runtime)
-        await channel.open(self.gateway, until)
-        self._channel = channel
+    async def _open_stream(self, until: float) -> None:
+        stream = WatchStream(self._runtime)
+        await stream.open(self.gateway, until)
+        self._stream = stream

@@ -9,7 +9,7 @@ from holdfast.stores.zookeeper import names
 from holdfast.stores.zookeeper.errors import Code
 from holdfast.stores.zookeeper.library import KazooEvent, Stat
 from holdfast.stores.zookeeper.nodes import ZooKeeperNodes
-from holdfast.stores.zookeeper.watches import ZooKeeperWatches
+from holdfast.stores.zookeeper.watch_registry import WatchRegistry
 
 
 class NodeWatches:
@@ -19,28 +19,28 @@ class NodeWatches:
         self,
         runtime: Runtime,
         nodes: ZooKeeperNodes,
-        watches: ZooKeeperWatches,
+        registry: WatchRegistry,
         woken: Callable[[str], None],
     ) -> None:
-        """Record the watches in `watches`; `woken` is called with the id of each request to wake."""
+        """Record the watches in `registry`; `woken` is called with the id of each request to wake."""
         self._post = runtime.post
         self._nodes = nodes
-        self._watches = watches
+        self._registry = registry
         self._woken = woken
 
     async def watch(self, name: str, request_id: str, entries: Sequence[Entry], until: float) -> bool:
         """Set a watch on each node, and check whether the node has changed since it was listed."""
         paths = [self._nodes.path_of(name, entry) for entry in entries]
-        self._watches.set(request_id, paths)
+        self._registry.set(request_id, paths)
         found = await self._nodes.each(
             until, paths, lambda client, path: client.get_async(path, self._fired), writes=False
         )
         if any(isinstance(each, Code) for each in found):  # no watch is set on a missing node; `exists` would set one
-            self._watches.set(request_id, [])
+            self._registry.set(request_id, [])
             return False
         stats: list[Stat] = [stat for _, stat in found]
         if any(stat.mzxid > max(names.since(entry), stat.czxid) for entry, stat in zip(entries, stats, strict=True)):
-            self._watches.set(request_id, [])
+            self._registry.set(request_id, [])
             self._woken(request_id)
         return True
 
@@ -50,5 +50,5 @@ class NodeWatches:
             self._post(partial(self._changed, event.path))
 
     def _changed(self, path: str) -> None:
-        for request_id in self._watches.take(path):
+        for request_id in self._registry.take(path):
             self._woken(request_id)

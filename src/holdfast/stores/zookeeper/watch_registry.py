@@ -1,10 +1,10 @@
-"""The watches of a client: which requests are woken when a node is removed or changes."""
+"""The watch registry: which requests of a client are woken when a node is removed or changes."""
 
 from contextlib import AbstractContextManager
 from typing import Any
 
 
-class ZooKeeperWatches:
+class WatchRegistry:
     """Maps paths to the requests that watch them. A server reports a change of a path once, however many watch it."""
 
     def __init__(self, mutex: AbstractContextManager[Any]) -> None:
@@ -39,8 +39,8 @@ class ZooKeeperWatches:
     def _forget(self, request_id: str) -> None:
         """End the watches of a request. A watch left at the server fires once, and is then ignored."""
         for path in self._paths.pop(request_id, ()):
-            watching = self._requests.get(path)
-            if watching is not None:
-                watching.discard(request_id)
-                if not watching:
+            requests = self._requests.get(path)
+            if requests is not None:
+                requests.discard(request_id)
+                if not requests:
                     del self._requests[path]

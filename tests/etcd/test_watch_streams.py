@@ -11,17 +11,17 @@ import pytest
 from holdfast.contracts.runtime import Runtime
 from holdfast.errors import OutcomeUnknown, StoreError
 from holdfast.runtimes.threads import ThreadsRuntime, drive
-from holdfast.stores.etcd import watching as module
+from holdfast.stores.etcd import watch_streams as module
 from holdfast.stores.etcd.admission import Admission
 from holdfast.stores.etcd.gateway import Gateway
 from holdfast.stores.etcd.link import EtcdAddress, EtcdHearing, EtcdReply, EtcdRequest, Said, Stream
 from holdfast.stores.etcd.options import EtcdDeployment
-from holdfast.stores.etcd.watching import EtcdWatches, Watching
+from holdfast.stores.etcd.watch_streams import EtcdWatch, EtcdWatches
 from tests.etcd.scenes import TEST_TIMEOUT, Meanwhile, run_asyncio
 
 if TYPE_CHECKING:
     from holdfast.stores.etcd.link import EtcdLink
-    from holdfast.stores.etcd.watching import Channel
+    from holdfast.stores.etcd.watch_streams import WatchStream
 
 DENIED: Said = {"watch_id": "-1", "created": True, "canceled": True, "cancel_reason": "permission denied"}
 """What newer servers answer to who may not watch; they tell no id, and some read nothing more after that."""
@@ -93,11 +93,11 @@ class Watcher:
         self._runtime = runtime
         self._watches = EtcdWatches(runtime, cast("Gateway", script))
 
-    async def watch(self, key: str, seconds: float = TEST_TIMEOUT) -> Watching:
+    async def watch(self, key: str, seconds: float = TEST_TIMEOUT) -> EtcdWatch:
         """Watch a key."""
 
-        def make() -> Watching:
-            return Watching(
+        def make() -> EtcdWatch:
+            return EtcdWatch(
                 self._runtime,
                 lambda event: self.heard.append(f"{key} {event}"),
                 lambda: self.heard.append(f"{key} ended"),
@@ -222,16 +222,16 @@ def test_a_watch_that_was_lost_does_not_begin() -> None:
     """Also if a thread tells its loss just before another tells its beginning: its end would never be told."""
 
     class Losing:
-        def begin(self, watching: Watching, *_: object) -> Callable[[], None]:
-            watching.lose("the connection was lost")
-            watching.hear({"created": True})
+        def begin(self, watch: EtcdWatch, *_: object) -> Callable[[], None]:
+            watch.lose("the connection was lost")
+            watch.hear({"created": True})
             return lambda: None
 
     heard: list[str] = []
     runtime = ThreadsRuntime()
-    watching = Watching(runtime, lambda event: heard.append(str(event)), lambda: heard.append("ended"))
+    watch = EtcdWatch(runtime, lambda event: heard.append(str(event)), lambda: heard.append("ended"))
     with pytest.raises(OutcomeUnknown, match="the connection was lost"):
-        drive(watching.open(cast("Channel", Losing()), ("a", ""), 1, runtime.now() + TEST_TIMEOUT))
+        drive(watch.open(cast("WatchStream", Losing()), ("a", ""), 1, runtime.now() + TEST_TIMEOUT))
     assert heard == []
 
 
@@ -266,9 +266,9 @@ def test_all_who_are_denied_a_watch_for_an_old_token_try_again() -> None:
         gateway._token = OLD
         watches = EtcdWatches(runtime, gateway)
         until = runtime.now() + TEST_TIMEOUT
-        make = partial(Watching, runtime, print, print)
+        make = partial(EtcdWatch, runtime, print, print)
         begun = await asyncio.gather(*(watches.begin(make, (key, ""), 1, until) for key in "abc"))
-        assert not any(watching.over for watching in begun)
+        assert not any(watch.over for watch in begun)
         assert link.tokens == [OLD, NEW]
 
     run_asyncio(scene)
