@@ -1,1 +1,1 @@
-"""The parts of the protocol, one at a time."""
+"""Tests of the parts of the protocol, each by itself."""

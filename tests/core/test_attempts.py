@@ -1,4 +1,4 @@
-"""When whoever waits in the store's queue asks again."""
+"""When a waiter in the store's queue repeats its request."""
 
 import pytest
 
@@ -13,7 +13,7 @@ from tests.hazards.helpers import disturbed
 
 @pytest.mark.parametrize("after", [0.0, 0.3])
 def test_a_push_that_overtakes_the_reply_counts(after: float) -> None:
-    """The store told us that we are the head now, and when to ask; then its older reply arrives, and says later."""
+    """A notification names an earlier retry time than the reply to an older request that arrives after it."""
     asked: list[float] = []
 
     async def main() -> None:

@@ -1,4 +1,4 @@
-"""How locks are called: what may be written, and what is said to whoever writes something else."""
+"""How locks are called: which arguments are accepted, and what the error says for others."""
 
 import asyncio
 import logging
@@ -33,7 +33,7 @@ from tests.hazards.helpers import TEST_TIMEOUT, disturbed, eventually
 
 
 def client_in_memory() -> Client:
-    """Make a client with a table of its own."""
+    """Return a client of a table of its own."""
     return Client(store=memory_source(MemoryTable()))
 
 
@@ -52,7 +52,7 @@ KINDS: dict[str, Callable[[AsyncClient], Any]] = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_acquisition_is_awaited_or_entered(kind: str) -> None:
-    """Both lead to the same lease; entered, it is released at the end and its body cancelled by a loss."""
+    """Both give the same lease; `async with` releases it at the end, and a loss cancels the body."""
 
     async def main() -> None:
         async with AsyncClient(store=virtual.source()) as client:
@@ -81,7 +81,7 @@ async def in_body(acquiring: Any, error: Exception) -> None:  # noqa: ANN401 - a
 
 
 def test_a_body_that_was_entered_by_its_acquisition_is_cancelled_by_a_loss() -> None:
-    """As one that was entered by its lock or lease."""
+    """A loss cancels the body just as if its lock or lease had been entered."""
 
     async def main() -> None:
         async with AsyncClient(store=virtual.source()) as client:
@@ -108,8 +108,8 @@ def test_a_body_that_was_entered_by_its_acquisition_is_cancelled_by_a_loss() -> 
     virtual.run(main)
 
 
-def test_an_acquisition_that_is_not_awaited_is_told_of() -> None:
-    """As any coroutine: a lock that was not taken is no lock."""
+def test_an_acquisition_that_is_not_awaited_warns() -> None:
+    """It warns like any coroutine: the lock was not acquired."""
 
     async def main() -> None:
         async with AsyncClient(store=virtual.source()) as client:
@@ -164,8 +164,8 @@ CALLS: dict[str, tuple[Callable[[Any], object], str]] = {
 
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("form", ["threads", "asyncio"])
-def test_an_unknown_keyword_is_told_what_was_meant(call: str, form: str) -> None:
-    """Mistyped, from another library, or of another call. It is a TypeError, as everywhere in Python."""
+def test_an_error_for_an_unknown_keyword_suggests_the_right_one(call: str, form: str) -> None:
+    """The keyword is misspelled, from another library or another call. It is a TypeError, as everywhere in Python."""
     write, said = CALLS[call]
     kind = Client if form == "threads" else AsyncClient
     client = kind(store=memory_source(MemoryTable()))
@@ -189,7 +189,7 @@ ATTRIBUTES: dict[str, tuple[Callable[[Any], object], str]] = {
 @pytest.mark.parametrize("attribute", ATTRIBUTES)
 @pytest.mark.parametrize("form", ["threads", "asyncio"])
 def test_what_other_libraries_have_in_a_lock_is_found(attribute: str, form: str) -> None:
-    """There is none of it in a lock, as `hasattr` says; the error says that a lease has it."""
+    """`hasattr` finds none of it in a lock; the error says that the lease has it."""
     use, said = ATTRIBUTES[attribute]
     kind = Client if form == "threads" else AsyncClient
     client = kind(store=memory_source(MemoryTable()))
@@ -202,7 +202,7 @@ def test_what_other_libraries_have_in_a_lock_is_found(attribute: str, form: str)
 
 
 def test_locked_tells_whether_others_leave_no_room() -> None:
-    """Of every kind, in threads and asyncio."""
+    """For every kind of lock, in threads and asyncio."""
     client = client_in_memory()
     with client:
         lock, semaphore = client.lock("lock"), client.semaphore("semaphore", 2)
@@ -223,7 +223,7 @@ def test_locked_tells_whether_others_leave_no_room() -> None:
 
 
 def test_locked_in_asyncio() -> None:
-    """The same; and a lock delay is as good as a holder."""
+    """The same in asyncio; a lock delay counts like a holder."""
 
     async def main() -> None:
         async with AsyncClient(store=virtual.source()) as client:
@@ -246,7 +246,7 @@ def test_locked_in_asyncio() -> None:
 
 
 def test_every_kind_refuses_to_wait_for_oneself_and_says_what_to_do() -> None:
-    """Also without `with`; the advice is that of the kind."""
+    """The refusal does not depend on `with`; each kind gives its own advice."""
     with client_in_memory() as client:
         semaphore = client.semaphore("semaphore", 3)
         with semaphore.acquire(weight=2), pytest.raises(SelfDeadlock, match="Acquire all permits at once"):
@@ -265,8 +265,8 @@ def test_every_kind_refuses_to_wait_for_oneself_and_says_what_to_do() -> None:
             client.multilock(["lock", "other"]).acquire()
 
 
-def test_whoever_may_be_let_in_is_not_refused() -> None:
-    """What a thread holds of a semaphore counts only if it leaves no room; a wait that ends is no deadlock."""
+def test_a_wait_that_can_end_is_not_refused() -> None:
+    """The permits of the thread count only if they leave no room; a wait with a timeout is no deadlock."""
     with client_in_memory() as client:
         semaphore = client.semaphore("semaphore", 3)
         with semaphore, semaphore, semaphore, pytest.raises(LockTimeout):
@@ -298,13 +298,13 @@ BEHIND: dict[str, tuple[Callable[[AsyncClient], Any], Callable[[AsyncClient], An
 
 
 @pytest.mark.parametrize("kind", BEHIND)
-def test_who_waits_behind_one_whom_it_keeps_out_is_told(kind: str) -> None:
-    """A thread that reads may read once more, but not while a writer waits: it would wait for whom it keeps waiting."""
+def test_a_holder_that_waits_behind_a_waiter_it_blocks_is_refused(kind: str) -> None:
+    """A thread with a read lease may read again, but not while a writer waits for that read lease to end."""
     hold, keep_out, advice = BEHIND[kind]
 
     async def main() -> None:
         async with AsyncClient(store=virtual.source()) as client, hold(client)():
-            await (await hold(client)()).release()  # nobody waits
+            await (await hold(client)()).release()  # without waiters there is room
             writer = asyncio.create_task(take(keep_out(client)()))
             await asyncio.sleep(1)
             for _ in range(2):
@@ -322,8 +322,8 @@ def test_who_waits_behind_one_whom_it_keeps_out_is_told(kind: str) -> None:
     virtual.run(main)
 
 
-def test_who_waits_behind_one_whom_it_leaves_room_is_not_refused() -> None:
-    """Others may make room for both."""
+def test_a_holder_that_waits_behind_a_waiter_it_leaves_room_is_not_refused() -> None:
+    """Other holders may make room for both waiters."""
 
     async def main() -> None:
         async with AsyncClient(store=virtual.source()) as client:
@@ -344,12 +344,12 @@ def test_who_waits_behind_one_whom_it_leaves_room_is_not_refused() -> None:
 
 
 async def take(acquiring: Any) -> Any:  # noqa: ANN401 - any kind
-    """Acquire as a task of one's own."""
+    """Acquire in a task of its own."""
     return await acquiring
 
 
-def test_a_reader_waits_behind_one_that_a_lock_delay_keeps_out() -> None:
-    """Who waits before is a reader, as it is itself: both are let in when the delay is over."""
+def test_a_reader_waits_behind_a_reader_under_a_lock_delay() -> None:
+    """Both contenders are readers: both are granted when the delay is over."""
 
     async def main() -> None:
         async with AsyncClient(store=virtual.source()) as client:
@@ -364,8 +364,8 @@ def test_a_reader_waits_behind_one_that_a_lock_delay_keeps_out() -> None:
     virtual.run(main)
 
 
-def test_every_kind_refuses_in_asyncio() -> None:
-    """By the task, not by the loop."""
+def test_every_kind_refuses_to_wait_for_oneself_in_asyncio() -> None:
+    """The task counts as the holder, not the loop."""
 
     async def main() -> None:
         async with AsyncClient(store=virtual.source()) as client:
@@ -398,14 +398,14 @@ WAITS: dict[str, Callable[[Client, Stop], Lease | MultiLease]] = {
 
 
 def waiting(client: Client) -> int:
-    """Count who waits, for either name."""
+    """Count the waiters of both names."""
     return sum(len(client.inspect(name).waiters) for name in ("name", "free"))
 
 
 @pytest.mark.parametrize("where", ["this client", "another client"])
 @pytest.mark.parametrize("kind", WAITS)
 def test_waiting_threads_are_told_to_stop(kind: str, where: str) -> None:
-    """They get an error of its own, hold nothing and stand in no queue; who waits without that Stop goes on."""
+    """They raise the error of the stop, hold nothing and stand in no queue; waiters without that Stop go on."""
     source = memory_source(MemoryTable())
     stop, other = Stop(), Stop()
     ended: list[BaseException | Lease | MultiLease] = []
@@ -440,7 +440,7 @@ def test_waiting_threads_are_told_to_stop(kind: str, where: str) -> None:
 
 
 def test_a_stop_ends_the_wait_for_a_store_that_does_not_answer() -> None:
-    """Not after `retry_for`, but when the request that is under way has ended."""
+    """The wait ends with the request that is under way, not after `retry_for`."""
     stop = Stop()
     ended: list[BaseException] = []
     broken = Broken(acquire=StoreUnavailable("nobody listens"))
@@ -463,7 +463,7 @@ def test_a_stop_ends_the_wait_for_a_store_that_does_not_answer() -> None:
 
 
 def test_extend_says_what_max_hold_did_to_it(caplog: pytest.LogCaptureFixture) -> None:
-    """What it returns is what remains, and the log says why that is less than was asked for."""
+    """`extend` returns what remains, and the log says why that is less than the caller passed."""
 
     async def main() -> None:
         async with AsyncClient(store=virtual.source()) as client:
@@ -480,7 +480,7 @@ def test_extend_says_what_max_hold_did_to_it(caplog: pytest.LogCaptureFixture) -
 
 
 def test_a_shorter_extension_runs_down_to_it() -> None:
-    """Nothing that was granted is shortened; and once it has run down, a holder that dies is gone after the new ttl."""
+    """The lease keeps what was granted; when that has run down, the lease of a dead holder ends after the new ttl."""
 
     async def main() -> None:
         async with AsyncClient(store=virtual.source()) as client:
@@ -499,7 +499,7 @@ def test_a_shorter_extension_runs_down_to_it() -> None:
 
 
 def test_a_blocking_client_in_an_event_loop_warns_once() -> None:
-    """By a class of its own, and at the line that calls; not in a thread, where it belongs."""
+    """The warning has a class of its own and names the calling line; a thread outside the loop gets none."""
 
     async def main() -> None:
         await asyncio.to_thread(use, client_in_memory())

@@ -1,4 +1,4 @@
-"""What a client makes of min_hold, of downgrades, and of being asked for what it holds."""
+"""What a client does with min_hold, downgrades and revocation requests."""
 
 import asyncio
 import gc
@@ -39,18 +39,18 @@ def table() -> MemoryTable:
     ],
 )
 def test_a_min_hold_that_cannot_be_kept_is_refused(table: MemoryTable, options: dict[str, float], said: str) -> None:
-    """A name can't be kept for longer than a dead holder's lease, or than max_hold allows."""
+    """The min_hold may not exceed the ttl of the lease, nor max_hold."""
     with Client(store=memory_source(table)) as client, pytest.raises(UsageError, match=said):
         client.lock("name", **options)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 class _Released(MemoryStore):
-    """A memory store that notes releases."""
+    """A memory store that records releases."""
 
     releases: list[ReleaseRequest]
 
     async def release(self, release: ReleaseRequest, until: float) -> Outcome:
-        """Note a release."""
+        """Record a release."""
         self.releases.append(release)
         return await super().release(release, until)
 
@@ -65,7 +65,7 @@ def _noting(table: MemoryTable, releases: list[ReleaseRequest]) -> StoreSource:
 
 
 def test_what_is_left_of_min_hold_is_kept() -> None:
-    """A release keeps the name for what is left since the grant, counted so that it is never free too early."""
+    """A release keeps the name for the rest of min_hold since the grant, counted so that it is never free too early."""
     releases: list[ReleaseRequest] = []
     with virtual.stopped_clock() as clock, Client(store=_noting(virtual.table(), releases)) as client:
         client.lock("plain").acquire().release()
@@ -81,7 +81,7 @@ def test_what_is_left_of_min_hold_is_kept() -> None:
 
 
 def test_a_lease_that_is_kept_longer_than_min_hold_keeps_nothing() -> None:
-    """What is over is not kept."""
+    """The min_hold is already over at the release."""
     releases: list[ReleaseRequest] = []
     with virtual.stopped_clock() as clock, Client(store=_noting(virtual.table(), releases)) as client:
         lease = client.lock("name", min_hold=10).acquire()
@@ -90,8 +90,8 @@ def test_a_lease_that_is_kept_longer_than_min_hold_keeps_nothing() -> None:
     assert releases[0].keep == 0
 
 
-def test_leases_with_a_min_hold_are_not_handed_on(table: MemoryTable) -> None:
-    """A name that is kept is kept from others of the same client, too."""
+def test_leases_with_a_min_hold_are_not_handed_off(table: MemoryTable) -> None:
+    """The other contenders of the same client wait for the end of min_hold, too."""
     with Client(store=memory_source(table)) as client:
         lock = client.lock("name", min_hold=20)
         lock.acquire().release()
@@ -102,7 +102,7 @@ def test_leases_with_a_min_hold_are_not_handed_on(table: MemoryTable) -> None:
 
 
 def test_a_read_lease_says_why_it_cannot_be_upgraded(table: MemoryTable) -> None:
-    """Whoever wants to write after reading is told what to do."""
+    """The error tells a reader how to write instead."""
     with Client(store=memory_source(table)) as client, client.rwlock("name").read() as lease:
         with pytest.raises(UsageError, match=r"two readers.*acquire write"):
             lease.upgrade()
@@ -117,7 +117,7 @@ def test_a_read_lease_says_why_it_cannot_be_upgraded(table: MemoryTable) -> None
 
 
 def test_a_lease_that_is_lost_is_not_downgraded(table: MemoryTable) -> None:
-    """A downgrade of what is lost or released raises LeaseLost."""
+    """A downgrade of a lost or released lease raises LeaseLost."""
     with Client(store=memory_source(table)) as client:
         lock = client.rwlock("name").write()
         lost, released = lock.acquire(), None
@@ -132,16 +132,16 @@ def test_a_lease_that_is_lost_is_not_downgraded(table: MemoryTable) -> None:
 
 
 class _Unheard(MemoryStore):
-    """A memory store that answers no adjustment."""
+    """A memory store that does not answer an adjustment."""
 
     async def adjust(self, adjust: AdjustRequest, until: float) -> RenewReply:
-        """Carry it out, and say nothing."""
+        """Carry it out, but do not answer."""
         await super().adjust(adjust, until)
         raise StoreUnavailable("nobody heard the answer")
 
 
 def test_a_downgrade_that_nobody_answered_counts(table: MemoryTable) -> None:
-    """Whoever does not know whether it is a reader renews as one: others may have been let in."""
+    """A client that does not know whether its lease was downgraded renews as a reader: others may read already."""
     source = StoreSource("unheard", MemoryStore.capabilities, lambda runtime: _Unheard(runtime, table))
     with Client(store=source) as client:
         lease = client.rwlock("name").write().acquire()
@@ -157,7 +157,7 @@ def test_a_downgrade_that_nobody_answered_counts(table: MemoryTable) -> None:
 
 
 def test_a_lease_is_only_ever_adjusted_to_less(table: MemoryTable) -> None:
-    """A weight can't grow."""
+    """A weight cannot grow."""
 
     async def main() -> None:
         async with AsyncClient(store=memory_source(table)) as client, client.semaphore("name", 3):
@@ -170,11 +170,11 @@ def test_a_lease_is_only_ever_adjusted_to_less(table: MemoryTable) -> None:
     asyncio.run(main())
 
 
-# -- being asked -----------------------------------------------------------------------------------------------------
+# -- revocation requests ----------------------------------------------------------------------------------------------
 
 
-def test_a_callback_that_raises_when_asked_is_logged(table: MemoryTable, caplog: pytest.LogCaptureFixture) -> None:
-    """The error of a callback is logged, the others are called, and the lease is held."""
+def test_an_on_revoke_callback_that_raises_is_logged(table: MemoryTable, caplog: pytest.LogCaptureFixture) -> None:
+    """The error of a callback is logged, the other callbacks are called, and the lease is kept."""
     with Client(store=memory_source(table)) as client:
         heard = threading.Event()
         lease = client.lock("name", on_revoke=lambda _lease: 1 / 0).acquire()
@@ -186,7 +186,7 @@ def test_a_callback_that_raises_when_asked_is_logged(table: MemoryTable, caplog:
         lease.release()
 
 
-def test_who_is_asked_gets_its_lease(table: MemoryTable) -> None:
+def test_on_revoke_gets_its_lease(table: MemoryTable) -> None:
     """The callback gets the very lease, and may release it."""
     with Client(store=memory_source(table)) as client, Client(store=memory_source(table)) as other:
         got: list[Lease] = []
@@ -202,8 +202,8 @@ def test_who_is_asked_gets_its_lease(table: MemoryTable) -> None:
         assert lease.revoking
 
 
-def test_a_lease_that_listens_can_still_be_dropped(table: MemoryTable) -> None:
-    """A lease whose callback is kept is no longer kept itself, and ends at its ttl, with a warning."""
+def test_a_lease_with_an_on_revoke_callback_can_be_dropped(table: MemoryTable) -> None:
+    """A dropped lease ends at its ttl with a warning, although its callback is still registered."""
     with Client(store=memory_source(table)) as client:
         lease = client.lock("name", on_revoke=print).acquire()
         with pytest.warns(ResourceWarning, match="dropped without release"):  # noqa: PT031 - both make it happen
@@ -211,8 +211,8 @@ def test_a_lease_that_listens_can_still_be_dropped(table: MemoryTable) -> None:
             gc.collect()
 
 
-def test_a_lease_that_is_asked_for_is_not_handed_on_for_ever(table: MemoryTable) -> None:
-    """Whoever asks wants the name: contenders of the same client keep it no longer than their budget allows."""
+def test_a_lease_with_a_revocation_request_is_not_handed_off_for_ever(table: MemoryTable) -> None:
+    """A revocation request makes the name contended: this client keeps it no longer than its fairness budget allows."""
 
     async def main() -> None:
         async with (
@@ -236,15 +236,15 @@ def test_a_lease_that_is_asked_for_is_not_handed_on_for_ever(table: MemoryTable)
             await asyncio.gather(*working)
             steps = [after.token - before.token for before, after in pairwise(leases)]
             assert steps[:2] == [1, 1]
-            assert steps[2] > 1, "after its turn it goes back to the store"
-            assert steps[3:] == [1, 1], "which nobody asks for"
+            assert steps[2] > 1, "after the fairness budget the name goes back to the store"
+            assert steps[3:] == [1, 1], "no revocation request is open for these"
             assert [lease.revoking for lease in leases] == [True, *[False] * 5]
 
     asyncio.run(main())
 
 
 def test_a_reader_writer_lock_is_not_resized(table: MemoryTable) -> None:
-    """And the error says what it is."""
+    """The error names the kind of lock."""
     with Client(store=memory_source(table)) as client:
         semaphore = client.semaphore("name", 3)
         with client.rwlock("name").read(), pytest.raises(UsageError, match="in use as a reader/writer lock"):

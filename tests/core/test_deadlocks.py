@@ -1,4 +1,4 @@
-"""Circles of waits: found if there are any, and the shortest first."""
+"""Circles of waits: each is found, the shortest first."""
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -29,7 +29,7 @@ def waiter(actor: str, weight: int = 1, *, alive: bool = True) -> WaiterView:
 
 
 def edges(view: NameView) -> list[tuple[str, str]]:
-    """Return who waits for whom at a name."""
+    """Return the pairs of waiter and holder of a name."""
     return [(wait.waiting, wait.holding) for wait in waits([view])]
 
 
@@ -39,7 +39,7 @@ def graph(pairs: set[tuple[str, str]]) -> list[Wait]:
 
 
 def reachable(pairs: set[tuple[str, str]], start: str) -> set[str]:
-    """Return whom one waits for, directly or not."""
+    """Return all that an actor waits for, directly or not."""
     found: set[str] = set()
     ahead = [start]
     while ahead:
@@ -52,7 +52,7 @@ def reachable(pairs: set[tuple[str, str]], start: str) -> set[str]:
 
 @given(PAIRS)
 def test_a_circle_is_found_exactly_if_there_is_one(pairs: set[tuple[str, str]]) -> None:
-    """Through any of those who wait; and what is found is one, closed and without detours."""
+    """The circle may pass through any waiter; it is closed and has no detours."""
     for actor in "abcdef":
         circle = circle_through(actor, graph(pairs))
         assert bool(circle) == (actor in reachable(pairs, actor))
@@ -64,8 +64,8 @@ def test_a_circle_is_found_exactly_if_there_is_one(pairs: set[tuple[str, str]]) 
 
 
 @given(PAIRS)
-def test_of_circles_that_share_nobody_each_is_listed(pairs: set[tuple[str, str]]) -> None:
-    """None twice, and none that is not there."""
+def test_circles_without_a_common_actor_are_each_listed(pairs: set[tuple[str, str]]) -> None:
+    """No circle is listed twice, and every listed one exists."""
     found = list(circles(graph(pairs)))
     told = [wait.waiting for circle in found for wait in circle]
     stuck = {actor for actor in "abcdef" if actor in reachable(pairs, actor)}
@@ -74,25 +74,25 @@ def test_of_circles_that_share_nobody_each_is_listed(pairs: set[tuple[str, str]]
 
 
 def test_all_waiters_of_a_lock_wait_for_its_holder() -> None:
-    """Those that are alive, and say who they are."""
+    """Only living waiters with an owner count."""
     view = NameView("name", 1, 1, [holder("a")], [waiter("b"), waiter("c", alive=False), waiter(""), waiter("d")])
     assert edges(view) == [("b", "a"), ("d", "a")]
 
 
-def test_who_wants_a_permit_waits_for_nobody_in_particular() -> None:
-    """Any of the holders may make room; but not for one that wants them all, nor for those behind it."""
+def test_a_waiter_for_a_permit_waits_for_no_single_holder() -> None:
+    """Any of the holders may make room, unless the waiter needs all permits or stands behind one that does."""
     view = NameView("name", 3, 1, [holder("a"), holder("b", 2)], [waiter("c"), waiter("d", 2), waiter("e")])
     assert edges(view) == [("d", "b"), ("e", "b")]
 
 
-def test_a_dead_waiter_is_in_nobodys_way() -> None:
-    """It will be dropped from the queue, so those behind it wait for the holder only if they do not fit themselves."""
+def test_a_dead_waiter_blocks_nobody() -> None:
+    """It will be dropped: the waiters behind it wait for the holder only if they do not fit themselves."""
     view = NameView("name", 3, 1, [holder("a")], [waiter("b", 3, alive=False), waiter("c")])
     assert edges(view) == []
 
 
 def test_the_error_names_every_edge() -> None:
-    """Who waits, for what, and who holds it."""
+    """The error names each waiter, its name, and the holder."""
     error = DeadlockDetected([Wait("here", "x", "there", "1 main", "2 work"), Wait("there", "y", "here", "2 w", "1 m")])
     assert "here (main) waits for 'x', which there (work) holds" in str(error)
     assert "there (w) waits for 'y', which here (m) holds" in str(error)
@@ -101,12 +101,12 @@ def test_the_error_names_every_edge() -> None:
 
 
 class Slow(MemoryStore):
-    """A store where something happens right after a name was looked at."""
+    """A store that calls a function right after it has inspected a name."""
 
     meanwhile: Callable[[], None] | None = None
 
     async def inspect(self, name: str, until: float) -> NameView:
-        """Look, and have something happen then, once."""
+        """Inspect the name, then call the function once."""
         view = await super().inspect(name, until)
         meanwhile, self.meanwhile = self.meanwhile, None
         if meanwhile is not None:
@@ -114,8 +114,8 @@ class Slow(MemoryStore):
         return view
 
 
-def test_a_circle_of_waits_that_were_never_there_together_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Names are looked at one after another: whoever has let go since the first look waits for what we hold later."""
+def test_waits_of_different_moments_are_no_circle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names are inspected one by one: a holder may release its lease after the first look and then wait for ours."""
     table = MemoryTable()
     stores: list[Slow] = []
 

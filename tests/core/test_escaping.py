@@ -1,4 +1,4 @@
-"""What others wrote stands escaped and bounded in errors: nobody can forge a line of somebody's log."""
+"""Errors escape and shorten foreign text: nobody can forge a line of a log."""
 
 import asyncio
 import logging
@@ -33,14 +33,14 @@ EVIL = "evil\x1b[2J\nCRITICAL: forged\u202e\u2028\x00\ud800"
 
 
 def assert_harmless(text: str) -> None:
-    """Nothing in it but what is plainly visible."""
+    """Check that the text has only printable characters."""
     assert escape(text) == text
     assert r"evil\x1b[2J\nCRITICAL: forged" in text
 
 
 @pytest.mark.parametrize("timeout", [0, 0.01])
 def test_an_owner_forges_nothing_in_a_timeout(timeout: float) -> None:
-    """Whatever the holder calls itself, and however long its name is."""
+    """The owner of the holder is escaped and shortened."""
     source = memory_source(MemoryTable())
     evil, client = Client(store=source, owner=EVIL[:-1] + "x" * 400), Client(store=source)
     with evil, client, evil.lock("name"), pytest.raises(LockTimeout) as refused:
@@ -50,7 +50,7 @@ def test_an_owner_forges_nothing_in_a_timeout(timeout: float) -> None:
 
 
 def test_a_name_forges_nothing_in_a_timeout() -> None:
-    """Nor in the advice to look at it, which names a command."""
+    """The advice to inspect the name is escaped too: it names a command."""
     with Client(store=memory_source(MemoryTable())) as client:
         lock = client.lock(EVIL[:-1])
         with lock, pytest.raises(LockTimeout) as refused:
@@ -59,13 +59,13 @@ def test_a_name_forges_nothing_in_a_timeout() -> None:
 
 
 def test_nobody_forges_anything_in_a_deadlock_or_a_vote() -> None:
-    """Owners, and what threads and tasks are called, are chosen by others too."""
+    """Others choose the owners and the names of threads and tasks."""
     assert_harmless(str(Wait(EVIL, EVIL, EVIL, f"1 {EVIL}", f"2 {EVIL}")))
     assert_harmless(say(Busy(1000, (EVIL,), 0)))
 
 
 def test_a_server_forges_nothing_in_an_error() -> None:
-    """Its own text may be quoted: in the error, and in the reply of Redis that is the cause."""
+    """The text of a server may be quoted: in the error, and in the Redis reply that is the cause."""
     for error in (StoreError(EVIL), StoreUnavailable(EVIL), OutcomeUnknown(EVIL), ReplyError(EVIL)):
         assert_harmless(str(error))
     assert len(str(StoreError("x" * 100_000))) < 2100
@@ -75,7 +75,7 @@ def test_a_server_forges_nothing_in_an_error() -> None:
 
 
 def test_nobody_forges_anything_anywhere(caplog: pytest.LogCaptureFixture) -> None:
-    """Every error, log and event of one bad day, on which names, owners and the store's errors are all evil."""
+    """All errors, logs and events of a run in which names, owners and the store's errors are hostile."""
     caplog.set_level(logging.DEBUG)
     name, said = EVIL[:-1], StoreUnavailable(EVIL)
     texts: list[str] = []
@@ -129,14 +129,14 @@ def fail(error: LeaseLost) -> None:
 
 
 async def error_of(work: Coroutine[Any, Any, object]) -> str:
-    """Return what an error says, and its notes."""
+    """Return the text of an error and its notes."""
     with pytest.raises(HoldfastError) as caught:
         await work
     return str(caught.value)
 
 
 def test_what_is_plain_stays_as_it_is() -> None:
-    """Letters of any language are shown."""
+    """Letters of any language are shown as they are."""
     for text in ("node-1:42", "Jürgens Rechner", "作業者", "a b"):
         assert shown(text) == escape(text) == text
     assert shown("x" * 1000) == "x" * MOST + "..."

@@ -1,4 +1,4 @@
-"""Whoever listens is told what happens to a client's locks; a listener that fails harms nobody."""
+"""Listeners receive the events of a client's locks; a listener that fails harms nobody."""
 
 import asyncio
 import logging
@@ -22,12 +22,12 @@ ACQUIRED, CONTENDED, HANDED_ON, RENEWED, LOST, RELEASED = (
 
 
 def kinds(told: list[LockEvent]) -> list[EventKind]:
-    """Return what was told."""
+    """Return the recorded events."""
     return [each.kind for each in told]
 
 
-def test_a_lock_that_is_used_tells_so() -> None:
-    """With its name, its owner, its token, how long it was waited for and held."""
+def test_a_lock_that_is_used_emits_events() -> None:
+    """The events have the name, the owner, the token, the time of the wait and of the hold."""
     told: list[LockEvent] = []
     with Client("memory://", namespace="app", owner="me", on_event=told.append) as client, client.lock("name") as lease:
         before = lease.remaining()
@@ -42,8 +42,8 @@ def test_a_lock_that_is_used_tells_so() -> None:
     assert told[1].detail == "released"
 
 
-def test_the_asyncio_client_tells_too() -> None:
-    """In the event loop."""
+def test_the_asyncio_client_emits_events() -> None:
+    """The listener runs in the event loop."""
     told: list[LockEvent] = []
 
     async def use() -> None:
@@ -54,8 +54,8 @@ def test_the_asyncio_client_tells_too() -> None:
     assert kinds(told) == [ACQUIRED, RELEASED]
 
 
-def test_a_wait_and_a_hand_on_within_the_client_are_told() -> None:
-    """The store hears of neither."""
+def test_a_wait_and_a_hand_off_within_the_client_emit_events() -> None:
+    """The store takes part in neither."""
     told: list[LockEvent] = []
     with Client("memory://", on_event=told.append) as client:
         lock = client.lock("name")
@@ -72,8 +72,8 @@ def test_a_wait_and_a_hand_on_within_the_client_are_told() -> None:
     assert max(each.seconds for each in told if each.kind is ACQUIRED) > 0.0
 
 
-def test_a_wait_for_another_process_is_told_once() -> None:
-    """However often the waiter asks again."""
+def test_a_wait_for_another_process_emits_one_event() -> None:
+    """There is one event, however often the waiter repeats its request."""
     told: list[LockEvent] = []
 
     async def main() -> None:
@@ -88,8 +88,8 @@ def test_a_wait_for_another_process_is_told_once() -> None:
     assert kinds(told) == [CONTENDED, ACQUIRED, RELEASED]
 
 
-def test_a_renewal_is_told() -> None:
-    """With how long the lease is certain now."""
+def test_a_renewal_emits_an_event() -> None:
+    """The event has the remaining time of the lease."""
     told: list[LockEvent] = []
 
     async def main() -> None:
@@ -102,8 +102,8 @@ def test_a_renewal_is_told() -> None:
     assert 29.0 < told[1].seconds <= 30.0
 
 
-def test_a_loss_is_told() -> None:
-    """Once, with the reason; and the release after it says what became of it."""
+def test_a_loss_emits_an_event() -> None:
+    """There is one event, with the reason; the release after it has the outcome."""
     told: list[LockEvent] = []
 
     async def main() -> None:
@@ -122,7 +122,7 @@ def test_a_loss_is_told() -> None:
 
 @pytest.mark.parametrize("error", [RuntimeError, SystemExit])
 def test_a_listener_that_fails_is_logged(caplog: pytest.LogCaptureFixture, error: type[BaseException]) -> None:
-    """The lock goes on."""
+    """The lock still works."""
 
     def fail(event: LockEvent) -> None:
         raise error(event.name)
@@ -132,8 +132,8 @@ def test_a_listener_that_fails_is_logged(caplog: pytest.LogCaptureFixture, error
     assert "on_event" in caplog.text
 
 
-def test_an_interrupt_of_a_listener_leaves_no_place_in_the_local_queue() -> None:
-    """Whoever is interrupted as its wait is told of does not wait any more."""
+def test_an_interrupt_of_a_listener_leaves_no_waiter_in_the_local_queue() -> None:
+    """The contender leaves the queue when Ctrl-C interrupts the listener of its wait."""
 
     def interrupt(event: LockEvent) -> None:
         if event.kind is CONTENDED:
@@ -146,8 +146,8 @@ def test_an_interrupt_of_a_listener_leaves_no_place_in_the_local_queue() -> None
         lock.acquire().release()
 
 
-def test_an_interrupt_of_a_listener_lets_the_next_one_in() -> None:
-    """Whoever is interrupted as it is told of handing a lease on has handed it on."""
+def test_an_interrupt_of_a_listener_does_not_stop_the_hand_off() -> None:
+    """The lease is handed off although Ctrl-C interrupts the listener of the release."""
 
     def interrupt(event: LockEvent) -> None:
         told.append(event.kind)

@@ -1,4 +1,4 @@
-"""The first errors that a newcomer meets say what to do, and give no secret away."""
+"""The first errors that a beginner meets say what to do, and show no password."""
 
 import asyncio
 import gc
@@ -16,22 +16,22 @@ from holdfast.stores.sqlite import sqlite_source
 
 
 @pytest.mark.parametrize("url", ["locks.db", "/var/lib/locks.db", "./locks.db"])
-def test_a_bare_path_is_told_how_to_become_a_url(url: str) -> None:
-    """Whoever gives a path is told the three forms of a lock file's URL."""
+def test_the_error_for_a_bare_path_shows_the_url(url: str) -> None:
+    """The error shows the three forms of a lock file's URL."""
     with pytest.raises(UsageError, match=re.escape("sqlite:relative/path")):
         Client(url)
 
 
-def test_an_unknown_scheme_is_told_what_there_is_without_the_password() -> None:
-    """A store that is not there yet is named, what there is too, and a password in the URL is not."""
+def test_the_error_for_an_unknown_scheme_lists_the_known_ones_without_the_password() -> None:
+    """The error names the scheme and those that exist, but not the password of the URL."""
     with pytest.raises(UsageError, match="'mongodb'; there are sqlite, memory") as caught:
         Client("mongodb://user:hunter2@host")
     assert "hunter2" not in str(caught.value)
 
 
 @pytest.mark.parametrize("url", ["localhost:6379", "me:hunter2@localhost:6379", "127.0.0.1:6379"])
-def test_a_host_alone_is_told_how_to_become_a_url(url: str) -> None:
-    """What stands before the port is no scheme."""
+def test_the_error_for_a_bare_host_shows_the_url(url: str) -> None:
+    """The text before the port is not taken for a scheme."""
     with pytest.raises(UsageError, match="as redis://host:6379") as caught:
         Client(url)
     assert "there are" not in str(caught.value)
@@ -39,8 +39,8 @@ def test_a_host_alone_is_told_how_to_become_a_url(url: str) -> None:
 
 
 @pytest.mark.parametrize(("typed", "meant"), [("redi", "redis"), ("reddis", "redis"), ("zookeper", "zookeeper")])
-def test_a_mistyped_scheme_is_told_which_was_meant(typed: str, meant: str) -> None:
-    """And not all that there are."""
+def test_the_error_for_a_misspelled_scheme_suggests_the_right_one(typed: str, meant: str) -> None:
+    """It does not list all schemes."""
     with pytest.raises(UsageError, match=rf"did you mean {meant}\?$"):
         Client(f"{typed}://host")
 
@@ -57,8 +57,8 @@ def test_a_mistyped_scheme_is_told_which_was_meant(typed: str, meant: str) -> No
         ("etcd://h?sesion_timeout=5", "session_timeout"),
     ],
 )
-def test_a_mistyped_option_is_told_which_was_meant(url: str, meant: str) -> None:
-    """And not all that there are."""
+def test_the_error_for_a_misspelled_option_suggests_the_right_one(url: str, meant: str) -> None:
+    """It does not list all options."""
     with pytest.raises(UsageError, match=rf"is not an option of an? \w+ URL; did you mean {meant}\?$"):
         Client(url)
 
@@ -66,7 +66,7 @@ def test_a_mistyped_option_is_told_which_was_meant(url: str, meant: str) -> None
 @pytest.mark.parametrize("password", ["hunter2?gaurd=hunter2", "hunter2?gaurd#hunter2", "hunter2?hunter2=1&gaurd#"])
 @pytest.mark.parametrize("scheme", ["redis", "redlock", "zookeeper", "etcd"])
 def test_what_may_be_the_rest_of_a_password_is_not_repeated(scheme: str, password: str) -> None:
-    """Not even as a guess at what was meant: who has a `?` in a password did not mean an option."""
+    """The error does not suggest an option either: a `?` in a password begins no option."""
     with pytest.raises(UsageError, match="n a password write %40") as caught:
         Client(f"{scheme}://user:{password}@a,b,c")
     assert not re.search("hunter2|gaurd|did you mean", str(caught.value))
@@ -92,8 +92,8 @@ def test_what_may_be_the_rest_of_a_password_is_not_repeated(scheme: str, passwor
         ("etcds://h?ssl_check_hostname=on", "must be true or false, as ?ssl_check_hostname=true."),
     ],
 )
-def test_a_value_that_makes_no_sense_is_told_what_does(url: str, takes: str) -> None:
-    """With an example to copy."""
+def test_the_error_for_a_senseless_value_shows_a_valid_one(url: str, takes: str) -> None:
+    """The error has an example to copy."""
     with pytest.raises(UsageError, match=re.escape(takes)):
         Client(url)
 
@@ -101,14 +101,14 @@ def test_a_value_that_makes_no_sense_is_told_what_does(url: str, takes: str) -> 
 @pytest.mark.parametrize("scheme", ["redis", "redis+cluster", "zookeeper", "etcd"])
 @pytest.mark.parametrize("host", ["h:", "h:0", "h:65536", "h:port", "h:²", ":1", "a b", "a,", "h:1:2", "::1"])
 def test_hosts_are_read_alike(scheme: str, host: str) -> None:
-    """In the URLs of all servers, one that cannot be read is refused with what to write."""
+    """The URLs of all servers refuse a host that cannot be parsed, and say what to write."""
     with pytest.raises(UsageError, match=rf"write {re.escape(scheme.partition('+')[0])}://") as caught:
         Client(f"{scheme}://{host}")
     assert ("two ports" in str(caught.value)) == (host in {"h:1:2", "::1"})
 
 
-def test_an_empty_url_is_not_taken_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A variable that a deployment left empty must not have each machine lock for itself, in a file of its own."""
+def test_an_empty_url_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With an empty variable of a deployment, each machine would otherwise lock in a local file of its own."""
     with pytest.raises(UsageError, match="is empty"):
         Client("")
     monkeypatch.setenv("HOLDFAST_URL", "")
@@ -117,8 +117,8 @@ def test_an_empty_url_is_not_taken_for_none(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("missing", ["redis", "hiredis"])
-def test_who_lacks_a_library_is_told_what_to_install(missing: str) -> None:
-    """Before anything is imported that needs it; and what does not need it works."""
+def test_a_missing_library_is_named_with_its_extra(missing: str) -> None:
+    """The error comes before any import that needs the library; stores that do not need it work."""
     urls = ["redis://h", "redis://h?foo=1", "redis+cluster://h", "redlock://a,b,c"]
     code = f"""
 import sys
@@ -139,27 +139,27 @@ for url in {urls!r}:
 
 @pytest.mark.parametrize("url", [Path("/tmp/locks.db"), 5, b"sqlite:///tmp/locks.db"])  # noqa: S108 - never made
 def test_a_url_that_is_no_str_is_refused_by_its_type(url: object) -> None:
-    """A path object, a number or bytes as a URL is a clear error."""
+    """The error for a path object, a number or bytes names the type."""
     with pytest.raises(UsageError, match=f"not {type(url).__name__}"):
         Client(cast("str", url))
 
 
 @pytest.mark.parametrize("owner", ["\ud800", "x" * 513, 5])
 def test_an_owner_that_no_store_can_keep_is_refused(owner: object) -> None:
-    """An owner is text like a name; what is not is refused when the client is made, not by the store later."""
+    """An owner is text like a name; the client refuses another one when it is made, before the store would."""
     with pytest.raises(UsageError, match="an owner"):
         Client("memory://", owner=cast("str", owner))
 
 
 def test_a_folder_that_takes_no_files_is_not_said_to_be_missing() -> None:
-    """Where the folder exists and the file can't be made, the error does not say to create the folder."""
+    """If the folder exists but the file cannot be made, the error does not say to create the folder."""
     with Client(store=sqlite_source(Path("/proc/locks.db"))) as client, pytest.raises(StoreError) as caught:
         client.lock("name").acquire()
     assert "does not exist" not in str(caught.value)
 
 
-def test_who_waits_for_itself_is_told_so() -> None:
-    """A timeout caused by the client's own lease says that a lock is not reentrant."""
+def test_a_timeout_on_the_clients_own_lease_says_so() -> None:
+    """The error says that the lock is not reentrant."""
     with Client(store=memory_source(MemoryTable())) as client:
         lock = client.lock("name")
         with lock, pytest.raises(LockTimeout, match="not reentrant"):
@@ -167,7 +167,7 @@ def test_who_waits_for_itself_is_told_so() -> None:
 
 
 def test_an_async_client_that_is_never_closed_warns() -> None:
-    """Forgetting to close an AsyncClient is told by name, not by a nameless socket."""
+    """The warning names the AsyncClient, not a nameless socket."""
 
     async def main() -> None:
         client = AsyncClient(store=memory_source(MemoryTable()))
@@ -181,7 +181,7 @@ def test_an_async_client_that_is_never_closed_warns() -> None:
         run_and_forget()
 
 
-def test_a_loss_shows_what_it_is_of() -> None:
-    """The event of a loss says in its repr of what it is, and whether it is set."""
+def test_the_repr_of_a_loss_event_names_its_lease() -> None:
+    """The repr also says whether the event is set."""
     with Client(store=memory_source(MemoryTable())) as client, client.lock("name") as lease:
         assert repr(lease.lost) == "<Loss of 'name': not set>"

@@ -1,4 +1,4 @@
-"""The states of a lease: the transition table, and that the lease follows it whatever happens in whichever order."""
+"""The states of a lease: the transition table, and that a lease follows it in every order of events."""
 
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -57,7 +57,7 @@ HAPPENINGS: dict[str, Happening] = {
 
 
 def test_the_table_has_every_state_and_leads_out_of_none_that_is_final() -> None:
-    """LOST is final; what is RELEASED can only turn out to have been lost before."""
+    """LOST is final; a RELEASED lease can only turn out to have been lost before."""
     assert set(TRANSITIONS) == set(LeaseState)
     assert set(TRANSITIONS[LeaseState.LOST].values()) == {LeaseState.LOST}
     assert TRANSITIONS[LeaseState.RELEASED] == {LeaseEvent.NOT_KEPT: LeaseState.LOST}
@@ -66,12 +66,12 @@ def test_the_table_has_every_state_and_leads_out_of_none_that_is_final() -> None
 
 @given(st.lists(st.sampled_from(sorted(HAPPENINGS)), max_size=6))
 def test_a_lease_follows_the_table(happenings: list[str]) -> None:
-    """Whatever happens in whichever order, the state is the one that the table leads to."""
+    """After any sequence of events, the state is the one of the table."""
     follow(happenings)
 
 
 def follow(happenings: list[str]) -> None:
-    """Let a lease live through something, and compare it with the table after each event."""
+    """Apply the events to a lease, and compare it with the table after each of them."""
     lease, state = held(), LeaseState.HELD
     for happening in happenings:
         event, happen = HAPPENINGS[happening]
@@ -83,7 +83,7 @@ def follow(happenings: list[str]) -> None:
 
 
 def test_a_deadline_that_passes_is_a_loss() -> None:
-    """At once, without anybody's doing; and a renewal that succeeds later revives nothing."""
+    """The lease is lost at its deadline without any call; a later successful renewal does not revive it."""
     lease = held()
     runtime: Any = lease.runtime
     runtime.time += TTL
@@ -94,16 +94,16 @@ def test_a_deadline_that_passes_is_a_loss() -> None:
 
 @pytest.mark.parametrize("outcome", Outcome)
 def test_the_answer_to_a_release_may_show_a_loss(outcome: Outcome) -> None:
-    """The lease is RELEASED, unless the store says that it had ended before."""
+    """The lease is RELEASED, unless the store answers that it had ended before."""
     lease = held()
     assert lease.let_it_go()
     lease.settle(outcome)
     assert lease.state() is (LeaseState.RELEASED if outcome.kept else LeaseState.LOST)
-    assert not lease.let_it_go(), "it was released once"
+    assert not lease.let_it_go(), "a lease is released once"
 
 
-def test_a_loss_is_told_once_and_a_released_lease_is_not_lost() -> None:
-    """By the first who finds it; after a release nobody is told of a loss."""
+def test_a_loss_is_reported_once_and_a_released_lease_is_not_lost() -> None:
+    """Only the first `lose` calls the callbacks; after a release there is no loss."""
     told: list[str] = []
     lease = held()
     lease.when_lost(told.append)
@@ -131,7 +131,7 @@ def test_a_loss_is_told_once_and_a_released_lease_is_not_lost() -> None:
 def test_a_wrong_table_is_found(
     monkeypatch: pytest.MonkeyPatch, state: LeaseState, event: LeaseEvent, wrong: LeaseState
 ) -> None:
-    """Planted: a transition too many, or another one; some way through the events shows it against the right table."""
+    """Planted bugs: the table has one transition too many or a wrong one; some sequence of events shows it."""
     planted = {**module.TRANSITIONS, state: {**module.TRANSITIONS[state], event: wrong}}
     ways = [[a, b, c] for a in HAPPENINGS for b in HAPPENINGS for c in HAPPENINGS]
     monkeypatch.setattr(module, "TRANSITIONS", planted)
@@ -145,7 +145,7 @@ def test_a_wrong_table_is_found(
 
 
 def test_a_holder_sees_the_states() -> None:
-    """From a grant to a release, in the face that users hold."""
+    """The public lease shows the states from the grant to the release."""
 
     async def main() -> None:
         async with AsyncClient(store=virtual.source()) as client:

@@ -1,4 +1,4 @@
-"""A released lease lingers: this client has it again for nothing, and somebody else at once."""
+"""A released lease lingers: this client reacquires it without the store, and another client gets it at once."""
 
 import asyncio
 import os
@@ -42,8 +42,8 @@ async def free(client: AsyncClient, name: str = "name") -> None:
         await asyncio.sleep(0.005)
 
 
-def test_a_lease_that_lingers_is_had_again_without_the_store() -> None:
-    """A hundred acquisitions, one after another, ask the store once, and their tokens grow."""
+def test_a_lease_that_lingers_is_reacquired_without_the_store() -> None:
+    """A hundred acquisitions, one after another, send one request to the store, and their tokens grow."""
 
     async def work(here: AsyncClient, there: AsyncClient, asked: list[str]) -> None:
         lock = here.lock("name", linger=LONG)
@@ -58,8 +58,8 @@ def test_a_lease_that_lingers_is_had_again_without_the_store() -> None:
     run(work)
 
 
-def test_threads_have_it_again_too() -> None:
-    """The same among threads, by `acquire` and by `try_acquire`."""
+def test_threads_reacquire_it_too() -> None:
+    """The same in threads, by `acquire` and by `try_acquire`."""
     asked: list[str] = []
     with Client(store=counting(MemoryTable(), asked)) as client:
         lock = client.lock("name", linger=LONG)
@@ -77,7 +77,7 @@ def test_threads_have_it_again_too() -> None:
 
 
 def test_a_released_lease_is_over_whatever_becomes_of_its_successor() -> None:
-    """What was released is not held, though the name is, and is not lost with the next lease."""
+    """A released lease stays released while its successor holds the name, and is not lost with it."""
 
     async def work(here: AsyncClient, there: AsyncClient, asked: list[str]) -> None:
         lock = here.lock("name", linger=LONG)
@@ -96,8 +96,8 @@ def test_a_released_lease_is_over_whatever_becomes_of_its_successor() -> None:
     run(work)
 
 
-def test_who_waits_outside_ends_it_at_once() -> None:
-    """An outside waiter gets the name long before the linger is over, and is not passed over from then on."""
+def test_an_outside_waiter_ends_the_linger_at_once() -> None:
+    """A waiter of another client gets the name long before the linger is over, and keeps its place afterwards."""
 
     async def work(here: AsyncClient, there: AsyncClient, asked: list[str]) -> None:
         lock = here.lock("name", linger=LONG)
@@ -110,14 +110,14 @@ def test_who_waits_outside_ends_it_at_once() -> None:
         others = asyncio.create_task(there.lock("name").acquire())
         await lined_up(there, "name", 1)
         await asyncio.sleep(0)
-        await lease.release()  # for it was heard that somebody waits
+        await lease.release()  # the client knows that the name is contended
         await (await asyncio.wait_for(others, TEST_TIMEOUT)).release()
 
     run(work)
 
 
 def test_it_ends_when_its_time_is_over() -> None:
-    """The name is free to others who do not wait, too, when the linger is over."""
+    """After the linger the name is also free for contenders that do not wait."""
 
     async def work(here: AsyncClient, there: AsyncClient, asked: list[str]) -> None:
         await (await here.lock("name", linger=5).acquire()).release()
@@ -133,7 +133,7 @@ def test_it_ends_when_its_time_is_over() -> None:
 
 
 def test_it_ends_in_time_though_the_store_does_not_answer_its_renewal() -> None:
-    """It is given back when the linger is over, and not when an answer to its renewal is given up."""
+    """It is released at the end of the linger, not when the renewal gives up."""
     hangs = False
 
     async def hang(operation: str, done: bool) -> None:
@@ -156,7 +156,7 @@ def test_it_ends_in_time_though_the_store_does_not_answer_its_renewal() -> None:
 
 
 def test_it_ends_when_its_time_is_over_among_threads() -> None:
-    """The same among threads, whose renewer sleeps for long."""
+    """The same in threads, whose renewer sleeps for long."""
     table = MemoryTable()
     here, there = Client(store=memory_source(table)), Client(store=memory_source(table))
     with here, there, here.lock("other"):
@@ -167,7 +167,7 @@ def test_it_ends_when_its_time_is_over_among_threads() -> None:
 
 
 def test_it_is_renewed_while_it_lingers() -> None:
-    """A lease that lingers for longer than its ttl is still good."""
+    """A lease that lingers for longer than its ttl is still valid."""
 
     async def work(here: AsyncClient, there: AsyncClient, asked: list[str]) -> None:
         lock = here.lock("name", ttl=1, linger=LONG)
@@ -182,7 +182,7 @@ def test_it_is_renewed_while_it_lingers() -> None:
 
 @pytest.mark.parametrize("how", ["revoke", "ask", "gap", "close"])
 def test_it_ends_with_whatever_ends_a_lease(how: str) -> None:
-    """A lease that lingers is nobody's: when it is taken, may have been asked for, or its client closes, it is gone."""
+    """A lease that lingers has no holder: it ends with any revocation, and with the close of its client."""
 
     async def work(here: AsyncClient, there: AsyncClient, asked: list[str]) -> None:
         lock = here.lock("name", linger=LONG, on_lost=lambda _: asked.append("lost"))
@@ -207,8 +207,8 @@ def test_it_ends_with_whatever_ends_a_lease(how: str) -> None:
     run(work)
 
 
-def test_a_lease_that_was_lost_while_it_lingered_is_not_handed_on() -> None:
-    """Even if nobody has heard of it yet: its deadline has passed."""
+def test_a_lease_that_was_lost_while_it_lingered_is_not_handed_off() -> None:
+    """Its deadline has passed, although no loss was reported yet."""
 
     async def work(here: AsyncClient, there: AsyncClient, asked: list[str]) -> None:
         lock = here.lock("name", linger=LONG)
@@ -218,7 +218,7 @@ def test_a_lease_that_was_lost_while_it_lingered_is_not_handed_on() -> None:
         assert local_queue.lease is not None
         local_queue.lease.kept_until = local_queue.lease.valid_until = (
             here.session().runtime.now() + 1.0
-        )  # too little is left
+        )  # too little time remains
         async with lock as lease:
             assert lease.token > first._core.last
         assert asked == ["acquire", "release", "acquire"]
@@ -227,7 +227,7 @@ def test_a_lease_that_was_lost_while_it_lingered_is_not_handed_on() -> None:
 
 
 def test_the_range_of_tokens_ends() -> None:
-    """When the reserved tokens are used up, the store is asked for more."""
+    """When the reserved tokens are used up, the client requests more from the store."""
 
     async def work(here: AsyncClient, there: AsyncClient, asked: list[str]) -> None:
         lock = here.lock("name", linger=LONG)
@@ -244,7 +244,7 @@ async def _token(lock: AsyncLock) -> int:
 
 
 def test_another_lock_of_the_same_client_has_it_too() -> None:
-    """A lock without linger has a lease that lingers, and really releases it; one of another ttl ends it."""
+    """A lock without linger takes over a lingering lease and releases it at the end; a lock of another ttl ends it."""
 
     async def work(here: AsyncClient, there: AsyncClient, asked: list[str]) -> None:
         lingering = here.lock("name", linger=LONG)
@@ -261,7 +261,7 @@ def test_another_lock_of_the_same_client_has_it_too() -> None:
 
 
 def test_contenders_come_before_linger() -> None:
-    """A lease that others wait for here goes to them."""
+    """A released lease goes to the waiters of this client before it lingers."""
 
     async def work(here: AsyncClient, there: AsyncClient, asked: list[str]) -> None:
         lock = here.lock("name", linger=LONG)
@@ -277,8 +277,8 @@ def test_contenders_come_before_linger() -> None:
     run(work)
 
 
-def test_max_hold_counts_from_when_it_is_taken_up() -> None:
-    """Who takes it up may hold it for max_hold, and no longer."""
+def test_max_hold_counts_from_the_reacquisition() -> None:
+    """The new holder may keep the lease for max_hold, and no longer."""
 
     async def work(here: AsyncClient, there: AsyncClient, asked: list[str]) -> None:
         lock = here.lock("name", ttl=15, linger=LONG, max_hold=20)
@@ -311,7 +311,7 @@ def source_that_cannot_push() -> StoreSource:
 
 
 def test_a_store_that_cannot_push_refuses_it() -> None:
-    """Where nobody can tell this client that somebody waits, linger is refused, with what to do."""
+    """Without notifications this client cannot learn that the name is contended; the error says what to do instead."""
     with Client(store=source_that_cannot_push()) as client:
         client.lock("name").acquire().release()
         with pytest.raises(UsageError, match="Make the lock without linger"):
@@ -320,13 +320,13 @@ def test_a_store_that_cannot_push_refuses_it() -> None:
 
 @pytest.mark.parametrize("options", [{"linger": -1}, {"linger": "1"}, {"linger": 1, "detect_deadlock": True}])
 def test_what_cannot_be_right_is_refused(options: dict[str, Any]) -> None:
-    """A linger that can't be right is refused when the lock is made."""
+    """An invalid linger is refused when the lock is made."""
     with Client("memory://") as client, pytest.raises(UsageError, match="linger"):
         client.lock("name", **options)
 
 
 def test_a_release_that_hangs_holds_up_nobody() -> None:
-    """The store does not answer: the caller of `release` does not notice, others are granted at the ttl at last."""
+    """The store does not answer: `release` returns anyway, and others are granted after the ttl."""
     broken = False
 
     async def cut(operation: str, done: bool) -> None:
@@ -350,7 +350,7 @@ def test_a_release_that_hangs_holds_up_nobody() -> None:
 
 @pytest.mark.parametrize("at", range(1, 6))
 def test_cancelled_at_any_await_it_leaves_nothing(at: int) -> None:
-    """Whoever is cancelled while a lease that is not good enough any more is exchanged leaves nothing behind."""
+    """A contender that is cancelled while it exchanges an unfit lease leaves nothing behind."""
 
     async def work(here: AsyncClient, there: AsyncClient, asked: list[str]) -> None:
         lock = here.lock("name", linger=LONG)
@@ -371,9 +371,9 @@ def test_cancelled_at_any_await_it_leaves_nothing(at: int) -> None:
     run(work)
 
 
-def test_a_forked_child_does_not_have_it() -> None:
-    """The child asks the store, like anybody else, and the parent has it again for nothing."""
-    with Client("memory://") as client:  # whose table is copied as well: to the child the name is held for long
+def test_a_forked_child_does_not_reacquire_it() -> None:
+    """The child sends a request to the store like any other client, and the parent reacquires without one."""
+    with Client("memory://") as client:  # the child has a copy of the table, in which the name is held for long
         lock = client.lock("name", linger=LONG)
         lock.acquire().release()
         pid = os.fork()
@@ -388,7 +388,7 @@ def test_a_forked_child_does_not_have_it() -> None:
 
 
 def test_many_threads_and_clients_share_it() -> None:
-    """Threads of two clients that all let it linger exclude each other, and their tokens grow."""
+    """Threads of two clients with linger exclude each other, and their tokens grow."""
     table, inside, tokens = MemoryTable(), 0, list[int]()
     wrong: list[str] = []
 
@@ -415,8 +415,8 @@ def test_many_threads_and_clients_share_it() -> None:
         eventually(lambda: not here.inspect("name").holders, "it is free")
 
 
-def test_a_lease_taken_up_and_dropped_ends() -> None:
-    """Dropped without release, it is renewed no more, as any other."""
+def test_a_reacquired_lease_that_is_dropped_ends() -> None:
+    """A lease that is dropped without release is renewed no more, like any other."""
 
     async def work(here: AsyncClient, there: AsyncClient, asked: list[str]) -> None:
         lock = here.lock("name", ttl=1.5, linger=LONG)
@@ -431,7 +431,7 @@ def test_a_lease_taken_up_and_dropped_ends() -> None:
 
 
 def test_a_lease_that_is_renewed_no_more_lingers_no_longer_either() -> None:
-    """Nothing else has the renewer look at one that max_hold would have ended, until it is due again."""
+    """The renewer ends the linger in time although the lease, at its max_hold, is not due for a renewal."""
 
     async def work(here: AsyncClient, there: AsyncClient, asked: list[str]) -> None:
         async with here.lock("other", ttl=20.0):
@@ -444,7 +444,7 @@ def test_a_lease_that_is_renewed_no_more_lingers_no_longer_either() -> None:
 
 
 def test_releases_that_are_cancelled_do_not_keep_later_ones() -> None:
-    """Whoever cancels all tasks of the loop does not keep what lingers afterwards from being released."""
+    """A caller that cancels all tasks of the loop does not stop the background release of later leases."""
     source = memory_source(MemoryTable())
 
     async def main() -> None:

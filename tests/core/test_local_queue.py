@@ -1,4 +1,4 @@
-"""Local hand-off: within one client a lease goes from hand to hand without the store."""
+"""Local hand-off: within one client a lease passes from holder to holder without the store."""
 
 import asyncio
 import threading
@@ -25,7 +25,7 @@ from tests.hazards.helpers import TEST_TIMEOUT, disturbed, eventually, soon
 
 
 class Counting(MemoryStore):
-    """A memory store that counts what it is asked."""
+    """A memory store that counts its requests."""
 
     asked: list[str]
 
@@ -63,18 +63,18 @@ def run(work: Callable[[AsyncClient, list[str]], Coroutine[Any, Any, None]], own
 
 
 def all_wait(client: Client, count: int) -> bool:
-    """Tell whether so many wait."""
+    """Tell whether this many contenders wait."""
     return len(client.inspect("name").waiters) == count
 
 
 async def lined_up(client: AsyncClient, name: str, count: int) -> None:
-    """Let tasks run until so many wait."""
+    """Let tasks run until this many contenders wait."""
     while len((await client.inspect(name)).waiters) != count:  # noqa: ASYNC110 - there is no event for it
         await asyncio.sleep(0)
 
 
-def test_the_store_is_not_asked_while_the_name_goes_from_hand_to_hand() -> None:
-    """A hundred tasks take a name a thousand times, with growing tokens, and the store hears a few words."""
+def test_local_hand_offs_send_no_requests() -> None:
+    """A hundred tasks acquire a name a thousand times, with growing tokens, and the store gets a few requests."""
 
     async def work(client: AsyncClient, asked: list[str]) -> None:
         tokens: list[int] = []
@@ -94,7 +94,7 @@ def test_the_store_is_not_asked_while_the_name_goes_from_hand_to_hand() -> None:
 
 
 def test_contenders_of_threads_are_served_in_order() -> None:
-    """Threads of one client are served in the order in which they came."""
+    """Threads of one client are served in the order of their arrival."""
     with Client(store=memory_source(MemoryTable())) as client:
         lock = client.lock("name")
         served: list[int] = []
@@ -116,7 +116,7 @@ def test_contenders_of_threads_are_served_in_order() -> None:
 
 @pytest.mark.parametrize("leaver", range(4))
 def test_a_contender_that_leaves_the_queue_leaves_nothing(leaver: int) -> None:
-    """Whoever is cancelled, at the head, in the middle or at the end of the queue, is passed by."""
+    """The queue skips a contender that is cancelled at the head, in the middle or at the end."""
 
     async def work(client: AsyncClient, asked: list[str]) -> None:
         held = await client.lock("name").acquire()
@@ -135,18 +135,18 @@ def test_a_contender_that_leaves_the_queue_leaves_nothing(leaver: int) -> None:
     run(work)
 
 
-def test_a_lease_that_comes_just_when_its_contender_is_cancelled_is_passed_on() -> None:
-    """A contender that was handed the lease, but is cancelled before it runs, hands it on."""
+def test_a_lease_for_a_contender_that_is_cancelled_is_handed_off() -> None:
+    """A contender that was handed the lease, but is cancelled before it runs, hands it off to the next."""
 
     async def work(client: AsyncClient, asked: list[str]) -> None:
         first = await client.lock("name").acquire()
         second, third = (asyncio.create_task(client.lock("name").acquire()) for _ in range(2))
         await lined_up(client, "name", 2)
-        await first.release()  # the second leads now: it asks for a range of tokens
+        await first.release()  # the second is the head now: it requests a range of tokens
         lease = await second
         fourth = asyncio.create_task(client.lock("name").acquire())
         await lined_up(client, "name", 2)
-        await lease.release()  # handed to the third, which has not run yet
+        await lease.release()  # handed off to the third, which has not run yet
         third.cancel()
         await asyncio.gather(third, return_exceptions=True)
         assert third.cancelled()
@@ -156,8 +156,8 @@ def test_a_lease_that_comes_just_when_its_contender_is_cancelled_is_passed_on() 
     run(work)
 
 
-def test_a_contender_that_times_out_says_who_holds() -> None:
-    """A timeout ends a local wait like any other, and names this client as the holder."""
+def test_a_contender_that_times_out_names_the_holder() -> None:
+    """A timeout ends a local wait like any other, and the error names this client as the holder."""
 
     async def work(client: AsyncClient, asked: list[str]) -> None:
         async with client.lock("name"):
@@ -169,8 +169,8 @@ def test_a_contender_that_times_out_says_who_holds() -> None:
     run(work, owner="me")
 
 
-def test_a_contender_that_times_out_says_how_many_were_before_it() -> None:
-    """Those who stand behind it are not counted."""
+def test_a_contender_that_times_out_counts_the_waiters_before_it() -> None:
+    """The waiters behind it are not counted."""
 
     async def work(client: AsyncClient, asked: list[str]) -> None:
         async with client.lock("name"):
@@ -188,7 +188,7 @@ def test_a_contender_that_times_out_says_how_many_were_before_it() -> None:
 
 
 def test_nobody_is_handed_a_lost_lease() -> None:
-    """When a lease is lost while others wait for it here, the next of them asks the store, and nobody gets it."""
+    """When a lease is lost while others wait for it here, the next of them sends a request to the store."""
     table = MemoryTable()
 
     async def main() -> None:
@@ -197,7 +197,7 @@ def test_nobody_is_handed_a_lost_lease() -> None:
             waiting = [asyncio.create_task(client.lock("name").acquire()) for _ in range(2)]
             await lined_up(client, "name", 2)
             await other.revoke("name", force=True)
-            first = await asyncio.wait_for(waiting[0], 5)  # though the victim has not let go
+            first = await asyncio.wait_for(waiting[0], 5)  # although the victim has not released it
             assert first.token > held.token
             with pytest.raises(LeaseLost):
                 held.check()
@@ -209,8 +209,8 @@ def test_nobody_is_handed_a_lost_lease() -> None:
     asyncio.run(main())
 
 
-def test_a_lease_is_renewed_whoever_has_it() -> None:
-    """A lease that goes from hand to hand outlives its ttl many times: it is renewed for all of them."""
+def test_a_lease_is_renewed_for_all_its_holders() -> None:
+    """A lease that is handed off many times outlives its ttl many times: it is renewed for all its holders."""
 
     async def work(client: AsyncClient, asked: list[str]) -> None:
         lock = client.lock("name", ttl=1.5)
@@ -224,14 +224,14 @@ def test_a_lease_is_renewed_whoever_has_it() -> None:
                     lease.check()
 
         await asyncio.gather(*(take_again_and_again() for _ in range(3)))
-        assert len(request_ids) < 60, "most had it from another one"
+        assert len(request_ids) < 60, "most were handed off"
 
     run(work)
 
 
 @pytest.mark.parametrize(("turns", "order"), [(0, "here there here here"), (32, "here here here there")])
-def test_who_comes_next_depends_on_the_turns(turns: int, order: str) -> None:
-    """A name that is contended here and outside goes from hand to hand fairness_count times, then outside."""
+def test_the_next_holder_depends_on_the_fairness_budget(turns: int, order: str) -> None:
+    """A name that is contended here and outside is handed off here fairness_count times, then outside."""
     table = MemoryTable()
 
     async def main() -> None:
@@ -248,11 +248,11 @@ def test_who_comes_next_depends_on_the_turns(turns: int, order: str) -> None:
             lease = await here.lock("name").acquire()
             crowd = [asyncio.create_task(take(here, "here")) for _ in range(3)]
             await lined_up(here, "name", 3)
-            await lease.release()  # the first of the crowd asks the store, for a range of tokens
+            await lease.release()  # the first of the crowd requests a range of tokens from the store
             await lined_up(here, "name", 2)
             outside = asyncio.create_task(take(there, "there"))
             await lined_up(here, "name", 3)
-            await asyncio.sleep(0)  # the holder hears of it
+            await asyncio.sleep(0)  # the holder learns that the name is contended
             gate.set()
             await asyncio.gather(*crowd, outside)
             assert " ".join(served) == order
@@ -261,7 +261,7 @@ def test_who_comes_next_depends_on_the_turns(turns: int, order: str) -> None:
 
 
 class Untimely(ThreadEvent):
-    """A flag that is raised at the worst of moments: when somebody is about to wait for it."""
+    """A flag that is raised at the worst moment: when a contender is about to wait for it."""
 
     def __init__(self, lease: Lease) -> None:
         super().__init__()
@@ -276,7 +276,7 @@ class Untimely(ThreadEvent):
         super().clear()
 
     async def wait(self, until: float | None) -> bool:
-        """Raise the flag just before it is waited for."""
+        """Raise the flag just before a contender waits for it."""
         self._hand_over()
         return await super().wait(until)
 
@@ -284,7 +284,7 @@ class Untimely(ThreadEvent):
 def test_a_lease_that_comes_just_when_its_contender_begins_to_wait_is_not_missed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A contender whose turn comes between its looking and its waiting does not wait."""
+    """A contender that gets the lease between its check and its wait does not wait."""
     with Client(store=memory_source(MemoryTable())) as client:
         lease = client.lock("name").acquire()
         monkeypatch.setattr(client.session().runtime, "event", lambda: Untimely(lease))
@@ -295,7 +295,7 @@ def test_a_lease_that_comes_just_when_its_contender_begins_to_wait_is_not_missed
 
 
 async def led(client: AsyncClient, ttl: float = 30.0, max_hold: float | None = None) -> AsyncLease:
-    """Return a lease that can be handed on: its holder asked while somebody else held."""
+    """Return a lease that can be handed off: it was requested while another contender held the name."""
     held = await client.lock("name", ttl).acquire()
     asking = await in_line(client, client.lock("name", ttl, max_hold=max_hold))
     await held.release()
@@ -310,10 +310,10 @@ async def in_line(client: AsyncClient, lock: AsyncLock) -> "asyncio.Task[AsyncLe
 
 
 @pytest.mark.parametrize("released_first", [False, True])
-def test_a_lease_that_is_lost_while_it_is_released_is_not_handed_on(
+def test_a_lease_that_is_lost_while_it_is_released_is_not_handed_off(
     released_first: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A loss and a release at one time: whichever comes first by a hair, the next contender asks the store."""
+    """A loss and a release coincide: in either order, the next contender sends a request to the store."""
 
     async def work(client: AsyncClient, asked: list[str]) -> None:
         lease = await led(client)
@@ -339,8 +339,8 @@ def test_a_lease_that_is_lost_while_it_is_released_is_not_handed_on(
     run(work)
 
 
-def test_a_loss_that_is_found_just_after_a_lease_was_handed_on_is_its_successors() -> None:
-    """Whoever finds that the store has ended a lease tells the one who has it now."""
+def test_a_loss_that_is_found_just_after_a_hand_off_is_the_successors() -> None:
+    """The client finds that the store has ended the lease, and reports the loss to its present holder."""
 
     async def work(client: AsyncClient, asked: list[str]) -> None:
         lease = await led(client)
@@ -355,8 +355,8 @@ def test_a_loss_that_is_found_just_after_a_lease_was_handed_on_is_its_successors
     run(work)
 
 
-def test_a_lease_that_was_no_longer_to_be_renewed_is_renewed_for_the_next() -> None:
-    """Who is handed a lease near the end of its holder's max_hold keeps it for as long as it likes."""
+def test_a_lease_that_was_no_longer_to_be_renewed_is_renewed_after_a_hand_off() -> None:
+    """A contender that is handed a lease near the end of its holder's max_hold keeps it for as long as it likes."""
 
     async def work(client: AsyncClient, asked: list[str]) -> None:
         lease = await led(client, 1.0, 0.8)
@@ -373,8 +373,8 @@ def test_a_lease_that_was_no_longer_to_be_renewed_is_renewed_for_the_next() -> N
 
 
 @pytest.mark.parametrize("max_hold", [None, 0.5])
-def test_nobody_is_handed_a_lease_that_would_outlive_it_for_too_long(max_hold: float | None) -> None:
-    """A lease that the store keeps for longer than the next contender's ttl or max_hold is not for that one."""
+def test_a_lease_that_outlives_the_next_contenders_limits_is_not_handed_off(max_hold: float | None) -> None:
+    """The store would keep the lease for longer than the ttl or max_hold of the next contender."""
 
     async def work(client: AsyncClient, asked: list[str]) -> None:
         lease = await led(client, 2.0)
@@ -390,8 +390,8 @@ def test_nobody_is_handed_a_lease_that_would_outlive_it_for_too_long(max_hold: f
     run(work)
 
 
-def test_a_lease_handed_on_after_a_shorter_extension_has_the_ttl_of_its_lock() -> None:
-    """What one holder asked for by `extend` is not passed on to the next."""
+def test_a_lease_handed_off_after_a_shorter_extension_has_the_ttl_of_its_lock() -> None:
+    """An `extend` of one holder does not apply to the next."""
 
     async def work(client: AsyncClient, asked: list[str]) -> None:
         lease = await led(client, 20.0)
@@ -407,8 +407,8 @@ def test_a_lease_handed_on_after_a_shorter_extension_has_the_ttl_of_its_lock() -
 
 
 @pytest.mark.parametrize("handed_on", [False, True])
-def test_a_lease_that_is_dropped_ends_for_those_who_wait_here_too(handed_on: bool) -> None:
-    """A lease that is dropped without release is theirs at its ttl, who wait for it in the same process."""
+def test_a_lease_that_is_dropped_ends_for_local_waiters_too(handed_on: bool) -> None:
+    """The waiters of the same process get a lease that is dropped without release at its ttl."""
 
     async def work(client: AsyncClient, asked: list[str]) -> None:
         lease = await (led(client, 1.5) if handed_on else client.lock("name", 0.3).acquire())
@@ -430,7 +430,7 @@ def test_a_lease_that_is_dropped_ends_for_those_who_wait_here_too(handed_on: boo
 
 
 def test_a_lease_that_a_thread_drops_ends_for_the_others_too() -> None:
-    """The same among threads."""
+    """The same in threads."""
     with virtual.stopped_clock() as clock, Client(store=virtual.source()) as client:
         lock = client.lock("name", ttl=20)
         box = [lock.acquire()]
@@ -446,7 +446,7 @@ def test_a_lease_that_a_thread_drops_ends_for_the_others_too() -> None:
 
 
 def test_a_contender_that_is_torn_down_just_when_it_was_handed_the_lease_blocks_nobody() -> None:
-    """A coroutine that is closed can await nothing more: what it was handed ends at its ttl, for all who wait."""
+    """A coroutine that is closed cannot await: the lease that it was handed ends at its ttl, for all waiters."""
 
     async def work(client: AsyncClient, asked: list[str]) -> None:
         lease = await led(client, 1.5)
@@ -461,8 +461,8 @@ def test_a_contender_that_is_torn_down_just_when_it_was_handed_the_lease_blocks_
     run(work)
 
 
-def test_a_closed_client_holds_nothing_whoever_waits() -> None:
-    """What a client holds when it is closed is released, and is not handed to those who wait there: they are told."""
+def test_a_closed_client_holds_nothing_despite_waiters() -> None:
+    """The close of a client releases its leases instead of handing them off; its waiters get an error."""
     table = MemoryTable()
 
     async def main() -> None:
@@ -480,8 +480,8 @@ def test_a_closed_client_holds_nothing_whoever_waits() -> None:
     asyncio.run(main())
 
 
-def test_a_store_that_does_not_answer_is_ridden_out_by_all_at_once() -> None:
-    """Whoever waits behind somebody whom the store does not answer fails with that one, not one after another."""
+def test_contenders_wait_together_for_a_store_that_does_not_answer() -> None:
+    """The contenders behind one whose request gets no answer fail together with it, not one after another."""
 
     async def cut(operation: str, done: bool) -> None:
         if operation == "acquire":
@@ -511,8 +511,8 @@ async def _after(delay: float, work: Coroutine[Any, Any, AsyncLease]) -> AsyncLe
     return await work
 
 
-def test_who_waits_here_goes_on_when_the_store_answers_again() -> None:
-    """A request that fails fails for its caller alone if the others have time left: the next of them asks."""
+def test_local_waiters_go_on_when_the_store_answers_again() -> None:
+    """A request that fails fails for its caller alone if the others have time left: the next of them sends its own."""
     broken = True
 
     async def cut(operation: str, done: bool) -> None:
@@ -534,14 +534,14 @@ def test_who_waits_here_goes_on_when_the_store_answers_again() -> None:
     virtual.run(main)
 
 
-def test_a_turn_count_is_a_number() -> None:
-    """A turn count that can't be right is refused when the client is made."""
+def test_a_fairness_count_is_a_number() -> None:
+    """An invalid fairness_count is refused when the client is made."""
     with pytest.raises(UsageError, match="fairness_count"):
         Client("memory://", fairness_count=-1)
 
 
-def test_an_interrupt_before_the_store_is_asked_leaves_no_queue(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C just when somebody is about to ask the store leaves the name to others of this process."""
+def test_an_interrupt_before_the_request_leaves_no_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C just before the request to the store leaves the name to others of this process."""
     with Client(store=memory_source(MemoryTable())) as client:
         client.lock("name").acquire().release()
         runtime = client.session().runtime
@@ -556,8 +556,8 @@ def test_an_interrupt_before_the_store_is_asked_leaves_no_queue(monkeypatch: pyt
         client.lock("name", timeout=TEST_TIMEOUT).acquire().release()
 
 
-def test_an_interrupt_before_a_lease_is_handed_on_keeps_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C in the middle of a release leaves the name to others of this process when its ttl has run out."""
+def test_an_interrupt_before_a_hand_off_keeps_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C in the middle of a release leaves the name to others of this process after its ttl."""
     source = virtual.source()
     with virtual.stopped_clock() as clock, Client(store=source) as client, ThreadPoolExecutor() as pool:
         lock = client.lock("name", ttl=1.5)

@@ -1,4 +1,4 @@
-"""The faces of a lock: decorator, limits, errors, and what they show of themselves."""
+"""The public API of a lock: decorator, limits, errors and repr."""
 
 import asyncio
 import functools
@@ -20,14 +20,14 @@ def client() -> Client:
 
 
 class Order:
-    """Something with an attribute to format a name from."""
+    """An object with an attribute that a name is formatted from."""
 
     def __init__(self, number: int) -> None:
         self.number = number
 
 
 def held_names(client: Client) -> list[str]:
-    """Name what is held."""
+    """Record the held names."""
     return client.names()
 
 
@@ -60,7 +60,7 @@ def _generator(order: int) -> Any:  # noqa: ANN401 - only its kind matters
 
 @pytest.mark.parametrize("name", ["{missing}", "{}", "{0}", "{order", "order}"])
 def test_a_name_that_cannot_be_formatted_is_refused_at_decoration(client: Client, name: str) -> None:
-    """A mistake in the name of a decorator is told when it is applied, not when the function is called."""
+    """A mistake in the name of a decorator raises when it is applied, not when the function is called."""
     with pytest.raises(UsageError):
         client.lock(name)(_plain)
 
@@ -69,7 +69,7 @@ def test_a_name_that_cannot_be_formatted_is_refused_at_decoration(client: Client
     "function", [_coroutine, _generator, functools.partial(_coroutine, 1)], ids=["async", "generator", "partial"]
 )
 def test_a_function_of_the_wrong_kind_is_refused(client: Client, function: Callable[..., Any]) -> None:
-    """A coroutine function or generator is not run outside the lock that should guard it."""
+    """A coroutine function or a generator would run outside of its lock."""
     with pytest.raises(UsageError):
         client.lock("name")(function)
 
@@ -87,16 +87,16 @@ async def _async_generator(order: int) -> Any:  # noqa: ANN401 - only its kind m
 
 @pytest.mark.parametrize("function", [_generator, _async_generator])
 @pytest.mark.parametrize("client_type", [Client, AsyncClient])
-def test_a_generator_is_told_to_take_the_lock_inside(
+def test_the_error_for_a_generator_says_to_acquire_the_lock_inside(
     client_type: type[Client | AsyncClient], function: Callable[..., Any]
 ) -> None:
-    """Either kind of generator is called that by either kind of client; the other client would not take it either."""
+    """Both clients name both kinds of generator: neither client can decorate them."""
     with pytest.raises(UsageError, match="is a generator: take the lock inside it"):
         client_type("memory://").lock("name")(function)
 
 
 def test_a_decorated_coroutine_makes_a_task() -> None:
-    """What a decorated async function returns is a coroutine, to type checkers too: create_task takes no less."""
+    """A decorated async function returns a coroutine, also for type checkers: create_task accepts nothing else."""
 
     async def main() -> None:
         async with AsyncClient(store=memory_source(MemoryTable())) as client:
@@ -110,8 +110,8 @@ def test_a_decorated_coroutine_makes_a_task() -> None:
     asyncio.run(main())
 
 
-def test_a_loss_that_the_body_found_is_told_once(client: Client) -> None:
-    """LeaseLost from the body's own check gets no note that says the same again."""
+def test_a_loss_that_the_body_found_is_reported_once(client: Client) -> None:
+    """LeaseLost from the body's own `check` gets no note that repeats it."""
 
     def body() -> None:
         with client.lock("name") as lease:
@@ -149,7 +149,7 @@ def test_a_name_that_no_store_can_keep_is_refused(client: Client, name: Any) -> 
 
 @pytest.mark.parametrize("name", ["x" * 512, " ", "\0", "\n", "{}", "%s", "\U0001f512", "'; DROP TABLE names; --"])
 def test_every_other_name_is_a_name(client: Client, name: str) -> None:
-    """Whatever characters a name has, it is locked, shown and freed under exactly that name."""
+    """A name of any characters is locked, shown and freed under exactly that name."""
     with client.lock(name):
         assert client.names() == [name]
         assert client.inspect(name).holders[0].owner == "test"
@@ -175,7 +175,7 @@ def test_a_timeout_that_cannot_be_right_is_refused(client: Client, value: Any) -
 
 
 def test_errors_are_one_tree() -> None:
-    """Every error can be caught as HoldfastError, and as what the standard library would call it."""
+    """Every error is a HoldfastError, and what the standard library would call it."""
     errors = [each for each in vars(holdfast).values() if isinstance(each, type) and issubclass(each, Exception)]
     assert len(errors) >= 9
     assert all(issubclass(each, holdfast.HoldfastError | Warning) for each in errors)
@@ -186,12 +186,12 @@ def test_errors_are_one_tree() -> None:
 
 
 def test_an_outcome_tells_whether_the_lease_was_kept() -> None:
-    """Only RELEASED and UNKNOWN leave open that all work was done under the lock."""
+    """Only RELEASED and UNKNOWN allow that all work was done under the lock."""
     assert {each for each in Outcome if each.kept} == {Outcome.RELEASED, Outcome.UNKNOWN}
 
 
-def test_a_fence_lets_in_whoever_is_not_late() -> None:
-    """A fence lets in equal and larger tokens, and no smaller one ever again."""
+def test_a_fence_accepts_tokens_that_are_not_older() -> None:
+    """A fence accepts equal and larger tokens, and never again a smaller one."""
     fence = Fence(5)
     for token in (5, 5, 9, 9):
         fence.touch(token)
@@ -202,7 +202,7 @@ def test_a_fence_lets_in_whoever_is_not_late() -> None:
 
 
 def test_a_bodys_own_error_is_not_masked_by_a_loss(client: Client) -> None:
-    """A body that fails after its lease was lost raises its own error, which tells of the loss in a note."""
+    """A body that fails after the loss of its lease raises its own error, with a note about the loss."""
 
     def body() -> None:
         client.revoke("name", force=True)
@@ -215,7 +215,7 @@ def test_a_bodys_own_error_is_not_masked_by_a_loss(client: Client) -> None:
 
 
 def test_extend_after_a_loss_raises(client: Client) -> None:
-    """A lost lease cannot be extended back to life, nor a released one."""
+    """A lost or released lease cannot be extended."""
     lease = client.lock("name").acquire()
     client.revoke("name", force=True)
     with pytest.raises(LeaseLost):

@@ -1,4 +1,4 @@
-"""What is told of a loss, and of a store that does not answer: the cause, once, and nothing that it does not say."""
+"""What is reported of a loss and of a silent store: the cause, once, and nothing that is not known."""
 
 import asyncio
 import logging
@@ -25,7 +25,7 @@ FORGED = "\x1b[2J\nCRITICAL: forged " + "x" * 5000
 
 
 class Broken:
-    """Fails the operations that it is told to fail."""
+    """A hook that fails the operations of its list."""
 
     def __init__(self, **failing: Exception) -> None:
         self.failing = failing
@@ -37,12 +37,12 @@ class Broken:
 
 
 def messages(caplog: pytest.LogCaptureFixture, level: int = logging.WARNING) -> list[str]:
-    """Return what was logged, from a level on."""
+    """Return the log from a level on."""
     return [record.getMessage() for record in caplog.records if record.levelno >= level]
 
 
 def test_a_loss_names_the_error_of_the_last_renewal_everywhere(caplog: pytest.LogCaptureFixture) -> None:
-    """In `check`, `on_lost`, on leaving the body, in the event and in the log; as text and as cause."""
+    """In `check`, `on_lost`, on leaving the body, in the event and in the log; as text and as `__cause__`."""
     last_error = StoreError("the server is a replica (READONLY)")
     broken = Broken()
     told: list[LeaseLost] = []
@@ -71,12 +71,12 @@ def test_a_loss_names_the_error_of_the_last_renewal_everywhere(caplog: pytest.Lo
     (lost,) = [event for event in events if event.kind == "lost"]
     assert "READONLY" in lost.detail
     assert lost.cause is last_error
-    assert len(messages(caplog)) == 2, "that it is at risk, and that it is lost"
+    assert len(messages(caplog)) == 2, "the lease is at risk, then it is lost"
     assert all("READONLY" in message for message in messages(caplog))
 
 
 def test_a_loss_does_not_name_an_error_that_was_overcome() -> None:
-    """A renewal that succeeded since is what counts; and a loss by force has no error as its cause."""
+    """Only errors since the last successful renewal count; a forced revocation has no error as its cause."""
     broken = Broken()
 
     async def main() -> None:
@@ -112,8 +112,8 @@ def test_a_loss_does_not_name_an_error_that_was_overcome() -> None:
     virtual.run(main)
 
 
-def test_a_lease_that_nobody_tried_to_renew_says_that_the_process_stood_still() -> None:
-    """Then no store is to blame: the loop was blocked, or the process stopped."""
+def test_a_loss_without_a_renewal_says_that_the_process_stood_still() -> None:
+    """The reason blames no store: the loop was blocked, or the process was stopped."""
 
     async def main() -> None:
         async with AsyncClient(store=virtual.source()) as client:
@@ -126,7 +126,7 @@ def test_a_lease_that_nobody_tried_to_renew_says_that_the_process_stood_still() 
 
 
 def test_many_leases_at_risk_are_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    """A server that fails does not fill the log with a line for each lease; nor does its text forge any."""
+    """A server that fails does not fill the log with a line for each lease; its text cannot forge a line."""
     broken = Broken()
 
     async def main() -> None:
@@ -145,8 +145,8 @@ def test_many_leases_at_risk_are_one_line_of_the_log(caplog: pytest.LogCaptureFi
     assert len(line) < 1000
 
 
-def test_what_is_ridden_out_is_logged_once_after_a_second(caplog: pytest.LogCaptureFixture) -> None:
-    """Whoever wonders why a lock takes long finds one line while the store is silent, and one when it answers."""
+def test_a_silent_store_is_logged_once_after_a_second(caplog: pytest.LogCaptureFixture) -> None:
+    """The log has one line while the store is silent, and one when it answers again."""
     broken = Broken()
 
     async def main() -> None:
@@ -168,10 +168,10 @@ def test_what_is_ridden_out_is_logged_once_after_a_second(caplog: pytest.LogCapt
     assert "the store answers again" in messages(caplog)[1]
 
 
-def test_an_error_that_lasts_is_not_repeated_as_a_queue_that_could_not_be_left(
+def test_an_error_that_lasts_is_not_logged_again_for_the_withdrawal(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A wrong password is the caller's error, once; the same answer to the leave is no news."""
+    """The caller gets the error for a wrong password once; the same answer to the withdrawal adds nothing."""
     refused = StoreError("wants a password")
 
     async def main() -> None:
@@ -184,7 +184,7 @@ def test_an_error_that_lasts_is_not_repeated_as_a_queue_that_could_not_be_left(
 
 
 def test_a_timeout_under_a_lock_delay_says_so() -> None:
-    """Nobody holds the name then, and there is nobody to look for."""
+    """Nobody holds the name then, so there is no holder to name."""
 
     async def main() -> None:
         async with AsyncClient(store=virtual.source()) as client:
@@ -205,7 +205,7 @@ def test_a_timeout_under_a_lock_delay_says_so() -> None:
 
 
 def test_a_timeout_under_a_min_hold_says_so() -> None:
-    """The holder that is named may have let go already."""
+    """The holder that is named may have released its lease already."""
 
     async def main() -> None:
         async with AsyncClient(store=virtual.source()) as client:
@@ -218,8 +218,8 @@ def test_a_timeout_under_a_min_hold_says_so() -> None:
 
 
 @pytest.mark.parametrize("past_its_end", [False, True])
-def test_a_lease_that_the_store_forgot_was_ours_until_its_end(past_its_end: bool) -> None:
-    """Released before it can have run out, it is RELEASED, though the store knows of none; after that it is EXPIRED."""
+def test_a_lease_that_the_store_forgot_is_released_until_its_end(past_its_end: bool) -> None:
+    """A release before its possible end gives RELEASED, although the store has no such lease; a later one, EXPIRED."""
 
     async def main() -> Outcome:
         table = MemoryTable()
@@ -233,8 +233,8 @@ def test_a_lease_that_the_store_forgot_was_ours_until_its_end(past_its_end: bool
     assert virtual.run(main) is (Outcome.EXPIRED if past_its_end else Outcome.RELEASED)
 
 
-def test_a_renewal_that_fails_after_the_loss_changes_nothing_of_what_is_told() -> None:
-    """The cause of a loss is the trouble that there was then, however late it is asked for."""
+def test_a_renewal_that_fails_after_the_loss_does_not_change_its_cause() -> None:
+    """The cause of a loss is the error at that time, however late it is read."""
     with Client(store=memory_source(MemoryTable())) as client:
         lease = client.lock("name").acquire()
         held, renewer = lease._core, client.session().renewer

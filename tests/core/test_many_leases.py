@@ -26,7 +26,7 @@ MORE = 1.2
 
 
 def calls_to_keep(leases: int) -> float:
-    """Count the calls of functions of the core that keeping one lease for twice its ttl takes."""
+    """Count the function calls in the core while one lease is kept for twice its ttl."""
     calls = 0
 
     def count(frame: FrameType, event: str, _argument: object) -> None:
@@ -50,7 +50,7 @@ def calls_to_keep(leases: int) -> float:
 
 
 def test_keeping_a_lease_costs_the_same_among_many() -> None:
-    """Twelve times as many leases take no more steps a lease."""
+    """With twelve times as many leases, each takes no more calls."""
     assert calls_to_keep(MANY) <= MORE * calls_to_keep(FEW)
 
 
@@ -70,7 +70,7 @@ def look_at_all(original: Callable[[Renewer, float], float], self: Renewer, now:
 
 @pytest.mark.parametrize("bug", [("_take_due", sort_all), ("_look", look_at_all)], ids=lambda bug: bug[0])
 def test_a_renewer_that_looks_at_all_leases_is_found(bug: tuple[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: work for each batch that grows with the leases that are kept."""
+    """Planted bugs: the work for each batch grows with the number of leases."""
     method, wrong = bug
     original = getattr(Renewer, method)
 
@@ -82,7 +82,7 @@ def test_a_renewer_that_looks_at_all_leases_is_found(bug: tuple[str, Any], monke
 
 
 class Slow:
-    """A store that takes a tenth of a second for each release, in virtual time, and stops to answer after some."""
+    """A store that takes a tenth of a second for each release, in virtual time, and stops answering after some."""
 
     def __init__(self, answers: int) -> None:
         self.answers = answers
@@ -118,14 +118,14 @@ def close(leases: int, slow: Slow) -> tuple[list[str], float]:
 
 
 def test_closing_releases_as_many_as_there_are(caplog: pytest.LogCaptureFixture) -> None:
-    """A client that holds more than can be released in a moment releases all, as long as the store answers."""
+    """A client with more leases than a moment allows releases all of them, as long as the store answers."""
     left, _ = close(1000, Slow(1000))
     assert left == []
     assert caplog.text == ""
 
 
 class Stopped(Slow):
-    """Such a store, whose client is stopped for some seconds after each release, as soon as it has read the time."""
+    """A slow store whose client is stopped for some seconds after each release, as soon as it has read the time."""
 
     stop = False
 
@@ -135,7 +135,7 @@ class Stopped(Slow):
         self.stop = self.stop or (operation == "release" and done)
 
     def now(self) -> float:
-        """Return the time, which may be over when it is heard."""
+        """Return the time, which may be past already when the caller gets it."""
         time = self.clock.time
         if self.stop:
             self.stop = False
@@ -143,8 +143,8 @@ class Stopped(Slow):
         return time
 
 
-def test_closing_asks_once_more_after_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """That time has passed does not mean that the store is silent: only a release that is not answered does."""
+def test_closing_sends_one_more_request_after_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Elapsed time does not show that the store is silent: only a release without an answer does."""
     stopped = Stopped(FEW)
 
     def now(_: virtual.Clock) -> float:
@@ -153,21 +153,21 @@ def test_closing_asks_once_more_after_a_stop(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(virtual.Clock, "__call__", now)
     left, took = close(FEW - 1, stopped)
     assert left == []
-    assert took > FEW, "it was stopped"
+    assert took > FEW, "the client was stopped"
 
 
 def test_closing_ends_when_the_store_does_not_answer(caplog: pytest.LogCaptureFixture) -> None:
-    """A store that falls silent keeps nobody: what is left is told of in one line, and what was released is not."""
+    """The close ends although the store is silent: the log has one line for the leases that are left."""
     with caplog.at_level(logging.INFO):
         left, took = close(300, Slow(200))
     assert len(left) == 100
-    assert took < 200 * 0.1 + 8 * 20, "each of those who release was kept by a few requests, not by one a lease"
+    assert took < 200 * 0.1 + 8 * 20, "each releasing thread waited for a few requests, not for one a lease"
     assert len(caplog.records) == 1
     assert "and 99 more" in caplog.text
 
 
 def test_closing_in_asyncio_releases_all() -> None:
-    """An AsyncClient releases several at once, for as long as the store answers."""
+    """An AsyncClient releases several leases at once, for as long as the store answers."""
     under_way, most = 0, 0
 
     async def slow(operation: str, done: bool) -> None:
@@ -192,20 +192,20 @@ def test_closing_in_asyncio_releases_all() -> None:
 
 
 async def end_in_time(access: StoreAccess, release: Release, closing: Closing) -> None:
-    """Have a fixed time for all of them, however well the store answers."""
+    """Allow a fixed time for all leases, although the store answers."""
     until = closing.until
     while closing.leases and access.runtime.now() < until:
         await release(closing.leases.popleft())
 
 
 async def go_on_for_ever(access: StoreAccess, release: Release, closing: Closing) -> None:
-    """Take a release that was not answered for one that was."""
+    """Count a release without an answer as one with an answer."""
     while closing.leases:
         await release(closing.leases.popleft())
 
 
 async def skip_some(access: StoreAccess, release: Release, closing: Closing) -> None:
-    """Pass over every other lease."""
+    """Skip every other lease."""
     while closing.leases:
         held = closing.leases.popleft()
         if len(closing.leases) % 2:
@@ -213,7 +213,7 @@ async def skip_some(access: StoreAccess, release: Release, closing: Closing) -> 
 
 
 async def give_up_at_once(access: StoreAccess, release: Release, closing: Closing) -> None:
-    """End with the first that is not released, and say that all is well."""
+    """End with the first lease that is not released, and report success."""
     while closing.leases:
         held = closing.leases.popleft()
         if await release(held) is Outcome.UNKNOWN:
@@ -226,7 +226,7 @@ async def give_up_at_once(access: StoreAccess, release: Release, closing: Closin
 def test_a_wrong_close_is_found(
     bug: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Planted: leases are left behind though the store answers, or the end waits for a store that does not."""
+    """Planted bugs: leases are left behind though the store answers, or the close waits for a silent store."""
     monkeypatch.setattr(closing_module, "release_some", bug)
 
     def close_twice() -> None:
@@ -238,14 +238,14 @@ def test_a_wrong_close_is_found(
 
 
 def test_a_close_that_releases_one_after_another_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: nobody helps."""
+    """Planted bug: no other thread helps."""
     monkeypatch.setattr("holdfast.core.release_all.HELPERS", 0)
     with pytest.raises(AssertionError):
         test_closing_in_asyncio_releases_all()
 
 
 def test_a_lost_connection_has_the_nearest_deadline_renewed_first() -> None:
-    """After a gap all leases are renewed, in batches, and those that end first are in the first."""
+    """After a gap all leases are renewed in batches, and those that end first are in the first batch."""
     batches: list[list[str]] = []
 
     async def main() -> None:

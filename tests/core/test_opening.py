@@ -1,4 +1,4 @@
-"""A session opens its store once, within the time of whoever needs it."""
+"""A session opens its store once, within the time limit of the caller."""
 
 import asyncio
 import itertools
@@ -23,14 +23,14 @@ TIMEOUT = 1.0
 
 
 class Opening(MemoryStore):
-    """One whose opening is what a test makes of it."""
+    """A store whose opening a test defines."""
 
     def __init__(self, runtime: Runtime, table: MemoryTable, tries: "Tries") -> None:
         super().__init__(runtime, table)
         self._tries = tries
 
     async def open(self, deliver: Callable[[Notification], None], until: float) -> str:
-        """Go through the tries."""
+        """Run the attempts to open."""
         self._tries.began.append(self._runtime.now())
         await self._tries.each(self._runtime, until)
         return await super().open(deliver, until)
@@ -46,18 +46,18 @@ class Tries:
         self._table = virtual.table()
 
     def source(self) -> StoreSource:
-        """Return what makes the store of a client."""
+        """Return the source for a client's store."""
         return StoreSource("a test", MemoryStore.capabilities, lambda runtime: Opening(runtime, self._table, self))
 
 
 async def say_nothing(runtime: Runtime, until: float) -> None:
-    """Take connections and never answer."""
+    """Accept the connection and never answer."""
     await runtime.sleep(until - runtime.now())
     raise StoreUnavailable("no answer")
 
 
 async def refuse(runtime: Runtime, until: float) -> None:
-    """Answer at once that there is nobody."""
+    """Refuse at once."""
     raise StoreUnavailable("connection refused")
 
 
@@ -69,8 +69,8 @@ async def took(doing: Coroutine[Any, Any, object], error: type[Exception] = Stor
     return asyncio.get_running_loop().time() - began
 
 
-def test_a_store_is_opened_once_however_many_come_first() -> None:
-    """Also if another thread opens it between a look and the decision to do so."""
+def test_a_store_is_opened_once_for_all_callers() -> None:
+    """The store opens once, even if another thread opens it between the check and the decision to open it."""
     table = MemoryTable()
     with Client(store=memory_source(table)) as client:
         session = client.session()
@@ -82,10 +82,10 @@ def test_a_store_is_opened_once_however_many_come_first() -> None:
 
 @pytest.mark.parametrize("each", [say_nothing, refuse])
 @pytest.mark.parametrize("timeout", [0.5, 3.0, 30.0, None])
-def test_an_opening_takes_no_longer_than_whoever_needs_it_has(
+def test_an_opening_takes_no_longer_than_its_caller_has(
     each: Callable[[Runtime, float], Coroutine[Any, Any, None]], timeout: float | None
 ) -> None:
-    """The `timeout` of the acquisition, or the `retry_for` of its client, within which the last try begins."""
+    """The limit is the acquisition's `timeout`, or the client's `retry_for`, within which the last attempt begins."""
 
     async def main() -> None:
         async with AsyncClient(store=Tries(each).source()) as client:
@@ -98,8 +98,8 @@ def test_an_opening_takes_no_longer_than_whoever_needs_it_has(
     virtual.run(main)
 
 
-def test_who_does_not_wait_tries_once() -> None:
-    """For as long as three requests may take: an opening is several."""
+def test_an_acquisition_without_a_wait_tries_once() -> None:
+    """It may take as long as three requests, because an opening is several requests."""
 
     async def main() -> None:
         tries = Tries(say_nothing)
@@ -111,8 +111,8 @@ def test_who_does_not_wait_tries_once() -> None:
     virtual.run(main)
 
 
-def test_who_has_less_time_does_not_wait_for_who_has_more() -> None:
-    """One that is opening the store goes on; the other leaves it alone when its own time is over."""
+def test_a_caller_with_less_time_does_not_wait_for_one_with_more() -> None:
+    """The caller that opens the store goes on; the other one gives up when its own time is over."""
 
     async def main() -> None:
         tries = Tries(say_nothing)
@@ -127,7 +127,7 @@ def test_who_has_less_time_does_not_wait_for_who_has_more() -> None:
 
 
 def test_a_store_that_comes_up_in_time_is_used() -> None:
-    """Errors are ridden out, by tries that are ever further apart and never together with those of another client."""
+    """Attempts repeat after growing pauses, and never at the same time as those of another client."""
 
     async def up_after_three_seconds(runtime: Runtime, until: float) -> None:
         if runtime.now() < virtual.START + 3.0:
@@ -149,8 +149,8 @@ def test_a_store_that_comes_up_in_time_is_used() -> None:
     virtual.run(main)
 
 
-def test_an_error_that_asking_again_cannot_mend_is_raised_at_once() -> None:
-    """Such as a wrong password."""
+def test_an_error_that_a_retry_cannot_repair_is_raised_at_once() -> None:
+    """A wrong password is such an error."""
 
     async def deny(runtime: Runtime, until: float) -> None:
         raise StoreError("the password is wrong")

@@ -1,4 +1,4 @@
-"""Reentrancy for those who ask for it, and an error instead of waiting for oneself for those who do not."""
+"""Reentrancy of locks that allow it, and an error instead of a wait for oneself for those that do not."""
 
 import asyncio
 import gc
@@ -26,7 +26,7 @@ def run(work: Callable[[AsyncClient, AsyncClient], Coroutine[Any, Any, None]]) -
     virtual.run(main)
 
 
-def test_a_thread_enters_again() -> None:
+def test_a_thread_acquires_again() -> None:
     """Nested leases have one token, and the name is free after the last of them."""
     with Client(store=memory_source(MemoryTable())) as client:
         lock = client.lock("name", reentrant=True)
@@ -43,7 +43,7 @@ def test_a_thread_enters_again() -> None:
         assert not client.inspect("name").holders
 
 
-def test_a_task_enters_again() -> None:
+def test_a_task_acquires_again() -> None:
     """The same for a task."""
 
     async def work(here: AsyncClient, there: AsyncClient) -> None:
@@ -63,7 +63,7 @@ def test_a_task_enters_again() -> None:
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
-def test_the_last_release_counts_in_whatever_order(order: tuple[int, ...]) -> None:
+def test_the_last_release_counts_in_any_order(order: tuple[int, ...]) -> None:
     """The name is held until all leases of it are released, the first or the last first."""
     with Client(store=memory_source(MemoryTable())) as client:
         lock = client.lock("name", reentrant=True)
@@ -89,7 +89,7 @@ def test_a_recursive_function_is_decorated() -> None:
 
 
 def test_a_recursive_coroutine_is_decorated() -> None:
-    """The same with async."""
+    """The same with an async function."""
 
     async def work(here: AsyncClient, there: AsyncClient) -> None:
         @here.lock("sum", reentrant=True)
@@ -102,8 +102,8 @@ def test_a_recursive_coroutine_is_decorated() -> None:
     run(work)
 
 
-def test_others_are_others() -> None:
-    """Another thread, a thread of a pool, another task or a child task does not enter."""
+def test_other_threads_and_tasks_do_not_share_it() -> None:
+    """Another thread, a thread of a pool, another task or a child task cannot acquire again."""
     source = memory_source(MemoryTable())
     with Client(store=source) as client, ThreadPoolExecutor(1) as pool:
         lock = client.lock("name", reentrant=True)
@@ -122,7 +122,7 @@ def test_others_are_others() -> None:
     run(work)
 
 
-def test_who_does_not_get_in_is_told_whose_it_is() -> None:
+def test_the_timeout_of_another_thread_names_the_holder() -> None:
     """The error does not say that the lock is not reentrant."""
     with Client(store=memory_source(MemoryTable())) as client, ThreadPoolExecutor() as pool:
         lock = client.lock("name", reentrant=True, timeout=0)
@@ -131,7 +131,7 @@ def test_who_does_not_get_in_is_told_whose_it_is() -> None:
 
 
 def test_the_owner_is_gone_with_its_thread() -> None:
-    """A thread that happens to get the ident of one that ended is not taken for it."""
+    """A new thread with the ident of one that ended does not share its reservation."""
     with Client(store=memory_source(MemoryTable())) as client:
         lock = client.lock("name", reentrant=True)
         leases: list[Lease] = []
@@ -147,8 +147,8 @@ def test_the_owner_is_gone_with_its_thread() -> None:
         assert leases[0].release() is Outcome.RELEASED  # by another thread
 
 
-def test_all_of_them_are_told_of_a_loss() -> None:
-    """A lease that is lost is lost for each that holds it, but not for one that was released."""
+def test_all_leases_of_a_reservation_are_lost_together() -> None:
+    """Every lease of a lost reservation is lost, except those that were released."""
 
     async def work(here: AsyncClient, there: AsyncClient) -> None:
         told: list[int] = []
@@ -172,7 +172,7 @@ def test_all_of_them_are_told_of_a_loss() -> None:
 
 
 def test_a_loss_leaves_nested_bodies_as_lease_lost() -> None:
-    """Nested bodies of a task are cancelled together, and LeaseLost comes out of the outermost."""
+    """The nested bodies of a task are cancelled together, and LeaseLost leaves the outermost."""
 
     async def work(here: AsyncClient, there: AsyncClient) -> None:
         lock = here.lock("name", reentrant=True)
@@ -188,7 +188,7 @@ def test_a_loss_leaves_nested_bodies_as_lease_lost() -> None:
 
 
 def test_a_lease_that_is_dropped_ends_with_the_last() -> None:
-    """One of several leases that is dropped does not end the others."""
+    """One dropped lease of several does not end the others."""
     source = virtual.source()
     with virtual.stopped_clock() as clock, Client(store=source) as client, Client(store=source) as other:
         lock = client.lock("name", ttl=20, reentrant=True)
@@ -214,7 +214,7 @@ def _run_through(thread: threading.Thread) -> None:
 
 
 def test_a_lease_is_collected_in_the_middle_of_anything() -> None:
-    """The garbage collector may find one while its thread has the mutex of all leases, and must not wait for that."""
+    """The garbage collector may drop a lease while its thread holds the mutex of all leases: it must not block."""
     source = virtual.source()
     with virtual.stopped_clock() as clock, Client(store=source) as client, Client(store=source) as other:
         lock = client.lock("name", ttl=20, reentrant=True)
@@ -235,7 +235,7 @@ def test_a_lease_is_collected_in_the_middle_of_anything() -> None:
 
 
 def test_it_lingers() -> None:
-    """A reentrant lock lingers when its last lease is released."""
+    """A reentrant lock lingers after its last lease is released."""
     with Client(store=memory_source(MemoryTable())) as client:
         lock = client.lock("name", reentrant=True, linger=60)
         with lock as first, lock:
@@ -247,15 +247,15 @@ def test_it_lingers() -> None:
 # -- without it --------------------------------------------------------------------------------------------
 
 
-def test_a_thread_that_would_wait_for_itself_is_told() -> None:
-    """A second acquisition without a timeout raises at once, and leaves nothing; with one it waits as ever."""
+def test_a_thread_that_would_wait_for_itself_gets_an_error() -> None:
+    """A second acquisition without a timeout raises at once, and leaves nothing; with a timeout it waits."""
     with Client(store=memory_source(MemoryTable())) as client:
         lock = client.lock("name")
         with lock as lease:
             with pytest.raises(SelfDeadlock, match="reentrant=True"):
                 lock.acquire()
             with pytest.raises(SelfDeadlock, match="already holds 'name'"):
-                client.lock("name", ttl=10).acquire()  # stands in the store's queue, not in the local one
+                client.lock("name", ttl=10).acquire()  # waits in the store's queue, not in the local queue
             with pytest.raises(SelfDeadlock), lock:
                 pass
             with pytest.raises(LockTimeout):
@@ -269,8 +269,8 @@ def test_a_thread_that_would_wait_for_itself_is_told() -> None:
             pass
 
 
-def test_a_task_that_would_wait_for_itself_is_told() -> None:
-    """The same for a task; another one waits."""
+def test_a_task_that_would_wait_for_itself_gets_an_error() -> None:
+    """The same for a task; another task waits."""
 
     async def take(client: AsyncClient) -> None:
         async with client.lock("name"):
@@ -291,8 +291,8 @@ def test_a_task_that_would_wait_for_itself_is_told() -> None:
     run(work)
 
 
-def test_a_lock_that_is_not_reentrant_does_not_reservation_in_one_that_is() -> None:
-    """Each lock says for itself whether it may be acquired again."""
+def test_a_lock_that_is_not_reentrant_does_not_join_the_reservation_of_one_that_is() -> None:
+    """Each lock has its own `reentrant`."""
     with Client(store=memory_source(MemoryTable())) as client:
         plain, reentrant = client.lock("name"), client.lock("name", reentrant=True)
         with reentrant, pytest.raises(SelfDeadlock):
@@ -301,8 +301,8 @@ def test_a_lock_that_is_not_reentrant_does_not_reservation_in_one_that_is() -> N
             reentrant.acquire()
 
 
-def test_a_thread_waits_for_what_another_acquired_or_it_has_released() -> None:
-    """It is not told so of a lease that another thread acquired, that it has lost, or that it has released."""
+def test_a_thread_waits_for_the_lease_of_another_thread_or_a_former_one_of_its_own() -> None:
+    """The error is not raised for a lease that another thread acquired, or that was lost or released."""
     with Client(store=memory_source(MemoryTable())) as client:
         lock = client.lock("name", ttl=0.3, max_hold=0.3)
         lost = lock.acquire()

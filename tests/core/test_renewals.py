@@ -1,4 +1,4 @@
-"""When leases are renewed: early enough to be tried again, again soon after a failure, and at once after a gap."""
+"""When leases are renewed: early enough for a second attempt, again soon after a failure, and at once after a gap."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ TTL = 30.0
 
 
 def renewals(after: float, *, fails: bool = False, gap: bool = False) -> list[float]:
-    """Return when a lease was renewed, in seconds after its grant, or after a gap that came `after` so many."""
+    """Return when a lease was renewed, in seconds after its grant, or after a gap that began `after` that many."""
     seen: list[float] = []
     since = 0.0
 
@@ -46,12 +46,12 @@ def renewals(after: float, *, fails: bool = False, gap: bool = False) -> list[fl
 
 
 def comes_early() -> None:
-    """Check that the first renewal leaves more than half of the lease for others, should it fail."""
+    """Check that the first renewal leaves more than half of the lease for further attempts."""
     assert 0 < renewals(0.6 * TTL)[0] < 0.4 * TTL
 
 
 def comes_again() -> None:
-    """Check that one that failed is tried again at least every 1.5 s, to the end of the lease."""
+    """Check that a failed renewal is repeated at least every 1.5 s, to the end of the lease."""
     tried = renewals(TTL, fails=True)
     assert len(tried) > 0.4 * TTL / 1.5
     assert max(later - earlier for earlier, later in pairwise(tried)) <= 1.5 + 0.01
@@ -59,7 +59,7 @@ def comes_again() -> None:
 
 
 def comes_after_a_gap() -> None:
-    """Check that a store that may have forgotten the lease hears of it within a moment."""
+    """Check that a store that may have forgotten the lease gets a renewal within a moment."""
     assert 0 <= renewals(1.0, gap=True)[0] <= GAP_SPREAD + 0.01
 
 
@@ -67,8 +67,8 @@ PROMISES = [comes_early, comes_again, comes_after_a_gap]
 
 
 @pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.__name__)
-def test_a_renewal(promise: Callable[[], None]) -> None:
-    """It comes when it must, so that one that fails or is forgotten costs nobody a lease."""
+def test_renewals_are_early_enough(promise: Callable[[], None]) -> None:
+    """A renewal that fails or is forgotten costs no lease."""
     promise()
 
 
@@ -91,7 +91,7 @@ def once_more(self: Renewer, leases: Sequence[CoreLease], error: Exception) -> N
 
 
 def without_a_look(self: Renewer, within: float) -> None:
-    """Give leases new instants, and tell nobody to look at them."""
+    """Give leases new deadlines, and wake nobody to look at them."""
     for lease in self.kept():
         lease.due_at = self._runtime.now()
 
@@ -109,7 +109,7 @@ PLANTED: list[tuple[Callable[[], None], type, str, Callable[..., object]]] = [
 def test_a_planted_bug_is_found(
     promise: Callable[[], None], owner: type, name: str, bug: Callable[..., object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Planted: a renewal that is late, is not repeated in time, or is not hurried after a gap."""
+    """Planted bugs: a renewal that is late, is not repeated in time, or does not come early after a gap."""
     assert hasattr(owner, name)
     monkeypatch.setattr(owner, name, bug)
     with pytest.raises((AssertionError, IndexError)):

@@ -1,4 +1,4 @@
-"""The renewer: one for each client, woken no more than it must be, and no single lease's trouble stops it."""
+"""The renewer: one for each client, which wakes no more than it must and survives the error of a single lease."""
 
 import asyncio
 import logging
@@ -17,7 +17,7 @@ from tests.hazards.helpers import TEST_TIMEOUT, disturbed, eventually, soon
 
 
 class Counting:
-    """Counts operations."""
+    """A store that counts its operations."""
 
     def __init__(self) -> None:
         self.seen: list[str] = []
@@ -29,12 +29,12 @@ class Counting:
 
 
 def renewers() -> list[threading.Thread]:
-    """Find the renewers' threads."""
+    """Return the threads of renewers."""
     return [each for each in threading.enumerate() if each.name == "holdfast-renewer"]
 
 
 def test_many_leases_are_renewed_in_few_requests() -> None:
-    """Leases that fall due together ride along in one request."""
+    """Leases that fall due together are renewed in one request."""
     counting = Counting()
 
     async def main() -> None:
@@ -66,10 +66,10 @@ def test_quick_pairs_do_not_wake_the_renewer(monkeypatch: pytest.MonkeyPatch) ->
             lock = client.lock("name", ttl=30)
             for _ in range(2000):
                 async with lock:
-                    await asyncio.sleep(0)  # so that the renewer runs if it was woken
+                    await asyncio.sleep(0)  # time for the renewer to run if it was woken
 
     virtual.run(main)
-    assert looks <= 40  # once for each lease that falls due before all that came before: about 8 of 2,000
+    assert looks <= 40  # once for each lease that falls due before all earlier ones: about 8 of 2,000
 
 
 def test_a_client_has_one_renewer_and_none_before_its_first_lease() -> None:
@@ -87,7 +87,7 @@ def test_a_client_has_one_renewer_and_none_before_its_first_lease() -> None:
 
 
 def test_renewals_are_spread() -> None:
-    """Leases of one ttl that were won together do not all fall due at the same moment."""
+    """Leases of one ttl that were granted together do not all fall due at the same moment."""
     with virtual.stopped_clock(), Client(store=virtual.source()) as client:
         leases = [client.lock(f"{number}", ttl=30).acquire() for number in range(20)]
         waits = [lease._core.due_at - lease._core.valid_until for lease in leases]
@@ -128,7 +128,7 @@ def test_a_dropped_lease_warns_and_runs_out_and_is_not_unlocked() -> None:
 
 
 def test_a_zombie_loses_the_lease_at_max_hold() -> None:
-    """A holder that works for ever loses the lease after max_hold, though its renewer lives."""
+    """A holder that works for ever loses the lease after max_hold, although its renewer lives."""
 
     async def main() -> None:
         async with AsyncClient(store=virtual.source()) as client:
@@ -144,7 +144,7 @@ def test_a_zombie_loses_the_lease_at_max_hold() -> None:
 
 
 def test_one_release_wakes_one_waiter() -> None:
-    """Of many waiters, of one client and of others, one is woken by a release; the others ask nothing."""
+    """A release wakes one of many waiters, of one client and of others; the others send no request."""
     counting = Counting()
 
     async def main() -> None:
@@ -156,7 +156,7 @@ def test_one_release_wakes_one_waiter() -> None:
             await soon(lambda: counting.seen.count("acquire") == 6, "one waiter of each client asked")
             counting.seen.clear()
             await lease.release()
-            await asyncio.sleep(0.5)  # less than after what time each of them asks again anyway
+            await asyncio.sleep(0.5)  # less than the retry time, after which each of them repeats its request anyway
             assert sum(task.done() for task in tasks) == 1
             assert "acquire" not in counting.seen
             for task in tasks:
@@ -167,8 +167,8 @@ def test_one_release_wakes_one_waiter() -> None:
     virtual.run(main)
 
 
-def test_closing_ends_all_who_wait_and_hold() -> None:
-    """A close ends waiting threads with an error, releases what is held, and leaves no thread of the client."""
+def test_closing_ends_all_waiters_and_holders() -> None:
+    """A close ends waiting threads with an error, releases all leases, and leaves no thread of the client."""
     table = MemoryTable()
     before = set(threading.enumerate())
     client, other = (Client(store=memory_source(table)) for _ in range(2))
@@ -200,7 +200,7 @@ def test_closing_ends_all_who_wait_and_hold() -> None:
 
 
 def test_a_guard_does_not_swallow_a_foreign_cancellation() -> None:
-    """When somebody else cancels as well, the task is cancelled, whatever the guard did."""
+    """When other code cancels the task too, the task is cancelled, whatever the guard did."""
 
     async def main() -> None:
         async def body() -> None:
@@ -255,7 +255,7 @@ def test_a_loss_and_a_foreign_end_keep_their_own_errors(foreign: str) -> None:
 
 
 def test_a_renewer_that_was_cancelled_is_started_again() -> None:
-    """Whoever cancels every task of a loop cancels the renewer too; the next lease starts it anew, for all leases."""
+    """A cancellation of all tasks of a loop includes the renewer; the next lease starts it anew, for all leases."""
 
     async def main() -> None:
         async with AsyncClient(store=virtual.source()) as client:

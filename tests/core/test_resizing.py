@@ -1,4 +1,4 @@
-"""A semaphore is resized while others of one client wait for it: they wait in the store, which lets them in."""
+"""A semaphore is resized while others of one client wait for it: they wait in the store, which grants them."""
 
 import asyncio
 from collections.abc import Callable
@@ -19,21 +19,21 @@ TTL = 3600.0
 
 
 async def turns(count: int = 20) -> None:
-    """Let everything happen that can happen at once."""
+    """Let all tasks that are ready run."""
     for _ in range(count):
         await asyncio.sleep(0)
 
 
 @dataclass
 class Here:
-    """Tasks of one client that want a permit, and what they got, in order."""
+    """Tasks of one client that acquire a permit, and their leases, in order."""
 
     client: AsyncClient
     leases: list[AsyncLease] = field(default_factory=list[AsyncLease])
     tasks: list["asyncio.Task[None]"] = field(default_factory=list["asyncio.Task[None]"])
 
     async def spec(self) -> None:
-        """Have one more come, who knows of one permit."""
+        """Start one more contender, whose semaphore has one permit."""
 
         async def work() -> None:
             self.leases.append(await self.client.semaphore("name", 1, ttl=TTL).acquire())
@@ -48,7 +48,7 @@ class Here:
         return len(self.leases)
 
     async def end(self) -> None:
-        """Leave nothing behind."""
+        """Cancel the tasks and release the leases."""
         for task in self.tasks:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
@@ -57,19 +57,19 @@ class Here:
 
 
 async def grow_and_shrink(client: AsyncClient, other: AsyncClient, here: Here) -> None:
-    """Check who is let in, and by which number the name goes, while nothing but the resizing happens."""
+    """Resize the name, and check the grants and the capacity after each step."""
     for _ in range(6):
         await here.spec()
     assert len(here.leases) == 1
-    assert len((await other.inspect("name")).waiters) == 5, "each of them has a place in the store"
+    assert len((await other.inspect("name")).waiters) == 5, "each waiter stands in the store's queue"
 
     await other.semaphore("name", 1).resize(3)
     await turns()
-    assert len(here.leases) == 3, "more permits let in as many at once, without a release"
+    assert len(here.leases) == 3, "more permits grant as many waiters at once, without a release"
     with pytest.raises(UsageError, match="3"):
         await other.semaphore("name", 1).try_acquire()
-    assert await here.let_go(0) == 4, "a release lets the next one in"
-    assert (await other.inspect("name")).capacity == 3, "who is let in does not bring back the number it named"
+    assert await here.let_go(0) == 4, "a release grants the next waiter"
+    assert (await other.inspect("name")).capacity == 3, "a grant does not restore the capacity of its request"
 
     await other.semaphore("name", 3).resize(1)
     assert await here.let_go(1) == 4, "there is no room while one of more permits is held"
@@ -83,7 +83,7 @@ async def grow_and_shrink(client: AsyncClient, other: AsyncClient, here: Here) -
 
 
 async def play() -> None:
-    """Do so, and clean up."""
+    """Run the steps, and clean up."""
     source = virtual.source()
     async with AsyncClient(store=source) as client, AsyncClient(store=source) as other:
         here = Here(client)
@@ -93,13 +93,13 @@ async def play() -> None:
             await here.end()
 
 
-def test_those_who_wait_in_one_client_are_let_in_as_the_permits_change() -> None:
-    """At once, in order, never too many, and by the number that the name has now."""
+def test_waiters_of_one_client_are_granted_as_the_permits_change() -> None:
+    """The waiters are granted at once, in order, within the capacity that the name has now."""
     virtual.run(play)
 
 
 def queue_here(original: Callable[..., None], self: LockSpec) -> None:
-    """Have them wait in the local queue of their client."""
+    """Have contenders wait in the local queue of their client."""
     object.__setattr__(self, "resizable", False)
     original(self)
 
@@ -113,13 +113,13 @@ def let_in_one(original: Callable[..., None], self: Step) -> None:
 
 
 def bring_the_old_number_back(original: Callable[..., Reply], self: Step, request: AcquireRequest) -> Reply:
-    """Have whoever is granted set the number that it named."""
+    """Have each grant set the capacity of its request."""
     self.state.capacity = request.capacity
     return original(self, request)
 
 
 def forget_the_room(original: Callable[..., int], self: Step, before: int, after: int) -> int:
-    """Leave what a resize makes room for to those who wait to find out."""
+    """Grant no waiter in the resize that makes room."""
     waiters = list(self.state.queue)
     self.state.queue = Queue()
     capacity = original(self, before, after)
@@ -128,12 +128,12 @@ def forget_the_room(original: Callable[..., int], self: Step, before: int, after
 
 
 def stay_as_wide(original: Callable[..., bool], self: NameState, weight: int) -> bool:
-    """Let the next in when one leaves, though there are fewer permits than holders now."""
+    """Grant the next waiter after a release, although there are fewer permits than holders now."""
     return original(self, weight) or (self.capacity == 1 and len(self.holders) < 3 and weight == 1)
 
 
 async def resize_here_only(original: Callable[..., Any], self: Session, name: str, before: int, after: int) -> int:
-    """Say that it is done, and ask nobody."""
+    """Report success, and send no request."""
     return after
 
 
@@ -149,7 +149,7 @@ BUGS: list[tuple[type, str, Callable[..., Any]]] = [
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug[2].__name__)
 def test_a_wrong_resize_is_found(bug: tuple[type, str, Callable[..., Any]], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: what the test above is there to find."""
+    """Planted bugs: each is one that the test above must find."""
     owner, method, wrong = bug
     original = getattr(owner, method)
 

@@ -1,4 +1,4 @@
-"""The faces of semaphores and reader/writer locks: what they refuse, and what they say."""
+"""The public API of semaphores and reader/writer locks: what they refuse, and what their errors and reprs say."""
 
 import asyncio
 import threading
@@ -44,7 +44,7 @@ def test_a_weight_that_cannot_be_right_is_refused(
     client: Client,
     weight: Any,  # noqa: ANN401 - wrong on purpose
 ) -> None:
-    """A weight is a whole number from 1 to the permits that there are: one that is never granted is not waited for."""
+    """A weight is a whole number from 1 to the number of permits: a larger one could never be granted."""
 
     async def main() -> None:
         async with AsyncClient(store=source) as there:
@@ -65,7 +65,7 @@ def test_a_weight_that_cannot_be_right_is_refused(
 
 @pytest.mark.parametrize("client_type", [Client, AsyncClient])
 def test_other_options_are_those_of_a_lock(source: StoreSource, client_type: type[Client | AsyncClient]) -> None:
-    """Whatever a lock refuses, a semaphore and a reader/writer lock refuse as well."""
+    """A semaphore and a reader/writer lock refuse whatever a lock refuses."""
     client = client_type(store=source)
     with pytest.raises(UsageError, match="ttl"):
         client.semaphore("name", 3, ttl=0)
@@ -79,7 +79,7 @@ def test_other_options_are_those_of_a_lock(source: StoreSource, client_type: typ
 
 @pytest.mark.parametrize("client_type", [Client, AsyncClient])
 def test_a_store_without_weights_refuses_when_the_primitive_is_made(client_type: type[Client | AsyncClient]) -> None:
-    """What a store cannot do is told before anything is acquired, with what to do instead."""
+    """The error comes when the primitive is made, and says what to do instead."""
     poor = replace(MemoryStore.capabilities, weights=False)
     client = client_type(store=replace(memory_source(MemoryTable(), "a poor store"), capabilities=poor))
     with pytest.raises(UsageError, match=r"a poor store keeps no semaphores: .* Use lock\(\), or another store"):
@@ -89,8 +89,8 @@ def test_a_store_without_weights_refuses_when_the_primitive_is_made(client_type:
     client.lock("name")
 
 
-def test_a_mismatch_says_what_either_meant(client: Client) -> None:
-    """The error of a name that is used in two ways names both, the numbers of permits included, and what to do."""
+def test_a_mismatch_names_both_uses(client: Client) -> None:
+    """The error for a name with two uses names both, with their numbers of permits, and what to do."""
     with client.semaphore("name", 3), pytest.raises(UsageError) as found:
         client.semaphore("name", 5).acquire()
     assert str(found.value) == (
@@ -103,7 +103,7 @@ def test_a_mismatch_says_what_either_meant(client: Client) -> None:
 
 
 def test_a_semaphore_of_one_permit_is_a_lock(client: Client) -> None:
-    """They are the same, so the one keeps the other out."""
+    """They share the name, so one excludes the other."""
     with client.semaphore("name", 1):
         assert client.lock("name").try_acquire() is None
     with client.lock("name"):
@@ -112,7 +112,7 @@ def test_a_semaphore_of_one_permit_is_a_lock(client: Client) -> None:
 
 
 def test_a_timeout_names_each_holder_once_and_not_all(source: StoreSource) -> None:
-    """An error stays readable however many hold the name."""
+    """The error stays readable however many holders the name has."""
     clients = [Client(store=source, owner=f"owner {number}") for number in range(8)]
     leases = [client.rwlock("name").read().acquire() for client in clients for _ in range(2)]
     with pytest.raises(LockTimeout) as found:
@@ -124,8 +124,8 @@ def test_a_timeout_names_each_holder_once_and_not_all(source: StoreSource) -> No
         client.close()
 
 
-def test_who_waits_for_its_own_client_is_told(client: Client) -> None:
-    """A timeout on what this client holds itself says that nothing is reentrant."""
+def test_a_timeout_on_the_clients_own_permits_says_so(client: Client) -> None:
+    """The error says that semaphores and reader/writer locks are not reentrant."""
     with (
         client.semaphore("name", 2).acquire(weight=2),
         pytest.raises(LockTimeout, match="a semaphore is not reentrant"),
@@ -141,7 +141,7 @@ def test_who_waits_for_its_own_client_is_told(client: Client) -> None:
 
 @pytest.mark.parametrize("timeout", [None, 0, 5])
 def test_an_upgrade_is_refused(client: Client, timeout: float | None) -> None:
-    """A reader that asks to write would wait for itself; so would a writer that asks for anything more."""
+    """A reader that acquires the write side would wait for itself, and so would a writer that acquires either side."""
     lock = client.rwlock("name", timeout=timeout)
     with lock.read(), pytest.raises(UsageError, match="would wait for itself"), lock.write():
         pass
@@ -171,7 +171,7 @@ def test_an_upgrade_is_refused_in_a_task() -> None:
 
 
 def test_an_upgrade_inside_a_decorated_function_is_refused(client: Client) -> None:
-    """Names that are formatted from a call are told apart, and the same one is seen."""
+    """The check uses the formatted names of a call: different ones pass, the same one is refused."""
     lock = client.rwlock("order:{number}", ttl=5)
 
     @lock.write()
@@ -189,8 +189,8 @@ def test_an_upgrade_inside_a_decorated_function_is_refused(client: Client) -> No
     client.close()
 
 
-def test_what_is_no_upgrade_is_let_through(client: Client) -> None:
-    """Reading twice, writing after a release, asking without waiting, and other threads are not refused."""
+def test_an_acquisition_that_is_no_upgrade_is_not_refused(client: Client) -> None:
+    """Reading twice, writing after a release, an acquisition without a wait, and other threads are not refused."""
     lock = client.rwlock("name")
     with lock.read(), lock.read():
         assert len(client.inspect("name").holders) == 2
@@ -208,7 +208,7 @@ def test_what_is_no_upgrade_is_let_through(client: Client) -> None:
 
 
 def test_semaphores_and_sides_decorate_functions(client: Client) -> None:
-    """A decorated call takes one permit, or a side, of the name that is made of its arguments."""
+    """A decorated call acquires one permit, or a side, of the name that is formatted from its arguments."""
 
     @client.semaphore("pool:{number}", 2, ttl=5)
     def work(number: int) -> list[tuple[int, int]]:
@@ -235,8 +235,8 @@ def test_async_semaphores_decorate_functions() -> None:
     asyncio.run(main())
 
 
-def test_a_lost_permit_is_told(client: Client) -> None:
-    """`on_lost` and `max_hold` mean what they mean for a lock."""
+def test_a_lost_permit_is_reported(client: Client) -> None:
+    """`on_lost` and `max_hold` work as for a lock."""
     told = threading.Event()
     lease = client.semaphore("name", 2, ttl=5, max_hold=0.1, on_lost=lambda _loss: told.set()).acquire()
     assert told.wait(10)

@@ -1,4 +1,4 @@
-"""Virtual time, and how a test uses it: these are examples to copy from."""
+"""Virtual time, and how a test uses it: examples to copy."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ from tests import virtual
 
 
 def test_asyncio_in_virtual_time() -> None:
-    """Sleeping takes no time, and leases are renewed meanwhile. A process that stands still loses its leases."""
+    """A sleep takes no real time, and leases are renewed meanwhile. A process that stands still loses its leases."""
 
     async def main() -> None:
         store = virtual.source()  # made in here, so that its clock is the virtual one
@@ -27,7 +27,7 @@ def test_asyncio_in_virtual_time() -> None:
 
 
 def test_threads_with_a_stopped_clock() -> None:
-    """No lease grows older but by the test."""
+    """Leases age only when the test moves the clock."""
     with virtual.stopped_clock() as clock, Client(store=virtual.source()) as client:
         lease = client.lock("name", ttl=10).acquire()
         clock.advance(9)
@@ -37,7 +37,7 @@ def test_threads_with_a_stopped_clock() -> None:
             lease.check()
 
 
-def test_who_waits_for_nothing_is_told() -> None:
+def test_a_wait_without_end_is_reported() -> None:
     """A test that would wait for ever fails instead."""
 
     async def main() -> None:

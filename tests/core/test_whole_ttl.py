@@ -1,4 +1,4 @@
-"""A lease lasts as long as its ttl from its first instant, however its holder came to it."""
+"""A lease lasts as long as its ttl from its grant or hand-off on, however its holder got it."""
 
 import asyncio
 from collections.abc import Callable
@@ -21,7 +21,7 @@ LONG = 86_400.0
 
 
 async def undisturbed(operation: str, done: bool) -> None:
-    """Let everything through."""
+    """Let every request through."""
 
 
 def local() -> StoreSource:
@@ -35,7 +35,7 @@ def remote() -> StoreSource:
 
 
 def redis() -> StoreSource:
-    """Make a Redis: the scripts that ship, in a simulated server."""
+    """Make a Redis: the scripts of the package, in a simulated server."""
     server = Server("1" * 40, virtual.micros)
     deployment = DirectDeployment(Rules(max_ttl=LONG), lambda: server)
     return StoreSource("redis", capabilities_of(deployment.rules), lambda runtime: RedisStore(deployment, runtime))
@@ -49,7 +49,7 @@ def quorum() -> StoreSource:
 
 @pytest.mark.parametrize("make", [local, remote, redis, quorum])
 def test_a_body_that_blocks_the_loop_keeps_its_lease(make: Callable[[], StoreSource]) -> None:
-    """Nothing is renewed while an asyncio body stands still: the lease lives on, granted at once or handed on."""
+    """Nothing is renewed while an asyncio body blocks the loop: the lease lives on, granted at once or handed off."""
 
     async def main() -> None:
         source = make()
@@ -70,8 +70,8 @@ def test_a_body_that_blocks_the_loop_keeps_its_lease(make: Callable[[], StoreSou
     virtual.run(main)
 
 
-def test_a_redis_keeps_what_it_hands_on_for_long() -> None:
-    """A name that is handed on for longer than its keys would have lasted is not forgotten before the lease is over."""
+def test_a_redis_keeps_a_name_that_is_handed_off_for_long() -> None:
+    """A name that is handed off for longer than its keys would last exists until the lease is over."""
 
     async def main() -> None:
         source = redis()

@@ -1,4 +1,4 @@
-"""Whoever leaves a body because its lease is lost waits for no store: what is lost is released in the background."""
+"""A body that ends because its lease is lost waits for no store: the lost lease is released in the background."""
 
 import asyncio
 import threading
@@ -25,10 +25,10 @@ KINDS: dict[str, Callable[[Any], Any]] = {
 
 
 class Held:
-    """A store whose releases are answered when it is said so."""
+    """A store that delays the answers to releases until a test allows them."""
 
     def __init__(self) -> None:
-        """Have a table of its own."""
+        """Use a table of its own."""
         self.table = MemoryTable()
         self.asked: list[str] = []
         self.answers = threading.Event()
@@ -48,14 +48,14 @@ class Held:
 
 
 def leases(lease: Any) -> list[CoreLease]:  # noqa: ANN401 - one of several kinds
-    """Return what a lease consists of."""
+    """Return the parts of a lease."""
     group = getattr(lease, "_group", None)
     return list(group.leases) if group else [lease._core]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_thread_leaves_at_once(kind: str) -> None:
-    """LeaseLost comes out while the store is still silent; the release is carried out all the same."""
+    """LeaseLost is raised while the store is still silent; the release is carried out all the same."""
     store = Held()
     with Client(store=store.source()) as client:
         with pytest.raises(LeaseLost), KINDS[kind](client) as lease:
@@ -90,8 +90,8 @@ def test_a_task_leaves_at_once(kind: str) -> None:
     assert sorted(store.asked) == sorted({"a", *(["b"] if "several" in kind else [])})
 
 
-def test_what_was_released_in_the_body_is_left_alone() -> None:
-    """A release that was asked for is answered there, and not repeated on the way out."""
+def test_a_lease_that_was_released_in_the_body_is_not_released_again() -> None:
+    """The explicit release gets its answer, and is not repeated at the end of the body."""
     store = Held()
     store.answers.set()
     with Client(store=store.source()) as client:
@@ -104,8 +104,8 @@ def test_what_was_released_in_the_body_is_left_alone() -> None:
     assert store.asked == ["a"]
 
 
-def test_all_of_a_reservation_leave_before_it_is_released() -> None:
-    """Each of the leases of one thread is left by itself; the last of them releases."""
+def test_all_leases_of_a_reservation_end_before_it_is_released() -> None:
+    """Each lease of one thread ends by itself; the last of them releases."""
     store = Held()
     with Client(store=store.source()) as client:
         lock = client.lock("a", reentrant=True)

@@ -78,7 +78,7 @@ class DisturbedStore:
         return await self._around("renew", self._store.renew(renewals, until))
 
     async def adjust(self, adjust: AdjustRequest, until: float) -> RenewReply:
-        """Change a held lease."""
+        """Adjust a lease."""
         return await self._around("adjust", self._store.adjust(adjust, until))
 
     async def withdraw(self, withdraw: WithdrawRequest, until: float) -> NotGranted:

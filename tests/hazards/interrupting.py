@@ -49,7 +49,7 @@ def interrupt(work: Callable[[], object], at: int) -> str | None:
         work()
     except Interrupt:
         pass
-    except RuntimeError as error:  # CPython's Condition replaces what comes while it is about to take its lock again
+    except RuntimeError as error:  # CPython's Condition replaces an exception that is raised while it acquires its lock again
         if not isinstance(error.__context__, Interrupt):
             raise
     finally:
@@ -66,7 +66,7 @@ def sweep(work: Callable[[int], Callable[[], object]], *, stride: int = 1, first
 
 
 def before_the_release(where: str) -> bool:
-    """Tell whether letting go did not even begin: the lease is still its holder's then."""
+    """Tell whether the release did not even begin: the holder still has its lease then."""
     function, _, event = where.partition(", line ")
     return event.endswith(": call") and function.split(".")[-1] in ("release", "__exit__")
 

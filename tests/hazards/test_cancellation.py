@@ -1,4 +1,4 @@
-"""A cancellation may come at any await. Whenever it comes, nothing is left behind."""
+"""A cancellation may come at any await. It never leaves a holder or a waiter behind."""
 
 import asyncio
 import itertools
@@ -21,7 +21,7 @@ TTL = 20.0
 
 
 class Points:
-    """Suspends the loop around every operation, and cancels a task at the n-th of these points."""
+    """A hook that suspends around every operation, and cancels a task at the n-th of these points."""
 
     def __init__(self, *cancel_at: int) -> None:
         self.victim: asyncio.Task[Any] | None = None
@@ -29,7 +29,7 @@ class Points:
         self._cancel_at = cancel_at
 
     async def __call__(self, operation: str, done: bool) -> None:
-        """Suspend, and cancel if it is time."""
+        """Suspend, and cancel the task at its point."""
         if self.victim is not None:
             self.count += 1
             if self.count in self._cancel_at:
@@ -38,7 +38,7 @@ class Points:
 
 
 class Scene:
-    """A victim behind a suspending store, a holder, and somebody who looks, each a client of its own."""
+    """A victim behind a suspending store, a holder, and an observer, each with a client of its own."""
 
     def __init__(self, source: StoreSource, points: Points, *, local: bool = True) -> None:
         self.points = points
@@ -46,7 +46,7 @@ class Scene:
         self.other = AsyncClient(store=source, owner="other")
 
     async def left_nothing(self) -> None:
-        """Assert that the victim neither holds nor waits, and that another gets the name at once."""
+        """Assert that the victim neither holds nor waits, and that another client gets the name at once."""
         give_up_at = asyncio.get_running_loop().time() + TEST_TIMEOUT
         while True:
             view = await self.other.inspect("name")
@@ -60,7 +60,7 @@ class Scene:
         await lease.release()
 
     async def close(self) -> None:
-        """Close both, and check that no task is left."""
+        """Close both clients, and check that no task is left."""
         self.points.victim = None
         await self.victim.close()
         await self.other.close()
@@ -95,7 +95,7 @@ async def _release_when_awaited(scene: Scene, held: AsyncLease) -> None:
 
 
 async def timed_out(scene: Scene) -> AsyncLease | None:
-    """Wait in vain."""
+    """Wait until the timeout."""
     async with scene.other.lock("name", ttl=TTL):
         try:
             return await scene.victim.lock("name", ttl=TTL).acquire(timeout=0.005)
@@ -129,7 +129,7 @@ def make_source(kind: str, folder: Path, number: int) -> StoreSource:
 
 
 async def run(source: StoreSource, act: Act, points: Points, *, local: bool) -> bool:
-    """Run an act, cancelled where `points` say; check what is left; return whether it was cancelled."""
+    """Run an act that is cancelled at `points`; check what is left; return whether it was cancelled."""
     scene = Scene(source, points, local=local)
     task = asyncio.ensure_future(act(scene))
     points.victim = task
@@ -161,7 +161,7 @@ def test_cancelled_at_any_await_nothing_is_left_behind(kind: str, act: Act, loca
     assert points.count >= 4
     for at in range(1, points.count + 1):
         source = make_source(kind, tmp_path, next(number))
-        # The act may go another way once it is disturbed, so that there is no n-th point: then nothing was cancelled.
+        # A cancellation may change the course of the act so that there is no n-th point: then nothing was cancelled.
         once = Points(at)
         assert virtual.run(partial(run, source, act, once, local=local)) or once.count < at
 
@@ -169,7 +169,7 @@ def test_cancelled_at_any_await_nothing_is_left_behind(kind: str, act: Act, loca
 @pytest.mark.parametrize("act", ACTS, ids=lambda act: act.__name__)
 @pytest.mark.parametrize("kind", STORES)
 def test_cancelled_again_during_the_cleanup_nothing_is_left_behind(kind: str, act: Act, tmp_path: Path) -> None:
-    """A second cancellation, while the first is still being cleaned up after, does not stop the cleaning up."""
+    """A second cancellation during the cleanup after the first does not stop the cleanup."""
     points = Points()
     virtual.run(partial(run, make_source(kind, tmp_path, 0), act, points, local=True))
     for at in range(1, points.count + 1):
@@ -180,7 +180,7 @@ def test_cancelled_again_during_the_cleanup_nothing_is_left_behind(kind: str, ac
 
 @pytest.mark.parametrize("kind", STORES)
 def test_a_cancelled_release_is_carried_out_all_the_same(kind: str, tmp_path: Path) -> None:
-    """Whenever a release is cancelled, the lock is free afterwards, and the cancellation is not swallowed."""
+    """After a cancelled release the lock is free, and the cancellation is not swallowed."""
 
     async def body(at: int) -> int:
         points = Points(at)
@@ -200,7 +200,7 @@ def test_a_cancelled_release_is_carried_out_all_the_same(kind: str, tmp_path: Pa
 
 @pytest.mark.parametrize("kind", STORES)
 def test_a_cancelled_close_is_carried_out_all_the_same(kind: str, tmp_path: Path) -> None:
-    """A client whose close was cancelled has released what it held, and its tasks and sockets are gone."""
+    """A client whose close was cancelled has released its leases, and its tasks and sockets are gone."""
 
     async def body(at: int) -> int:
         points = Points(at)
@@ -225,7 +225,7 @@ def test_a_cancelled_close_is_carried_out_all_the_same(kind: str, tmp_path: Path
 
 @pytest.mark.parametrize("kind", STORES)
 def test_an_outer_timeout_leaves_nothing_behind(kind: str, tmp_path: Path) -> None:
-    """asyncio.timeout() and wait_for() around an acquisition end it as a timeout of its own would."""
+    """An acquisition ends by asyncio.timeout() or wait_for() as it would by a timeout of its own."""
 
     async def body() -> None:
         source = make_source(kind, tmp_path, 0)

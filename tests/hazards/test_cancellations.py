@@ -1,4 +1,4 @@
-"""A task may be cancelled at any await, also just when what it awaits is there: nobody keeps a name by that.
+"""A task may be cancelled at any await, even when its result is there: no name stays held by that.
 
 An interrupt is one of these: in a loop of `asyncio.run`, Ctrl-C cancels the main task.
 """
@@ -34,25 +34,25 @@ Work = Callable[[AsyncClient, AsyncClient, str], Coroutine[Any, Any, object]]
 
 
 async def lock(ours: AsyncClient, theirs: AsyncClient, name: str) -> None:
-    """Take a lock and let it go."""
+    """Acquire a lock and release it."""
     await (await ours.lock(name, TTL).acquire()).release()
 
 
 async def with_lock(ours: AsyncClient, theirs: AsyncClient, name: str) -> None:
-    """Take it by `async with`, and extend it."""
+    """Acquire it by `async with`, and extend it."""
     async with ours.lock(name, TTL, 1) as lease:
         await lease.extend(TTL)
 
 
 async def try_lock(ours: AsyncClient, theirs: AsyncClient, name: str) -> None:
-    """Ask once."""
+    """Try to acquire it once."""
     lease = await ours.lock(name, TTL).try_acquire()
     assert lease is not None
     await lease.release()
 
 
 async def wait(ours: AsyncClient, theirs: AsyncClient, name: str) -> None:
-    """Wait for somebody else, who hands it on."""
+    """Wait for another client, which releases it."""
     lease = await theirs.lock(name, TTL).acquire()
     other = asyncio.create_task(_let_go(lease.release, 10 * TRAVELS))
     try:
@@ -63,7 +63,7 @@ async def wait(ours: AsyncClient, theirs: AsyncClient, name: str) -> None:
 
 
 async def wait_in_line(ours: AsyncClient, theirs: AsyncClient, name: str) -> None:
-    """Wait for another task of the same client, which hands it on."""
+    """Wait for another task of the same client, which hands it off."""
     lease = await theirs.lock(name, TTL).acquire()
     other = asyncio.create_task(_let_go(lease.release, 10 * TRAVELS))
     before = asyncio.create_task(_hold(ours, name))
@@ -76,14 +76,14 @@ async def wait_in_line(ours: AsyncClient, theirs: AsyncClient, name: str) -> Non
 
 
 async def give_up(ours: AsyncClient, theirs: AsyncClient, name: str) -> None:
-    """Wait for what is not granted in time."""
+    """Wait for a lease that is not granted in time."""
     async with theirs.lock(f"{name} of others", TTL):
         with pytest.raises(LockTimeout):
             await ours.lock(f"{name} of others", TTL).acquire(timeout=20 * TRAVELS)
 
 
 async def semaphore(ours: AsyncClient, theirs: AsyncClient, name: str) -> None:
-    """Take all permits."""
+    """Acquire all permits."""
     async with ours.semaphore(name, 3, TTL).acquire(weight=3):
         pass
 
@@ -97,20 +97,20 @@ async def write(ours: AsyncClient, theirs: AsyncClient, name: str) -> None:
 
 
 async def multilock(ours: AsyncClient, theirs: AsyncClient, name: str) -> None:
-    """Take several names."""
+    """Acquire several names."""
     async with ours.multilock([name, f"{name}'"], TTL, 1):
         pass
 
 
 async def reentrant(ours: AsyncClient, theirs: AsyncClient, name: str) -> None:
-    """Take it twice."""
+    """Acquire it twice."""
     again = ours.lock(name, TTL, 1, reentrant=True)
     async with again, again:
         pass
 
 
 async def linger(ours: AsyncClient, theirs: AsyncClient, name: str) -> None:
-    """Take it, let it linger, and take it up."""
+    """Acquire it, let it linger, and reacquire it."""
     lingering = ours.lock(name, TTL, 1, linger=TTL)
     await (await lingering.acquire()).release()
     async with lingering:
@@ -118,7 +118,7 @@ async def linger(ours: AsyncClient, theirs: AsyncClient, name: str) -> None:
 
 
 async def election(ours: AsyncClient, theirs: AsyncClient, name: str) -> None:
-    """Be elected."""
+    """Win an election."""
     await (await ours.election(name, TTL).campaign("me")).release()
 
 
@@ -139,7 +139,7 @@ async def _hold(client: AsyncClient, name: str) -> None:
 
 @coroutine
 def cancelled(work: Coroutine[Any, Any, object], at: int, how: str) -> Generator[Any, Any, bool]:
-    """Do some work, whose task is cancelled at its await number `at`; return whether there was such a one."""
+    """Do some work, whose task is cancelled at its await number `at`; return whether there was such an await."""
     task = asyncio.current_task()
     assert task is not None
     go_on: Callable[[], Any] = lambda: work.send(None)  # noqa: E731 - replaced below
@@ -167,7 +167,7 @@ def _throwing(work: Coroutine[Any, Any, object], error: BaseException) -> Callab
 
 
 async def is_free(client: AsyncClient, name: str) -> bool:
-    """Tell whether a client gets a name, and another one that some of the works use."""
+    """Tell whether a client gets the name, and the other name that some of the works use."""
     lease = await client.multilock([name, f"{name}'"], TTL).try_acquire()
     if lease is None:
         return False
@@ -176,7 +176,7 @@ async def is_free(client: AsyncClient, name: str) -> bool:
 
 
 def leaks_of(work: Work, how: str) -> list[int]:
-    """Do some work again and again, cancelled at one await more each time; return those after which a name is kept."""
+    """Do some work repeatedly, cancelled one await later each time; return the awaits after which a name stays held."""
     leaks: list[int] = []
 
     async def travel(operation: str, done: bool) -> None:
@@ -210,7 +210,7 @@ async def _run(work: Awaitable[bool]) -> bool:
 @pytest.mark.parametrize("how", [WAITING, LATE, AGAIN])
 @pytest.mark.parametrize("work", WORKS)
 def test_a_cancellation_at_any_await_leaves_nothing_behind(work: Work, how: str) -> None:
-    """Wherever it comes, the name is free soon; nothing is renewed or asked for any more."""
+    """After a cancellation at any await, the name is soon free; nothing is renewed or requested any more."""
     assert leaks_of(work, how) == []
 
 
@@ -231,7 +231,7 @@ PLANTED: dict[str, tuple[type, str, Callable[..., Any], Work, str]] = {
 
 @pytest.mark.parametrize("bug", PLANTED)
 def test_a_planted_bug_is_found(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A maintainer who forgets one of the ways in which a task ends early is told."""
+    """Planted bugs: each forgets one of the ways in which a task ends early."""
     where, what, instead, work, how = PLANTED[bug]
     monkeypatch.setattr(where, what, instead)
     with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""Many threads and tasks share locks, leases and clients, and each does what it should not."""
+"""Many threads and tasks share locks, leases and clients, and each misuses them."""
 
 import asyncio
 import gc
@@ -14,7 +14,7 @@ from tests.hazards.helpers import TEST_TIMEOUT, disturbed, eventually, soon
 
 
 def test_two_threads_that_release_one_lease_get_one_answer() -> None:
-    """However late the second release of a lease comes, it does not turn a kept lease into a lost one."""
+    """A second release of a lease, however late, does not turn a kept lease into a lost one."""
     source = memory_source(MemoryTable())
     gate, late = threading.Event(), threading.Event()
 
@@ -31,7 +31,7 @@ def test_two_threads_that_release_one_lease_get_one_answer() -> None:
         assert late.wait(TEST_TIMEOUT)
         other.lock("name").acquire().release()  # so that the store remembers a later release
         threads[1].start()
-        threads[1].join(0.05)  # time enough to ask the store, if it did
+        threads[1].join(0.05)  # time enough for a request to the store, if there were one
         gate.set()
         for thread in threads:
             thread.join(TEST_TIMEOUT)
@@ -64,7 +64,7 @@ def test_a_shared_lock_never_releases_anothers_lease() -> None:
 
 
 def test_after_a_loss_a_shared_lock_releases_only_its_own() -> None:
-    """A thread that lost its lease leaves its block without touching the lease of its successor."""
+    """A thread that lost its lease leaves its block without releasing the lease of its successor."""
     with Client(store=memory_source(MemoryTable())) as client:
         lock = client.lock("name", ttl=30)
         successors: list[Lease] = []
@@ -95,7 +95,7 @@ def test_a_block_outlives_its_client_with_its_own_error() -> None:
 
 
 def test_a_loss_found_by_the_body_cancels_nothing_after_the_block() -> None:
-    """A body that finds out by itself that its lease is lost is not cancelled once more after its block."""
+    """A body that finds the loss of its lease itself is not cancelled once more after its block."""
 
     async def main() -> None:
         async with AsyncClient(store=memory_source(MemoryTable())) as client:
@@ -116,7 +116,7 @@ def test_a_loss_found_by_the_body_cancels_nothing_after_the_block() -> None:
 
 
 def test_a_lost_lease_that_is_entered_cancels_nothing_after_the_block() -> None:
-    """Entering a lease that is lost already ends in LeaseLost, and in no stray cancellation."""
+    """Entering a lost lease raises LeaseLost, and leaves no stray cancellation."""
 
     async def main() -> None:
         async with AsyncClient(store=memory_source(MemoryTable())) as client:
@@ -136,7 +136,7 @@ def test_a_lost_lease_that_is_entered_cancels_nothing_after_the_block() -> None:
 
 
 def test_a_worker_thread_may_check_the_lease_of_a_task() -> None:
-    """A loss that a worker thread finds is told in the loop: once, and at once."""
+    """A loss that a worker thread finds is reported in the loop, once and at once."""
 
     async def main() -> None:
         told: list[threading.Thread] = []
@@ -194,7 +194,7 @@ def test_an_exit_in_a_callback_stops_no_renewals() -> None:
         until, thread = kept._core.valid_until, renewer._task
         renewer.hurry(0.0)
         eventually(lambda: kept._core.valid_until > until, "a renewal")
-        assert renewer._task is thread, "nobody had to start another one"
+        assert renewer._task is thread, "no other renewer was started"
         kept.check()
         kept.release()
         lease.release()
@@ -218,7 +218,7 @@ def test_a_callback_may_release_and_acquire() -> None:
 
 
 def test_a_callback_may_close_the_client(tmp_path: Path) -> None:
-    """A callback may close the client, from whichever thread it is called: here from the channel."""
+    """A callback may close the client, from any thread that calls it: here the thread of the channel."""
     client = Client(f"sqlite://{tmp_path}/locks.db")
     lease = client.lock("name", ttl=30).acquire()
     lease.on_lost(lambda _error: client.close())
@@ -238,7 +238,7 @@ def test_a_negative_timeout_is_refused() -> None:
 
 
 def test_tasks_that_share_a_lock_release_their_own() -> None:
-    """Tasks that share one AsyncLock each release their own lease, and a task that is cancelled harms none."""
+    """Tasks that share one AsyncLock each release their own lease, and a cancelled task harms none."""
 
     async def main() -> None:
         async with AsyncClient(store=memory_source(MemoryTable())) as client:

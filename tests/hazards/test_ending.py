@@ -1,4 +1,4 @@
-"""The end of a process gives back what it holds: whoever waits need not wait for a ttl."""
+"""A process that ends releases its leases: waiters need not wait for the ttl."""
 
 import signal
 from collections.abc import Iterator
@@ -35,13 +35,13 @@ def url(tmp_path: Path) -> str:
 
 @pytest.fixture
 def client(url: str) -> Iterator[Client]:
-    """Look at the same file from here."""
+    """Return the holders of the same file, seen from this process."""
     with Client(url) as client:
         yield client
 
 
 def ended(url: str, body: str, send: int | None = None) -> tuple[Script, str]:
-    """Run a script to its end, which a signal is to bring; return what it printed after it was ready."""
+    """Run a script until a signal ends it; return what it printed after it was ready."""
     script = Script(PRELUDE + body, url)
     if send is not None:
         while script.hear() != "ready":
@@ -53,10 +53,10 @@ def ended(url: str, body: str, send: int | None = None) -> tuple[Script, str]:
 
 
 @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
-def test_a_child_of_multiprocessing_gives_back_what_it_holds(
+def test_a_child_of_multiprocessing_releases_its_leases(
     client: Client, url: str, tmp_path: Path, method: str
 ) -> None:
-    """Such a child skips what atexit knows; what it did not release is released all the same."""
+    """Such a child skips the functions of atexit; its leases are released all the same."""
     script = tmp_path / "program.py"
     script.write_text(
         "import multiprocessing, sys, holdfast\n"
@@ -79,8 +79,8 @@ def test_a_child_of_multiprocessing_gives_back_what_it_holds(
     assert lease.release()
 
 
-def test_sigterm_gives_back_what_is_held(client: Client, url: str) -> None:
-    """The process ends as by sys.exit(143), and what it holds is free."""
+def test_sigterm_releases_all_leases(client: Client, url: str) -> None:
+    """The process ends as by sys.exit(143), and its names are free."""
     script, _ = ended(
         url, "holdfast.release_on_sigterm()\nkept = client.lock('it', ttl=1000).acquire()" + WAIT, signal.SIGTERM
     )
@@ -89,7 +89,7 @@ def test_sigterm_gives_back_what_is_held(client: Client, url: str) -> None:
 
 
 def test_sigterm_leaves_the_with_blocks_of_the_main_thread(client: Client, url: str) -> None:
-    """A body ends before the name is free: nobody else holds it while the body runs."""
+    """A body ends before the name is free: no other process holds it while the body runs."""
     body = """
 holdfast.release_on_sigterm()
 with client.lock("it", ttl=1000):
@@ -104,8 +104,8 @@ with client.lock("it", ttl=1000):
     assert client.inspect("it").holders == []
 
 
-def test_a_handler_that_was_there_is_called_and_decides(client: Client, url: str) -> None:
-    """A program that ends by itself on SIGTERM goes on to do so, with its lock held until then."""
+def test_an_existing_handler_is_called_and_decides(client: Client, url: str) -> None:
+    """A program with its own SIGTERM handler ends by it, and holds its lock until then."""
     body = """
 stopping = threading.Event()
 signal.signal(signal.SIGTERM, lambda *_: stopping.set())
@@ -121,8 +121,8 @@ with client.lock("it", ttl=1000) as lease:
     assert client.inspect("it").holders == []
 
 
-def test_a_signal_that_is_ignored_stays_so(client: Client, url: str) -> None:
-    """A process that ignores SIGTERM keeps what it holds."""
+def test_a_signal_that_is_ignored_stays_ignored(client: Client, url: str) -> None:
+    """A process that ignores SIGTERM keeps its leases."""
     body = """
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 holdfast.release_on_sigterm()

@@ -1,4 +1,4 @@
-"""Requests side by side in one thread: what nobody waits for any more is neither lost nor taken for something else."""
+"""Concurrent requests in one thread: an answer that arrives late is neither lost nor taken for another one."""
 
 import socket
 import threading
@@ -35,7 +35,7 @@ class Line:
         self.theirs.close()
 
     async def ask(self, within: float = TEST_TIMEOUT) -> str:
-        """Ask, and wait for the answer."""
+        """Send a request, and wait for the answer."""
         until = clocks.steady() + within
         self.asked += 1
         await readable(self.ours.fileno(), until)
@@ -54,8 +54,8 @@ def lines() -> Generator[list[Line]]:
         yield made
 
 
-def test_all_are_asked_before_the_first_answer_is_waited_for(lines: list[Line]) -> None:
-    """And each answer comes to its place."""
+def test_all_requests_are_sent_before_the_first_answer_is_awaited(lines: list[Line]) -> None:
+    """Each answer gets to its own place in the results."""
     results: Results = [None] * 3
     for number, line in enumerate(lines):
         line.answer(f"answer {number}")
@@ -72,8 +72,8 @@ def test_a_place_without_work_is_left_alone(lines: list[Line]) -> None:
     assert results == ["a", "as it was", "c"]
 
 
-def test_who_is_not_needed_is_not_waited_for(lines: list[Line]) -> None:
-    """Its answer comes to its place all the same, with a later race."""
+def test_an_answer_that_is_not_needed_is_not_awaited(lines: list[Line]) -> None:
+    """Its result arrives all the same, with a later race."""
     fan_out = FanOut()
     results: Results = [None] * 3
     again: Results = [None]
@@ -87,8 +87,8 @@ def test_who_is_not_needed_is_not_waited_for(lines: list[Line]) -> None:
     assert (results, again) == (["a", "b", "late"], ["again"])
 
 
-def test_so_many_are_waited_for_at_least(lines: list[Line]) -> None:
-    """It is not asked whether it is enough before."""
+def test_a_race_awaits_a_minimum_of_answers(lines: list[Line]) -> None:
+    """The race calls the condition only after that many answers."""
     results: Results = [None] * 3
     asked: list[int] = []
 
@@ -107,8 +107,8 @@ def test_so_many_are_waited_for_at_least(lines: list[Line]) -> None:
     assert results == ["a", "b", None]
 
 
-def test_what_fails_is_a_result(lines: list[Line]) -> None:
-    """Of that one alone."""
+def test_an_error_is_a_result(lines: list[Line]) -> None:
+    """It is the result of that request alone."""
     results: Results = [None] * 2
     lines[1].answer("b")
     FanOut().race([lines[0].ask(within=0.05), lines[1].ask()], results, 2, lambda: False)
@@ -116,8 +116,8 @@ def test_what_fails_is_a_result(lines: list[Line]) -> None:
     assert results[1] == "b"
 
 
-def test_what_was_put_aside_ends_in_time(lines: list[Line]) -> None:
-    """`settle` waits for it, no longer than until it has waited long enough itself."""
+def test_a_request_that_was_put_aside_ends_in_time(lines: list[Line]) -> None:
+    """`settle` waits for it, at most until its own deadline."""
     fan_out = FanOut()
     results: Results = [None] * 2
     lines[0].answer("a")
@@ -128,8 +128,8 @@ def test_what_was_put_aside_ends_in_time(lines: list[Line]) -> None:
     assert clocks.steady() < began + TEST_TIMEOUT / 2
 
 
-def test_what_was_put_aside_goes_on_by_itself(lines: list[Line]) -> None:
-    """Though nobody races any more: what it still has to say may be that a lock is free."""
+def test_a_request_that_was_put_aside_goes_on_by_itself(lines: list[Line]) -> None:
+    """It goes on without another race, because its next step may release a lock."""
 
     async def ask_twice() -> str:
         await lines[1].ask()
@@ -149,8 +149,8 @@ def test_what_was_put_aside_goes_on_by_itself(lines: list[Line]) -> None:
     assert set(threading.enumerate()) <= set(before)
 
 
-def test_nobody_looks_after_nothing(lines: list[Line], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The thread that looks after what is put aside ends when there has been nothing for a while. Another can begin."""
+def test_the_background_thread_ends_when_it_has_no_requests(lines: list[Line], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread for the requests that were put aside ends after an idle time. Another one can start."""
     monkeypatch.setattr(scatter_module, "LOOK_TIMEOUT", 2)
     fan_out = FanOut()
     for _ in range(2):
@@ -163,8 +163,8 @@ def test_nobody_looks_after_nothing(lines: list[Line], monkeypatch: pytest.Monke
     fan_out.drop()
 
 
-def test_what_is_dropped_ends_where_it_waits(lines: list[Line]) -> None:
-    """So that it can give up its connection, on which an answer may yet come."""
+def test_a_dropped_request_ends_at_its_await(lines: list[Line]) -> None:
+    """It can then give up its connection, on which an answer may still arrive."""
     ended: list[str] = []
 
     async def ask() -> str:
@@ -182,8 +182,8 @@ def test_what_is_dropped_ends_where_it_waits(lines: list[Line]) -> None:
     assert (results, ended) == (["a", None], ["dropped"])
 
 
-def test_an_interrupt_leaves_nothing_that_was_never_begun(lines: list[Line]) -> None:
-    """What had been sent is put aside, and the rest is not asked any more: no coroutine is forgotten."""
+def test_an_interrupt_leaves_no_request_that_was_never_begun(lines: list[Line]) -> None:
+    """The sent requests are put aside, and the others are closed: no coroutine is forgotten."""
 
     async def interrupted() -> str:
         raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""A forked child inherits copies of leases, connections and sockets, and none of the threads that look after them."""
+"""A forked child inherits copies of leases, connections and sockets, and none of the threads that serve them."""
 
 import os
 from pathlib import Path
@@ -47,7 +47,7 @@ def run(tmp_path: Path, body: str) -> list[str]:
 
 
 def test_a_childs_lock_excludes_after_its_parent_has_closed(tmp_path: Path) -> None:
-    """A child that locks after a fork shares one file with everybody, whatever its parent closes meanwhile."""
+    """A child that locks after a fork shares one file with all others, whatever its parent closes meanwhile."""
     body = """
 client = holdfast.Client(url)
 before = client.lock("before").acquire()
@@ -138,7 +138,7 @@ client.close()
 
 
 def test_parent_and_child_exclude_each_other_on_one_client(tmp_path: Path) -> None:
-    """The same client object works in the child, and there and in the parent it excludes the other."""
+    """The same client object works in the child: there and in the parent, it excludes the other process."""
     body = """
 client = holdfast.Client(url)
 lease = client.lock("parents").acquire()
@@ -164,8 +164,8 @@ lease.release(); say(wait(pid)); client.close()
     assert script.end() == ("handed over\n0\n", "")
 
 
-def test_a_fork_during_other_threads_turns_leaves_a_child_that_works(tmp_path: Path) -> None:
-    """A child can lock although other threads were in the middle of locking and connecting at the fork."""
+def test_a_fork_while_other_threads_work_leaves_a_child_that_works(tmp_path: Path) -> None:
+    """A child can lock although other threads were acquiring and connecting at the fork."""
     body = """
 client = holdfast.Client(url)
 stop = False
@@ -217,8 +217,8 @@ asyncio.run(main())
     assert run(tmp_path, body) == ["refused", "0", "Outcome.RELEASED"]
 
 
-def test_a_dead_waiter_is_seen_though_its_child_lives(tmp_path: Path) -> None:
-    """A waiter that was killed is skipped in the release itself, although a child of it has survived."""
+def test_a_dead_waiter_is_noticed_though_its_child_lives(tmp_path: Path) -> None:
+    """A killed waiter is skipped in the release itself, although a child of it has survived."""
     body = """
 from holdfast.core import attempt
 attempt.TEST_TIMEOUT = 3_600_000_000  # one that is only silent counts as alive for long
@@ -244,8 +244,8 @@ client.lock("name").acquire()
         script.kill()
 
 
-def test_a_child_waits_for_no_thread_that_is_not_there(tmp_path: Path) -> None:
-    """A lease that was lost before the fork, or is to linger, is refused in the child, whatever threads just did."""
+def test_a_child_waits_for_no_missing_thread(tmp_path: Path) -> None:
+    """A lease that was lost before the fork, or that is to linger, is refused in the child, whatever threads did."""
     body = """
 import logging
 logging.getLogger("holdfast").disabled = True  # it tells of the loss

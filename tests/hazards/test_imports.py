@@ -1,4 +1,4 @@
-"""A fork may come while another thread uses a client for the first time: so nothing is imported by then."""
+"""A fork may come while another thread uses a client for the first time, so nothing may be imported then."""
 
 import subprocess
 import sys
@@ -38,14 +38,14 @@ print(*sorted(set(sys.modules) - before))
 
 
 def imported_by_use(runtime: str, url: str) -> str:
-    """Return which modules the first use of a client imports, in a process of its own."""
+    """Return the modules that the first use of a client imports, in a process of its own."""
     command = [sys.executable, "-c", USE, runtime, url]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.strip()
 
 
 @pytest.mark.parametrize("runtime", ["threads", "asyncio"])
 class TestFirstUse:
-    """What the first use of a client imports: nothing, or a child that is forked meanwhile may wait for it for ever."""
+    """The first use of a client imports nothing, or else a child that is forked meanwhile could block for ever."""
 
     def test_of_a_table_in_memory(self, runtime: str) -> None:
         """It imports nothing."""

@@ -1,4 +1,4 @@
-"""An interrupt (a signal handler that raises) may come between any two bytecodes: nobody keeps a name by that."""
+"""An interrupt (a signal handler that raises) may come between any two bytecodes: no name stays held by that."""
 
 import sys
 import warnings
@@ -27,7 +27,7 @@ Work = Callable[[Client, str], object]
 
 @pytest.fixture
 def clients(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Client, Client]]:
-    """Give two clients of one table. All that Python swallows, as in `__del__`, is the interrupts themselves."""
+    """Return two clients of one table. Python swallows nothing but the interrupts themselves, as in `__del__`."""
     swallowed: list[object] = []
 
     def note(told: Any) -> None:  # noqa: ANN401 - as sys.unraisablehook has it
@@ -36,25 +36,25 @@ def clients(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Client, Client]]:
     monkeypatch.setattr(sys, "unraisablehook", note)
     source = memory_source(MemoryTable())
     with warnings.catch_warnings(), Client(store=source) as ours, Client(store=source) as theirs:
-        warnings.simplefilter("ignore", ResourceWarning)  # a lease is dropped where the interrupt came
+        warnings.simplefilter("ignore", ResourceWarning)  # a lease is dropped at the place of the interrupt
         ours.lock("warm").acquire().release()
         yield ours, theirs
     assert set(swallowed) <= {Interrupt}
 
 
 def lock(client: Client, name: str) -> None:
-    """Take a lock and let it go."""
+    """Acquire a lock and release it."""
     client.lock(name, TTL, 1).acquire().release()
 
 
 def with_lock(client: Client, name: str) -> None:
-    """Take it by `with`."""
+    """Acquire it by `with`."""
     with client.lock(name, TTL, 1):
         pass
 
 
 def try_lock(client: Client, name: str) -> None:
-    """Ask once."""
+    """Try to acquire it once."""
     lease = client.lock(name, TTL).try_acquire()
     assert lease is not None
     lease.release()
@@ -67,7 +67,7 @@ def extend(client: Client, name: str) -> None:
 
 
 def semaphore(client: Client, name: str) -> None:
-    """Take the only permit."""
+    """Acquire the only permit."""
     client.semaphore(name, 1, TTL, 1).acquire().release()
 
 
@@ -78,20 +78,20 @@ def write(client: Client, name: str) -> None:
 
 
 def multilock(client: Client, name: str) -> None:
-    """Take several names."""
+    """Acquire several names."""
     with client.multilock([name, f"{name}'"], TTL, 1):
         pass
 
 
 def reentrant(client: Client, name: str) -> None:
-    """Take it twice."""
+    """Acquire it twice."""
     again = client.lock(name, TTL, 1, reentrant=True)
     with again, again:
         pass
 
 
 def linger(client: Client, name: str) -> None:
-    """Take it, let it linger, and take it up."""
+    """Acquire it, let it linger, and reacquire it."""
     lingering = client.lock(name, TTL, 1, linger=TTL)
     lingering.acquire().release()
     with lingering:
@@ -99,7 +99,7 @@ def linger(client: Client, name: str) -> None:
 
 
 def election(client: Client, name: str) -> None:
-    """Be elected."""
+    """Win an election."""
     client.election(name, TTL, 1).campaign("me").release()
 
 
@@ -107,7 +107,7 @@ WORKS = (lock, with_lock, try_lock, extend, semaphore, write, multilock, reentra
 
 
 def is_forgotten(client: Client, name: str) -> bool:
-    """Tell whether a client renews nothing of `name`, and asks for nothing."""
+    """Tell whether a client neither renews `name` nor requests it."""
     session = client.session()
     return not session.attempts and all(
         held.lingers_until != NEVER for held in session.renewer.kept() if held.name in (name, f"{name}'")
@@ -115,7 +115,7 @@ def is_forgotten(client: Client, name: str) -> bool:
 
 
 def is_free(clients: tuple[Client, Client], name: str) -> bool:
-    """Tell whether everybody gets `name`, also who waits in the local queue of the client that was interrupted."""
+    """Tell whether all clients get `name`, and the local waiters of the interrupted client too."""
     for client in clients:
         try:
             client.multilock([name, f"{name}'"], TTL, TEST_TIMEOUT).acquire().release()
@@ -126,7 +126,7 @@ def is_free(clients: tuple[Client, Client], name: str) -> bool:
 
 
 def look_for_leaks(clients: tuple[Client, Client], work: Work, *, stride: int = 1) -> None:
-    """Interrupt `work` everywhere, and see that nobody keeps its name.
+    """Interrupt `work` everywhere, and check that its name is free afterwards.
 
     Where letting go did not even begin, the lease is still its holder's. These drop it: it is not renewed any more.
     """
@@ -142,12 +142,12 @@ def look_for_leaks(clients: tuple[Client, Client], work: Work, *, stride: int = 
 
 @pytest.mark.parametrize("work", WORKS)
 def test_an_interrupt_anywhere_leaves_nothing_behind(clients: tuple[Client, Client], work: Work) -> None:
-    """Wherever it comes, the name is free at once; nothing is renewed, and whoever waits in this process is served."""
+    """After any interrupt the name is free at once; nothing is renewed, and the waiters of this process are served."""
     look_for_leaks(clients, work)
 
 
 def test_an_interrupt_of_a_release_leaves_no_local_waiter_asleep(clients: tuple[Client, Client]) -> None:
-    """Wherever it comes, another thread of the process that waits for the name gets it."""
+    """After any interrupt, another thread of the process that waits for the name gets it."""
     ours, _ = clients
 
     waiters: list[Thread] = []
@@ -163,4 +163,4 @@ def test_an_interrupt_of_a_release_leaves_no_local_waiter_asleep(clients: tuple[
     for number, where in sweep(hand_on, first=1):
         waiters[-1].join(5)
         assert not waiters[-1].is_alive(), (number, where)
-    waiters[-1].join()  # of the run that ended before an interrupt came
+    waiters[-1].join()  # of the run that ended before its interrupt

@@ -1,4 +1,4 @@
-"""Real processes that are killed, stopped and ended at bad moments, at one lock file."""
+"""Real processes that are killed, stopped and ended at bad moments, with one lock file."""
 
 import asyncio
 import os
@@ -62,7 +62,7 @@ def test_a_killed_holder_is_followed_when_its_lease_ends(url: str) -> None:
 
 
 def test_the_next_waiter_is_granted_within_50_ms_of_the_end(tmp_path: Path) -> None:
-    """A holder that is silent is followed when its lease ends, by one waiter after another, and no earlier."""
+    """The lease of a silent holder passes at its end from one waiter to the next, and no earlier."""
     path = tmp_path / "locks.db"
     capabilities = SqliteStore.capabilities
     source = StoreSource("sqlite", capabilities, lambda runtime: SqliteStore(runtime, path, virtual.micros))
@@ -88,7 +88,7 @@ def test_the_next_waiter_is_granted_within_50_ms_of_the_end(tmp_path: Path) -> N
 
 
 def test_a_stopped_holder_finds_out_and_is_fenced_off(url: str) -> None:
-    """A holder that was stopped past its ttl is succeeded, knows it at its next check, and is refused by a fence."""
+    """A holder that was stopped past its ttl is succeeded, learns of it at its next check, and a fence refuses it."""
     with Client(url) as client:
         script = Script(HOLDER, url, "0.3")
         old = int(script.hear().split()[0])
@@ -117,7 +117,7 @@ def test_dead_waiters_form_no_convoy(url: str) -> None:
 
 
 def test_a_stopped_waiter_is_passed_over(url: str) -> None:
-    """A waiter that is stopped keeps the others waiting no longer than its patience."""
+    """A stopped waiter delays the others for no longer than the time after which it counts as dead."""
     with Client(url) as client:
         lease = client.lock("name", ttl=20).acquire()
         script = Script("from holdfast.core import attempt; attempt.TEST_TIMEOUT = 300_000\n" + WAITER, url)
@@ -164,8 +164,8 @@ threading.Thread(target=work, daemon=True).start()""",
 
 
 @pytest.mark.parametrize("way", EXITS)
-def test_a_process_releases_when_it_ends(url: str, way: str) -> None:
-    """A process that ends in order, in whatever way, releases what it holds, and does not hang."""
+def test_a_process_releases_at_its_end(url: str, way: str) -> None:
+    """A process that ends in an orderly way, however it does, releases its leases, and does not hang."""
     code = "import sys, threading, holdfast\nclient = holdfast.Client(sys.argv[1])\n"
     code += "lease = client.lock('name', ttl=60).acquire()\n" + EXITS[way]
     with Client(url) as client, client.lock("held", ttl=60):
@@ -177,7 +177,7 @@ def test_a_process_releases_when_it_ends(url: str, way: str) -> None:
 
 
 def test_an_interrupted_waiter_leaves_the_queue(url: str) -> None:
-    """A process that is interrupted while it waits leaves no place in the queue."""
+    """A process that is interrupted during its wait leaves no place in the queue."""
     with Client(url) as client, client.lock("name", ttl=60):
         script = Script(WAITER, url)
         eventually(lambda: client.inspect("name").waiters, "a waiter")
@@ -187,7 +187,7 @@ def test_an_interrupted_waiter_leaves_the_queue(url: str) -> None:
 
 
 def test_a_suspended_machine_loses_the_lease_at_once(url: str, tmp_path: Path) -> None:
-    """A holder whose clock jumped an hour in a suspend knows at its very next check that its lease is over."""
+    """A holder whose clock jumps an hour in a suspend finds the end of its lease at its very next check."""
     control = tmp_path / "jump"
     control.write_bytes((0).to_bytes(8, "little"))
     shim = build_shim(tmp_path)
@@ -221,7 +221,7 @@ def build_shim(folder: Path) -> Path | None:
 
 
 def test_a_clock_that_jumps_loses_the_lease_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same with an injected clock: no renewer has to run for the loss to be seen."""
+    """The same with an injected clock: the loss is found without the renewer."""
     client = Client("memory://suspended")
     lease = client.lock("name", ttl=30).acquire()
     lease.check()

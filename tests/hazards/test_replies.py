@@ -1,4 +1,4 @@
-"""A request is carried out and its answer is lost; or it comes after its caller has given up; or none ever comes."""
+"""A request is carried out and its answer is lost, comes after its caller has given up, or never comes."""
 
 import asyncio
 import dataclasses
@@ -40,14 +40,14 @@ BRIEF = 0.05
 
 
 class Losing:
-    """Loses the next replies to some operations, after they were carried out."""
+    """A hook that loses the next replies to some operations, after they were carried out."""
 
     def __init__(self, **lose: int) -> None:
         self.lose = Counter(lose)
         self.seen = Counter[str]()
 
     async def __call__(self, operation: str, done: bool) -> None:
-        """Lose the reply if there are some to be lost."""
+        """Lose the reply if one is to be lost."""
         self.seen[operation] += done
         if done and self.lose[operation] > 0:
             self.lose[operation] -= 1
@@ -56,7 +56,7 @@ class Losing:
 
 @pytest.mark.parametrize("times", [1, 2])
 def test_an_acquire_whose_reply_was_lost_is_granted_once(times: int) -> None:
-    """Asked again after a lost reply, an acquisition gets the token that it was granted at first."""
+    """An acquire request that is repeated after a lost reply gets the token of the first one."""
     table = MemoryTable()
     losing = Losing(acquire=times)
     with (
@@ -73,7 +73,7 @@ def test_an_acquire_whose_reply_was_lost_is_granted_once(times: int) -> None:
 
 @pytest.mark.parametrize("local", [True, False])
 def test_an_acquire_that_is_never_answered_leaves_no_orphan(local: bool) -> None:
-    """Whoever gets no answer until the end holds nothing, in the store as well."""
+    """A caller without an answer until its timeout holds nothing, in the store as well."""
     table = MemoryTable()
     source = disturbed(memory_source(table), Losing(acquire=ALWAYS), local=local)
     with Client(store=source, retry_for=0.1) as client, Client(store=memory_source(table)) as other:
@@ -82,8 +82,8 @@ def test_an_acquire_that_is_never_answered_leaves_no_orphan(local: bool) -> None
         assert not other.inspect("name").holders
 
 
-def test_what_cannot_even_be_given_up_lapses_after_its_ttl() -> None:
-    """If neither the acquisition nor the leave is answered or carried out, what is left ends after the ttl."""
+def test_a_request_that_cannot_be_withdrawn_lapses_after_its_ttl() -> None:
+    """If neither the acquire request nor the withdrawal gets through, the lease in the store ends after its ttl."""
 
     async def cut(operation: str, done: bool) -> None:
         if (operation, done) in {("acquire", True), ("withdraw", False)}:
@@ -103,18 +103,18 @@ def test_what_cannot_even_be_given_up_lapses_after_its_ttl() -> None:
 
 
 class Mute(DisturbedStore):
-    """Carries out what it is asked, and answers to some operations only when it is too late."""
+    """A store that carries out requests, and answers some operations only when it is too late."""
 
     def __init__(self, store: Store, mute: set[str]) -> None:
         super().__init__(store, Losing(), local=False)
         self._mute = mute
 
     async def acquire(self, request: AcquireRequest, until: float) -> Reply:
-        """Grant, and say so or not."""
+        """Grant, and answer or not."""
         return await self._too_late("acquire", await super().acquire(request, until), until)
 
     async def withdraw(self, withdraw: WithdrawRequest, until: float) -> NotGranted:
-        """Forget the request, and say so or not."""
+        """Forget the request, and answer or not."""
         return await self._too_late("withdraw", await super().withdraw(withdraw, until), until)
 
     async def _too_late(self, operation: str, answer: T, until: float) -> T:
@@ -130,7 +130,7 @@ class Mute(DisturbedStore):
     ids=["all", "leaving"],
 )
 def test_a_timeout_ends_soon_though_replies_are_lost(mute: set[str], error: type[Exception]) -> None:
-    """Past its timeout a caller is kept for one request and a brief try; the rest of the leaving goes on without it."""
+    """After the timeout, the caller waits for one request and a short attempt; the withdrawal goes on in the background."""
 
     async def main() -> None:
         table = virtual.table()
@@ -152,8 +152,8 @@ def test_a_timeout_ends_soon_though_replies_are_lost(mute: set[str], error: type
     virtual.run(main)
 
 
-def test_what_was_given_up_in_time_is_left_in_the_background() -> None:
-    """Once the store answers again, what a timeout could not leave any more is free long before its ttl."""
+def test_an_abandoned_request_is_withdrawn_in_the_background() -> None:
+    """When the store answers again, a request that was not withdrawn at its timeout is withdrawn long before its ttl."""
 
     async def main() -> None:
         table, silent = virtual.table(), True
@@ -166,7 +166,7 @@ def test_what_was_given_up_in_time_is_left_in_the_background() -> None:
         async with AsyncClient(store=source) as client, AsyncClient(store=memory_source(table)) as other:
             with pytest.raises(StoreUnavailable):
                 await client.lock("name", ttl=60).acquire(timeout=0.05)
-            assert (await other.inspect("name")).holders, "it was granted, and could not be left"
+            assert (await other.inspect("name")).holders, "it was granted, and could not be withdrawn"
             silent = False
             async with other.lock("name", timeout=5):
                 pass
@@ -175,8 +175,8 @@ def test_what_was_given_up_in_time_is_left_in_the_background() -> None:
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_a_release_whose_reply_was_lost_says_released(times: int) -> None:
-    """A release whose reply was lost was a release: it is no error, and nobody's later lease is touched."""
+def test_a_release_whose_reply_was_lost_returns_released(times: int) -> None:
+    """It raises no error, and no later lease is released."""
     table = MemoryTable()
     source = disturbed(memory_source(table), Losing(release=times), local=False)
     with Client(store=source) as client, Client(store=memory_source(table)) as other:
@@ -187,8 +187,8 @@ def test_a_release_whose_reply_was_lost_says_released(times: int) -> None:
             assert lease.release() is Outcome.RELEASED
 
 
-def test_a_release_that_is_never_answered_says_unknown() -> None:
-    """A release that nobody answers does not raise, and does not claim what it cannot know."""
+def test_a_release_that_is_never_answered_returns_unknown() -> None:
+    """It raises no error, and claims nothing that it cannot know."""
     table = MemoryTable()
 
     async def cut(operation: str, done: bool) -> None:
@@ -205,7 +205,7 @@ def test_a_release_that_is_never_answered_says_unknown() -> None:
 
 
 def lost_while_gone(table: MemoryTable, gone: Callable[[], None]) -> tuple[Client, Lease]:
-    """Return a client and its lost lease, at a store that calls `gone` before it is asked for a release."""
+    """Return a client and its lost lease, at a store that calls `gone` before each release."""
 
     async def disturb(operation: str, done: bool) -> None:
         if operation == "release" and not done:
@@ -217,8 +217,8 @@ def lost_while_gone(table: MemoryTable, gone: Callable[[], None]) -> tuple[Clien
     return client, lease
 
 
-def test_a_release_of_what_is_lost_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At the worst moment nobody is kept in a `with` by a store that does not answer."""
+def test_the_release_of_a_lost_lease_is_not_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of a `with` does not wait for a store that does not answer."""
     monkeypatch.setattr(release, "LOST_TIMEOUT", BRIEF)
     asked = 0
 
@@ -234,8 +234,8 @@ def test_a_release_of_what_is_lost_is_not_waited_for(monkeypatch: pytest.MonkeyP
         assert asked == 1
 
 
-def test_a_release_of_what_is_lost_is_tried_again_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A store that is back at once tells what became of the lease; one that is not is given up."""
+def test_the_release_of_a_lost_lease_is_repeated_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that is back at once returns the outcome of the lease; the release gives up otherwise."""
     errors: list[Exception] = [OutcomeUnknown("the connection broke"), StoreUnavailable("it is not there yet")]
     table = MemoryTable()
 
@@ -260,20 +260,20 @@ def test_a_release_of_what_is_lost_is_tried_again_for_a_moment(monkeypatch: pyte
 
 
 class Breaking(DisturbedStore):
-    """Breaks the connection when somebody looks, so many times."""
+    """A store that breaks the connection at the first inspections."""
 
     left = 0
 
     async def inspect(self, name: str, until: float) -> NameView:
-        """Break, or show it."""
+        """Break the connection, or inspect the name."""
         if self.left:
             self.left -= 1
             raise StoreUnavailable("the connection broke")
         return await super().inspect(name, until)
 
 
-def test_a_look_is_repeated_when_the_connection_breaks() -> None:
-    """It changes nothing, so nobody has to be told to ask again; but it ends in time."""
+def test_an_inspection_is_repeated_when_the_connection_breaks() -> None:
+    """An inspection changes nothing, so the client repeats it without its caller; but it ends in time."""
     stores: list[Breaking] = []
     source = memory_source(MemoryTable())
 
@@ -298,7 +298,7 @@ def test_a_look_is_repeated_when_the_connection_breaks() -> None:
 
 
 def test_lost_replies_to_renewals_do_not_end_a_lease() -> None:
-    """A lease whose renewals are carried out, with every other reply lost, is at risk now and then, and never lost."""
+    """A lease whose renewals are carried out, with every other reply lost, is at risk at times, and never lost."""
     count = 0
 
     async def every_other(operation: str, done: bool) -> None:
@@ -320,8 +320,8 @@ def test_lost_replies_to_renewals_do_not_end_a_lease() -> None:
     virtual.run(main)
 
 
-def test_an_ask_that_comes_after_its_leave_is_refused() -> None:
-    """A request that was under way when its caller gave up is not granted when it arrives at last."""
+def test_a_request_that_arrives_after_its_withdrawal_is_refused() -> None:
+    """A request that was under way when its caller gave up is not granted when it arrives."""
     table = MemoryTable()
     ghosts: list[AcquireRequest] = []
     stores: list[Store] = []
@@ -357,7 +357,7 @@ async def _ask(store: Store, request: AcquireRequest) -> Reply:
 
 
 def test_acquire_rides_out_a_short_outage_and_says_when_it_gives_up() -> None:
-    """An acquisition survives an outage shorter than retry_for, and tells of a longer one with StoreUnavailable."""
+    """An acquisition survives an outage shorter than retry_for, and raises StoreUnavailable after a longer one."""
     outage = True
     requests = 0
 
@@ -389,7 +389,7 @@ def test_acquire_rides_out_a_short_outage_and_says_when_it_gives_up() -> None:
 
 
 class Broken:
-    """Makes renewals fail, or hang, on command."""
+    """A hook that makes renewals fail or hang."""
 
     def __init__(self) -> None:
         self.error: Exception | None = None
@@ -406,7 +406,7 @@ class Broken:
 
 @pytest.mark.parametrize("error", [StoreUnavailable("down"), ZeroDivisionError("a broken store")], ids=repr)
 def test_a_lease_is_lost_once_and_at_its_deadline_if_no_renewal_succeeds(error: Exception) -> None:
-    """Failing renewals put a lease at risk; at its local deadline it is lost, which is told once."""
+    """Failing renewals put a lease at risk; at its local deadline it is lost, which is reported once."""
     broken = Broken()
 
     async def main() -> None:
@@ -441,7 +441,7 @@ def test_a_lease_is_lost_once_and_at_its_deadline_if_no_renewal_succeeds(error: 
 
 
 def test_a_renewal_that_hangs_does_not_hide_a_deadline() -> None:
-    """While a renewal blocks, the loss is told at the deadline all the same."""
+    """The loss is reported at the deadline even while a renewal blocks."""
     broken = Broken()
     with Client(store=disturbed(memory_source(MemoryTable()), broken)) as client:
         told = threading.Event()
@@ -457,7 +457,7 @@ def test_a_renewal_that_hangs_does_not_hide_a_deadline() -> None:
 
 
 def test_a_renewal_that_is_never_awaited_does_not_hide_a_deadline() -> None:
-    """In a loop as well: a renewal that never ends does not keep the loss from the body."""
+    """The body of an async block is cancelled at the deadline even while a renewal never ends."""
 
     async def main() -> None:
         never = asyncio.Event()

@@ -1,4 +1,4 @@
-"""Holdfast without what only POSIX systems have, as on Windows: the server stores and memory work all the same."""
+"""Holdfast without the parts that only POSIX systems have, as on Windows: server stores and memory work."""
 
 import subprocess
 import sys
@@ -14,7 +14,7 @@ CHILD = Path(__file__).with_name("without_posix.py")
 
 
 def run(*arguments: str) -> str:
-    """Carry out a task of `without_posix.py`, and return what it said, and what it warned of."""
+    """Carry out a task of `without_posix.py`; return its output and its warnings."""
     command = [sys.executable, str(CHILD), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
@@ -22,12 +22,12 @@ def run(*arguments: str) -> str:
 
 
 def test_every_module_can_be_imported() -> None:
-    """None of them needs POSIX to be imported."""
+    """No module needs POSIX to be imported."""
     assert run("import") == ""
 
 
 class TestContention:
-    """Threads and tasks contend for a name: each is granted it in turn, by a greater token."""
+    """Threads and tasks contend for a name: each is granted it once, with growing tokens."""
 
     def test_in_memory(self) -> None:
         """They share a table."""
@@ -38,7 +38,7 @@ class TestContention:
         run("use", redis_server.url)
 
     def test_in_a_quorum(self, redis_five: list[RedisServer]) -> None:
-        """They share three servers, which are asked side by side."""
+        """They share three servers, with concurrent requests."""
         run("use", " ".join(f"{server.url}?guard=off" for server in redis_five[:3]))
 
     def test_in_etcd(self, etcd_server: EtcdServer) -> None:
@@ -51,8 +51,8 @@ class TestContention:
 
 
 @pytest.mark.parametrize("action", ["default", "sqlite", "unix", "node", "client", "sections", "run", "lock", "demo"])
-def test_what_needs_posix_says_so(action: str) -> None:
-    """It is refused, in one sentence that says what to do instead."""
+def test_a_store_that_needs_posix_is_refused(action: str) -> None:
+    """The error says in one sentence what to do instead."""
     said = run("refuse", action).strip()
     assert "needs a POSIX system such as Linux or macOS, which this is not: " in said
     assert said.count(". ") == 0

@@ -51,7 +51,7 @@ def socket_pair() -> tuple[socket.socket, socket.socket]:
 
 
 def hide() -> None:
-    """Hide it all."""
+    """Hide all of it."""
     for module, names in HIDDEN.items():
         for name in names:
             if hasattr(module, name):
@@ -129,7 +129,7 @@ def _client(kind: Any, url: Any) -> Any:  # noqa: ANN401 - of either kind
 
 
 def refusal_of(action: str) -> str:
-    """Return how something is refused that needs a POSIX system."""
+    """Return the error of a store that needs a POSIX system."""
     import holdfast
     from holdfast.cli.app import run_app
     from holdfast.demo.show import show_demo
