@@ -49,7 +49,7 @@ def interrupt(work: Callable[[], object], at: int) -> str | None:
         work()
     except Interrupt:
         pass
-    except RuntimeError as error:  # CPython's Condition replaces an exception that is raised while it acquires its lock again
+    except RuntimeError as error:  # CPython's Condition replaces what is raised while it acquires its lock again
         if not isinstance(error.__context__, Interrupt):
             raise
     finally:

@@ -1,11 +1,26 @@
-"""The used part of kazoo, with types, which kazoo lacks. No other module imports kazoo."""
+"""The used part of kazoo. No other module imports it. Its types are in `typings/kazoo`, because kazoo has none."""
 
 import logging
 import sys
 from collections.abc import Callable, Sequence
 from functools import cache
-from importlib import import_module
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+__all__ = [
+    "CLOSED",
+    "CONNECTED",
+    "LOST",
+    "SUSPENDED",
+    "KazooClient",
+    "KazooEvent",
+    "QuietLogger",
+    "Result",
+    "Sleeper",
+    "Stat",
+    "codes",
+    "make_client",
+    "make_result",
+]
 
 CONNECTED = "CONNECTED"
 SUSPENDED = "SUSPENDED"
@@ -16,129 +31,13 @@ CLOSED = frozenset({"CLOSED", "AUTH_FAILED"})
 """The states of a client that does not continue by itself."""
 
 
-class Stat(Protocol):
-    """The used fields of a node's Stat."""
-
-    czxid: int
-    """The change that created the node."""
-    mzxid: int
-    """The last change of its data."""
-    pzxid: int
-    """The last change of its children."""
-    ctime: int
-    """The time of its creation, in milliseconds."""
-    mtime: int
-    """The time at which its data were last written."""
-    version: int
-    """How often its data were written."""
-    cversion: int
-    """How often a child was added or removed."""
-    numChildren: int  # noqa: N815 - kazoo's name
-    ephemeralOwner: int  # noqa: N815 - kazoo's name
-    """The session that the node belongs to; 0 for none."""
-
-
-class KazooEvent(Protocol):
-    """The argument of a watch."""
-
-    path: str | None
-    """None: the watch was lost with its connection."""
-
-
-class Result(Protocol):
-    """The result of a request."""
-
-    value: Any
-    exception: Exception | None
-
-    def ready(self) -> bool:
-        """Return whether the result has arrived."""
-        ...
-
-    def rawlink(self, callback: Callable[["Result"], None]) -> None:
-        """Call `callback` when the result arrives, or now if it has arrived."""
-
-
-class Transaction(Protocol):
-    """Several changes in one step."""
-
-    def create(self, path: str, value: bytes = b"", *, ephemeral: bool = False, sequence: bool = False) -> None:
-        """Add a node."""
-
-    def delete(self, path: str) -> None:
-        """Remove a node."""
-
-    def check(self, path: str, version: int) -> None:
-        """Require that a node exists at a version; -1 stands for any version."""
-
-    def commit_async(self) -> Result:
-        """Send the changes."""
-        ...
-
-
-class KazooClient(Protocol):
-    """A client of an ensemble: its session, and the connection of the session, which moves from server to server."""
-
-    last_zxid: int
-    """The last change that the server had made at its last reply."""
-    client_id: tuple[int, bytes] | None
-    client_state: str
-    connected: bool
-    """Whether there is a connection now; the listeners may not know yet that it was lost."""
-
-    def add_listener(self, listener: Callable[[str], None]) -> None:
-        """Call `listener` in the connection's thread when the state changes."""
-
-    def start_async(self) -> object:
-        """Begin to connect."""
-        ...
-
-    def stop(self) -> None:
-        """End the session and the thread. Blocks."""
-
-    def close(self) -> None:
-        """Release the resources of a stopped client."""
-
-    def sync_async(self, path: str) -> Result:
-        """Let the server catch up with the leader."""
-        ...
-
-    def create_async(
-        self,
-        path: str,
-        value: bytes = b"",
-        *,
-        ephemeral: bool = False,
-        sequence: bool = False,
-        makepath: bool = False,
-        include_data: bool = False,
-    ) -> Result:
-        """Create a node; return its path, or its path and Stat."""
-        ...
-
-    def exists_async(self, path: str, watch: Callable[[KazooEvent], None] | None = None) -> Result:
-        """Return the Stat of a node, or None."""
-        ...
-
-    def get_async(self, path: str, watch: Callable[[KazooEvent], None] | None = None) -> Result:
-        """Return the data and the Stat of a node."""
-        ...
-
-    def get_children_async(self, path: str, *, include_data: bool = False) -> Result:
-        """Return the names of a node's children, or the names and the Stat of the node."""
-        ...
-
-    def set_async(self, path: str, value: bytes, version: int = -1) -> Result:
-        """Change the data of a node if the version matches; return its Stat."""
-        ...
-
-    def delete_async(self, path: str) -> Result:
-        """Remove a node."""
-        ...
-
-    def transaction(self) -> Transaction:
-        """Begin a transaction."""
-        ...
+if TYPE_CHECKING:
+    from kazoo.client import KazooClient
+    from kazoo.handlers.utils import AsyncResult as Result
+    from kazoo.protocol.states import WatchedEvent as KazooEvent
+    from kazoo.protocol.states import ZnodeStat as Stat
+else:  # kazoo is imported when a client is made: a program without ZooKeeper does not have it
+    KazooClient = Result = KazooEvent = Stat = object
 
 
 class Sleeper(Protocol):
@@ -158,12 +57,14 @@ def make_client(hosts: str, handler: Sleeper, logger: object, options: dict[str,
     The client connects again for ever and repeats no request, because only its caller knows whether a repetition is
     safe. After each round of all servers it calls `sleep_func` once.
     """
-    make: Callable[..., KazooClient] = import_module("kazoo.client").KazooClient
-    return make(
+    from kazoo.client import KazooClient
+    from kazoo.security import CREATOR_ALL_ACL
+
+    return KazooClient(
         hosts=hosts,
         handler=handler,
         logger=logger,
-        default_acl=import_module("kazoo.security").CREATOR_ALL_ACL if private else None,
+        default_acl=CREATOR_ALL_ACL if private else None,
         connection_retry={
             "max_tries": -1,
             "delay": TICK,
@@ -178,14 +79,15 @@ def make_client(hosts: str, handler: Sleeper, logger: object, options: dict[str,
 
 def make_result(handler: object, condition: Callable[[], object], timeout: type[Exception]) -> Result:
     """Create the result of a request."""
-    return _result_maker()(handler, condition, timeout)
+    return _result_class()(handler, condition, timeout)
 
 
 @cache
-def _result_maker() -> Callable[..., Result]:
+def _result_class() -> "type[Result]":
     """Return kazoo's class of results, imported once: each request needs one."""
-    make: Callable[..., Result] = import_module("kazoo.handlers.utils").AsyncResult
-    return make
+    from kazoo.handlers.utils import AsyncResult
+
+    return AsyncResult
 
 
 class QuietLogger:

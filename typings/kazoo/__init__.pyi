@@ -1,0 +1,1 @@
+"""The part of kazoo that the ZooKeeper store uses."""

@@ -1,0 +1,3 @@
+class ACL: ...
+
+CREATOR_ALL_ACL: list[ACL]
