@@ -53,9 +53,7 @@ def ended(url: str, body: str, send: int | None = None) -> tuple[Script, str]:
 
 
 @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
-def test_a_child_of_multiprocessing_releases_its_leases(
-    client: Client, url: str, tmp_path: Path, method: str
-) -> None:
+def test_a_child_of_multiprocessing_releases_its_leases(client: Client, url: str, tmp_path: Path, method: str) -> None:
     """Such a child skips the functions of atexit; its leases are released all the same."""
     script = tmp_path / "program.py"
     script.write_text(
